@@ -1,0 +1,248 @@
+"""The file system, behind an interface so that a simulation can lose, tear and refuse writes.
+
+These are the only calls to `os` file functions in Ottla. Everything is synchronous; what may block for long (fsync, cold
+reads, deletes) is handed to `FileSystem.run`, which keeps it off the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+Buffer = bytes | bytearray | memoryview
+
+DISK_THREADS_MAX = 4
+"""Enough to overlap an fsync with cold reads; the work is waiting, so more would only queue inside the kernel."""
+
+
+class File(Protocol):
+    """An open file. Positions and sizes are in bytes; every call raises `OSError` as the system does."""
+
+    path: str
+
+    def fileno(self) -> int:
+        """The descriptor for sendfile. Raises `io.UnsupportedOperation` on a simulated disk."""
+        ...
+
+    def size(self) -> int: ...
+    def pread(self, length: int, position: int) -> bytes:
+        """Up to `length` bytes; fewer only at the end of the file."""
+        ...
+
+    def pread_nowait(self, length: int, position: int) -> bytes | None:
+        """Like `pread`, but None where the range is not wholly in the page cache (RWF_NOWAIT)."""
+        ...
+
+    def pwrite(self, buffers: Sequence[Buffer], position: int) -> int:
+        """Write all buffers one after the other at `position`; returns the bytes written, always all of them."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+    def fsync(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class FileLock(Protocol):
+    def release(self) -> None: ...
+
+
+class FileSystem(Protocol):
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File: ...
+    def exists(self, path: str) -> bool: ...
+    def is_dir(self, path: str) -> bool: ...
+    def listdir(self, path: str) -> list[str]: ...
+    def size(self, path: str) -> int: ...
+    def mtime_ms(self, path: str) -> int: ...
+    def makedirs(self, path: str) -> None: ...
+    def rename(self, source: str, target: str) -> None:
+        """Atomic; replaces a file at `target`. The caller syncs the directory."""
+        ...
+
+    def remove(self, path: str) -> None: ...
+    def rmtree(self, path: str) -> None: ...
+    def fsync_dir(self, path: str) -> None: ...
+    def read_bytes(self, path: str) -> bytes: ...
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        """Write a temporary file beside `path`, fsync it, and rename it over `path`; never leaves half a file."""
+        ...
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        """(total, usable) bytes of the volume that holds `path`."""
+        ...
+
+    def lock(self, path: str) -> FileLock:
+        """Take the exclusive lock file at `path`, creating it. Raises `BlockingIOError` if another process has it."""
+        ...
+
+    def run(self, work: Callable[[], T]) -> Awaitable[T]:
+        """Do blocking work away from the event loop and await its result there."""
+        ...
+
+
+class OsFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def pread(self, length: int, position: int) -> bytes:
+        data = os.pread(self._fd, length, position)
+        if len(data) == length or not data:
+            return data
+        parts = [data]
+        got = len(data)
+        while got < length:
+            data = os.pread(self._fd, length - got, position + got)
+            if not data:
+                break
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def pread_nowait(self, length: int, position: int) -> bytes | None:
+        buffer = bytearray(length)
+        try:
+            got = os.preadv(self._fd, [buffer], position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno == errno.EOPNOTSUPP:  # overlay and network file systems
+                return self.pread(length, position)
+            raise
+        return bytes(buffer) if got == length else None
+
+    def pwrite(self, buffers: Sequence[Buffer], position: int) -> int:
+        total = sum(len(buffer) for buffer in buffers)
+        written = os.pwritev(self._fd, buffers, position)
+        while written < total:
+            rest = memoryview(b"".join(buffers))[written:]
+            step = os.pwrite(self._fd, rest, position + written)
+            if step == 0:
+                raise OSError(errno.EIO, "write made no progress", self.path)
+            written += step
+        return written
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def fsync(self) -> None:
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class _OsFileLock:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+class OsFileSystem:
+    """The operating system's files, with a few threads for blocking work."""
+
+    def __init__(self) -> None:
+        self._threads: ThreadPoolExecutor | None = None
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> OsFile:
+        flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR) | (os.O_CREAT if create else 0)
+        return OsFile(path, os.open(path, flags, 0o644))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def listdir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def mtime_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def makedirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        os.remove(path)
+
+    def rmtree(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def fsync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def read_bytes(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        temporary = path + ".tmp"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+            if sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)
+        if sync:
+            self.fsync_dir(os.path.dirname(path) or ".")
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        stat = os.statvfs(path)
+        return stat.f_frsize * stat.f_blocks, stat.f_frsize * stat.f_bavail
+
+    def lock(self, path: str) -> FileLock:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            # A record lock, as Java's FileChannel.lock takes, so that a JVM broker and this one see each other.
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            raise BlockingIOError(error.errno, "locked by another process", path) from error
+        return _OsFileLock(fd)
+
+    def run(self, work: Callable[[], T]) -> Awaitable[T]:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(DISK_THREADS_MAX, thread_name_prefix="ottla-disk")
+        return asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def close(self) -> None:
+        if self._threads is not None:
+            with contextlib.suppress(RuntimeError):
+                self._threads.shutdown(wait=True)
+            self._threads = None

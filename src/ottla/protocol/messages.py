@@ -1,0 +1,397 @@
+"""Requests and responses of every API, through kio's generated schemas.
+
+Handlers speak in plain mappings with the newest version's field names; `build` turns such a mapping into the entity of
+the version that the client asked for: fields which that version lacks are dropped, fields left out take the schema's
+default. Produce and Fetch have codecs of their own (`produce.py`, `fetch.py`).
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import io
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from ottla.errors import ErrorCode
+from ottla.model import ZERO_UUID
+
+Buffer = bytes | bytearray | memoryview
+
+
+class ApiKey(enum.IntEnum):
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
+    DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
+    CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
+    DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
+    VOTE = 52
+    BEGIN_QUORUM_EPOCH = 53
+    END_QUORUM_EPOCH = 54
+    DESCRIBE_QUORUM = 55
+    ALTER_PARTITION = 56
+    UPDATE_FEATURES = 57
+    ENVELOPE = 58
+    FETCH_SNAPSHOT = 59
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    BROKER_REGISTRATION = 62
+    BROKER_HEARTBEAT = 63
+    UNREGISTER_BROKER = 64
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
+    ALLOCATE_PRODUCER_IDS = 67
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+    CONTROLLER_REGISTRATION = 70
+    GET_TELEMETRY_SUBSCRIPTIONS = 71
+    PUSH_TELEMETRY = 72
+    ASSIGN_REPLICAS_TO_DIRS = 73
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
+
+
+class MalformedRequest(ValueError):
+    """Bytes that are no request of the claimed API and version; the connection that sent them is closed."""
+
+
+class RequestHeader(NamedTuple):
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_offset: int
+    """Where the body starts in the frame."""
+
+
+_HEADER_START = struct.Struct(">hhi")
+_INT16 = struct.Struct(">h")
+
+FLEXIBLE_SINCE: dict[int, int] = {
+    ApiKey.PRODUCE: 9, ApiKey.FETCH: 12, ApiKey.LIST_OFFSETS: 6, ApiKey.METADATA: 9, ApiKey.OFFSET_COMMIT: 8,
+    ApiKey.OFFSET_FETCH: 6, ApiKey.FIND_COORDINATOR: 3, ApiKey.JOIN_GROUP: 6, ApiKey.HEARTBEAT: 4,
+    ApiKey.LEAVE_GROUP: 4, ApiKey.SYNC_GROUP: 4, ApiKey.DESCRIBE_GROUPS: 5, ApiKey.LIST_GROUPS: 3,
+    ApiKey.API_VERSIONS: 3, ApiKey.CREATE_TOPICS: 5, ApiKey.DELETE_TOPICS: 4, ApiKey.DELETE_RECORDS: 2,
+    ApiKey.INIT_PRODUCER_ID: 2, ApiKey.OFFSET_FOR_LEADER_EPOCH: 4, ApiKey.ADD_PARTITIONS_TO_TXN: 3,
+    ApiKey.ADD_OFFSETS_TO_TXN: 3, ApiKey.END_TXN: 3, ApiKey.WRITE_TXN_MARKERS: 1, ApiKey.TXN_OFFSET_COMMIT: 3,
+    ApiKey.DESCRIBE_ACLS: 2, ApiKey.CREATE_ACLS: 2, ApiKey.DELETE_ACLS: 2, ApiKey.DESCRIBE_CONFIGS: 4,
+    ApiKey.ALTER_CONFIGS: 2, ApiKey.ALTER_REPLICA_LOG_DIRS: 2, ApiKey.DESCRIBE_LOG_DIRS: 2,
+    ApiKey.SASL_AUTHENTICATE: 2, ApiKey.CREATE_PARTITIONS: 2, ApiKey.CREATE_DELEGATION_TOKEN: 2,
+    ApiKey.RENEW_DELEGATION_TOKEN: 2, ApiKey.EXPIRE_DELEGATION_TOKEN: 2, ApiKey.DESCRIBE_DELEGATION_TOKEN: 2,
+    ApiKey.DELETE_GROUPS: 2, ApiKey.ELECT_LEADERS: 2, ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: 1, ApiKey.ALTER_CLIENT_QUOTAS: 1,
+    ApiKey.VOTE: 0, ApiKey.BEGIN_QUORUM_EPOCH: 1, ApiKey.END_QUORUM_EPOCH: 1,
+}  # fmt: skip
+"""First flexible version (KIP-482) by API. SaslHandshake and OffsetDelete never are; the newer APIs not named always are."""
+
+_NEVER_FLEXIBLE = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.OFFSET_DELETE})
+
+
+def is_flexible(api_key: int, version: int) -> bool:
+    """Whether this version has compact lengths and tagged fields, and so a version 2 request header (KIP-482)."""
+    return api_key not in _NEVER_FLEXIBLE and version >= FLEXIBLE_SINCE.get(api_key, 0)
+
+
+def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """An unsigned varint at `position` and the position after it. Raises IndexError at the end, ValueError past 5 bytes."""
+    value = shift = 0
+    while True:
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+        if shift > 28:
+            raise MalformedRequest("varint longer than 5 bytes")
+
+
+TAGGED_FIELDS_MAX = 10_000
+"""More tagged fields than any client sends; a request that claims more is an attack on the parser."""
+
+
+def skip_tagged_fields(buffer: Buffer, position: int) -> int:
+    """The position after the tagged fields at `position`. Raises MalformedRequest or IndexError."""
+    count, position = read_uvarint(buffer, position)
+    if count > TAGGED_FIELDS_MAX:
+        raise MalformedRequest(f"{count} tagged fields")
+    for _ in range(count):
+        _, position = read_uvarint(buffer, position)
+        length, position = read_uvarint(buffer, position)
+        position += length
+        if position > len(buffer):
+            raise MalformedRequest("tagged field past the end of the request")
+    return position
+
+
+def read_header(frame: Buffer) -> RequestHeader:
+    """Parse the request header (v1 or v2, by API and version) at the start of a frame without its length prefix.
+
+    Raises MalformedRequest. The client id is a legacy string in both header versions.
+    """
+    try:
+        api_key, version, correlation_id = _HEADER_START.unpack_from(frame)
+        (length,) = _INT16.unpack_from(frame, 8)
+        position = 10
+        client_id: str | None = None
+        if length >= 0:
+            end = position + length
+            if end > len(frame):
+                raise MalformedRequest("client id past the end of the request")
+            client_id = str(frame[position:end], "utf-8")
+            position = end
+        elif length != -1:
+            raise MalformedRequest(f"client id of length {length}")
+        if is_flexible(api_key, version):
+            position = skip_tagged_fields(frame, position)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise MalformedRequest(f"truncated or garbled request header: {error}") from error
+    return RequestHeader(api_key, version, correlation_id, client_id, position)
+
+
+@cache
+def request_class(api_key: int, version: int) -> type:
+    """kio's entity for a request. Raises KeyError for an API or version that kio does not know."""
+    return _load(api_key, version, "request")
+
+
+@cache
+def response_class(api_key: int, version: int) -> type:
+    """kio's entity for a response. Raises KeyError for an API or version that kio does not know."""
+    return _load(api_key, version, "response")
+
+
+def _load(api_key: int, version: int, kind: str) -> type:
+    name = ApiKey(api_key).name.lower()
+    try:
+        module = importlib.import_module(f"kio.schema.{name}.v{version}.{kind}")
+    except ModuleNotFoundError as error:
+        raise KeyError((api_key, version)) from error
+    for value in vars(module).values():
+        if isinstance(value, type) and getattr(getattr(value, "__type__", None), "name", None) == kind:
+            return value
+    raise KeyError((api_key, version))
+
+
+@cache
+def _reader(cls: type) -> Callable[[Buffer, int], tuple[Any, int]]:
+    from kio.serial import entity_reader
+
+    return entity_reader(cls)
+
+
+@cache
+def _writer(cls: type) -> Callable[[io.BytesIO, Any], None]:
+    from kio.serial import entity_writer
+
+    return entity_writer(cls)
+
+
+def decode_request(api_key: int, version: int, frame: Buffer, body_offset: int) -> Any:
+    """The request entity in `frame` from `body_offset` on. Raises MalformedRequest."""
+    return _decode(request_class(api_key, version), frame, body_offset)
+
+
+def _decode(cls: type, frame: Buffer, offset: int) -> Any:
+    try:
+        return _reader(cls)(frame, offset)[0]
+    except (ArithmeticError, EOFError, IndexError, LookupError, TypeError, ValueError, struct.error) as error:
+        raise MalformedRequest(f"{cls.__name__} v{cls.__version__}: {error}") from error  # type: ignore[attr-defined]
+    except Exception as error:
+        if type(error).__module__.startswith(("kio", "builtins")):
+            raise MalformedRequest(f"{cls.__name__}: {error}") from error
+        raise
+
+
+def encode_response(api_key: int, version: int, correlation_id: int, values: Mapping[str, Any]) -> bytes:
+    """A response frame without its length prefix: header v0 or v1, then `values` built for this version."""
+    cls = response_class(api_key, version)
+    out = io.BytesIO()
+    out.write(response_header(api_key, version, correlation_id))
+    _writer(cls)(out, build(cls, values))
+    return out.getvalue()
+
+
+def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
+    """Header v1 has (no) tagged fields; ApiVersions always answers with v0, so that any client can read it (KIP-511)."""
+    header = correlation_id.to_bytes(4, "big", signed=True)
+    if is_flexible(api_key, version) and api_key != ApiKey.API_VERSIONS:
+        return header + b"\0"
+    return header
+
+
+def encode_request(
+    api_key: int, version: int, correlation_id: int, client_id: str | None, values: Mapping[str, Any]
+) -> bytes:
+    """A request frame without its length prefix, as a client sends it."""
+    cls = request_class(api_key, version)
+    name = b"\xff\xff" if client_id is None else _INT16.pack(len(client_id.encode())) + client_id.encode()
+    out = io.BytesIO()
+    out.write(_HEADER_START.pack(api_key, version, correlation_id) + name)
+    if is_flexible(api_key, version):
+        out.write(b"\0")
+    _writer(cls)(out, build(cls, values))
+    return out.getvalue()
+
+
+def decode_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Any]:
+    """(correlation id, response entity) of a frame without its length prefix. Raises MalformedRequest."""
+    position = len(response_header(api_key, version, 0))
+    correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+    return correlation_id, _decode(response_class(api_key, version), frame, position)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _timedelta(value: Any) -> Any:
+    return timedelta(milliseconds=value) if isinstance(value, int) else value
+
+
+def _datetime(value: Any) -> Any:
+    if isinstance(value, int):
+        return None if value == -1 else _EPOCH + timedelta(milliseconds=value)
+    return value
+
+
+def _uuid(value: UUID | None) -> UUID | None:
+    return None if value == ZERO_UUID else value
+
+
+_COERCIONS: dict[str, Callable[[Any], Any]] = {
+    "timedelta_i32": _timedelta,
+    "timedelta_i64": _timedelta,
+    "datetime_i64": _datetime,
+    "error_code": ErrorCode,
+    "uuid": _uuid,
+}
+
+_ZEROS: dict[str, Any] = {
+    "timedelta_i32": timedelta(0), "timedelta_i64": timedelta(0), "error_code": ErrorCode.none, "uuid": None,
+    "string": "", "bytes": b"", "records": None, "bool": False, "float64": 0.0, "datetime_i64": _EPOCH,
+}  # fmt: skip
+
+
+class _FieldPlan(NamedTuple):
+    name: str
+    convert: Callable[[Any], Any] | None
+    is_array: bool
+    default: Any
+    """MISSING where the schema gives none: an array then is empty and a scalar zero, as Kafka's message classes do."""
+
+
+@cache
+def _plan(cls: type) -> tuple[_FieldPlan, ...]:
+    from kio.serial._introspect import EntityField, EntityTupleField, classify_field
+
+    plans = []
+    for field in fields(cls):
+        kind = classify_field(field)
+        convert: Callable[[Any], Any] | None
+        if isinstance(kind, EntityField | EntityTupleField):
+            convert = _entity_builder(kind.type_)
+            zero: Any = () if kind.is_array else None
+        else:
+            kafka_type = str(field.metadata.get("kafka_type"))
+            convert = _COERCIONS.get(kafka_type)
+            zero = () if kind.is_array else _ZEROS.get(kafka_type, 0)
+        if field.default is not MISSING:
+            zero = field.default
+        elif field.default_factory is not MISSING:
+            zero = field.default_factory()
+        plans.append(_FieldPlan(field.name, convert, kind.is_array, zero))
+    return tuple(plans)
+
+
+def _entity_builder(cls: type) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        return build(cls, value) if isinstance(value, Mapping) else value
+
+    return convert
+
+
+def build(cls: type, values: Mapping[str, Any]) -> Any:
+    """An entity of `cls` from a mapping: unknown names dropped, missing ones defaulted, milliseconds as ints accepted.
+
+    Nested entities are mappings, arrays any sequence. A zero UUID becomes the protocol's null id.
+    """
+    arguments = {}
+    for name, convert, is_array, default in _plan(cls):
+        try:
+            value = values[name]
+        except KeyError:
+            arguments[name] = default
+            continue
+        if value is not None:
+            if is_array:
+                value = tuple(map(convert, value)) if convert is not None else tuple(value)
+            elif convert is not None:
+                value = convert(value)
+        arguments[name] = value
+    return cls(**arguments)
+
+
+def millis(value: timedelta) -> int:
+    """Milliseconds of a duration field of a request."""
+    return value // timedelta(milliseconds=1)
+
+
+def plain(entity: Any) -> Any:
+    """An entity as plain dictionaries and lists with durations in ms and null ids as ZERO_UUID: for logs and tests."""
+    if isinstance(entity, timedelta):
+        return millis(entity)
+    if isinstance(entity, datetime):
+        return (entity - _EPOCH) // timedelta(milliseconds=1)
+    if isinstance(entity, Sequence) and not isinstance(entity, str | bytes):
+        return [plain(item) for item in entity]
+    if hasattr(type(entity), "__dataclass_fields__"):
+        return {field.name: plain(getattr(entity, field.name)) for field in fields(entity)}
+    return entity
