@@ -1,0 +1,57 @@
+# The front door. `make demo` and `make test` do all their own set-up and can be run twice.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+COMPILED := src/ottla/protocol/.compiled
+TESTS ?= tests
+WORKERS ?= 3
+
+.DEFAULT_GOAL := help
+
+help:  ## what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+$(READY): pyproject.toml
+	@echo "== Python packages into $(VENV)"
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install --quiet --upgrade pip
+	@$(PY) -m pip install --quiet --editable ".[dev,spark]"
+	@touch $@
+
+$(COMPILED): src/ottla/protocol/_records.py setup.py $(READY)
+	@echo "== the compiled module (falls back to the interpreter without a C compiler)"
+	@$(PY) setup.py --quiet build_ext --inplace
+	@touch $@
+
+setup: $(READY) $(COMPILED)  ## the virtual environment with Ottla in it
+
+peers: setup  ## what the tests run against: Kafka's own jars, kcat
+	@command -v kcat >/dev/null || { echo "== kcat from Debian's packages"; apt-get update -qq && apt-get install -qq -y kcat >/dev/null; }
+	@test -d .cache/kafka/libs || echo "== Apache Kafka's jars from Maven Central"
+	@$(PY) -m peers.kafka install
+
+test: peers  ## every test
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
+
+lint: setup  ## formatting, linting, types, and the direction of imports
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+format: setup  ## format the tree and mend what the linter can
+	$(VENV)/bin/ruff check --fix --quiet . || true
+	$(VENV)/bin/ruff format --quiet .
+
+demo: setup  ## the main job: real data of this machine through a node into Spark
+	@demo/setup.sh
+	@$(PY) -m demo
+
+bench: peers  ## Ottla and Apache Kafka side by side; the tables of docs/performance.md
+	$(PY) -m bench
+
+clean:  ## remove what was made
+	rm -rf $(VENV) build .cache src/ottla.egg-info $(COMPILED) src/ottla/protocol/_records*.so
+
+.PHONY: help setup peers test lint format demo bench clean

@@ -1,0 +1,171 @@
+"""A real Apache Kafka on loopback: one node in combined mode, and the tools that ship with it.
+
+`python -m peers.kafka install` fetches the jars by the coordinates in `pom.xml`; `start()` formats a directory and runs a
+broker with the JVM flags of Kafka's own start script, so that the peer is at its best.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / ".cache" / "kafka"
+LIBS = CACHE / "libs"
+
+_LOG4J = """rootLogger.level=WARN
+rootLogger.appenderRef.c.ref=C
+appender.c.type=Console
+appender.c.name=C
+appender.c.target=SYSTEM_ERR
+appender.c.layout.type=PatternLayout
+appender.c.layout.pattern=[%d] %p %m (%c)%n
+"""
+
+_JVM_FLAGS = [
+    "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15", "-Djava.awt.headless=true",
+]  # fmt: skip
+
+
+def install() -> None:
+    """Fetch the jars once. Raises CalledProcessError where Maven cannot."""
+    if LIBS.is_dir():
+        return
+    CACHE.mkdir(parents=True, exist_ok=True)
+    part = CACHE / f"libs.part{os.getpid()}"
+    pom = Path(__file__).with_name("pom.xml")
+    subprocess.run(
+        ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={part}"],
+        check=True,
+        stdin=subprocess.DEVNULL,
+    )
+    (CACHE / "log4j2.properties").write_text(_LOG4J)
+    if LIBS.is_dir():
+        shutil.rmtree(part)
+    else:
+        part.rename(LIBS)
+
+
+def java(class_name: str, *arguments: str, heap: str = "512m") -> list[str]:
+    """The command line that runs a class from the jars."""
+    return [
+        "java", *_JVM_FLAGS, f"-Xmx{heap}", f"-Dlog4j2.configurationFile={CACHE / 'log4j2.properties'}",
+        "-cp", f"{LIBS}/*", class_name, *arguments,
+    ]  # fmt: skip
+
+
+def tool(
+    class_name: str, *arguments: str, input_text: str | None = None, timeout_s: float = 120, check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    """Run one of Kafka's tools to its end and capture what it prints. Raises CalledProcessError or TimeoutExpired."""
+    install()
+    # The small-heap serial collector starts faster; a tool's own speed is not what is looked at here.
+    command = java(class_name, *arguments)
+    command[1:1] = ["-XX:TieredStopAtLevel=1"]
+    return subprocess.run(
+        command, input=input_text or "", text=True, capture_output=True, timeout=timeout_s, check=check
+    )
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class KafkaPeer:
+    """A broker process. Use as a context manager; `bootstrap` is its address, `process` its JVM, `data` its log directory."""
+
+    def __init__(self, directory: Path, *, heap: str = "1g", settings: Mapping[str, str] | None = None) -> None:
+        self.directory = directory
+        self.data = directory / "data"
+        self.heap = heap
+        self.port = free_port()
+        self.controller_port = free_port()
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        self.settings = dict(settings or {})
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def _write_properties(self) -> Path:
+        lines = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.data),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **self.settings,
+        }
+        path = self.directory / "server.properties"
+        path.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+        return path
+
+    def format(self) -> None:
+        """Format the log directory, as an operator does before the first start."""
+        install()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        path = self._write_properties()
+        cluster = tool("kafka.tools.StorageTool", "random-uuid").stdout.strip()
+        tool("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(path))
+
+    def start(self, *, ready_s: float = 60) -> None:
+        """Start on the formatted directory and wait until the port answers. Raises RuntimeError if it does not."""
+        path = self._write_properties()
+        with open(self.directory / "server.log", "ab") as log:
+            self.process = subprocess.Popen(
+                [*java("kafka.Kafka", str(path), heap=self.heap)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )  # fmt: skip
+        wait_until_answering("127.0.0.1", self.port, ready_s, self.process)
+
+    def stop(self) -> None:
+        """A clean shutdown."""
+        if self.process is not None:
+            self.process.terminate()
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+            self.process = None
+
+    def __enter__(self) -> KafkaPeer:
+        self.format()
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+
+_API_VERSIONS_V0 = bytes.fromhex("0000000c 0012 0000 00000001 0002 6f74".replace(" ", ""))
+
+
+def wait_until_answering(host: str, port: int, limit_s: float, process: subprocess.Popen[bytes] | None = None) -> float:
+    """Seconds until an ApiVersions request is answered. Raises RuntimeError after `limit_s` or when the process ends."""
+    start = time.perf_counter()
+    while time.perf_counter() - start < limit_s:
+        if process is not None and process.poll() is not None:
+            raise RuntimeError(f"the broker ended with status {process.returncode}")
+        try:
+            with socket.create_connection((host, port), timeout=5) as connection:
+                connection.sendall(_API_VERSIONS_V0)
+                if len(connection.recv(8)) == 8:
+                    return time.perf_counter() - start
+        except OSError:
+            pass
+        time.sleep(0.002)
+    raise RuntimeError(f"nothing answers at {host}:{port} after {limit_s} s")
+
+
