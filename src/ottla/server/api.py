@@ -1,0 +1,160 @@
+"""What a request handler is: a function marked with `api`, given a context and a request, giving a response.
+
+    @api(ApiKey.DELETE_RECORDS, versions=(0, 2))
+    async def handle(context: RequestContext, request: Any) -> Response: ...
+
+A handler may be a coroutine function or a plain one; a plain one costs no task and is answered at once. It returns a
+mapping for `messages.encode_response`, an `EncodedResponse` (Produce, Fetch: bytes and file slices), or None for no
+response at all (acks=0). A `KafkaError` that it raises becomes the mapping that `on_error` gives.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+
+from ottla.errors import KafkaError
+from ottla.protocol import messages
+from ottla.protocol.messages import ApiKey
+from ottla.server.handlers import TABLE
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Node
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Slice(Protocol):
+    """Bytes that still lie in a file: the connection sends them with sendfile, or reads them where it can not."""
+
+    length: int
+
+    def fileno(self) -> int: ...
+    @property
+    def position(self) -> int: ...
+    def read(self) -> bytes: ...
+
+
+class EncodedResponse:
+    """A response body that is already bytes, with file slices between them; the connection adds length and header.
+
+    `release` is called once when the last byte was sent or the connection is gone.
+    """
+
+    __slots__ = ("length", "parts", "release")
+
+    def __init__(
+        self, parts: Sequence[Buffer | Slice], length: int | None = None, release: Callable[[], None] | None = None
+    ) -> None:
+        self.parts = parts
+        self.length = sum(map(length_of, parts)) if length is None else length
+        self.release = release
+
+
+def length_of(part: Buffer | Slice) -> int:
+    return len(part) if isinstance(part, bytes | bytearray | memoryview) else part.length
+
+
+Response: TypeAlias = Mapping[str, Any] | EncodedResponse | None
+Handler: TypeAlias = Callable[["RequestContext", Any], Response | Awaitable[Response]]
+OnError: TypeAlias = Callable[["RequestContext", Any, KafkaError], Response]
+Decode: TypeAlias = Callable[[int, Buffer, int], Any]
+"""(version, frame, offset of the body) -> request. Raises MalformedRequest."""
+
+H = TypeVar("H", bound=Handler)
+
+
+class CloseConnection(Exception):
+    """Raised by a handler that wants this connection closed without an answer (acks=0 that failed)."""
+
+
+class RequestContext:
+    """Who asks, of which node, and in which version."""
+
+    __slots__ = (
+        "api_key", "api_version", "client_host", "client_id", "correlation_id", "listener_name", "node", "principal",
+        "session",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        node: Node,
+        api_key: int,
+        api_version: int,
+        correlation_id: int = 0,
+        client_id: str | None = None,
+        client_host: str = "127.0.0.1",
+        listener_name: str = "PLAINTEXT",
+        principal: str = "User:ANONYMOUS",
+        session: Any = None,
+    ) -> None:
+        self.node = node
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.listener_name = listener_name
+        self.principal = principal
+        self.session = session
+        """The connection itself, for what lives as long as it does (client software name, KIP-511)."""
+
+
+def top_level_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    """The usual error response: `error_code` and `error_message`, whichever of them the response has."""
+    return {"error_code": error.code, "error_message": error.message}
+
+
+class Api:
+    """A handler and what the dispatcher must know of it."""
+
+    __slots__ = ("decode", "handle", "key", "max_version", "min_version", "on_error", "pipelined")
+
+    def __init__(
+        self, key: int, versions: tuple[int, int], handle: Handler, decode: Decode, on_error: OnError, pipelined: bool
+    ) -> None:
+        self.key = key
+        self.min_version, self.max_version = versions
+        self.handle = handle
+        self.decode = decode
+        self.on_error = on_error
+        self.pipelined = pipelined
+
+
+def api(
+    key: ApiKey,
+    *,
+    versions: tuple[int, int],
+    on_error: OnError = top_level_error,
+    decode: Decode | None = None,
+    pipelined: bool = False,
+) -> Callable[[H], H]:
+    """Mark the handler of an API.
+
+    `on_error` builds the response for a KafkaError (pass one where the response has no top-level `error_code`).
+    `decode` replaces kio's codec. `pipelined`: while its awaitable is pending, the connection's next requests are
+    handled already; responses keep their order. Without it the connection waits, as Kafka mutes the channel.
+    """
+
+    def mark(handle: H) -> H:
+        def by_kio(version: int, frame: Buffer, offset: int) -> Any:
+            # A copy: the frame lies in a receive buffer that is used again while a coroutine still holds its request.
+            return messages.decode_request(key, version, bytes(frame), offset)
+
+        handle.__ottla_api__ = Api(key, versions, handle, decode or by_kio, on_error, pipelined)  # type: ignore[attr-defined]
+        return handle
+
+    return mark
+
+
+@cache
+def load(key: int) -> Api:
+    """The handler of an API, imported on first use. Raises KeyError for an API that is not served."""
+    served = TABLE[key]
+    module = importlib.import_module(f"ottla.server.handlers.{served.module}")
+    loaded: Api = module.handle.__ottla_api__
+    if (loaded.key, loaded.min_version, loaded.max_version) != (key, served.min_version, served.max_version):
+        raise RuntimeError(f"{module.__name__} disagrees with the table of handlers")
+    return loaded

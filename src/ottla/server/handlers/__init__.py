@@ -1,0 +1,56 @@
+"""One file per API; its head says versions, behaviour and KIPs. This table is what ApiVersions advertises.
+
+A handler may import all layers below `server`, and `ottla.server.api`. Modules load on the first request for their API,
+so that start-up pays for none of them; `api.load` checks a module's decorator against its row here.
+Start at `list_offsets.py` for an ordinary handler, at `produce.py` for the hot path.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.protocol.messages import ApiKey
+
+
+class Served(NamedTuple):
+    """One API as advertised: the module (below this package) that handles it, and the versions, both inclusive."""
+
+    module: str
+    min_version: int
+    max_version: int
+
+
+TABLE: dict[int, Served] = {
+    ApiKey.PRODUCE: Served("produce", 0, 13),
+    ApiKey.FETCH: Served("fetch", 4, 18),
+    ApiKey.LIST_OFFSETS: Served("list_offsets", 1, 11),
+    ApiKey.METADATA: Served("metadata", 0, 13),
+    ApiKey.OFFSET_COMMIT: Served("offset_commit", 2, 10),
+    ApiKey.OFFSET_FETCH: Served("offset_fetch", 1, 10),
+    ApiKey.FIND_COORDINATOR: Served("find_coordinator", 0, 6),
+    ApiKey.JOIN_GROUP: Served("join_group", 0, 9),
+    ApiKey.HEARTBEAT: Served("heartbeat", 0, 4),
+    ApiKey.LEAVE_GROUP: Served("leave_group", 0, 5),
+    ApiKey.SYNC_GROUP: Served("sync_group", 0, 5),
+    ApiKey.DESCRIBE_GROUPS: Served("describe_groups", 0, 6),
+    ApiKey.LIST_GROUPS: Served("list_groups", 0, 5),
+    ApiKey.API_VERSIONS: Served("api_versions", 0, 4),
+    ApiKey.CREATE_TOPICS: Served("create_topics", 2, 7),
+    ApiKey.DELETE_TOPICS: Served("delete_topics", 1, 6),
+    ApiKey.DELETE_RECORDS: Served("delete_records", 0, 2),
+    ApiKey.INIT_PRODUCER_ID: Served("init_producer_id", 0, 5),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Served("offset_for_leader_epoch", 2, 4),
+    ApiKey.DESCRIBE_CONFIGS: Served("describe_configs", 1, 4),
+    ApiKey.ALTER_CONFIGS: Served("alter_configs", 0, 2),
+    ApiKey.DESCRIBE_LOG_DIRS: Served("describe_log_dirs", 1, 5),
+    ApiKey.CREATE_PARTITIONS: Served("create_partitions", 0, 3),
+    ApiKey.DELETE_GROUPS: Served("delete_groups", 0, 2),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Served("incremental_alter_configs", 0, 1),
+    ApiKey.OFFSET_DELETE: Served("offset_delete", 0, 0),
+    ApiKey.DESCRIBE_QUORUM: Served("describe_quorum", 0, 2),
+    ApiKey.UPDATE_FEATURES: Served("update_features", 0, 2),
+    ApiKey.DESCRIBE_CLUSTER: Served("describe_cluster", 0, 2),
+    ApiKey.DESCRIBE_PRODUCERS: Served("describe_producers", 0, 0),
+    ApiKey.LIST_CONFIG_RESOURCES: Served("list_config_resources", 0, 1),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Served("describe_topic_partitions", 0, 0),
+}
