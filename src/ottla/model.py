@@ -6,6 +6,9 @@ Everything here is pure and imports nothing of Ottla. Units are part of the name
 
 from __future__ import annotations
 
+import binascii
+from enum import Enum
+from random import Random
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -54,3 +57,43 @@ class TopicIdPartition(NamedTuple):
     @property
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
+
+
+class AppendOrigin(Enum):
+    """Who appends to a log, which decides how much of the append is checked (Kafka's AppendOrigin)."""
+
+    CLIENT = "client"
+    """A producer: everything is checked, sequence numbers included."""
+    COORDINATOR = "coordinator"
+    """This node's group or transaction coordinator: producer epochs are checked, sequence numbers do not exist."""
+    REPLICATION = "replication"
+    """The leader of the partition, or the log itself in recovery: checked already, applied as it stands."""
+
+
+def uuid_to_base64(uuid: UUID) -> str:
+    """A uuid as Kafka writes it in files and messages: URL-safe base64 of the 16 bytes, without padding."""
+    return binascii.b2a_base64(uuid.bytes, newline=False).decode().rstrip("=").translate(_TO_URL_SAFE)
+
+
+def uuid_from_base64(text: str) -> UUID:
+    """The inverse of `uuid_to_base64`; accepts padding. Raises `ValueError` on anything but 16 bytes of base64."""
+    unpadded = text.rstrip("=")
+    if len(unpadded) != 22 or len(text) > 24:
+        raise ValueError(f"{text[:24]!r} is not the base64 form of a uuid")
+    try:
+        raw = binascii.a2b_base64(unpadded.translate(_FROM_URL_SAFE) + "==", strict_mode=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"{text!r} is not the base64 form of a uuid") from error
+    return UUID(bytes=raw)
+
+
+def random_uuid(random: Random) -> UUID:
+    """A version 4 uuid that is not reserved and whose base64 form does not start with a dash, as Kafka draws them."""
+    while True:
+        uuid = UUID(int=random.getrandbits(128), version=4)
+        if not uuid_to_base64(uuid).startswith("-"):
+            return uuid
+
+
+_TO_URL_SAFE = str.maketrans("+/", "-_")
+_FROM_URL_SAFE = str.maketrans("-_", "+/")

@@ -1,0 +1,150 @@
+"""Which leader wrote which offsets of a partition: leader epochs with their start offsets.
+
+Followers and consumers ask where an epoch ended to find out how much of their log the leader shares (KIP-101, KIP-279,
+KIP-320). Behaviour follows Kafka's LeaderEpochFileCache; the file is `leader-epoch-checkpoint`.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from bisect import bisect_right
+from operator import itemgetter
+from typing import NamedTuple
+
+from ottla.filesystem import FileSystem
+from ottla.model import LeaderEpoch, Offset
+from ottla.storage.checkpoints import decode_checkpoint, encode_checkpoint
+
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+class EpochEntry(NamedTuple):
+    epoch: LeaderEpoch
+    start_offset: Offset
+
+
+def _parse(words: list[str]) -> EpochEntry:
+    epoch, start_offset = words
+    return EpochEntry(int(epoch), int(start_offset))
+
+
+class LeaderEpochs:
+    """The epochs of one partition. Epochs and start offsets both increase strictly from entry to entry."""
+
+    __slots__ = ("_directory", "_entries", "_fs")
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        """Read the checkpoint in `directory`; no file means no epochs. Raises `CorruptFile`."""
+        self._fs = fs
+        self._directory = directory
+        self._entries: list[EpochEntry] = []
+        try:
+            data = fs.read_bytes(self._path)
+        except FileNotFoundError:
+            return
+        for entry in decode_checkpoint(self._path, data, _parse):
+            self._assign(entry)
+
+    @property
+    def _path(self) -> str:
+        return posixpath.join(self._directory, LEADER_EPOCH_CHECKPOINT)
+
+    @property
+    def entries(self) -> tuple[EpochEntry, ...]:
+        return tuple(self._entries)
+
+    @property
+    def latest_epoch(self) -> LeaderEpoch | None:
+        return self._entries[-1].epoch if self._entries else None
+
+    @property
+    def latest_entry(self) -> EpochEntry | None:
+        return self._entries[-1] if self._entries else None
+
+    @property
+    def earliest_entry(self) -> EpochEntry | None:
+        return self._entries[0] if self._entries else None
+
+    def set_directory(self, directory: str) -> None:
+        """The partition's directory was renamed."""
+        self._directory = directory
+
+    def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
+        """Note that `epoch` starts at `start_offset`, durably; nothing happens if the epoch is the latest already.
+
+        Entries that contradict the new one are dropped. Raises `OSError`, and `ValueError` on negative numbers.
+        """
+        entries = self._entries
+        if entries and entries[-1].epoch == epoch and start_offset >= entries[-1].start_offset:
+            return
+        if self._assign(EpochEntry(epoch, start_offset)):
+            self.write()
+
+    def _assign(self, entry: EpochEntry) -> bool:
+        if entry.epoch < 0 or entry.start_offset < 0:
+            raise ValueError(f"leader epoch {entry.epoch} at offset {entry.start_offset}: both have to be at least 0")
+        entries = self._entries
+        if entries and entries[-1].epoch == entry.epoch and entry.start_offset >= entries[-1].start_offset:
+            return False
+        while entries and (entries[-1].epoch >= entry.epoch or entries[-1].start_offset >= entry.start_offset):
+            entries.pop()
+        entries.append(entry)
+        return True
+
+    def end_offset_for(self, requested: LeaderEpoch, log_end_offset: Offset) -> EpochEntry:
+        """The largest epoch up to `requested` with the offset where it ended, (-1, -1) when that is not known.
+
+        An epoch older than all that are left answers itself with the start of the oldest one.
+        """
+        entries = self._entries
+        if requested == UNDEFINED_EPOCH or not entries:
+            return EpochEntry(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
+        if requested == entries[-1].epoch:
+            return EpochEntry(requested, log_end_offset)
+        above = bisect_right(entries, requested, key=itemgetter(0))
+        if above == len(entries):
+            return EpochEntry(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
+        floor = entries[above - 1].epoch if above else requested
+        return EpochEntry(floor, entries[above].start_offset)
+
+    def epoch_for_offset(self, offset: Offset) -> LeaderEpoch | None:
+        """The epoch in which `offset` was written, None below the first entry."""
+        at = bisect_right(self._entries, offset, key=itemgetter(1))
+        return self._entries[at - 1].epoch if at else None
+
+    def truncate_from_end(self, end_offset: Offset) -> None:
+        """Forget epochs that start at or after `end_offset`: the log was cut there.
+
+        Written without fsync: recovery cuts again what an old file brings back.
+        """
+        entries = self._entries
+        kept = len(entries)
+        while kept and end_offset >= 0 and entries[kept - 1].start_offset >= end_offset:
+            kept -= 1
+        if kept != len(entries):
+            del entries[kept:]
+            self.write(sync=False)
+
+    def truncate_from_start(self, start_offset: Offset) -> None:
+        """Forget epochs that ended at or before `start_offset`; the epoch in force there starts there from now on.
+
+        Written without fsync, as in `truncate_from_end`.
+        """
+        entries = self._entries
+        at = bisect_right(entries, start_offset, key=itemgetter(1))
+        if not at or (at == 1 and entries[0].start_offset == start_offset):
+            return
+        entries[:at] = [EpochEntry(entries[at - 1].epoch, start_offset)]
+        self.write(sync=False)
+
+    def clear(self) -> None:
+        """Forget all epochs, durably."""
+        self._entries.clear()
+        self.write()
+
+    def write(self, *, sync: bool = True) -> None:
+        """Replace the checkpoint file. Raises `OSError`."""
+        data = encode_checkpoint(f"{epoch} {start_offset}" for epoch, start_offset in self._entries)
+        self._fs.write_atomic(self._path, data, sync=sync)
