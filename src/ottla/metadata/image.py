@@ -1,0 +1,198 @@
+"""The cluster's metadata at one offset of the metadata log, as a value that never changes.
+
+A reader takes `driver.image` once and sees one consistent state for as long as it likes. Topics are in persistent maps,
+so an image that differs by one topic shares the rest with its predecessor (Kafka's `MetadataImage`, with pcollections).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from immutables import Map
+
+from ottla.model import LeaderEpoch, NodeId, Offset, ProducerId, TopicId
+
+NO_LEADER = -1
+NO_LEADER_CHANGE = -2
+
+DIRECTORY_MIGRATING = UUID(int=0)
+DIRECTORY_UNASSIGNED = UUID(int=1)
+DIRECTORY_LOST = UUID(int=2)
+"""Directory ids with a meaning of their own (KIP-858); real ids never are among the first hundred."""
+
+
+class ConfigResourceType(enum.IntEnum):
+    """Kinds of things that have settings, numbered as on the wire and in ConfigRecords."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class SecurityProtocol(enum.IntEnum):
+    PLAINTEXT = 0
+    SSL = 1
+    SASL_PLAINTEXT = 2
+    SASL_SSL = 3
+
+
+class LeaderRecoveryState(enum.IntEnum):
+    RECOVERED = 0
+    RECOVERING = 1
+
+
+class Endpoint(NamedTuple):
+    """Where one listener of a node is reached by others; `security_protocol` as numbered in registrations."""
+
+    host: str
+    port: int
+    security_protocol: int = SecurityProtocol.PLAINTEXT
+
+
+class ConfigResource(NamedTuple):
+    """A thing with settings. The empty name with type BROKER stands for all brokers (cluster-wide dynamic settings)."""
+
+    type: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """One broker as it registered itself. `epoch` is the offset of its registration, so it grows with each restart."""
+
+    id: NodeId
+    epoch: int
+    incarnation_id: UUID
+    endpoints: Mapping[str, Endpoint]
+    features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Name to (lowest, highest) supported level."""
+    rack: str | None = None
+    fenced: bool = True
+    in_controlled_shutdown: bool = False
+    log_dirs: tuple[UUID, ...] = ()
+    """Ids of its online log directories, sorted."""
+    cordoned_log_dirs: tuple[UUID, ...] = ()
+    """Directories that take no new partitions (KIP-1066)."""
+
+    @property
+    def active(self) -> bool:
+        """Whether the broker may lead partitions."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerRegistration:
+    id: NodeId
+    incarnation_id: UUID
+    endpoints: Mapping[str, Endpoint]
+    features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+class PartitionRegistration(NamedTuple):
+    """The controller's view of one partition."""
+
+    replicas: tuple[NodeId, ...]
+    """In order of preference: the first is the preferred leader."""
+    isr: tuple[NodeId, ...]
+    leader: NodeId
+    """NO_LEADER (-1) while no replica may lead; otherwise a member of `isr`, except right after an unclean election."""
+    leader_epoch: LeaderEpoch
+    """Grows with every change of leadership, also with one that elects the same leader again."""
+    partition_epoch: int
+    """Grows with every change of this record."""
+    directories: tuple[UUID, ...]
+    """The log directory of each replica, in the order of `replicas`."""
+    removing: tuple[NodeId, ...] = ()
+    adding: tuple[NodeId, ...] = ()
+    elr: tuple[NodeId, ...] = ()
+    """Eligible leader replicas (KIP-966): out of the ISR, but known to have everything below the high watermark."""
+    last_known_elr: tuple[NodeId, ...] = ()
+    recovery_state: int = LeaderRecoveryState.RECOVERED
+
+    def directory(self, replica: NodeId) -> UUID:
+        """The directory id of a replica; DIRECTORY_MIGRATING if it is not one of ours."""
+        try:
+            return self.directories[self.replicas.index(replica)]
+        except (ValueError, IndexError):
+            return DIRECTORY_MIGRATING
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    name: str
+    id: TopicId
+    partitions: Mapping[int, PartitionRegistration]
+    """By partition number, in ascending order, without gaps. Not to be changed."""
+
+
+Configs = Mapping[str, str]
+_NO_CONFIGS: Configs = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class MetadataImage:
+    """Everything that the metadata log says up to and including `offset`."""
+
+    offset: Offset = -1
+    """The last record that is part of this image; -1 for the empty image."""
+    epoch: LeaderEpoch = -1
+    """The controller epoch of that record."""
+    timestamp_ms: int = -1
+    """Append time of the batch of that record."""
+    cluster_id: str = ""
+    features: Mapping[str, int] = field(default_factory=dict)
+    """Finalized feature levels, `metadata.version` among them."""
+    brokers: Mapping[NodeId, BrokerRegistration] = field(default_factory=dict)
+    controllers: Mapping[NodeId, ControllerRegistration] = field(default_factory=dict)
+    topics_by_name: Map[str, TopicImage] = field(default_factory=Map)
+    topics_by_id: Map[TopicId, TopicImage] = field(default_factory=Map)
+    configs: Map[ConfigResource, Configs] = field(default_factory=Map)
+    """Dynamic settings by resource; a resource without settings has no entry."""
+    next_producer_id: ProducerId = 0
+    client_quotas: Mapping[tuple[tuple[str, str | None], ...], Mapping[str, float]] = field(default_factory=dict)
+    """By sorted (entity type, entity name or None for the default)."""
+    scram_credentials: Mapping[tuple[str, int], Any] = field(default_factory=dict)
+    """By (user, mechanism): the record."""
+    acls: Mapping[UUID, Any] = field(default_factory=dict)
+    """By id: the record."""
+    delegation_tokens: Mapping[str, Any] = field(default_factory=dict)
+    """By token id: the record."""
+
+    def topic(self, name: str) -> TopicImage | None:
+        return self.topics_by_name.get(name)
+
+    def topic_by_id(self, topic_id: TopicId) -> TopicImage | None:
+        return self.topics_by_id.get(topic_id)
+
+    def partition(self, topic: str, partition: int) -> PartitionRegistration | None:
+        image = self.topics_by_name.get(topic)
+        return None if image is None else image.partitions.get(partition)
+
+    def config(self, resource_type: int, name: str) -> Configs:
+        """The dynamic settings of a resource itself, without defaults."""
+        return self.configs.get(ConfigResource(resource_type, name), _NO_CONFIGS)
+
+    def topic_config(self, topic: str) -> Configs:
+        return self.config(ConfigResourceType.TOPIC, topic)
+
+    def broker_config(self, node_id: NodeId) -> Configs:
+        """Dynamic settings of one broker over those of all brokers."""
+        shared = self.config(ConfigResourceType.BROKER, "")
+        own = self.config(ConfigResourceType.BROKER, str(node_id))
+        return {**shared, **own} if shared and own else own or shared
+
+    @cached_property
+    def partition_count(self) -> int:
+        return sum(len(topic.partitions) for topic in self.topics_by_name.values())
+
+
+EMPTY_IMAGE = MetadataImage()
