@@ -1,5 +1,5 @@
-"""The log on disk: segments and their indexes, recovery, retention, producer state, checkpoints.
+"""The log on disk: segments, indexes, recovery, retention, producer state and the set of a node's logs.
 
-May import `protocol`, `config` and the root modules; reaches the disk through `filesystem.py` only and takes `now_ms`
-and randomness as arguments. Start with `log.py` (one partition) and `log_manager.py` (all of them).
+May import protocol, config, model, errors, clock and filesystem; reaches files through `ottla.filesystem` only.
+Start at `log.py` (one partition), then `segment.py`, `recovery.py`; `log_manager.py` holds all logs of a node.
 """
