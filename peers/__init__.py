@@ -1,1 +1,1 @@
-"""Other brokers, started on loopback to be compared with: the oracle of the tests and the other side of the benchmarks."""
+"""Other brokers on loopback: the oracle of the tests and the other side of the benchmarks."""

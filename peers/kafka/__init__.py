@@ -1,7 +1,7 @@
 """A real Apache Kafka on loopback: one node in combined mode, and the tools that ship with it.
 
-`python -m peers.kafka install` fetches the jars by the coordinates in `pom.xml`; `start()` formats a directory and runs a
-broker with the JVM flags of Kafka's own start script, so that the peer is at its best.
+`python -m peers.kafka install` fetches the jars by the coordinates in `pom.xml`; `KafkaPeer` formats a directory and
+runs a broker with the JVM flags of Kafka's own start script, so that the peer is at its best.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def free_port() -> int:
 
 
 class KafkaPeer:
-    """A broker process. Use as a context manager; `bootstrap` is its address, `process` its JVM, `data` its log directory."""
+    """A broker process, as a context manager: `bootstrap` is its address, `process` its JVM, `data` its log directory."""
 
     def __init__(self, directory: Path, *, heap: str = "1g", settings: Mapping[str, str] | None = None) -> None:
         self.directory = directory
@@ -153,7 +153,7 @@ _API_VERSIONS_V0 = bytes.fromhex("0000000c 0012 0000 00000001 0002 6f74".replace
 
 
 def wait_until_answering(host: str, port: int, limit_s: float, process: subprocess.Popen[bytes] | None = None) -> float:
-    """Seconds until an ApiVersions request is answered. Raises RuntimeError after `limit_s` or when the process ends."""
+    """Seconds until an ApiVersions request is answered. Raises RuntimeError after `limit_s` or at the process's end."""
     start = time.perf_counter()
     while time.perf_counter() - start < limit_s:
         if process is not None and process.poll() is not None:
@@ -167,5 +167,3 @@ def wait_until_answering(host: str, port: int, limit_s: float, process: subproce
             pass
         time.sleep(0.002)
     raise RuntimeError(f"nothing answers at {host}:{port} after {limit_s} s")
-
-

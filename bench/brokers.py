@@ -1,0 +1,115 @@
+"""The two sides of every comparison, and the bare loop that marks the physical limit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Protocol
+
+from peers.kafka import KafkaPeer, free_port, wait_until_answering
+
+
+class Broker(Protocol):
+    name: str
+    port: int
+    data: Path
+
+    @property
+    def pid(self) -> int: ...
+    def start(self) -> float:
+        """Start and return the seconds until the first answered request."""
+        ...
+
+    def stop(self) -> float:
+        """Stop cleanly and return the seconds that took."""
+        ...
+
+
+class Ottla:
+    name = "ottla"
+
+    def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
+        self.data = directory
+        self.port = free_port()
+        self.settings = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}", **(settings or {})}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def start(self) -> float:
+        overrides = [part for name, value in self.settings.items() for part in ("--set", f"{name}={value}")]
+        start = time.perf_counter()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ottla.cli.main", "server", "start", str(self.data), *overrides],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+        wait_until_answering("127.0.0.1", self.port, 120, self.process)
+        return time.perf_counter() - start
+
+    def stop(self) -> float:
+        start = time.perf_counter()
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(60)
+            self.process = None
+        return time.perf_counter() - start
+
+
+class Kafka:
+    name = "kafka"
+
+    def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
+        self.peer = KafkaPeer(directory, settings=settings)
+        self.peer.format()
+        self.data = self.peer.data
+        self.port = self.peer.port
+
+    @property
+    def pid(self) -> int:
+        assert self.peer.process is not None
+        return self.peer.process.pid
+
+    def start(self) -> float:
+        start = time.perf_counter()
+        self.peer.start(ready_s=300)
+        return time.perf_counter() - start
+
+    def stop(self) -> float:
+        start = time.perf_counter()
+        self.peer.stop()
+        return time.perf_counter() - start
+
+
+SIDES: dict[str, type[Ottla] | type[Kafka]] = {"ottla": Ottla, "kafka": Kafka}
+
+
+def make(name: str, base: Path, settings: dict[str, str] | None = None) -> Ottla | Kafka:
+    """A broker on a fresh directory below `base`."""
+    directory = base / f"{name}-{os.getpid()}-{time.monotonic_ns()}"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    return SIDES[name](directory, settings)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process, all its threads."""
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_mb(pid: int) -> float:
+    """Resident memory in MB, of which anonymous and file-backed pages both count."""
+    with open(f"/proc/{pid}/status") as file:
+        for line in file:
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+    return 0.0
