@@ -54,7 +54,7 @@ def decode_checkpoint(path: str, data: bytes, parse: Callable[[list[str]], T]) -
         line = lines[1]
         expected = int(line)
         entries = []
-        for line in lines[2:]:  # noqa: B007  the message below names the line
+        for line in lines[2:]:
             entries.append(parse(line.split()))
     except ValueError as error:
         raise CorruptFile(f"checkpoint {path} has a malformed line: {line[:100]!r}") from error

@@ -1,0 +1,482 @@
+"""What a partition knows of the producers that write to it.
+
+For every producer id it keeps the epoch and the last five batches, which is what makes a retry harmless and a gap
+visible (KIP-98), and which transactions are open, which bounds what read_committed consumers see. The order of use:
+`check` a batch before it is written, write it, `update` with the same batch. Behaviour follows Kafka's
+ProducerStateManager, ProducerAppendInfo and ProducerStateEntry. Snapshot files are in `producer_snapshot.py`.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.filesystem import FileSystem
+from ottla.model import (
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    AppendOrigin,
+    Millis,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    Sequence,
+    TopicPartition,
+)
+from ottla.storage.checkpoints import CorruptFile
+
+if TYPE_CHECKING:
+    from ottla.protocol.record_batch import BatchHeader
+
+SNAPSHOT_SUFFIX = ".snapshot"
+DELETED_SUFFIX = ".deleted"
+
+BATCHES_RETAINED = 5
+"""Kafka's producers have at most five requests in flight per connection, so a retry is one of the last five batches."""
+
+PRODUCER_ID_EXPIRATION_MS = 86_400_000
+"""Default of producer.id.expiration.ms."""
+
+SEQUENCE_MAX = 2**31 - 1
+
+
+class BatchMetadata(NamedTuple):
+    """One batch of a producer, as much of it as recognises a retry."""
+
+    last_sequence: Sequence
+    last_offset: Offset
+    offset_delta: int
+    timestamp: Millis
+
+    @property
+    def first_offset(self) -> Offset:
+        return self.last_offset - self.offset_delta
+
+    @property
+    def first_sequence(self) -> Sequence:
+        """Sequences wrap from 2^31-1 to 0."""
+        first = self.last_sequence - self.offset_delta
+        return first if first >= 0 else first + SEQUENCE_MAX + 1
+
+
+class Duplicate(NamedTuple):
+    """The batch that a retry repeats: it is answered with these, and not appended."""
+
+    base_offset: Offset
+    last_offset: Offset
+    timestamp: Millis
+
+
+class EndMarker(NamedTuple):
+    """The content of a transaction's control batch."""
+
+    is_abort: bool
+    coordinator_epoch: int
+    timestamp: Millis
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction whose marker was appended at `last_offset`. `last_stable_offset` goes to the transaction index."""
+
+    producer_id: ProducerId
+    first_offset: Offset
+    last_offset: Offset
+    is_aborted: bool
+    last_stable_offset: Offset
+
+
+class ProducerEntry:
+    """The state of one producer id in one partition."""
+
+    __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "last_timestamp", "producer_epoch")
+
+    def __init__(self) -> None:
+        self.producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
+        self.coordinator_epoch = -1
+        self.last_timestamp: Millis = NO_TIMESTAMP
+        self.current_txn_first_offset: Offset | None = None
+        self.batches: list[BatchMetadata] = []
+        """The last batches of `producer_epoch`, oldest first; at most BATCHES_RETAINED."""
+
+    @property
+    def last_sequence(self) -> Sequence:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def duplicate_of(self, header: BatchHeader) -> Duplicate | None:
+        """The retained batch with the same epoch and exactly the same sequences, if there is one."""
+        if header.producer_epoch != self.producer_epoch:
+            return None
+        first, last = header.base_sequence, header.last_sequence
+        for batch in self.batches:
+            if batch.last_sequence == last and batch.first_sequence == first:
+                return Duplicate(batch.first_offset, batch.last_offset, batch.timestamp)
+        return None
+
+    def move_to_epoch(self, epoch: ProducerEpoch) -> None:
+        if epoch != self.producer_epoch:
+            self.batches.clear()
+            self.producer_epoch = epoch
+
+    def add_batch(self, header: BatchHeader) -> None:
+        self.move_to_epoch(header.producer_epoch)
+        if len(self.batches) == BATCHES_RETAINED:
+            del self.batches[0]
+        last_offset = header.base_offset + header.last_offset_delta
+        self.batches.append(
+            BatchMetadata(header.last_sequence, last_offset, header.last_offset_delta, header.max_timestamp)
+        )
+        self.last_timestamp = header.max_timestamp
+
+
+class ProducerStateManager:
+    """The producers of one partition, and the snapshots of their state in its directory."""
+
+    __slots__ = (
+        "_completed",
+        "_directory",
+        "_expiration_ms",
+        "_first_unstable_offset",
+        "_fs",
+        "_last_snapshot_offset",
+        "_ongoing",
+        "_producers",
+        "_snapshots",
+        "map_end_offset",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        topic_partition: TopicPartition,
+        *,
+        expiration_ms: Millis = PRODUCER_ID_EXPIRATION_MS,
+        file_names: Iterable[str] | None = None,
+    ) -> None:
+        """No state yet: `truncate_and_reload` loads it. `file_names` saves listing `directory` a second time."""
+        self._fs = fs
+        self._directory = directory
+        self.topic_partition = topic_partition
+        self._expiration_ms = expiration_ms
+        self._producers: dict[ProducerId, ProducerEntry] = {}
+        self._ongoing: dict[Offset, ProducerId] = {}
+        """Open transactions by first offset, ascending."""
+        self._completed: dict[Offset, Offset] = {}
+        """First to last offset of decided transactions whose marker the high watermark has not passed."""
+        self._first_unstable_offset: Offset | None = None
+        self.map_end_offset: Offset = 0
+        """The state is that of the log up to here (exclusive). The log sets it after appends without a producer id."""
+        self._last_snapshot_offset: Offset = 0
+        self._snapshots: list[Offset] = []
+        """Offsets of the snapshot files, ascending."""
+        self._scan(fs.listdir(directory) if file_names is None else file_names)
+
+    # Appending
+
+    def check(
+        self, header: BatchHeader, *, origin: AppendOrigin = AppendOrigin.CLIENT, marker: EndMarker | None = None
+    ) -> Duplicate | None:
+        """Whether a batch may be appended; changes nothing. The header has the offsets that the log will give it.
+
+        Returns the earlier batch if this one is a retry of it. A control batch comes with its `marker`. Batches
+        without a producer id need no check. Raises `KafkaError`: INVALID_PRODUCER_EPOCH,
+        OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED.
+        """
+        entry = self._producers.get(header.producer_id)
+        if entry is None:
+            return None
+        if origin is AppendOrigin.CLIENT and (duplicate := entry.duplicate_of(header)) is not None:
+            return duplicate
+        if origin is not AppendOrigin.REPLICATION and header.producer_epoch < entry.producer_epoch:
+            raise KafkaError(
+                ErrorCode.invalid_producer_epoch,
+                f"Epoch of producer {header.producer_id} at offset {header.base_offset} in {self.topic_partition} is "
+                f"{header.producer_epoch}, which is smaller than the last seen epoch {entry.producer_epoch}",
+            )
+        if header.is_control:
+            self._check_marker(header, entry, origin, marker)
+            return None
+        if origin is AppendOrigin.CLIENT:
+            self._check_sequence(header, entry)
+        if entry.current_txn_first_offset is not None and not header.is_transactional:
+            raise KafkaError(
+                ErrorCode.invalid_txn_state,
+                f"Expected transactional write from producer {header.producer_id} at offset {header.base_offset} "
+                f"in partition {self.topic_partition}",
+            )
+        return None
+
+    def _check_sequence(self, header: BatchHeader, entry: ProducerEntry) -> None:
+        first = header.base_sequence
+        place = f"of producer {header.producer_id} at offset {header.base_offset} in partition {self.topic_partition}"
+        if header.producer_epoch != entry.producer_epoch:
+            if first != 0 and entry.producer_epoch != NO_PRODUCER_EPOCH:
+                raise KafkaError(
+                    ErrorCode.out_of_order_sequence_number,
+                    f"Invalid sequence number for new epoch {place}: {header.producer_epoch} (request epoch), "
+                    f"{first} (seq. number), {entry.producer_epoch} (current producer epoch)",
+                )
+            return
+        last = entry.last_sequence
+        in_sequence = first == last + 1 or (first == 0 and last == SEQUENCE_MAX)
+        if not in_sequence and entry.producer_epoch != NO_PRODUCER_EPOCH:
+            raise KafkaError(
+                ErrorCode.out_of_order_sequence_number,
+                f"Out of order sequence number {place}: {first} (incoming seq. number), {last} (current end sequence "
+                "number)",
+            )
+
+    def _check_marker(
+        self, header: BatchHeader, entry: ProducerEntry, origin: AppendOrigin, marker: EndMarker | None
+    ) -> None:
+        if marker is None or origin is AppendOrigin.REPLICATION:
+            return
+        if entry.coordinator_epoch > marker.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.transaction_coordinator_fenced,
+                f"Invalid coordinator epoch for producerId {header.producer_id} at offset {header.base_offset} in "
+                f"partition {self.topic_partition}: {marker.coordinator_epoch} (zombie), {entry.coordinator_epoch} "
+                "(current)",
+            )
+
+    def update(self, header: BatchHeader, *, marker: EndMarker | None = None) -> CompletedTransaction | None:
+        """Note a batch that is in the log now, without checks; the state then is that of the log up to its end.
+
+        A control batch comes with its `marker`, None if compaction emptied it. Returns the transaction that the
+        marker ended, whose abortion the caller writes to the transaction index.
+        """
+        producer_id = header.producer_id
+        completed = None
+        if producer_id >= 0 and not (header.is_control and marker is None):
+            entry = self._producers.get(producer_id)
+            if entry is None:
+                entry = self._producers[producer_id] = ProducerEntry()
+            if marker is not None and header.is_control:
+                completed = self._end_transaction(header, entry, marker)
+            else:
+                entry.add_batch(header)
+                if header.is_transactional and entry.current_txn_first_offset is None:
+                    entry.current_txn_first_offset = header.base_offset
+                    self._ongoing[header.base_offset] = producer_id
+                    self._refresh_first_unstable_offset()
+        self.map_end_offset = header.base_offset + header.last_offset_delta + 1
+        return completed
+
+    def _end_transaction(
+        self, header: BatchHeader, entry: ProducerEntry, marker: EndMarker
+    ) -> CompletedTransaction | None:
+        first_offset = entry.current_txn_first_offset
+        entry.move_to_epoch(header.producer_epoch)
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp = marker.timestamp
+        entry.current_txn_first_offset = None
+        if first_offset is None:
+            return None  # a marker without data changes nothing that a reader sees
+        last_offset = header.base_offset
+        others = (offset for offset, producer_id in self._ongoing.items() if producer_id != header.producer_id)
+        stable = next(others, last_offset + 1)
+        self._ongoing.pop(first_offset, None)
+        self._completed[first_offset] = last_offset
+        self._refresh_first_unstable_offset()
+        return CompletedTransaction(header.producer_id, first_offset, last_offset, marker.is_abort, stable)
+
+    # What is stable
+
+    @property
+    def first_unstable_offset(self) -> Offset | None:
+        """Start of the earliest transaction that is undecided, or decided above the high watermark. None: all stable.
+
+        The last stable offset is the smaller of this and the high watermark.
+        """
+        return self._first_unstable_offset
+
+    @property
+    def first_undecided_offset(self) -> Offset | None:
+        return next(iter(self._ongoing), None)
+
+    def on_high_watermark(self, high_watermark: Offset) -> None:
+        """Markers below the high watermark decide their transactions for readers."""
+        if self._completed:
+            self._remove_completed_below(high_watermark)
+
+    def _remove_completed_below(self, offset: Offset) -> None:
+        for first in [first for first, last in self._completed.items() if last < offset]:
+            del self._completed[first]
+        self._refresh_first_unstable_offset()
+
+    def _refresh_first_unstable_offset(self) -> None:
+        ongoing = next(iter(self._ongoing), None)
+        completed = min(self._completed, default=None)
+        known = [offset for offset in (ongoing, completed) if offset is not None]
+        self._first_unstable_offset = min(known, default=None)
+
+    def has_late_transaction(self, now_ms: Millis, transaction_timeout_ms_max: Millis) -> bool:
+        """Whether the oldest open transaction has been idle for longer than any coordinator would let it (KIP-664)."""
+        oldest = next(iter(self._ongoing.values()), None)
+        entry = None if oldest is None else self._producers.get(oldest)
+        grace_ms = transaction_timeout_ms_max + 5 * 60 * 1000
+        return entry is not None and entry.last_timestamp > 0 and now_ms - entry.last_timestamp > grace_ms
+
+    # Looking and expiring
+
+    @property
+    def producers(self) -> Mapping[ProducerId, ProducerEntry]:
+        return self._producers
+
+    def active_producers(self) -> Iterator[tuple[ProducerId, ProducerEntry]]:
+        """What DescribeProducers answers from."""
+        yield from self._producers.items()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._producers and not self._completed
+
+    def set_expiration_ms(self, expiration_ms: Millis) -> None:
+        self._expiration_ms = expiration_ms
+
+    def remove_expired(self, now_ms: Millis) -> None:
+        """Forget producers that have not written for producer.id.expiration.ms and have no open transaction."""
+        expired = [producer_id for producer_id, entry in self._producers.items() if self._is_expired(entry, now_ms)]
+        for producer_id in expired:
+            del self._producers[producer_id]
+
+    def _is_expired(self, entry: ProducerEntry, now_ms: Millis) -> bool:
+        return entry.current_txn_first_offset is None and now_ms - entry.last_timestamp >= self._expiration_ms
+
+    # Log start, truncation, reload
+
+    def on_log_start_offset(self, log_start_offset: Offset) -> None:
+        """The log start moved up. Producers stay known although their batches are gone, so that retries still match."""
+        self._remove_completed_below(log_start_offset)
+        self.map_end_offset = max(self.map_end_offset, log_start_offset)
+        self._last_snapshot_offset = self._snapshots[-1] if self._snapshots else log_start_offset
+
+    def truncate_and_reload(self, log_start_offset: Offset, log_end_offset: Offset, now_ms: Millis) -> None:
+        """Drop snapshots outside (start, end] and, unless the state is that of `log_end_offset`, load the latest one.
+
+        Afterwards `map_end_offset` says up to where; the log feeds the batches from there to its end to `update`.
+        """
+        for offset in [offset for offset in self._snapshots if not log_start_offset < offset <= log_end_offset]:
+            self._delete_snapshot(offset)
+        if self.map_end_offset == log_end_offset:
+            self.on_log_start_offset(log_start_offset)
+            return
+        self._clear()
+        self._load_latest_snapshot(log_start_offset, now_ms)
+
+    def truncate_fully_and_start_at(self, offset: Offset) -> None:
+        """Forget everything, snapshots included; the log starts afresh at `offset`."""
+        self._clear()
+        for snapshot in list(self._snapshots):
+            self._delete_snapshot(snapshot)
+        self._last_snapshot_offset = 0
+        self.map_end_offset = offset
+
+    def _clear(self) -> None:
+        self._producers.clear()
+        self._ongoing.clear()
+        self._completed.clear()
+        self._first_unstable_offset = None
+
+    def _load_latest_snapshot(self, log_start_offset: Offset, now_ms: Millis) -> None:
+        from ottla.storage.producer_snapshot import decode_snapshot
+
+        while self._snapshots:
+            offset = self._snapshots[-1]
+            try:
+                entries = decode_snapshot(self._snapshot_path(offset), self._fs.read_bytes(self._snapshot_path(offset)))
+            except (CorruptFile, FileNotFoundError):
+                self._delete_snapshot(offset)  # an older one, and more of the log, do as well
+                continue
+            self._producers = {
+                producer_id: entry for producer_id, entry in entries if not self._is_expired(entry, now_ms)
+            }
+            open_transactions = (
+                (entry.current_txn_first_offset, producer_id)
+                for producer_id, entry in self._producers.items()
+                if entry.current_txn_first_offset is not None
+            )
+            self._ongoing = dict(sorted(open_transactions))
+            self._refresh_first_unstable_offset()
+            self._last_snapshot_offset = self.map_end_offset = offset
+            return
+        self._last_snapshot_offset = self.map_end_offset = log_start_offset
+
+    # Snapshot files
+
+    @property
+    def snapshot_offsets(self) -> tuple[Offset, ...]:
+        return tuple(self._snapshots)
+
+    @property
+    def latest_snapshot_offset(self) -> Offset | None:
+        return self._snapshots[-1] if self._snapshots else None
+
+    def set_directory(self, directory: str) -> None:
+        """The partition's directory was renamed."""
+        self._directory = directory
+
+    def take_snapshot(self, *, sync: bool = True) -> str | None:
+        """Write the state at `map_end_offset` unless that was done before. Returns the path if it wrote one.
+
+        Without `sync` the file may be lost or torn by a power failure, which its checksum then shows.
+        """
+        offset = self.map_end_offset
+        if offset <= self._last_snapshot_offset:
+            return None
+        from ottla.storage.producer_snapshot import encode_snapshot
+
+        path = self._snapshot_path(offset)
+        self._fs.write_atomic(path, encode_snapshot(self._producers), sync=sync)
+        if offset not in self._snapshots:
+            insort(self._snapshots, offset)
+        self._last_snapshot_offset = offset
+        return path
+
+    def remove_stray_snapshots(self, segment_base_offsets: Collection[Offset]) -> None:
+        """Delete snapshots that belong to no segment, except the newest if it lies above all segments.
+
+        That one was written by a clean shutdown. Lists the directory again.
+        """
+        self._scan(self._fs.listdir(self._directory))
+        bases = frozenset(segment_base_offsets)
+        strays = [offset for offset in self._snapshots if offset not in bases]
+        if strays and strays[-1] >= max(bases, default=0):
+            strays.pop()
+        for offset in strays:
+            self._delete_snapshot(offset)
+
+    def delete_snapshots_before(self, offset: Offset) -> None:
+        for snapshot in self._snapshots[: bisect_left(self._snapshots, offset)]:
+            self._delete_snapshot(snapshot)
+
+    def mark_snapshot_for_deletion(self, offset: Offset) -> str | None:
+        """Rename the snapshot at `offset` to `.deleted`, as its segment is. Returns the path to remove later."""
+        if offset not in self._snapshots:
+            return None
+        self._snapshots.remove(offset)
+        path = self._snapshot_path(offset)
+        try:
+            self._fs.rename(path, path + DELETED_SUFFIX)
+        except FileNotFoundError:
+            return None
+        return path + DELETED_SUFFIX
+
+    def _snapshot_path(self, offset: Offset) -> str:
+        return posixpath.join(self._directory, f"{offset:020d}{SNAPSHOT_SUFFIX}")
+
+    def _delete_snapshot(self, offset: Offset) -> None:
+        self._snapshots.remove(offset)
+        try:
+            self._fs.remove(self._snapshot_path(offset))
+        except FileNotFoundError:
+            pass
+
+    def _scan(self, names: Iterable[str]) -> None:
+        stems = (name.removesuffix(SNAPSHOT_SUFFIX) for name in names if name.endswith(SNAPSHOT_SUFFIX))
+        self._snapshots = sorted(int(stem) for stem in stems if stem.isdecimal())
