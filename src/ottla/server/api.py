@@ -5,7 +5,8 @@
 
 A handler may be a coroutine function or a plain one; a plain one costs no task and is answered at once. It returns a
 mapping for `messages.encode_response`, an `EncodedResponse` (Produce, Fetch: bytes and file slices), or None for no
-response at all (acks=0). A `KafkaError` that it raises becomes the mapping that `on_error` gives.
+response at all (acks=0). A `KafkaError` that it raises becomes the mapping that `on_error` gives. A plain handler
+that must wait (long polls) may return a `Deferred`, which is cheaper than a task.
 """
 
 from __future__ import annotations
@@ -58,7 +59,39 @@ def length_of(part: Buffer | Slice) -> int:
 
 
 Response: TypeAlias = Mapping[str, Any] | EncodedResponse | None
-Handler: TypeAlias = Callable[["RequestContext", Any], Response | Awaitable[Response]]
+
+
+class Deferred:
+    """A response that comes later, without a task: `complete` may be called once, from the event loop.
+
+    The connection sets `on_complete`, and calls `cancel` when it is lost before the response came.
+    """
+
+    __slots__ = ("cancelled", "done", "on_cancel", "on_complete", "result")
+
+    def __init__(self, on_cancel: Callable[[], None] | None = None) -> None:
+        self.done = False
+        self.cancelled = False
+        self.result: Response | BaseException = None
+        self.on_complete: Callable[[Response | BaseException], None] | None = None
+        self.on_cancel = on_cancel
+
+    def complete(self, result: Response | BaseException) -> None:
+        if self.done or self.cancelled:
+            return
+        self.done = True
+        self.result = result
+        if self.on_complete is not None:
+            self.on_complete(result)
+
+    def cancel(self) -> None:
+        if not self.done and not self.cancelled:
+            self.cancelled = True
+            if self.on_cancel is not None:
+                self.on_cancel()
+
+
+Handler: TypeAlias = Callable[["RequestContext", Any], Response | Deferred | Awaitable[Response]]
 OnError: TypeAlias = Callable[["RequestContext", Any, KafkaError], Response]
 Decode: TypeAlias = Callable[[int, Buffer, int], Any]
 """(version, frame, offset of the body) -> request. Raises MalformedRequest."""

@@ -1,0 +1,350 @@
+"""One client's connection: frames out of received bytes, requests in order, responses in order.
+
+Receiving. All connections of a node share one receive buffer, because the loop asks for a buffer, fills it and hands it
+over without anything in between. Whole frames are handled right there; only the head of a frame that has not wholly
+arrived moves to a buffer of the connection's own, into which the rest is then received. So an idle connection holds no
+memory, and the records of a produce request go from the receive buffer to the page cache without a copy.
+
+Order. As in Kafka, one request of a connection is handled at a time, and the next one waits for it; APIs marked
+`pipelined` (produce that waits for an fsync) let the next begin, but responses always leave in the order of requests.
+
+Holding back. No request is read from a peer that does not take its responses (`OUTBOX_BYTES_MAX`) or that has too many
+unanswered (`PENDING_MAX`); at most `RECEIVE_AHEAD_BYTES` beyond one whole frame are received meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import sys
+from collections import deque
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+from ottla.protocol.messages import MalformedRequest
+from ottla.server import dispatch
+from ottla.server.api import CloseConnection, Deferred, EncodedResponse, Response
+from ottla.server.dispatch import Call, Outcome
+from ottla.server.outbox import Outbox, TransportOutbox
+
+if TYPE_CHECKING:
+    from ottla.server.listener import Listener
+
+RECEIVE_BUFFER_BYTES = 262_144
+"""The shared receive buffer: several pipelined 16 KB batches at once, and still inside a core's second-level cache."""
+
+RECEIVE_AHEAD_BYTES = 4096
+"""Smallest buffer of a connection's own, for the head of a frame whose length is not known yet."""
+
+GROW_STEP_BYTES = 1 << 20
+"""A frame's claimed length is believed up to here; beyond, memory is taken as bytes really arrive (doubling)."""
+
+KEEP_BYTES_MAX = 2 << 20
+"""A larger own buffer is given back as soon as it is empty."""
+
+OUTBOX_BYTES_MAX = 262_144
+"""Unsent response bytes beyond which no further request of this connection is begun."""
+
+PENDING_MAX = 100
+"""Requests of one connection begun and not answered."""
+
+_INT32 = struct.Struct(">i")
+
+
+class _Slot:
+    """A response's place in the order of responses."""
+
+    __slots__ = ("call", "deferred", "ready", "response", "task")
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.ready = False
+        self.response: Response = None
+        self.deferred: Deferred | None = None
+        self.task: asyncio.Task[None] | None = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol that the event loop drives. One per client, made by `Listener`."""
+
+    __slots__ = (
+        "_end", "_listener", "_own", "_own_view", "_paused", "_pending", "_start", "_transport", "_waiting",
+        "client_host", "client_software", "closed", "closing", "listener_name", "outbox", "principal", "tick",
+    )  # fmt: skip
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._transport: asyncio.Transport | None = None
+        self._own: bytearray | None = None
+        self._own_view: memoryview | None = None
+        self._start = 0
+        """Where the first unhandled byte lies in the own buffer. Invariant: _start <= _end <= len(_own)."""
+        self._end = 0
+        self._paused = False
+        self._waiting: _Slot | None = None
+        """The request that the next one must wait for."""
+        self._pending: deque[_Slot] = deque()
+        """Begun requests without a sent response, oldest first; empty while everything is answered at once."""
+        self.closed = False
+        self.closing = False
+        """Close as soon as what is pending was answered and sent."""
+        self.outbox: Outbox | TransportOutbox
+        self.client_host = ""
+        self.client_software: tuple[str, str] = ("unknown", "unknown")
+        self.listener_name = listener.name
+        self.principal = "User:ANONYMOUS"
+        self.tick = listener.tick
+
+    # Events of the loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.client_host = peer[0] if isinstance(peer, tuple) else "localhost"
+        sock = transport.get_extra_info("socket")
+        if sock is not None and transport.get_extra_info("sslcontext") is None:
+            loop = self._listener.loop
+            self.outbox = Outbox(loop, sock.fileno(), self._advance, self._send_failed)
+        else:
+            transport.set_write_buffer_limits(OUTBOX_BYTES_MAX)
+            self.outbox = TransportOutbox(transport)
+        if not self._listener.admit(self):
+            transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.closed = True
+        self.outbox.close()
+        for slot in self._pending:
+            if slot.deferred is not None:
+                slot.deferred.cancel()
+            if slot.task is not None:
+                slot.task.cancel()
+            elif isinstance(slot.response, EncodedResponse) and slot.response.release is not None:
+                slot.response.release()
+        self._pending.clear()
+        self._drop_own()
+        self._listener.forget(self)
+
+    def eof_received(self) -> bool:
+        """A peer that only closed its sending side still gets the answers that are due."""
+        if not self._pending and not self.outbox.queued:
+            return False
+        self.closing = True
+        return True
+
+    def resume_writing(self) -> None:
+        assert isinstance(self.outbox, TransportOutbox)
+        self.outbox.flush()
+        self._advance()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        view = self._own_view
+        if view is None:
+            return self._listener.receive_view
+        return view[self._end :] if self._end else view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.tick = self._listener.tick
+        if self._own is None:
+            self._consume(self._listener.receive_buffer, self._listener.receive_view, 0, nbytes)
+            return
+        self._end += nbytes
+        if self._blocked():
+            if len(self._own) - self._end < RECEIVE_AHEAD_BYTES:
+                self._pause()
+            return
+        assert self._own_view is not None
+        self._consume(self._own, self._own_view, self._start, self._end)
+
+    # Requests.
+
+    def _blocked(self) -> bool:
+        return self._waiting is not None or self.outbox.queued > OUTBOX_BYTES_MAX or len(self._pending) >= PENDING_MAX
+
+    def _consume(self, data: bytearray, view: memoryview, start: int, end: int) -> None:
+        """Handle every whole frame in `data[start:end]`, send what they answered, and keep the rest."""
+        limit = self._listener.request_bytes_max
+        need = 4
+        try:
+            while end - start >= 4 and not self.closing:
+                (size,) = _INT32.unpack_from(data, start)
+                if not 0 <= size <= limit:
+                    raise MalformedRequest(f"frame of {size} bytes; socket.request.max.bytes is {limit}")
+                need = size + 4
+                if end - start < need:
+                    break
+                self._request(view[start + 4 : start + need])
+                start += need
+                need = 4
+                if self._blocked():
+                    break
+        except (MalformedRequest, CloseConnection) as error:
+            self._refuse(error)
+            return
+        if self.closed:
+            return
+        self.outbox.flush()
+        if not self.closed:
+            self._keep(data, view, start, end, need)
+
+    def _request(self, frame: memoryview) -> None:
+        call, outcome = dispatch.begin(self._listener.node, self, frame)
+        if isinstance(outcome, Deferred):
+            if outcome.done:
+                outcome = self._result(call, outcome.result)
+            else:
+                slot = self._suspend(call)
+                slot.deferred = outcome
+                outcome.on_complete = lambda result: self._completed(slot, result)
+                return
+        elif isinstance(outcome, Awaitable):
+            slot = self._suspend(call)
+            slot.task = self._listener.loop.create_task(self._await(slot, outcome))
+            return
+        if self._pending:
+            slot = _Slot(call)
+            slot.ready, slot.response = True, outcome
+            self._pending.append(slot)
+        elif outcome is not None:
+            self._write(call, outcome)
+
+    def _suspend(self, call: Call) -> _Slot:
+        slot = _Slot(call)
+        self._pending.append(slot)
+        if not call.api.pipelined:
+            self._waiting = slot
+        return slot
+
+    async def _await(self, slot: _Slot, outcome: Awaitable[Response]) -> None:
+        result: Response | BaseException
+        try:
+            result = await outcome
+        except Exception as error:
+            result = error
+        slot.task = None
+        self._completed(slot, result)
+
+    def _result(self, call: Call, result: Response | BaseException) -> Response:
+        return dispatch.failure(call, result) if isinstance(result, BaseException) else result
+
+    def _completed(self, slot: _Slot, result: Response | BaseException) -> None:
+        """A suspended request has its response (or exception) now."""
+        if self.closed:
+            if isinstance(result, EncodedResponse) and result.release is not None:
+                result.release()
+            return
+        try:
+            slot.response = self._result(slot.call, result)
+        except (MalformedRequest, CloseConnection) as error:
+            self._refuse(error)
+            return
+        slot.ready = True
+        slot.deferred = None
+        if self._waiting is slot:
+            self._waiting = None
+        pending = self._pending
+        while pending and pending[0].ready:
+            done = pending.popleft()
+            if done.response is not None:
+                self._write(done.call, done.response)
+        self.outbox.flush()
+        self._advance()
+
+    def _write(self, call: Call, response: Response) -> None:
+        parts, length = dispatch.encode(call.context, response)
+        self.outbox.write(parts, length, response.release if isinstance(response, EncodedResponse) else None)
+
+    def _advance(self) -> None:
+        """Something that held requests back is gone: handle what has arrived meanwhile, and receive again."""
+        if self.closed:
+            return
+        if self._own is not None and self._end > self._start and not self._blocked():
+            assert self._own_view is not None
+            self._consume(self._own, self._own_view, self._start, self._end)
+            if self.closed:
+                return
+        if self.closing and not self._pending and not self.outbox.queued:
+            self.close()
+        elif self._paused and not self._blocked() and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+
+    # Bytes that wait.
+
+    def _keep(self, data: bytearray, view: memoryview, start: int, end: int, need: int) -> None:
+        """Keep `data[start:end]`, the head of a frame of `need` bytes (or frames that must wait), for later."""
+        rest = end - start
+        own = self._own
+        if rest == 0:
+            self._start = self._end = 0
+            if own is not None and (len(own) < RECEIVE_BUFFER_BYTES or len(own) > KEEP_BYTES_MAX):
+                self._drop_own()
+            return
+        room = max(rest + RECEIVE_AHEAD_BYTES, min(need, max(GROW_STEP_BYTES, 2 * rest)))
+        if own is None or len(own) < room:
+            fresh = bytearray(room)
+            fresh[:rest] = view[start:end]
+            self._drop_own()
+            self._own, self._own_view = fresh, memoryview(fresh)
+            self._start, self._end = 0, rest
+        elif data is not own:
+            own[:rest] = view[start:end]
+            self._start, self._end = 0, rest
+        elif len(own) - start >= need and len(own) > end:
+            self._start, self._end = start, end
+        else:
+            assert self._own_view is not None
+            self._own_view[:rest] = view[start:end]
+            self._start, self._end = 0, rest
+        if self._blocked() and len(self._own or b"") - self._end < RECEIVE_AHEAD_BYTES:
+            self._pause()
+
+    def _drop_own(self) -> None:
+        self._own = self._own_view = None
+        self._start = self._end = 0
+
+    def _pause(self) -> None:
+        if not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    # Ends.
+
+    def _refuse(self, error: Exception) -> None:
+        """Bad bytes: what is due goes out, then this connection ends; the others do not notice."""
+        if isinstance(error, MalformedRequest) and self._listener.verbose:
+            print(f"ottla: closing {self.client_host}: {error}", file=sys.stderr)
+        self.outbox.flush()
+        self._drop_own()
+        self.closing = True
+        if self._transport is not None and not self.closed:
+            self._pause()
+            if not self._pending and not self.outbox.queued:
+                self.close()
+
+    def _send_failed(self, error: OSError) -> None:
+        self.abort()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is being handled or sent for this client."""
+        return not self._pending and not self.outbox.queued
+
+    def finish(self) -> None:
+        """Begin no further request, and close once the begun ones are answered."""
+        self.closing = True
+        self._drop_own()
+        if self.idle:
+            self.close()
+        else:
+            self._pause()
+
+    def close(self) -> None:
+        if self._transport is not None and not self.closed:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None and not self.closed:
+            self.closing = True
+            self._transport.abort()

@@ -1,0 +1,108 @@
+"""From a frame to a response: header, version check, handler, errors.
+
+Kafka's rules (ApiVersionsRequest, KafkaApis, SocketServer): an ApiVersions request of an unknown version is answered in
+version 0 with UNSUPPORTED_VERSION (KIP-511); any other unknown API, version or garbled body closes the connection.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import traceback
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol import messages
+from ottla.protocol.messages import ApiKey, MalformedRequest
+from ottla.server import api
+from ottla.server.api import CloseConnection, Deferred, EncodedResponse, RequestContext, Response, Slice
+from ottla.server.handlers import TABLE
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ottla.server.broker import Node
+
+Buffer = bytes | bytearray | memoryview
+
+_LENGTH_AND_ID = struct.Struct(">ii")
+_LENGTH_ID_AND_TAGS = struct.Struct(">iib")
+_INT32 = struct.Struct(">i")
+
+
+class Call:
+    """One request being handled: its context and API, and the request itself while an error may need it."""
+
+    __slots__ = ("api", "context", "request")
+
+    def __init__(self, api: api.Api, context: RequestContext, request: Any) -> None:
+        self.api = api
+        self.context = context
+        self.request = request
+
+
+Outcome = Response | Deferred | Awaitable[Response]
+
+
+def begin(node: Node, connection: Any, frame: memoryview) -> tuple[Call, Outcome]:
+    """Decode the request in `frame` and start its handler. Raises MalformedRequest or CloseConnection to close."""
+    header = messages.read_header(frame)
+    key, version = header.api_key, header.api_version
+    served = TABLE.get(key)
+    if served is None:
+        raise MalformedRequest(f"API {key} is not served")
+    context = RequestContext(
+        node, key, version, header.correlation_id, header.client_id, connection.client_host, connection.listener_name,
+        connection.principal, connection,
+    )  # fmt: skip
+    if not served.min_version <= version <= served.max_version:
+        if key != ApiKey.API_VERSIONS:
+            raise MalformedRequest(f"version {version} of {ApiKey(key).name} is not served")
+        context.api_version = 0
+        return Call(api.load(key), context, None), unsupported_api_versions()
+    loaded = api.load(key)
+    call = Call(loaded, context, loaded.decode(version, frame, header.body_offset))
+    try:
+        return call, loaded.handle(context, call.request)
+    except Exception as error:
+        return call, failure(call, error)
+
+
+def unsupported_api_versions() -> dict[str, Any]:
+    served = TABLE[ApiKey.API_VERSIONS]
+    return {
+        "error_code": ErrorCode.unsupported_version,
+        "api_keys": [
+            {"api_key": ApiKey.API_VERSIONS, "min_version": served.min_version, "max_version": served.max_version}
+        ],
+    }
+
+
+def failure(call: Call, error: BaseException) -> Response:
+    """The error response for what a handler raised; an unexpected exception is told on stderr and to the client.
+
+    Raises CloseConnection and MalformedRequest again: they close the connection.
+    """
+    if isinstance(error, CloseConnection | MalformedRequest):
+        raise error
+    if not isinstance(error, KafkaError):
+        name = ApiKey(call.context.api_key).name
+        print(f"ottla: {name} v{call.context.api_version} failed", file=sys.stderr)
+        traceback.print_exception(error, file=sys.stderr)
+        error = KafkaError(ErrorCode.unknown_server_error)
+    return call.api.on_error(call.context, call.request, error)
+
+
+def encode(context: RequestContext, response: Response) -> tuple[list[Buffer | Slice], int]:
+    """The parts of a whole response frame and their size in bytes."""
+    if isinstance(response, EncodedResponse):
+        length = response.length
+        if messages.is_flexible(context.api_key, context.api_version):
+            head = _LENGTH_ID_AND_TAGS.pack(length + 5, context.correlation_id, 0)
+        else:
+            head = _LENGTH_AND_ID.pack(length + 4, context.correlation_id)
+        return [head, *response.parts], length + len(head)
+    assert response is not None
+    body = messages.encode_response(context.api_key, context.api_version, context.correlation_id, response)
+    return [_INT32.pack(len(body)) + body], len(body) + 4

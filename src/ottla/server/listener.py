@@ -1,0 +1,136 @@
+"""A listening socket and the connections that came through it: limits, idleness, the shared receive buffer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ottla.server.connection import RECEIVE_BUFFER_BYTES, Connection
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Node
+
+BACKLOG = 1024
+"""Pending connects; a thousand clients that reconnect together after a restart should not see refusals."""
+
+SWEEPS_PER_IDLE_TIME = 8
+"""How often, within `connections.max.idle.ms`, silent connections are looked for."""
+
+
+class ConnectionLimits:
+    """Counts of open connections, shared by all listeners of a node (`max.connections`, `max.connections.per.ip`)."""
+
+    def __init__(self, total_max: int, per_host_max: int, host_overrides: dict[str, int]) -> None:
+        self._total_max = total_max
+        self._per_host_max = per_host_max
+        self._overrides = host_overrides
+        self._by_host: Counter[str] = Counter()
+
+    def take(self, host: str) -> bool:
+        if self._by_host[host] >= self._overrides.get(host, self._per_host_max):
+            return False
+        if self._by_host.total() >= self._total_max:
+            return False
+        self._by_host[host] += 1
+        return True
+
+    def give_back(self, host: str) -> None:
+        self._by_host[host] -= 1
+        if self._by_host[host] <= 0:
+            del self._by_host[host]
+
+
+class Listener:
+    """Accepts clients on one address."""
+
+    def __init__(
+        self,
+        node: Node,
+        name: str,
+        *,
+        limits: ConnectionLimits,
+        request_bytes_max: int,
+        idle_ms_max: int,
+        receive_buffer: bytearray,
+        verbose: bool = False,
+    ) -> None:
+        self.node = node
+        self.name = name
+        self.loop = asyncio.get_running_loop()
+        self.request_bytes_max = request_bytes_max
+        self.receive_buffer = receive_buffer
+        self.receive_view = memoryview(receive_buffer)
+        self.verbose = verbose
+        self.connections: set[Connection] = set()
+        self.tick = 0
+        """Counts sweeps; a connection notes it with every byte received."""
+        self._limits = limits
+        self._counted: set[Connection] = set()
+        self._idle_ms_max = idle_ms_max
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port, which the system chose if `port` was 0. Raises OSError if the address is taken."""
+        self._server = await self.loop.create_server(
+            lambda: Connection(self), host or None, port, backlog=BACKLOG, reuse_address=True
+        )
+        self._schedule_sweep()
+        for sock in self._server.sockets:
+            # Answers are whole frames: waiting for more to send only delays them. Accepted sockets inherit it.
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        name = self._server.sockets[0].getsockname()
+        return int(name[1])
+
+    def admit(self, connection: Connection) -> bool:
+        if not self._limits.take(connection.client_host):
+            return False
+        self._counted.add(connection)
+        self.connections.add(connection)
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if connection in self._counted:
+            self._counted.discard(connection)
+            self._limits.give_back(connection.client_host)
+
+    def stop_accepting(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def stop(self, *, drain_seconds_max: float) -> None:
+        """Answer what was begun, then close every connection."""
+        self.stop_accepting()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        deadline = self.loop.time() + drain_seconds_max
+        for connection in list(self.connections):
+            connection.finish()
+        while self.connections and self.loop.time() < deadline:
+            await asyncio.sleep(0.005)
+        for connection in list(self.connections):
+            connection.abort()
+        await asyncio.sleep(0)
+
+    def _schedule_sweep(self) -> None:
+        if self._idle_ms_max > 0:
+            period = min(self._idle_ms_max / 1000 / SWEEPS_PER_IDLE_TIME, 60.0)
+            self._sweeper = self.loop.call_later(period, self._sweep, max(1, round(self._idle_ms_max / 1000 / period)))
+
+    def _sweep(self, ticks_max: int) -> None:
+        self.tick += 1
+        for connection in list(self.connections):
+            if self.tick - connection.tick > ticks_max and connection.idle:
+                connection.close()
+        self._schedule_sweep()
+
+
+def new_receive_buffer() -> bytearray:
+    """The buffer that all listeners of a node share."""
+    return bytearray(RECEIVE_BUFFER_BYTES)

@@ -1,0 +1,214 @@
+"""Bytes and file slices on their way to one client, in order.
+
+On a plain socket the outbox writes past the transport: `sendmsg` gathers small answers, `sendfile` moves record data
+from segment to socket without touching it, and a dup'ed descriptor is watched when the peer reads slowly (a transport's
+own descriptor can not be). The transport only reads. Without a descriptor (TLS, simulated network) the transport writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ottla.server.api import Buffer, Slice
+
+GATHER_MAX = 512
+"""Buffers in one sendmsg, half of the system's IOV_MAX."""
+
+INLINE_BYTES_MAX = 16_384
+"""File slices up to this are read and sent with their header in one call, which beats a second call to sendfile."""
+
+SENDFILE_BYTES_MAX = 1 << 30
+
+Part = Buffer | Slice
+
+
+class Outbox:
+    """What waits to be sent on one socket. `queued` is its size in bytes; the owner reads no more requests meanwhile."""
+
+    __slots__ = ("_dup", "_loop", "_on_drained", "_on_error", "_queue", "_releases", "_socket", "_watching", "queued")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        fd: int,
+        on_drained: Callable[[], None],
+        on_error: Callable[[OSError], None],
+    ) -> None:
+        self._loop = loop
+        self._socket: socket.socket | None = socket.socket(fileno=fd)
+        self._on_drained = on_drained
+        self._on_error = on_error
+        self._queue: deque[Part] = deque()
+        self._releases: list[Callable[[], None]] = []
+        self._watching = False
+        self._dup = -1
+        self.queued = 0
+
+    def write(self, parts: Sequence[Part], length: int, release: Callable[[], None] | None = None) -> None:
+        """Queue one response of `length` bytes; nothing is sent before `flush`."""
+        self._queue.extend(parts)
+        self.queued += length
+        if release is not None:
+            self._releases.append(release)
+
+    def flush(self) -> None:
+        """Send what the socket takes now; the rest follows as it becomes writable."""
+        if self._socket is None or self._watching or not self._queue:
+            return
+        try:
+            sent_all = self._send()
+        except OSError as error:
+            self._on_error(error)
+            return
+        if sent_all:
+            if self._releases:
+                self._release()
+        else:
+            self._watch()
+
+    def close(self) -> None:
+        """Forget what was not sent. The transport closes the descriptor itself."""
+        if self._socket is not None:
+            if self._watching:
+                self._loop.remove_writer(self._dup)
+                self._watching = False
+            if self._dup >= 0:
+                os.close(self._dup)
+                self._dup = -1
+            self._socket.detach()
+            self._socket = None
+        self._queue.clear()
+        self.queued = 0
+        self._release()
+
+    def _release(self) -> None:
+        releases, self._releases = self._releases, []
+        for release in releases:
+            release()
+
+    def _send(self) -> bool:
+        """Send until nothing is left (True) or the socket is full (False)."""
+        sock = self._socket
+        assert sock is not None
+        queue = self._queue
+        try:
+            while queue:
+                gathered: list[Buffer] = []
+                size = 0
+                more = 0
+                for part in queue:
+                    if not isinstance(part, bytes | memoryview | bytearray):
+                        more = socket.MSG_MORE
+                        break
+                    gathered.append(part)
+                    size += len(part)
+                    if len(gathered) == GATHER_MAX:
+                        break
+                if gathered:
+                    sent = sock.sendmsg(gathered, (), more) if more or len(gathered) > 1 else sock.send(gathered[0])
+                    self.queued -= sent
+                    if sent < size:
+                        self._drop(sent)
+                        return False
+                    for _ in gathered:
+                        queue.popleft()
+                else:
+                    self._send_slice(sock.fileno(), queue[0])
+        except BlockingIOError:
+            return False
+        return True
+
+    def _drop(self, sent: int) -> None:
+        """Take `sent` bytes of buffers off the head of the queue."""
+        queue = self._queue
+        while sent:
+            head: Any = queue[0]
+            if sent < len(head):
+                queue[0] = memoryview(head)[sent:]
+                return
+            sent -= len(head)
+            queue.popleft()
+
+    def _send_slice(self, fd: int, part: Any) -> None:
+        """Send some of the slice at the head of the queue. Raises BlockingIOError when the socket takes nothing."""
+        sent = os.sendfile(fd, part.fileno(), part.position, min(part.length, SENDFILE_BYTES_MAX))
+        if sent == 0:
+            raise OSError("the file ended before the slice that was promised")
+        self.queued -= sent
+        if sent == part.length:
+            self._queue.popleft()
+        else:
+            self._queue[0] = SliceRest(part, part.position + sent, part.length - sent)
+
+    def _watch(self) -> None:
+        if self._dup < 0:
+            assert self._socket is not None
+            self._dup = os.dup(self._socket.fileno())
+        self._loop.add_writer(self._dup, self._writable)
+        self._watching = True
+
+    def _writable(self) -> None:
+        try:
+            if not self._send():
+                return
+        except OSError as error:
+            self._on_error(error)
+            return
+        self._loop.remove_writer(self._dup)
+        self._watching = False
+        self._release()
+        self._on_drained()
+
+
+class SliceRest:
+    """The unsent rest of a slice; holds on to the slice, and so to its file."""
+
+    __slots__ = ("_slice", "length", "position")
+
+    def __init__(self, whole: Any, position: int, length: int) -> None:
+        self._slice = whole
+        self.position = position
+        self.length = length
+
+    def fileno(self) -> int:
+        fd: int = self._slice.fileno()
+        return fd
+
+
+class TransportOutbox:
+    """The same, through a transport that must see the bytes (TLS) or has no descriptor (simulated network)."""
+
+    __slots__ = ("_parts", "_releases", "_transport", "_unsent", "queued")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._parts: list[Part] = []
+        self._releases: list[Callable[[], None]] = []
+        self._unsent = 0
+        self.queued = 0
+
+    def write(self, parts: Sequence[Part], length: int, release: Callable[[], None] | None = None) -> None:
+        self._parts.extend(parts)
+        if release is not None:
+            self._releases.append(release)
+
+    def flush(self) -> None:
+        parts, self._parts = self._parts, []
+        for part in parts:
+            self._transport.write(part if isinstance(part, bytes | bytearray | memoryview) else part.read())
+        self.queued = self._transport.get_write_buffer_size()
+        releases, self._releases = self._releases, []
+        for release in releases:
+            release()
+
+    def close(self) -> None:
+        self._parts.clear()
+        self.queued = 0
+        releases, self._releases = self._releases, []
+        for release in releases:
+            release()
