@@ -1,0 +1,106 @@
+"""The client library behind the commands: how it is configured, and its errors as sentences that say what to do."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla.cli.exits import MISUSED, UNREACHABLE, CommandFailed
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Producer
+    from confluent_kafka.admin import AdminClient
+
+REQUEST_TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 3.0
+
+_UNREACHABLE = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_MSG_TIMED_OUT", "_SSL"})
+
+_ADVICE = {
+    "UNKNOWN_TOPIC_OR_PART": "see the topics with: ottla topic list",
+    "_UNKNOWN_TOPIC": "see the topics with: ottla topic list",
+    "_UNKNOWN_PARTITION": "see the partitions with: ottla topic describe TOPIC",
+    "TOPIC_ALREADY_EXISTS": "change it with: ottla topic alter TOPIC, or add --if-not-exists",
+    "INVALID_REPLICATION_FACTOR": "a cluster cannot hold more replicas than it has brokers",
+    "INVALID_TOPIC": "names have letters, digits, dots, dashes and underscores, at most 249 of them",
+    "MSG_SIZE_TOO_LARGE": "the topic's max.message.bytes is smaller than this record",
+    "COORDINATOR_NOT_AVAILABLE": "try again in a moment",
+    "COORDINATOR_LOAD_IN_PROGRESS": "try again in a moment",
+    "NOT_ENOUGH_REPLICAS": "fewer replicas are in sync than the topic's min.insync.replicas asks for",
+}
+
+T = TypeVar("T")
+
+
+def settings(bootstrap: str, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """librdkafka's settings. Raises CommandFailed(UNREACHABLE) at once where nobody listens, not after its time-out."""
+    _probe(bootstrap)
+    return {
+        "bootstrap.servers": bootstrap,
+        "client.id": "ottla-cli",
+        "socket.timeout.ms": int(REQUEST_TIMEOUT_S * 1000),
+        "log_level": 0,  # its log lines would stand between the records; errors come back as exceptions
+        **(extra or {}),
+    }
+
+
+def _probe(bootstrap: str) -> None:
+    failures = []
+    for address in filter(None, (part.strip() for part in bootstrap.split(","))):
+        host, colon, port = address.removeprefix("PLAINTEXT://").rpartition(":")
+        if not colon or not port.isdigit():
+            raise CommandFailed(f"--bootstrap wants HOST:PORT,..., such as 127.0.0.1:9092, not {address!r}", MISUSED)
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT_S).close()
+            return
+        except OSError as error:
+            failures.append(f"{address}: {error.strerror or error}")
+    raise CommandFailed(
+        f"no broker answers ({'; '.join(failures) or 'no address given'})\n"
+        "  start one with: ottla server start\n"
+        "  or name another with --bootstrap HOST:PORT (or OTTLA_BOOTSTRAP)",
+        UNREACHABLE,
+    )
+
+
+def admin_client(bootstrap: str) -> AdminClient:
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient(settings(bootstrap))
+
+
+def producer(bootstrap: str, extra: Mapping[str, Any]) -> Producer:
+    from confluent_kafka import Producer
+
+    return Producer(settings(bootstrap, extra))
+
+
+def consumer(bootstrap: str, extra: Mapping[str, Any]) -> Consumer:
+    from confluent_kafka import Consumer
+
+    return Consumer(settings(bootstrap, extra))
+
+
+def wait(future: Future[T]) -> T:
+    """The result of an admin request. Raises KafkaException."""
+    return future.result(REQUEST_TIMEOUT_S + 5)
+
+
+def error_of(exception: Any) -> Any:
+    """The KafkaError inside a KafkaException, or the KafkaError itself."""
+    inner = getattr(exception, "args", None) or (exception,)
+    return inner[0] if hasattr(inner[0], "name") else exception
+
+
+def explain(exception: Any, subject: str = "") -> tuple[str, bool]:
+    """(a sentence, whether no broker was reached) for an exception of confluent-kafka."""
+    error = error_of(exception)
+    if not hasattr(error, "code") or not callable(getattr(error, "name", None)):
+        return f"{subject}{exception}", False
+    name = error.name()
+    text = (error.str() or name).removeprefix("Broker: ").removeprefix("Local: ")
+    advice = _ADVICE.get(name)
+    sentence = f"{subject}{text.rstrip('.')} ({name.lstrip('_')})"
+    return (f"{sentence}\n  {advice}" if advice else sentence), name in _UNREACHABLE

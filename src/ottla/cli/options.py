@@ -1,0 +1,45 @@
+"""Options that several commands share, and how their values are read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ottla.cli.exits import MISUSED, CommandFailed
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+Bootstrap = Annotated[
+    str,
+    Parameter(name=["--bootstrap", "-b"], env_var="OTTLA_BOOTSTRAP", help="Brokers to ask first: HOST:PORT,..."),
+]
+AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for programs.")]
+
+_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_AGO = re.compile(r"(\d+)([smhd])")
+
+
+def parse_settings(pairs: Iterable[str], option: str) -> dict[str, str]:
+    """`name=value` pairs as a mapping. Raises CommandFailed for one without an equals sign."""
+    settings = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise CommandFailed(f"{option} wants name=value, not {pair!r}", MISUSED)
+        settings[name.strip()] = value
+    return settings
+
+
+def parse_time_ms(text: str, now_ms: int) -> int | None:
+    """Milliseconds since the epoch for `10m` (ago), an ISO date or time (local unless it has a zone), or None."""
+    ago = _AGO.fullmatch(text)
+    if ago:
+        return now_ms - int(ago[1]) * _UNITS_MS[ago[2]]
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        return None

@@ -1,0 +1,107 @@
+"""What commands print: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+WIDE = 10_000
+"""Columns of a table that goes to a file or a pipe: nothing there wraps or is cut off."""
+
+
+def print_json(value: Any) -> None:
+    """One JSON document: indented on a terminal, on one line elsewhere."""
+    indent = 2 if sys.stdout.isatty() else None
+    print(json.dumps(value, indent=indent, ensure_ascii=False, default=str))
+
+
+def print_json_line(value: Any) -> None:
+    """One line of a JSON Lines stream."""
+    print(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, indent: int = 0) -> None:
+    """Aligned columns; a name ending in `>` is right-aligned (numbers)."""
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in columns:
+        right = name.endswith(">")
+        table.add_column(name.rstrip(">"), justify="right" if right else "left", overflow="fold", no_wrap=right)
+    for row in rows:
+        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    for line in _lines(console, Padding(table, (0, 0, 0, indent), expand=False)):
+        print(line)
+
+
+def _lines(console: Any, renderable: Any) -> Iterable[str]:
+    with console.capture() as capture:
+        console.print(renderable)
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def bold(text: str) -> str:
+    return f"\x1b[1m{text}\x1b[0m" if sys.stdout.isatty() else text
+
+
+def dim(text: str) -> str:
+    return f"\x1b[2m{text}\x1b[0m" if sys.stdout.isatty() else text
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 record`, `1,234 records`, `2 batches`, `2 entries`."""
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith("y"):
+        return f"{count:,} {noun[:-1]}ies"
+    return f"{count:,} {noun}{'es' if noun.endswith(('ch', 's', 'x')) else 's'}"
+
+
+def human_bytes(size: int) -> str:
+    """A size in the unit that leaves one to three digits before the point: `0 B`, `12.5 KiB`."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def iso_time(timestamp_ms: int) -> str | None:
+    """UTC with milliseconds, or None for Kafka's -1 and for what no calendar holds."""
+    if timestamp_ms < 0:
+        return None
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def bytes_field(name: str, value: bytes | None) -> dict[str, Any]:
+    """A JSON member for bytes: text where it is UTF-8, otherwise base64 under `NAME_base64`: nothing is lost."""
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        import base64
+
+        return {f"{name}_base64": base64.b64encode(value).decode()}
+
+
+def printable(value: bytes | None) -> str:
+    """Bytes for a person to read on one line; control characters and broken UTF-8 as escapes."""
+    if value is None:
+        return "null"
+    text = value.decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

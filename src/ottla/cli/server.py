@@ -1,0 +1,109 @@
+"""`ottla server start`: reads its few options by hand, so that a node carries no command-line library."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ottla.cli.exits import MISUSED, OK, CommandFailed
+
+if TYPE_CHECKING:
+    from ottla.config.server import ServerConfig
+
+DEFAULT_DIRECTORY = "ottla-data"
+
+_WITH_VALUE = {"--config": "FILE", "--set": "name=value", "--listen": "HOST:PORT"}
+
+
+@dataclass
+class StartOptions:
+    """What was asked for on the command line; the settings file and the environment are read later."""
+
+    directory: str | None = None
+    config_file: str | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+    listen: str | None = None
+
+
+def parse(arguments: Sequence[str]) -> StartOptions:
+    """The options of `ottla server start`. Raises CommandFailed for what it does not understand."""
+    options = StartOptions()
+    rest = list(arguments)
+    while rest:
+        name, equals, value = rest.pop(0).partition("=")
+        if name in _WITH_VALUE:
+            if not equals:
+                if not rest:
+                    raise _misuse(f"{name} needs a value: {name} {_WITH_VALUE[name]}")
+                value = rest.pop(0)
+            _take(options, name, value)
+        elif name.startswith("-"):
+            raise _misuse(f"unknown option {name}")
+        elif options.directory is not None:
+            raise _misuse(f"one directory is enough: {options.directory!r} or {name + equals + value!r}")
+        else:
+            options.directory = name + equals + value
+    return options
+
+
+def _take(options: StartOptions, name: str, value: str) -> None:
+    if name == "--config":
+        options.config_file = value
+    elif name == "--listen":
+        host, colon, port = value.rpartition(":")
+        if not colon or not port.isdigit():
+            raise _misuse(f"--listen wants HOST:PORT, for example 127.0.0.1:9092, not {value!r}")
+        options.listen = f"{host}:{port}"
+    else:
+        setting, equals, text = value.partition("=")
+        if not equals or not setting:
+            raise _misuse(f"--set wants name=value, for example --set num.partitions=3, not {value!r}")
+        options.settings[setting.strip()] = text
+
+
+def _misuse(sentence: str) -> CommandFailed:
+    return CommandFailed(f"{sentence}\n  see: ottla server start --help", MISUSED)
+
+
+def load_config(options: StartOptions, environ: Mapping[str, str]) -> ServerConfig:
+    """The node's settings: command line before environment before file, as `ServerConfig.load` orders them.
+
+    Without any word about where data goes, it goes to `./ottla-data`, not to Kafka's `/tmp/kafka-logs`.
+    Raises OttlaError for a setting that is unknown or out of range.
+    """
+    from ottla.config.server import ServerConfig
+
+    overrides = dict(options.settings)
+    if options.directory is not None:
+        overrides["log.dirs"] = options.directory
+    if options.listen is not None:
+        overrides["listeners"] = f"PLAINTEXT://{options.listen}"
+    if not _names_directory(options, overrides, environ):
+        overrides["log.dirs"] = DEFAULT_DIRECTORY
+    return ServerConfig.load(options.config_file, overrides, environ)
+
+
+def _names_directory(options: StartOptions, overrides: Mapping[str, str], environ: Mapping[str, str]) -> bool:
+    if overrides.keys() & {"log.dirs", "log.dir"} or environ.keys() & {"OTTLA_LOG_DIRS", "OTTLA_LOG_DIR"}:
+        return True
+    if options.config_file is None:
+        return False
+    from ottla.config.server import ServerConfig
+
+    file_only = ServerConfig.load(options.config_file, options.settings, {})
+    return bool(file_only.explicit("log.dirs") or file_only.explicit("log.dir"))
+
+
+def start(arguments: Sequence[str]) -> int:
+    """Run a node in this process until it is told to stop."""
+    return run_with(parse(arguments))
+
+
+def run_with(options: StartOptions) -> int:
+    """The same for options that are parsed already. Raises OttlaError for what keeps the node from starting."""
+    config = load_config(options, os.environ)
+    from ottla.server.main import run
+
+    return run(config) or OK

@@ -1,0 +1,295 @@
+"""`ottla topic ...`: create, list, describe, alter and delete topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from ottla.cli.client import admin_client, error_of, explain, wait
+from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
+from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_settings
+from ottla.cli.output import bold, plural, print_json, print_table
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+app = App(name="topic", help="Create, list, describe, alter and delete topics.")
+
+Names = Annotated[list[str], Parameter(help="One topic or more.", negative="")]
+Settings = Annotated[
+    list[str] | None, Parameter(help="A topic setting; may be repeated.", negative="", consume_multiple=False)
+]
+
+
+@app.command
+def create(
+    topics: Names,
+    /,
+    *,
+    partitions: Annotated[int, Parameter(alias="-p")] = -1,
+    replication_factor: Annotated[int, Parameter(alias="-r")] = -1,
+    set: Settings = None,
+    if_not_exists: Annotated[bool, Parameter(negative="")] = False,
+    validate_only: Annotated[bool, Parameter(negative="")] = False,
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> int:
+    """Create topics.
+
+    Parameters
+    ----------
+    partitions
+        How many partitions; the broker's num.partitions unless given.
+    replication_factor
+        How many copies of each; the broker's default.replication.factor unless given.
+    set
+        A topic setting as name=value, for example retention.ms=3600000.
+    if_not_exists
+        Succeed where the topic is there already.
+    validate_only
+        Check the request, create nothing.
+    """
+    from confluent_kafka.admin import NewTopic
+
+    config = parse_settings(set or (), "--set")
+    new = [
+        NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=config)
+        for name in topics
+    ]
+    client = admin_client(bootstrap)
+    futures = client.create_topics(new, validate_only=validate_only)
+    verb = "can be created" if validate_only else "created"
+    return _finish(futures, verb, json, ignored="TOPIC_ALREADY_EXISTS" if if_not_exists else None)
+
+
+@app.command
+def delete(
+    topics: Names,
+    /,
+    *,
+    if_exists: Annotated[bool, Parameter(negative="")] = False,
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> int:
+    """Delete topics and every record in them.
+
+    Parameters
+    ----------
+    if_exists
+        Succeed where there is no such topic.
+    """
+    futures = admin_client(bootstrap).delete_topics(list(topics))
+    return _finish(futures, "deleted", json, ignored="UNKNOWN_TOPIC_OR_PART" if if_exists else None)
+
+
+@app.command
+def alter(
+    topic: str,
+    /,
+    *,
+    partitions: Annotated[int | None, Parameter(alias="-p")] = None,
+    set: Settings = None,
+    unset: Settings = None,
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> int:
+    """Change a topic's settings, or give it more partitions.
+
+    Parameters
+    ----------
+    partitions
+        The new number of partitions; it can only grow.
+    set
+        A topic setting as name=value.
+    unset
+        The name of a setting that goes back to its default.
+    """
+    changes = parse_settings(set or (), "--set")
+    if partitions is None and not changes and not unset:
+        raise CommandFailed("nothing to change: give --partitions, --set or --unset", MISUSED)
+    client = admin_client(bootstrap)
+    if changes or unset:
+        code = _finish(_alter_configs(client, topic, changes, unset or ()), "altered", json)
+        if code != OK or partitions is None:
+            return code
+    from confluent_kafka.admin import NewPartitions
+
+    futures = client.create_partitions([NewPartitions(topic, partitions or 0)])
+    return _finish(futures, f"now has {plural(partitions or 0, 'partition')}", json)
+
+
+def _alter_configs(
+    client: AdminClient, topic: str, changes: Mapping[str, str], removals: Sequence[str]
+) -> dict[str, Future[Any]]:
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in changes.items()]
+    entries += [ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in removals]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    (future,) = client.incremental_alter_configs([resource]).values()
+    return {topic: future}
+
+
+def _finish(futures: Mapping[str, Future[Any]], verb: str, as_json: bool, ignored: str | None = None) -> int:
+    """Wait for every topic's answer and tell each; the worst of them decides the exit code."""
+    from confluent_kafka import KafkaException
+
+    results = []
+    code = OK
+    failures = []
+    for topic, future in futures.items():
+        result: dict[str, Any] = {"topic": topic, "error": None}
+        try:
+            wait(future)
+        except KafkaException as exception:
+            error = error_of(exception)
+            if error.name() != ignored:
+                sentence, unreachable = explain(exception, f"topic {topic!r}: ")
+                result |= {"error": error.name(), "message": error.str()}
+                failures.append(sentence)
+                code = UNREACHABLE if unreachable else FAILED
+        results.append(result)
+        if not as_json and result["error"] is None:
+            print(f"{topic} {verb}")
+    if as_json:
+        print_json(results)
+    if failures:
+        raise CommandFailed("\nottla: ".join(failures), code)
+    return code
+
+
+@app.command(name="list")
+def list_(
+    *,
+    internal: Annotated[bool, Parameter(negative="")] = False,
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> int:
+    """List topics.
+
+    Parameters
+    ----------
+    internal
+        Also the topics that the brokers keep for themselves, such as __consumer_offsets.
+    """
+    client = admin_client(bootstrap)
+    found = client.list_topics(timeout=30).topics
+    topics = [
+        {
+            "topic": name,
+            "partitions": len(topic.partitions),
+            "replication_factor": max((len(p.replicas) for p in topic.partitions.values()), default=0),
+        }
+        for name, topic in sorted(found.items())
+        if internal or not name.startswith("__")
+    ]
+    if json:
+        print_json(topics)
+    elif topics:
+        print_table(("TOPIC", "PARTITIONS>", "REPLICAS>"), [list(topic.values()) for topic in topics])
+    else:
+        print("no topics yet; create one with: ottla topic create NAME")
+    return OK
+
+
+@app.command
+def describe(
+    topics: Names,
+    /,
+    *,
+    all_settings: Annotated[bool, Parameter(negative="")] = False,
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> int:
+    """Show partitions with their leaders, replicas and offsets, and the settings.
+
+    Parameters
+    ----------
+    all_settings
+        Every setting, not only those that differ from the default.
+    """
+    client = admin_client(bootstrap)
+    described = [_describe(client, name, all_settings) for name in topics]
+    if json:
+        print_json(described)
+        return OK
+    for number, topic in enumerate(described):
+        if number:
+            print()
+        _print_topic(topic)
+    return OK
+
+
+def _describe(client: AdminClient, name: str, all_settings: bool) -> dict[str, Any]:
+    from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+    from confluent_kafka.admin import ConfigResource, ConfigSource, OffsetSpec, ResourceType
+
+    try:
+        topic = wait(client.describe_topics(TopicCollection([name]))[name])
+    except KafkaException as exception:
+        sentence, unreachable = explain(exception, f"topic {name!r}: ")
+        raise CommandFailed(sentence, UNREACHABLE if unreachable else FAILED) from exception
+    (future,) = client.describe_configs([ConfigResource(ResourceType.TOPIC, name)]).values()
+    settings = {
+        entry.name: entry.value
+        for entry in wait(future).values()
+        if all_settings or entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    }
+
+    def offsets(spec: Callable[[], Any]) -> dict[int, int | None]:
+        led = {TopicPartition(name, p.id): spec() for p in topic.partitions if p.leader is not None}
+        return {tp.partition: _offset_or_none(future) for tp, future in client.list_offsets(led).items()}
+
+    starts, ends = offsets(OffsetSpec.earliest), offsets(OffsetSpec.latest)
+    return {
+        "topic": name,
+        "topic_id": str(topic.topic_id),
+        "internal": topic.is_internal,
+        "settings": dict(sorted(settings.items())),
+        "partitions": [
+            {
+                "partition": p.id,
+                "leader": p.leader.id if p.leader is not None else None,
+                "replicas": [node.id for node in p.replicas],
+                "isr": [node.id for node in p.isr],
+                "start_offset": starts.get(p.id),
+                "end_offset": ends.get(p.id),
+            }
+            for p in topic.partitions
+        ],
+    }
+
+
+def _offset_or_none(future: Future[Any]) -> int | None:
+    from confluent_kafka import KafkaException
+
+    try:
+        return int(wait(future).offset)
+    except KafkaException:
+        return None
+
+
+def _print_topic(topic: Mapping[str, Any]) -> None:
+    partitions = topic["partitions"]
+    internal = ", internal" if topic["internal"] else ""
+    print(f"{bold(topic['topic'])}  {plural(len(partitions), 'partition')}, id {topic['topic_id']}{internal}")
+    print_table(
+        ("PARTITION>", "LEADER>", "REPLICAS", "IN SYNC", "START>", "END>"),
+        [
+            (
+                p["partition"],
+                "none" if p["leader"] is None else p["leader"],
+                ",".join(map(str, p["replicas"])),
+                ",".join(map(str, p["isr"])),
+                p["start_offset"],
+                p["end_offset"],
+            )
+            for p in partitions
+        ],
+        indent=2,
+    )
+    if topic["settings"]:
+        print_table(("SETTING", "VALUE"), topic["settings"].items(), indent=2)
