@@ -1,0 +1,105 @@
+"""The table of settings put together: find a setting by resource and name, and a topic setting's broker synonyms.
+
+The rows are in `tables/`. They agree with Apache Kafka 4.3's own definitions; tests compare them with a running one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ottla.config.setting import Setting
+from ottla.config.tables import groups, logs, node, resources, security, services, topics
+
+
+class Section(NamedTuple):
+    """A part of the table under one heading of the documentation."""
+
+    title: str
+    settings: tuple[Setting, ...]
+
+
+BROKER_SECTIONS = (
+    Section("Node", node.NODE),
+    Section("Network", node.NETWORK),
+    Section("Metadata quorum", node.METADATA),
+    Section("Logs", logs.LOG),
+    Section("Log cleaner", logs.CLEANER),
+    Section("Replication and fetching", logs.REPLICATION),
+    Section("Groups and their offsets", groups.GROUPS),
+    Section("Consumer groups", groups.CONSUMER_GROUPS),
+    Section("Share groups", groups.SHARE_GROUPS),
+    Section("Streams groups", groups.STREAMS_GROUPS),
+    Section("Transactions and idempotence", services.TRANSACTIONS),
+    Section("Metrics and quotas", services.METRICS_AND_QUOTAS),
+    Section("Tiered storage", services.TIERED_STORAGE),
+    Section("Security", security.SECURITY),
+    Section("TLS", security.TLS),
+    Section("SASL", security.SASL),
+)
+
+
+def _by_name(settings: Iterable[Setting]) -> dict[str, Setting]:
+    return {setting.name: setting for setting in settings}
+
+
+BROKER: Mapping[str, Setting] = _by_name(setting for section in BROKER_SECTIONS for setting in section.settings)
+TOPIC: Mapping[str, Setting] = _by_name(topics.TOPIC)
+GROUP: Mapping[str, Setting] = _by_name(resources.GROUP)
+CLIENT_METRICS: Mapping[str, Setting] = _by_name(resources.CLIENT_METRICS)
+
+
+class Synonym(NamedTuple):
+    """A broker setting that gives a topic setting its default."""
+
+    name: str
+    millis: int | None = None
+    """Milliseconds in one unit of the broker setting where that differs from the topic's."""
+
+
+MINUTE_MS = 60_000
+HOUR_MS = 3_600_000
+
+
+def _same(name: str) -> tuple[Synonym, ...]:
+    return (Synonym(name),)
+
+
+TOPIC_SYNONYMS: Mapping[str, tuple[Synonym, ...]] = {
+    "segment.bytes": _same("log.segment.bytes"),
+    "segment.ms": (Synonym("log.roll.ms"), Synonym("log.roll.hours", HOUR_MS)),
+    "segment.jitter.ms": (Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", HOUR_MS)),
+    "segment.index.bytes": _same("log.index.size.max.bytes"),
+    "flush.messages": _same("log.flush.interval.messages"),
+    "flush.ms": (Synonym("log.flush.interval.ms"), Synonym("log.flush.scheduler.interval.ms")),
+    "retention.bytes": _same("log.retention.bytes"),
+    "retention.ms": (
+        Synonym("log.retention.ms"),
+        Synonym("log.retention.minutes", MINUTE_MS),
+        Synonym("log.retention.hours", HOUR_MS),
+    ),
+    "max.message.bytes": _same("message.max.bytes"),
+    "index.interval.bytes": _same("log.index.interval.bytes"),
+    "delete.retention.ms": _same("log.cleaner.delete.retention.ms"),
+    "min.compaction.lag.ms": _same("log.cleaner.min.compaction.lag.ms"),
+    "max.compaction.lag.ms": _same("log.cleaner.max.compaction.lag.ms"),
+    "file.delete.delay.ms": _same("log.segment.delete.delay.ms"),
+    "min.cleanable.dirty.ratio": _same("log.cleaner.min.cleanable.ratio"),
+    "cleanup.policy": _same("log.cleanup.policy"),
+    "unclean.leader.election.enable": _same("unclean.leader.election.enable"),
+    "min.insync.replicas": _same("min.insync.replicas"),
+    "compression.type": _same("compression.type"),
+    "compression.gzip.level": _same("compression.gzip.level"),
+    "compression.lz4.level": _same("compression.lz4.level"),
+    "compression.zstd.level": _same("compression.zstd.level"),
+    "preallocate": _same("log.preallocate"),
+    "message.timestamp.type": _same("log.message.timestamp.type"),
+    "message.timestamp.before.max.ms": _same("log.message.timestamp.before.max.ms"),
+    "message.timestamp.after.max.ms": _same("log.message.timestamp.after.max.ms"),
+    "local.retention.ms": _same("log.local.retention.ms"),
+    "local.retention.bytes": _same("log.local.retention.bytes"),
+}
+"""In the order in which they are consulted: the first one with a value decides (`ServerTopicConfigSynonyms`)."""
+
+PREFIXES = ("listener.name.", "rsm.config.", "rlmm.config.")
+"""Settings outside the table that Kafka passes on: of one listener, of tiered storage plugins."""

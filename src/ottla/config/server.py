@@ -1,0 +1,269 @@
+"""What a node runs with: its settings from file, command line and environment, checked, with dynamic ones laid over.
+
+Precedence, highest first: the node's own dynamic setting, the cluster-wide dynamic one, `--set`, environment, file, the
+embedded node's settings, the table's default (KIP-226 for the dynamic part).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ottla.config import definitions
+from ottla.config.checks import InvalidValue, Value
+from ottla.config.listeners import SERVED, Listener, parse_listener, parse_protocol_map
+from ottla.config.properties import decode_properties, parse_properties
+from ottla.config.setting import Mode
+from ottla.errors import OttlaError
+
+EMBEDDED: Mapping[str, str] = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listeners": "PLAINTEXT://127.0.0.1:9092",
+    "log.dirs": "ottla-data",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+}
+"""What a node is when nobody says otherwise: alone, on loopback, with internal topics of one replica.
+
+They stand in for what a configuration leaves out, unless it sets `process.roles`: then it is a whole Kafka
+configuration and Kafka's own defaults fill its gaps."""
+
+ENVIRONMENT_PREFIX = "OTTLA_"
+_NOT_SETTINGS = re.compile(r"OTTLA_(BOOTSTRAP|ORACLE|HOME|SERVICE_.*|PORT(_.*)?)")
+"""Variables with the prefix that are no settings: the command line's, the tests', and those that Kubernetes injects
+into pods beside a service called ottla."""
+
+
+class ServerConfig:
+    """The effective settings of one node. `config[name]` is the typed value of a setting of the table."""
+
+    def __init__(self, static: Mapping[str, str]) -> None:
+        """`static` maps names to texts. Raises OttlaError for a name or a value that cannot be."""
+        self.static: Mapping[str, str] = dict(static)
+        self.cluster_wide: Mapping[str, str] = {}
+        self.per_broker: Mapping[str, str] = {}
+        for name, text in self.static.items():
+            _check(name, text)
+        self._values: dict[str, Any] = {}
+        self._topic_defaults: dict[str, str | None] | None = None
+        self.node_id: int = self["node.id"]
+        self.roles: tuple[str, ...] = self["process.roles"]
+        self.log_dirs: tuple[str, ...] = self["log.dirs"] or self["log.dir"]
+        self.metadata_log_dir: str = self["metadata.log.dir"] or self.log_dirs[0]
+        self._read_listeners()
+        self._check_together()
+
+    @classmethod
+    def load(
+        cls,
+        file: str | None = None,
+        overrides: Mapping[str, str] | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> ServerConfig:
+        """Settings of a properties file, over it the environment's, over these `overrides`. Raises OttlaError."""
+        given: dict[str, str] = {}
+        if file is not None:
+            given.update(_read(file))
+        given.update(from_environment(environ or {}))
+        given.update(overrides or {})
+        if "process.roles" not in given:
+            given = {**_embedded(given), **given}
+        return cls(given)
+
+    def __getitem__(self, name: str) -> Any:
+        """The typed value, None where there is neither value nor default. Raises KeyError for an unknown name."""
+        try:
+            return self._values[name]
+        except KeyError:
+            value = self._values[name] = self._effective(name)
+            return value
+
+    def _effective(self, name: str) -> Value:
+        setting = definitions.BROKER[name]
+        for source in (self.per_broker, self.cluster_wide):
+            text = source.get(name)
+            if text is not None and setting.mode is not Mode.READ_ONLY:
+                try:
+                    return setting.parse(text)
+                except InvalidValue:  # a record of a newer controller; Kafka too keeps what it had
+                    continue
+        text = self.static.get(name, setting.default)
+        return None if text is None else setting.parse(text)
+
+    def text(self, name: str) -> str | None:
+        """The effective value as DescribeConfigs shows it."""
+        return definitions.BROKER[name].render(self[name])
+
+    def apply_dynamic(self, cluster_wide: Mapping[str, str], per_broker: Mapping[str, str]) -> frozenset[str]:
+        """Lay the dynamic settings of the metadata image over the static ones; returns the names that changed value."""
+        if cluster_wide == self.cluster_wide and per_broker == self.per_broker:
+            return frozenset()
+        touched = {*self.cluster_wide, *self.per_broker, *cluster_wide, *per_broker} & definitions.BROKER.keys()
+        before = {name: self[name] for name in touched}
+        self.cluster_wide, self.per_broker = dict(cluster_wide), dict(per_broker)
+        self._values.clear()
+        self._topic_defaults = None
+        return frozenset(name for name in touched if self[name] != before[name])
+
+    def topic_defaults(self) -> Mapping[str, str | None]:
+        """Every topic setting's default on this node, as text: from its broker synonyms, else from the table."""
+        if self._topic_defaults is None:
+            self._topic_defaults = {
+                name: next(self._synonym_texts(name), setting.default) for name, setting in definitions.TOPIC.items()
+            }
+        return self._topic_defaults
+
+    def _synonym_texts(self, topic_setting: str) -> Iterator[str | None]:
+        for synonym in definitions.TOPIC_SYNONYMS.get(topic_setting, ()):
+            value = self[synonym.name]
+            if value is None:
+                continue
+            if synonym.millis is not None:
+                yield str(value * synonym.millis if value >= 0 else value)
+            else:
+                yield definitions.BROKER[synonym.name].render(value)
+
+    def log_config_properties(self, overrides: Mapping[str, str] | None = None) -> dict[str, str]:
+        """All settings of a topic's logs as text: the topic's own, else this node's defaults. For `LogConfig`."""
+        properties = {name: text for name, text in self.topic_defaults().items() if text is not None}
+        properties.update(overrides or {})
+        return properties
+
+    def _read_listeners(self) -> None:
+        protocols = parse_protocol_map(self["listener.security.protocol.map"])
+        controllers = tuple(name.upper() for name in self["controller.listener.names"] or ())
+        if "listener.security.protocol.map" not in self.static:
+            for name in controllers:
+                protocols.setdefault(name, "PLAINTEXT")
+        everywhere = [parse_listener("listeners", text, protocols) for text in self["listeners"]]
+        _distinct("listeners", everywhere)
+        self.listeners: tuple[Listener, ...] = tuple(each for each in everywhere if each.name not in controllers)
+        self.controller_listeners = tuple(each for each in everywhere if each.name in controllers)
+        advertised = self["advertised.listeners"]
+        texts = [str(each) for each in self.listeners] if advertised is None else advertised
+        self.advertised_listeners: tuple[Listener, ...] = tuple(
+            _routable(parse_listener("advertised.listeners", text, protocols)) for text in texts
+        )
+        name = self["inter.broker.listener.name"] or self["security.inter.broker.protocol"]
+        self.inter_broker_listener_name: str = name.upper()
+
+    def _check_together(self) -> None:
+        """What no single setting can show (`KafkaConfig.validateValues`). Raises OttlaError."""
+        broker_id = self["broker.id"]
+        if broker_id not in (-1, self.node_id):
+            raise OttlaError(f"broker.id is {broker_id} but node.id is {self.node_id}: remove broker.id")
+        if set(self.roles) != {"broker", "controller"}:
+            raise OttlaError(
+                f"process.roles is {','.join(self.roles)}: this version runs nodes that are both, broker,controller"
+            )
+        voters = self["controller.quorum.voters"]
+        if voters and [voter.partition("@")[0] for voter in voters] != [str(self.node_id)]:
+            raise OttlaError(
+                f"controller.quorum.voters is {','.join(voters)}: this version runs a quorum of one, "
+                f"which is node.id {self.node_id}"
+            )
+        if self["config.providers"]:
+            raise OttlaError("config.providers: this version does not replace ${...} in values; write the values out")
+        if not self.listeners:
+            raise OttlaError("listeners: a broker needs a listener beside the controller's; add PLAINTEXT://host:port")
+        for each in self.listeners:
+            if each.protocol not in SERVED:
+                raise OttlaError(f"listeners: {each} needs {each.protocol}; this version serves {', '.join(SERVED)}")
+        known = {each.name for each in self.listeners}
+        for each in self.advertised_listeners:
+            if each.name not in known:
+                raise OttlaError(f"advertised.listeners: {each.name} is not among the broker's listeners")
+        for name, least in (("log.roll.ms", 1), ("log.retention.ms", None), ("log.retention.minutes", None)):
+            value = self[name]
+            if value is not None and value < 1 and not (least is None and value == -1):
+                allowed = "at least 1" if least else "-1 (no limit) or at least 1"
+                raise OttlaError(f"{name} is {value}: it must be {allowed}")
+
+
+def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Settings from variables such as OTTLA_LOG_DIRS. Raises OttlaError for a variable that names no setting."""
+    found = {}
+    for variable, text in environ.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX) or _NOT_SETTINGS.fullmatch(variable):
+            continue
+        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
+        if not _known(name):
+            raise OttlaError(f"environment variable {variable}: {_unknown(name)}")
+        found[name] = text
+    return found
+
+
+def _embedded(given: Mapping[str, str]) -> dict[str, str]:
+    """EMBEDDED without what a given setting already says by another name."""
+    embedded = dict(EMBEDDED)
+    if "log.dir" in given:
+        del embedded["log.dirs"]
+    if "broker.id" in given:
+        embedded["node.id"] = given["broker.id"]
+    return embedded
+
+
+def _read(file: str) -> dict[str, str]:
+    from ottla.filesystem import OsFileSystem
+
+    try:
+        return parse_properties(decode_properties(OsFileSystem().read_bytes(file)))
+    except OSError as error:
+        raise OttlaError(f"cannot read the configuration file {file}: {error.strerror}") from error
+
+
+def _known(name: str) -> bool:
+    return name in definitions.BROKER or name.startswith(definitions.PREFIXES)
+
+
+def _unknown(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, definitions.BROKER, n=3)
+    if name in definitions.TOPIC:
+        broker_names = " or ".join(synonym.name for synonym in definitions.TOPIC_SYNONYMS.get(name, ()))
+        return f"{name} is a setting of a topic" + (f"; a broker's is {broker_names}" if broker_names else "")
+    return f"{name} is not a setting of Kafka 4.3" + (f"; did you mean {' or '.join(near)}?" if near else "")
+
+
+def _check(name: str, text: str) -> None:
+    setting = definitions.BROKER.get(name)
+    if setting is None:
+        if not _known(name):
+            raise OttlaError(f"unknown setting {name}={text}: {_unknown(name)}")
+        return
+    try:
+        setting.parse(text)
+    except InvalidValue as error:
+        shown = "[hidden]" if setting.sensitive else text
+        raise OttlaError(f"setting {name}={shown} is refused: allowed is {setting.allowed} ({error})") from error
+
+
+def _distinct(setting: str, listeners: list[Listener]) -> None:
+    """Raises OttlaError where two listeners share a name, or a port on the same host."""
+    names = [each.name for each in listeners]
+    ends = [(each.host, each.port) for each in listeners if each.port]
+    for label, seen in (("name", names), ("port", ends)):
+        if len(set(seen)) != len(seen):
+            raise OttlaError(f"{setting}: each listener needs its own {label}: {', '.join(map(str, listeners))}")
+
+
+def _routable(listener: Listener) -> Listener:
+    """A listener that clients can reach: all interfaces become this host's name; 0.0.0.0 is refused as in Kafka."""
+    if listener.host in ("0.0.0.0", "::"):
+        raise OttlaError(
+            f"advertised.listeners: clients cannot connect to {listener.host}; "
+            f"set advertised.listeners={listener.name}://HOST:{listener.port} with a host that they can reach"
+        )
+    if listener.host:
+        return listener
+    import socket
+
+    return listener._replace(host=socket.getfqdn())
