@@ -80,7 +80,7 @@ def free_port() -> int:
 
 
 class KafkaPeer:
-    """A broker process, as a context manager: `bootstrap` is its address, `process` its JVM, `data` its log directory."""
+    """A broker process as a context manager: `bootstrap` is its address, `data` its log directory."""
 
     def __init__(self, directory: Path, *, heap: str = "1g", settings: Mapping[str, str] | None = None) -> None:
         self.directory = directory

@@ -1,0 +1,40 @@
+"""One node for all tests of a worker, or the broker at OTTLA_TEST_BOOTSTRAP to see what Apache Kafka answers."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.node import NodeProcess
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with NodeProcess(tmp_path_factory.mktemp("node") / "data") as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """Address of the broker under test."""
+    external = os.environ.get("OTTLA_TEST_BOOTSTRAP")
+    return external or request.getfixturevalue("node").bootstrap
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic name that no other test uses."""
+    return f"topic-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture
+def fresh_node(tmp_path: Path) -> Iterator[NodeProcess]:
+    """A node of the test's own, to stop, kill and inspect."""
+    with NodeProcess(tmp_path / "data") as started:
+        yield started

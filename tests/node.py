@@ -1,0 +1,62 @@
+"""An Ottla node in a process of its own, as the end-to-end tests start it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from peers.kafka import free_port, wait_until_answering
+
+
+class NodeProcess:
+    """`bootstrap` is its address, `data` its log directory. As a context manager it starts and stops cleanly."""
+
+    def __init__(self, data: Path, settings: dict[str, str] | None = None) -> None:
+        self.data = data
+        self.port = free_port()
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        self.settings = {"group.initial.rebalance.delay.ms": "0", **(settings or {})}
+        self.process: subprocess.Popen[bytes] | None = None
+        self.output = data.with_name(data.name + ".out")
+
+    def start(self, *, ready_s: float = 30) -> float:
+        """Start, and return the seconds until the first answer. Raises RuntimeError with what the node printed."""
+        settings = {"listeners": f"PLAINTEXT://{self.bootstrap}", **self.settings}
+        arguments = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+        with open(self.output, "ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "ottla.cli.main", "server", "start", str(self.data), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={name: value for name, value in os.environ.items() if not name.startswith("OTTLA_")},
+            )
+        try:
+            return wait_until_answering("127.0.0.1", self.port, ready_s, self.process)
+        except RuntimeError as error:
+            raise RuntimeError(f"{error}:\n{self.output.read_text()}") from error
+
+    def stop(self) -> int:
+        """Terminate and return the exit status."""
+        assert self.process is not None
+        self.process.terminate()
+        status = self.process.wait(30)
+        self.process = None
+        return status
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self.process = None
+
+    def __enter__(self) -> NodeProcess:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.process is not None:
+            self.stop()
