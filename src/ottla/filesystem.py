@@ -1,7 +1,7 @@
 """The file system, behind an interface so that a simulation can lose, tear and refuse writes.
 
-These are the only calls to `os` file functions in Ottla. Everything is synchronous; what may block for long (fsync, cold
-reads, deletes) is handed to `FileSystem.run`, which keeps it off the event loop.
+These are the only calls to `os` file functions in Ottla. Everything is synchronous; what may block for long (fsync,
+cold reads, deletes) is handed to `FileSystem.run`, which keeps it off the event loop.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
+
+IOV_MAX = 1024
+"""Buffers that Linux takes in one pwritev."""
 
 DISK_THREADS_MAX = 4
 """Enough to overlap an fsync with cold reads; the work is waiting, so more would only queue inside the kernel."""
@@ -129,6 +132,8 @@ class OsFile:
         return bytes(buffer) if got == length else None
 
     def pwrite(self, buffers: Sequence[Buffer], position: int) -> int:
+        if len(buffers) > IOV_MAX:
+            buffers = [b"".join(buffers)]
         total = sum(len(buffer) for buffer in buffers)
         written = os.pwritev(self._fd, buffers, position)
         while written < total:
@@ -216,6 +221,10 @@ class OsFileSystem:
                 rest = rest[os.write(fd, rest) :]
             if sync:
                 os.fsync(fd)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.remove(temporary)  # on a full disk the space is needed
+            raise
         finally:
             os.close(fd)
         os.replace(temporary, path)

@@ -32,7 +32,8 @@ class MetaProperties:
         """Raise `OttlaError` if the directory at `path` belongs to another cluster or node."""
         if cluster_id is not None and self.cluster_id not in (None, cluster_id):
             raise OttlaError(
-                f"{path} belongs to cluster {self.cluster_id}, not to {cluster_id}: give another directory or empty this one"
+                f"{path} belongs to cluster {self.cluster_id}, not to {cluster_id}: "
+                "give another directory or empty this one"
             )
         if self.node_id not in (None, node_id):
             raise OttlaError(

@@ -25,7 +25,7 @@ def write_partition_metadata(fs: FileSystem, directory: str, topic_id: TopicId, 
 
 
 def read_partition_metadata(fs: FileSystem, directory: str) -> TopicId | None:
-    """The topic id, None without the file. Raises `CorruptFile`; versions above 0 are read as version 0, as Kafka does."""
+    """The topic id, None without the file. Raises `CorruptFile`. Higher versions are read as version 0, as in Kafka."""
     path = partition_metadata_path(directory)
     try:
         data = fs.read_bytes(path)
