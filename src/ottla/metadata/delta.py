@@ -1,7 +1,7 @@
 """What a stretch of the metadata log changed, and the image that results.
 
-A delta is made from an image, fed records by `replay.replay`, and turned into the next image once by `apply`. It is also
-what subscribers get, so that a change costs them work by what changed and not by the size of the cluster.
+A delta is made from an image, fed records by `replay.replay`, and turned into the next image once by `apply`. It is
+also what subscribers get, so that a change costs them work by what changed and not by the size of the cluster.
 """
 
 from __future__ import annotations
@@ -194,7 +194,8 @@ class MetadataDelta:
             entity: _merged(self.base.client_quotas.get(entity, {}), changes) or None
             for entity, changes in self.client_quotas.items()
         }
-        return _merged(self.base.client_quotas, changed)
+        quotas: Mapping[QuotaEntity, Mapping[str, float]] = _merged(self.base.client_quotas, changed)
+        return quotas
 
 
 def _merged(base: Mapping[Any, Any], changes: Mapping[Any, Any]) -> Any:

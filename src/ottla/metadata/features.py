@@ -1,0 +1,104 @@
+"""Finalized features: what this software supports, and what each `metadata.version` lets a record say.
+
+Levels are those of Kafka 4.3 (`MetadataVersion`, `Feature`), so that either software can open the other's directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from ottla.protocol.internal.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+)
+
+METADATA_VERSION: Final = "metadata.version"
+KRAFT_VERSION: Final = "kraft.version"
+TRANSACTION_VERSION: Final = "transaction.version"
+GROUP_VERSION: Final = "group.version"
+SHARE_VERSION: Final = "share.version"
+STREAMS_VERSION: Final = "streams.version"
+ELR_VERSION: Final = "eligible.leader.replicas.version"
+
+METADATA_VERSION_4_3: Final = 30
+METADATA_VERSION_MIN: Final = 7
+
+
+class FeatureRelease(NamedTuple):
+    """A level of `metadata.version`, the release that brought it, and whether it changed what records say."""
+
+    level: int
+    name: str
+    changes_records: bool
+
+
+METADATA_VERSIONS: Final = tuple(
+    FeatureRelease(*entry)
+    for entry in (
+        (7, "3.3-IV3", True), (8, "3.4-IV0", True), (9, "3.5-IV0", False), (10, "3.5-IV1", False),
+        (11, "3.5-IV2", True), (12, "3.6-IV0", False), (13, "3.6-IV1", True), (14, "3.6-IV2", True),
+        (15, "3.7-IV0", True), (16, "3.7-IV1", False), (17, "3.7-IV2", True), (18, "3.7-IV3", False),
+        (19, "3.7-IV4", False), (20, "3.8-IV0", False), (21, "3.9-IV0", False), (22, "4.0-IV0", False),
+        (23, "4.0-IV1", True), (24, "4.0-IV2", False), (25, "4.0-IV3", False), (26, "4.1-IV0", False),
+        (27, "4.1-IV1", False), (28, "4.2-IV0", False), (29, "4.2-IV1", False), (30, "4.3-IV0", True),
+    )
+)  # fmt: skip
+
+SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
+    GROUP_VERSION: (0, 1),
+    KRAFT_VERSION: (0, 1),
+    METADATA_VERSION: (METADATA_VERSION_MIN, METADATA_VERSION_4_3),
+    SHARE_VERSION: (0, 1),
+    STREAMS_VERSION: (0, 1),
+    TRANSACTION_VERSION: (0, 2),
+    ELR_VERSION: (0, 1),
+}
+"""Feature to (lowest, highest) level that this node can work with, as a node registers them."""
+
+BOOTSTRAP: Final[Mapping[str, int]] = {
+    METADATA_VERSION: METADATA_VERSION_4_3,
+    ELR_VERSION: 1,
+    GROUP_VERSION: 1,
+    SHARE_VERSION: 1,
+    STREAMS_VERSION: 1,
+    TRANSACTION_VERSION: 2,
+}
+"""Levels of a freshly formatted directory, in the order in which `kafka-storage format` writes them."""
+
+
+def metadata_version(features: Mapping[str, int]) -> int:
+    """The finalized level; the lowest where the log has none, as Kafka assumes."""
+    return features.get(METADATA_VERSION, METADATA_VERSION_MIN)
+
+
+def record_version(record_class: type, level: int) -> int:
+    """The version in which a record is written under a level of `metadata.version`."""
+    for since, version in _RECORD_VERSIONS.get(record_class, ()):
+        if level >= since:
+            return version
+    return 0
+
+
+_RECORD_VERSIONS: Final[dict[type, tuple[tuple[int, int], ...]]] = {
+    RegisterBrokerRecord: ((30, 4), (17, 3), (8, 2), (7, 1)),
+    PartitionRecord: ((23, 2), (17, 1)),
+    PartitionChangeRecord: ((23, 2), (17, 1)),
+    BrokerRegistrationChangeRecord: ((30, 3), (17, 2), (7, 1)),
+}
+"""(level from which, record version), newest first. KIP-858 came with 17, KIP-966 with 23, KIP-1066 with 30."""
+
+
+def supports_elr(features: Mapping[str, int]) -> bool:
+    """Whether eligible leader replicas are kept (KIP-966)."""
+    return features.get(ELR_VERSION, 0) >= 1 and metadata_version(features) >= 23
+
+
+def supports_controller_registration(features: Mapping[str, int]) -> bool:
+    return metadata_version(features) >= 15
+
+
+def supports_metadata_transactions(features: Mapping[str, int]) -> bool:
+    return metadata_version(features) >= 13
