@@ -12,8 +12,6 @@ from ottla.cli.exits import MISUSED, OK, CommandFailed
 if TYPE_CHECKING:
     from ottla.config.server import ServerConfig
 
-DEFAULT_DIRECTORY = "ottla-data"
-
 _WITH_VALUE = {"--config": "FILE", "--set": "name=value", "--listen": "HOST:PORT"}
 
 
@@ -70,7 +68,6 @@ def _misuse(sentence: str) -> CommandFailed:
 def load_config(options: StartOptions, environ: Mapping[str, str]) -> ServerConfig:
     """The node's settings: command line before environment before file, as `ServerConfig.load` orders them.
 
-    Without any word about where data goes, it goes to `./ottla-data`, not to Kafka's `/tmp/kafka-logs`.
     Raises OttlaError for a setting that is unknown or out of range.
     """
     from ottla.config.server import ServerConfig
@@ -80,20 +77,7 @@ def load_config(options: StartOptions, environ: Mapping[str, str]) -> ServerConf
         overrides["log.dirs"] = options.directory
     if options.listen is not None:
         overrides["listeners"] = f"PLAINTEXT://{options.listen}"
-    if not _names_directory(options, overrides, environ):
-        overrides["log.dirs"] = DEFAULT_DIRECTORY
     return ServerConfig.load(options.config_file, overrides, environ)
-
-
-def _names_directory(options: StartOptions, overrides: Mapping[str, str], environ: Mapping[str, str]) -> bool:
-    if overrides.keys() & {"log.dirs", "log.dir"} or environ.keys() & {"OTTLA_LOG_DIRS", "OTTLA_LOG_DIR"}:
-        return True
-    if options.config_file is None:
-        return False
-    from ottla.config.server import ServerConfig
-
-    file_only = ServerConfig.load(options.config_file, options.settings, {})
-    return bool(file_only.explicit("log.dirs") or file_only.explicit("log.dir"))
 
 
 def start(arguments: Sequence[str]) -> int:
