@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from peers.kafka import tool
 
+from peers.kafka import tool
 from tests.node import NodeProcess
 
 TOOLS = "org.apache.kafka.tools"
