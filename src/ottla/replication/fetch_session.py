@@ -1,7 +1,7 @@
 """Incremental fetch sessions (KIP-227): a consumer names its partitions once and then only what changed.
 
-A session remembers each partition's request and what was last answered about it, so that a response leaves out partitions
-with nothing new. Sessions live in a cache of limited size (Kafka's FetchSessionCache, one shard); a client that gets no
+A session remembers each partition's request and what was last answered about it, so that a response leaves out what
+has nothing new. Sessions live in a cache of limited size (Kafka's FetchSessionCache, one shard); a client that gets no
 session simply sends full requests.
 """
 
@@ -20,7 +20,7 @@ FINAL_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
 
 EVICTION_MS = 120_000
-"""A session this old or unused this long may make room for another (Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
+"""A session this old, or unused for so long, may make room for another, as in Kafka."""
 
 PartitionKey = Hashable
 """(topic name or topic id, partition number), as the request names it."""
@@ -132,7 +132,7 @@ class FetchSessionCache:
         return session
 
     def _evict(self, size: int, now_ms: Millis, *, privileged: bool) -> bool:
-        """Make room by the rules of KIP-227: unused for long first; else an old one that is smaller or less privileged."""
+        """Make room by KIP-227: the one unused for long, else an old one that is smaller or less privileged."""
         if not self._sessions:
             return False
         oldest = next(iter(self._sessions.values()))

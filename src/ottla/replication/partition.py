@@ -1,7 +1,7 @@
 """One replica of a partition on this node: leadership, in-sync replicas, high watermark, waiting fetches.
 
-Kafka's `Partition` and its `PartitionState`. With one node the in-sync set is the leader alone, so that what was appended
-is committed, unless it must be synced first; the high watermark rule is written for more.
+Kafka's `Partition` and its `PartitionState`. With one node the in-sync set is the leader alone, so that what was
+appended is committed, unless it must be synced first; the high watermark rule is written for more.
 """
 
 from __future__ import annotations
@@ -119,9 +119,7 @@ class Partition:
                 f"{self.min_isr} for partition {self.topic_partition}",
             )
         if origin is None:
-            info = self.log.append_as_leader(
-                records, self.leader_epoch, now_ms=now_ms, request_version=request_version
-            )
+            info = self.log.append_as_leader(records, self.leader_epoch, now_ms=now_ms, request_version=request_version)
         else:
             info = self.log.append_as_leader(
                 records, self.leader_epoch, now_ms=now_ms, origin=origin, request_version=request_version
@@ -145,7 +143,7 @@ class Partition:
             waiter.on_bytes(size_bytes)
 
     def wake(self) -> None:
-        """Something changed that bytes do not tell (leadership, truncation, deletion): every waiting fetch looks again."""
+        """Something changed that bytes do not tell (leadership, deletion): every waiting fetch looks again."""
         for waiter in list(self.waiters):
             waiter.on_bytes(1 << 62)
 

@@ -1,8 +1,8 @@
 """Fetches that wait until enough bytes can be read (Kafka's DelayedFetch).
 
 Kafka recomputes what each waiting fetch could read whenever a partition changes. Here a fetch counts down: it knows how
-many bytes it lacks when it begins to wait, and every append to one of its partitions tells it how many came. What it may
-really see (transactions, leadership) is decided by the read that follows; if that is too little, it waits again.
+many bytes it lacks when it begins to wait, and every append to one of its partitions tells it how many came. What it
+may really see (transactions, leadership) is decided by the read that follows; if that is too little, it waits again.
 """
 
 from __future__ import annotations

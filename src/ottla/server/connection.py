@@ -19,12 +19,12 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.protocol.messages import MalformedRequest
 from ottla.server import dispatch
 from ottla.server.api import CloseConnection, Deferred, EncodedResponse, Response
-from ottla.server.dispatch import Call, Outcome
+from ottla.server.dispatch import Call
 from ottla.server.outbox import Outbox, TransportOutbox
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
+        self._transport = None
         self.outbox.close()
         for slot in self._pending:
             if slot.deferred is not None:
@@ -237,6 +238,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             slot.response = self._result(slot.call, result)
         except (MalformedRequest, CloseConnection) as error:
+            self._pending.remove(slot)
             self._refuse(error)
             return
         slot.ready = True
@@ -252,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
         self._advance()
 
     def _write(self, call: Call, response: Response) -> None:
-        parts, length = dispatch.encode(call.context, response)
+        parts, length = dispatch.encode(call, response)
         self.outbox.write(parts, length, response.release if isinstance(response, EncodedResponse) else None)
 
     def _advance(self) -> None:
@@ -262,8 +264,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._own is not None and self._end > self._start and not self._blocked():
             assert self._own_view is not None
             self._consume(self._own, self._own_view, self._start, self._end)
-            if self.closed:
-                return
         if self.closing and not self._pending and not self.outbox.queued:
             self.close()
         elif self._paused and not self._blocked() and self._transport is not None:
@@ -304,6 +304,11 @@ class Connection(asyncio.BufferedProtocol):
         self._own = self._own_view = None
         self._start = self._end = 0
 
+    def trim(self) -> None:
+        """Give back an empty buffer of a connection that has been quiet."""
+        if self._end == 0:
+            self._drop_own()
+
     def _pause(self) -> None:
         if not self._paused and self._transport is not None:
             self._paused = True
@@ -318,7 +323,7 @@ class Connection(asyncio.BufferedProtocol):
         self.outbox.flush()
         self._drop_own()
         self.closing = True
-        if self._transport is not None and not self.closed:
+        if self._transport is not None:
             self._pause()
             if not self._pending and not self.outbox.queued:
                 self.close()
@@ -341,10 +346,10 @@ class Connection(asyncio.BufferedProtocol):
             self._pause()
 
     def close(self) -> None:
-        if self._transport is not None and not self.closed:
+        if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        if self._transport is not None and not self.closed:
+        if self._transport is not None:
             self.closing = True
             self._transport.abort()

@@ -94,8 +94,9 @@ def failure(call: Call, error: BaseException) -> Response:
     return call.api.on_error(call.context, call.request, error)
 
 
-def encode(context: RequestContext, response: Response) -> tuple[list[Buffer | Slice], int]:
+def encode(call: Call, response: Response) -> tuple[list[Buffer | Slice], int]:
     """The parts of a whole response frame and their size in bytes."""
+    context = call.context
     if isinstance(response, EncodedResponse):
         length = response.length
         if messages.is_flexible(context.api_key, context.api_version):
@@ -104,5 +105,10 @@ def encode(context: RequestContext, response: Response) -> tuple[list[Buffer | S
             head = _LENGTH_AND_ID.pack(length + 4, context.correlation_id)
         return [head, *response.parts], length + len(head)
     assert response is not None
-    body = messages.encode_response(context.api_key, context.api_version, context.correlation_id, response)
+    try:
+        body = messages.encode_response(context.api_key, context.api_version, context.correlation_id, response)
+    except Exception as error:
+        instead = failure(call, error)
+        assert instead is not None and not isinstance(instead, EncodedResponse)
+        body = messages.encode_response(context.api_key, context.api_version, context.correlation_id, instead)
     return [_INT32.pack(len(body)) + body], len(body) + 4

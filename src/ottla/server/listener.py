@@ -8,6 +8,7 @@ import socket
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ottla.errors import OttlaError
 from ottla.server.connection import RECEIVE_BUFFER_BYTES, Connection
 
 if TYPE_CHECKING:
@@ -71,20 +72,35 @@ class Listener:
         self._counted: set[Connection] = set()
         self._idle_ms_max = idle_ms_max
         self._server: asyncio.Server | None = None
+        self._all_gone: asyncio.Event | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port, which the system chose if `port` was 0. Raises OSError if the address is taken."""
-        self._server = await self.loop.create_server(
-            lambda: Connection(self), host or None, port, backlog=BACKLOG, reuse_address=True
-        )
-        self._schedule_sweep()
+    async def bind(self, host: str, port: int) -> int:
+        """Take the address; returns the port, which the system chose if `port` was 0.
+
+        Raises OttlaError if the address can not be had.
+        """
+        try:
+            self._server = await self.loop.create_server(
+                lambda: Connection(self), host or None, port, backlog=BACKLOG, reuse_address=True, start_serving=False
+            )
+        except OSError as error:
+            raise OttlaError(
+                f"cannot listen on {host or '*'}:{port}: {error.strerror}; stop what uses the port or choose another "
+                "with --listen HOST:PORT"
+            ) from error
         for sock in self._server.sockets:
             # Answers are whole frames: waiting for more to send only delays them. Accepted sockets inherit it.
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         name = self._server.sockets[0].getsockname()
         return int(name[1])
+
+    async def accept(self) -> None:
+        """Serve clients from now on."""
+        assert self._server is not None
+        await self._server.start_serving()
+        self._schedule_sweep()
 
     def admit(self, connection: Connection) -> bool:
         if not self._limits.take(connection.client_host):
@@ -95,6 +111,8 @@ class Listener:
 
     def forget(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        if self._all_gone is not None and not self.connections:
+            self._all_gone.set()
         if connection in self._counted:
             self._counted.discard(connection)
             self._limits.give_back(connection.client_host)
@@ -112,8 +130,11 @@ class Listener:
         deadline = self.loop.time() + drain_seconds_max
         for connection in list(self.connections):
             connection.finish()
-        while self.connections and self.loop.time() < deadline:
-            await asyncio.sleep(0.005)
+        if self.connections:
+            self._all_gone = asyncio.Event()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline):
+                    await self._all_gone.wait()
         for connection in list(self.connections):
             connection.abort()
         await asyncio.sleep(0)
@@ -128,6 +149,8 @@ class Listener:
         for connection in list(self.connections):
             if self.tick - connection.tick > ticks_max and connection.idle:
                 connection.close()
+            elif connection.tick != self.tick:
+                connection.trim()
         self._schedule_sweep()
 
 

@@ -1,8 +1,9 @@
 """Bytes and file slices on their way to one client, in order.
 
 On a plain socket the outbox writes past the transport: `sendmsg` gathers small answers, `sendfile` moves record data
-from segment to socket without touching it, and a dup'ed descriptor is watched when the peer reads slowly (a transport's
-own descriptor can not be). The transport only reads. Without a descriptor (TLS, simulated network) the transport writes.
+from segment to socket without touching it, and a dup'ed descriptor is watched when the peer reads slowly (a
+transport's own descriptor can not be). The transport only reads. Without a descriptor (TLS, simulated network) the
+transport writes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ottla.server.api import Buffer, Slice
+from ottla.server.api import Buffer
 
 GATHER_MAX = 512
 """Buffers in one sendmsg, half of the system's IOV_MAX."""
@@ -24,11 +25,12 @@ INLINE_BYTES_MAX = 16_384
 
 SENDFILE_BYTES_MAX = 1 << 30
 
-Part = Buffer | Slice
+Part = Any
+"""A buffer, a Slice, or the SliceRest of one."""
 
 
 class Outbox:
-    """What waits to be sent on one socket. `queued` is its size in bytes; the owner reads no more requests meanwhile."""
+    """What waits to be sent on one socket. `queued` is its size in bytes."""
 
     __slots__ = ("_dup", "_loop", "_on_drained", "_on_error", "_queue", "_releases", "_socket", "_watching", "queued")
 

@@ -1,0 +1,216 @@
+"""The composition root: what a node is made of, and the order in which it starts and stops.
+
+Start: lock the directories, metadata log to image, logs, bind the sockets, register with the controller (which elects
+this node for its partitions), then accept. Stop: no new requests, answer what was begun, close groups, logs (clean
+marker), metadata log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import traceback
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from ottla.drivers.controller import ControllerDriver
+from ottla.metadata.image import ConfigResourceType, Endpoint, MetadataImage, SecurityProtocol
+from ottla.replication.fetch_session import FetchSessionCache
+from ottla.server.listener import ConnectionLimits, Listener, new_receive_buffer
+from ottla.server.replica_manager import ReplicaManager
+from ottla.storage.config import LogConfig
+from ottla.storage.log_manager import LogManager
+
+if TYPE_CHECKING:
+    import random as random_module
+
+    from ottla.clock import Clock
+    from ottla.config.server import ServerConfig
+    from ottla.filesystem import FileSystem
+    from ottla.metadata.delta import MetadataDelta
+
+HOUSEKEEPING_SECONDS = 1.0
+"""How often logs and groups look whether retention, flush.ms, expiry or a checkpoint is due."""
+
+DRAIN_SECONDS_MAX = 5.0
+"""How long a stopping node waits for requests that were begun and clients that read slowly."""
+
+
+class Node:
+    """One node. Handlers reach everything through it."""
+
+    def __init__(self, config: ServerConfig, fs: FileSystem, clock: Clock, random: random_module.Random) -> None:
+        self.config = config
+        self.fs = fs
+        self.clock = clock
+        self.random = random
+        self.node_id: int = config.node_id
+        self.controller = ControllerDriver(fs, clock, random, config)
+        self.logs = LogManager(
+            fs, config.log_dirs, self.log_config(None), clock, random,
+            topic_config=lambda topic: self.log_config(topic),
+            producer_id_expiration_ms=config["producer.id.expiration.ms"],
+            retention_check_interval_ms=config["log.retention.check.interval.ms"],
+            flush_scheduler_interval_ms=config["log.flush.scheduler.interval.ms"],
+            recovery_point_checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
+            log_start_checkpoint_interval_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
+        )  # fmt: skip
+        self.replicas = ReplicaManager(self.node_id, self.logs, clock, self._topic_log_config)
+        self.sessions = FetchSessionCache(config["max.incremental.fetch.session.cache.slots"], random)
+        self.groups: Any = None
+        """The group coordinator's driver, once started."""
+        self.listeners: list[Listener] = []
+        self.ports: dict[str, int] = {}
+        """The port that each listener really has."""
+        self.stopping = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._log_configs: dict[str, LogConfig] = {}
+        self._default_log_config: LogConfig | None = None
+        self.on_stop: list[Callable[[], None]] = []
+        """Called when the node stops taking requests: long polls answer now."""
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.controller.image
+
+    @property
+    def cluster_id(self) -> str:
+        return self.controller.cluster_id
+
+    # Settings of logs.
+
+    def log_config(self, topic: str | None) -> LogConfig:
+        """The effective log settings of a topic by the current image, or this node's defaults for None."""
+        if topic is None:
+            return LogConfig.from_properties(self.config.log_config_properties())
+        return self._topic_log_config(self.image, topic)
+
+    def _topic_log_config(self, image: MetadataImage, topic: str) -> LogConfig:
+        overrides = image.topic_config(topic)
+        if overrides:
+            return LogConfig.from_properties(self.config.log_config_properties(overrides))
+        if self._default_log_config is None:
+            self._default_log_config = self.log_config(None)
+        return self._default_log_config
+
+    def _apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """A metadata change: dynamic settings of this node first, since new logs take their defaults from them."""
+        if any(resource.type == ConfigResourceType.BROKER for resource in delta.configs):
+            changed = self.config.apply_dynamic(
+                image.config(ConfigResourceType.BROKER, ""),
+                image.config(ConfigResourceType.BROKER, str(self.node_id)),
+            )
+            if changed:
+                self._default_log_config = None
+                for topic in self.replicas.by_name:
+                    self.replicas.update_topic_config(image, topic)
+        self.replicas.apply(delta, image)
+
+    # Life.
+
+    async def start(self) -> None:
+        """Returns when clients are served. Raises OttlaError or OSError when that is impossible."""
+        for directory in self.config.log_dirs:
+            self.fs.makedirs(directory)
+        self.logs.lock()
+        await self.controller.start()
+        self.config.apply_dynamic(
+            self.image.config(ConfigResourceType.BROKER, ""),
+            self.image.config(ConfigResourceType.BROKER, str(self.node_id)),
+        )
+        self.logs.load()
+        self.replicas.delete_strays(self.image)
+        self._start_groups()
+        self.controller.subscribe(self._apply)
+        endpoints = await self._bind()
+        await self.controller.register_broker(endpoints, rack=self.config["broker.rack"])
+        if self.groups is not None:
+            await self.groups.start()
+        for listener in self.listeners:
+            await listener.accept()
+        self._every(HOUSEKEEPING_SECONDS, self._housekeep)
+
+    def _start_groups(self) -> None:
+        try:
+            from ottla.drivers.coordinator import GroupCoordinatorDriver
+        except ImportError:  # TODO: remove once the coordinator is there
+            return
+        self.groups = GroupCoordinatorDriver(self)
+
+    async def _bind(self) -> dict[str, Endpoint]:
+        """Take the listening sockets, and say under which names and ports clients reach them."""
+        config = self.config
+        limits = ConnectionLimits(
+            config["max.connections"],
+            config["max.connections.per.ip"],
+            _per_host(config["max.connections.per.ip.overrides"]),
+        )
+        buffer = new_receive_buffer()
+        for spec in config.listeners:
+            listener = Listener(
+                self, spec.name, limits=limits, request_bytes_max=config["socket.request.max.bytes"],
+                idle_ms_max=config["connections.max.idle.ms"], receive_buffer=buffer,
+            )  # fmt: skip
+            self.ports[spec.name] = await listener.bind(spec.host, spec.port)
+            self.listeners.append(listener)
+        return {
+            spec.name: Endpoint(spec.host, spec.port or self.ports[spec.name], SecurityProtocol[spec.protocol])
+            for spec in config.advertised_listeners
+        }
+
+    async def stop(self) -> None:
+        """Graceful: answers what was begun, and leaves the marker that saves the next start a recovery."""
+        if self.stopping:
+            return
+        self.stopping = True
+        for listener in self.listeners:
+            listener.stop_accepting()
+        for callback in self.on_stop:
+            callback()
+        for listener in self.listeners:
+            await listener.stop(drain_seconds_max=DRAIN_SECONDS_MAX)
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        if self.groups is not None:
+            await self.groups.stop()
+        registration = self.image.brokers.get(self.node_id)
+        self.logs.shutdown(broker_epoch=-1 if registration is None else registration.epoch)
+        await self.controller.stop()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something in the background until the node stops."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.append(task)
+        task.add_done_callback(self._tasks.remove)
+        return task
+
+    def _every(self, seconds: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def repeat() -> None:
+            while True:
+                await asyncio.sleep(seconds)
+                try:
+                    await work()
+                except Exception as error:
+                    print("ottla: housekeeping failed", file=sys.stderr)
+                    traceback.print_exception(error, file=sys.stderr)
+
+        self.spawn(repeat())
+
+    async def _housekeep(self) -> None:
+        now_ms = self.clock.now_ms()
+        self.logs.periodic(now_ms)
+        await self.logs.remove_deleted(now_ms)
+
+
+def _per_host(overrides: Any) -> dict[str, int]:
+    """`max.connections.per.ip.overrides`: "host:count,host:count"."""
+    items = overrides.split(",") if isinstance(overrides, str) else list(overrides or ())
+    found = {}
+    for item in filter(None, (item.strip() for item in items)):
+        host, _, count = item.rpartition(":")
+        found[host.strip("[]")] = int(count)
+    return found

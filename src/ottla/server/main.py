@@ -1,0 +1,66 @@
+"""Runs one node as a process: event loop, signals, limits, the one line that says where it is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import random
+import resource
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from ottla.clock import SystemClock
+from ottla.filesystem import OsFileSystem
+from ottla.server.broker import Node
+
+if TYPE_CHECKING:
+    from ottla.config.server import ServerConfig
+
+YOUNG_OBJECTS_MAX = 20_000
+"""Requests make few reference cycles, so the collector may look less often than every 700 allocations."""
+
+
+def run(config: ServerConfig) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code. Raises OttlaError when the node can not start."""
+    _raise_file_limit()
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(config))
+
+
+async def _serve(config: ServerConfig) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop.set)
+    fs = OsFileSystem()
+    node = Node(config, fs, SystemClock(), random.Random(os.urandom(16)))
+    try:
+        await node.start()
+        gc.freeze()
+        gc.set_threshold(YOUNG_OBJECTS_MAX, 20, 20)
+        first = config.advertised_listeners[0]
+        print(
+            f"ottla: listening on {first.host}:{node.ports[first.name]}, data in {', '.join(config.log_dirs)}",
+            flush=True,
+        )
+        await stop.wait()
+    finally:
+        try:
+            await node.stop()
+        finally:
+            with contextlib.suppress(Exception):
+                fs.close()
+    sys.stdout.flush()
+    return 0
+
+
+def _raise_file_limit() -> None:
+    """Segments and connections each take a descriptor; use what the system allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

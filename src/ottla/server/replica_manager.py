@@ -1,0 +1,226 @@
+"""The partitions of this node: keeps logs and leadership in step with the metadata image, appends, reads.
+
+Kafka's `ReplicaManager`. Handlers find a `Partition` here by topic name or id; what may be read or written is the
+partition's and the log's business, who waits for it the purgatory's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.image import ConfigResourceType
+from ottla.model import METADATA_TOPIC, NodeId, Offset, TopicPartition
+from ottla.replication.partition import Partition
+from ottla.storage.config import LogConfig
+
+if TYPE_CHECKING:
+    from ottla.clock import Clock
+    from ottla.metadata.delta import MetadataDelta
+    from ottla.metadata.image import MetadataImage
+    from ottla.storage.log_manager import LogManager
+
+NO_PARTITIONS: Mapping[int, Partition] = {}
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+
+
+class Read:
+    """What a fetch of one partition found. `records` is a slice of the log, None for nothing."""
+
+    __slots__ = ("aborted", "diverging", "error", "high_watermark", "last_stable_offset", "log_start_offset", "records")
+
+    def __init__(
+        self,
+        error: ErrorCode = ErrorCode.none,
+        high_watermark: Offset = -1,
+        last_stable_offset: Offset = -1,
+        log_start_offset: Offset = -1,
+        records: Any = None,
+        aborted: list[Any] | None = None,
+        diverging: tuple[int, Offset] | None = None,
+    ) -> None:
+        self.error = error
+        self.high_watermark = high_watermark
+        self.last_stable_offset = last_stable_offset
+        self.log_start_offset = log_start_offset
+        self.records = records
+        self.aborted = aborted
+        """(producer id, first offset) pairs for read_committed; None says that the question does not arise."""
+        self.diverging = diverging
+        """(epoch, end offset) where the fetcher's log left the leader's (KIP-595)."""
+
+
+class ReplicaManager:
+    """All partitions with a replica on this node, by topic name and by topic id."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        logs: LogManager,
+        clock: Clock,
+        topic_config: Callable[[MetadataImage, str], LogConfig],
+    ) -> None:
+        self.node_id = node_id
+        self.logs = logs
+        self._clock = clock
+        self._topic_config = topic_config
+        self.by_name: dict[str, dict[int, Partition]] = {}
+        self.by_id: dict[UUID, dict[int, Partition]] = {}
+        """The same inner dictionaries as in `by_name`."""
+        self.names: dict[UUID, str] = {}
+        self.ids: dict[str, UUID] = {}
+        self.on_leadership: list[Callable[[Partition], None]] = []
+        """Called after a partition's leader or epoch changed, and after it was deleted (`is_leader` false then)."""
+
+    def __iter__(self) -> Iterator[Partition]:
+        for partitions in self.by_name.values():
+            yield from partitions.values()
+
+    # Looking up.
+
+    def find(self, topic: str, partition: int) -> Partition:
+        """The partition. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        found = self.by_name.get(topic, NO_PARTITIONS).get(partition)
+        if found is None:
+            raise KafkaError(ErrorCode.unknown_topic_or_partition)
+        return found
+
+    def find_by_id(self, topic_id: UUID, partition: int) -> Partition:
+        """The partition. Raises UNKNOWN_TOPIC_ID for the topic, UNKNOWN_TOPIC_OR_PARTITION for the partition of one."""
+        topic = self.by_id.get(topic_id)
+        if topic is None:
+            raise KafkaError(ErrorCode.unknown_topic_id)
+        found = topic.get(partition)
+        if found is None:
+            raise KafkaError(ErrorCode.unknown_topic_or_partition)
+        return found
+
+    def get(self, topic: str, partition: int) -> Partition | None:
+        return self.by_name.get(topic, NO_PARTITIONS).get(partition)
+
+    # Following the metadata.
+
+    def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Create, update and delete replicas as `delta` says; `image` is the result. The controller calls this."""
+        for gone in delta.deleted_topics.values():
+            self._forget_topic(gone.name, gone.id, gone.partitions)
+        for topic, number, registration in delta.changed_partitions():
+            if self.node_id in registration.replicas:
+                self._update(image, topic.name, topic.id, number, registration)
+        for topic_name in delta.changed_configs(ConfigResourceType.TOPIC):
+            if topic_name in self.by_name:
+                self.update_topic_config(image, topic_name)
+
+    def update_topic_config(self, image: MetadataImage, topic: str) -> None:
+        """Give a topic's partitions their configuration anew."""
+        config = self._topic_config(image, topic)
+        self.logs.update_topic_config(topic, config)
+        for partition in self.by_name.get(topic, NO_PARTITIONS).values():
+            partition.min_isr = config.min_insync_replicas
+
+    def _update(self, image: MetadataImage, topic: str, topic_id: UUID, number: int, registration: Any) -> None:
+        partitions = self.by_name.get(topic)
+        if partitions is None:
+            partitions = self.by_name[topic] = {}
+        if self.ids.get(topic) != topic_id:
+            self.ids[topic] = topic_id
+            self.names[topic_id] = topic
+            self.by_id[topic_id] = partitions
+        partition = partitions.get(number)
+        if partition is None:
+            key = TopicPartition(topic, number)
+            config = self._topic_config(image, topic)
+            try:
+                log = self.logs.get(key)
+                if log is None or log.topic_id != topic_id:
+                    log = self.logs.create(key, topic_id, config)
+            except KafkaError as error:
+                print(f"ottla: no log for {key}: {error}", file=sys.stderr)
+                return
+            partition = partitions[number] = Partition(self.node_id, key, topic_id, log)
+            partition.min_isr = config.min_insync_replicas
+        if partition.update(registration):
+            partition.wake()
+            for callback in self.on_leadership:
+                callback(partition)
+
+    def _forget_topic(self, topic: str, topic_id: UUID, numbers: Mapping[int, Any]) -> None:
+        self.by_id.pop(topic_id, None)
+        self.names.pop(topic_id, None)
+        partitions = self.by_name.pop(topic, {})
+        self.ids.pop(topic, None)
+        for number in numbers:
+            partition = partitions.get(number)
+            if partition is not None:
+                partition.is_leader = partition.sole_in_sync = False
+                partition.leader_id = -1
+                partition.wake()
+                for callback in self.on_leadership:
+                    callback(partition)
+            self.logs.delete(TopicPartition(topic, number))
+
+    def delete_strays(self, image: MetadataImage) -> list[TopicPartition]:
+        """Set aside logs whose topic (by id) the metadata does not place here; called once after start."""
+
+        def is_stray(log: Any) -> bool:
+            key: TopicPartition = log.topic_partition
+            topic = image.topic(key.topic)
+            if key.topic == METADATA_TOPIC:
+                return False
+            if topic is None or (log.topic_id is not None and log.topic_id != topic.id):
+                return True
+            registration = topic.partitions.get(key.partition)
+            return registration is None or self.node_id not in registration.replicas
+
+        return self.logs.delete_strays(is_stray)
+
+    # Reading.
+
+    def read(
+        self,
+        partition: Partition,
+        offset: Offset,
+        max_bytes: int,
+        *,
+        isolation: int = READ_UNCOMMITTED,
+        leader_epoch: int = -1,
+        last_fetched_epoch: int = -1,
+        min_one_batch: bool = True,
+    ) -> Read:
+        """What a consumer may read at `offset` of a leader's log; errors are in the result, not raised."""
+        log = partition.log
+        try:
+            if not partition.is_leader or leader_epoch >= 0:
+                partition.check_leader(leader_epoch)
+            high_watermark: Offset = log.high_watermark
+            log_start: Offset = log.log_start_offset
+            if isolation == READ_COMMITTED:
+                stable = up_to = log.last_stable_offset
+            else:
+                stable, up_to = log.last_stable_offset, high_watermark
+            if last_fetched_epoch >= 0:
+                diverging = _divergence(partition, last_fetched_epoch, offset)
+                if diverging is not None:
+                    return Read(ErrorCode.none, high_watermark, stable, log_start, None, None, diverging)
+            records = log.read(offset, max_bytes, up_to=up_to, min_one_batch=min_one_batch)
+            aborted: list[Any] | None = None
+            if isolation == READ_COMMITTED:
+                aborted = log.aborted_transactions(offset, up_to) if records is not None else []
+            return Read(ErrorCode.none, high_watermark, stable, log_start, records, aborted)
+        except KafkaError as error:
+            return Read(error.code)
+
+
+def _divergence(partition: Partition, last_fetched_epoch: int, offset: Offset) -> tuple[int, Offset] | None:
+    """Where a fetcher whose last record is of this epoch must truncate to, None if it is in step (KIP-595)."""
+    epoch, end = partition.end_of_epoch(last_fetched_epoch)
+    if epoch < 0 or end < 0:
+        raise KafkaError(ErrorCode.offset_out_of_range)
+    if epoch < last_fetched_epoch or end < offset:
+        return epoch, end
+    return None
