@@ -1,0 +1,147 @@
+"""The codecs of record batches: gzip, snappy, lz4 and zstd as Kafka's clients write them.
+
+Snappy is framed as snappy-java does (blocks behind a magic header) and also read bare; lz4 is the frame format with
+independent blocks, the only one that Kafka's Java code reads. Decompression stops at a limit, whatever a batch claims.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import Any, Final
+
+import cramjam
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Codec(enum.IntEnum):
+    """The low three bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+CODECS: Final[dict[str, Codec]] = {codec.name.lower(): codec for codec in Codec}
+"""By the names that `compression.type` uses."""
+
+DECOMPRESSED_BYTES_MAX: Final = 100 * 1024 * 1024
+"""What a batch may grow to: more than this could not have been sent uncompressed (`socket.request.max.bytes`)."""
+
+_GUESS_BYTES_MIN: Final = 16 * 1024
+_GUESS_RATIO: Final = 8
+_GUESS_GROWTH: Final = 4
+
+_SNAPPY_MAGIC: Final = b"\x82SNAPPY\x00"
+_SNAPPY_HEADER: Final = _SNAPPY_MAGIC + struct.pack(">ii", 1, 1)
+_SNAPPY_BLOCK_BYTES: Final = 32 * 1024
+_INT32 = struct.Struct(">i")
+
+_LEVEL_DEFAULT: Final = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
+_LZ4_LEVEL_FAST: Final = 9
+"""Kafka's default level, which its Java code takes as the fast compressor and not as level 9 of the thorough one."""
+
+
+class DecompressionFailed(ValueError):
+    """Bytes that the codec does not understand, or that decompress to more than the limit."""
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """`data` compressed; `level` as in Kafka's `compression.<codec>.level`, None for its default."""
+    if codec == Codec.NONE:
+        return bytes(data)
+    if codec == Codec.SNAPPY:
+        return _snappy_compress(data)
+    if level is None:
+        level = _LEVEL_DEFAULT[Codec(codec)]
+    if codec == Codec.GZIP:
+        return bytes(cramjam.gzip.compress(data, 6 if level < 0 else level))
+    if codec == Codec.ZSTD:
+        return bytes(cramjam.zstd.compress(data, level))
+    compressor = cramjam.lz4.Compressor(
+        level=0 if level == _LZ4_LEVEL_FAST else level, content_checksum=False, block_linked=False
+    )
+    compressor.compress(bytes(data))
+    return bytes(compressor.finish())
+
+
+def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
+    """The bytes that `data` was compressed from. Raises DecompressionFailed, also when they are more than `limit`."""
+    if codec == Codec.NONE:
+        return data
+    if codec == Codec.SNAPPY:
+        return _snappy_decompress(data, limit)
+    if codec == Codec.GZIP:
+        return _grow(cramjam.gzip.decompress_into, data, limit)
+    if codec == Codec.LZ4:
+        return _grow(cramjam.lz4.decompress_into, data, limit)
+    if codec == Codec.ZSTD:
+        return _grow(cramjam.zstd.decompress_into, data, limit)
+    raise DecompressionFailed(f"no codec has the id {codec}")
+
+
+def _grow(decompress_into: Any, data: Buffer, limit: int) -> Buffer:
+    """Decompress into a buffer of a guessed size, and again into larger ones while it is too small."""
+    size = min(max(_GUESS_RATIO * len(data), _GUESS_BYTES_MIN), limit)
+    while True:
+        out = bytearray(size)
+        try:
+            return memoryview(out)[: decompress_into(data, out)]
+        except cramjam.DecompressionError as error:
+            if "whole buffer" not in str(error):
+                raise DecompressionFailed(str(error)) from error
+        if size >= limit:
+            raise DecompressionFailed(f"decompresses to more than {limit} bytes")
+        size = min(size * _GUESS_GROWTH, limit)
+
+
+def _snappy_compress(data: Buffer) -> bytes:
+    view = memoryview(data)
+    out = bytearray(_SNAPPY_HEADER)
+    for start in range(0, len(view), _SNAPPY_BLOCK_BYTES):
+        block = cramjam.snappy.compress_raw(view[start : start + _SNAPPY_BLOCK_BYTES])
+        out += _INT32.pack(len(block))
+        out += block
+    return bytes(out)
+
+
+def _snappy_blocks(data: Buffer) -> list[memoryview]:
+    view = memoryview(data)
+    if bytes(view[: len(_SNAPPY_MAGIC)]) != _SNAPPY_MAGIC:
+        return [view]
+    blocks = []
+    position = len(_SNAPPY_HEADER)
+    while position < len(view):
+        if bytes(view[position : position + len(_SNAPPY_MAGIC)]) == _SNAPPY_MAGIC:
+            position += len(_SNAPPY_HEADER)  # streams may be concatenated
+            continue
+        if position + 4 > len(view):
+            raise DecompressionFailed("a snappy block has no length")
+        (length,) = _INT32.unpack_from(view, position)
+        position += 4
+        if length < 0 or length > len(view) - position:
+            raise DecompressionFailed(f"a snappy block of {length} bytes in {len(view) - position}")
+        blocks.append(view[position : position + length])
+        position += length
+    return blocks
+
+
+def _snappy_decompress(data: Buffer, limit: int) -> Buffer:
+    try:
+        blocks = _snappy_blocks(data)
+        sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
+        total = sum(sizes)
+        if total > limit:
+            raise DecompressionFailed(f"decompresses to {total} bytes, more than {limit}")
+        out = bytearray(total)
+        view = memoryview(out)
+        position = 0
+        for block, size in zip(blocks, sizes, strict=True):
+            cramjam.snappy.decompress_raw_into(block, view[position : position + size])
+            position += size
+    except cramjam.DecompressionError as error:
+        raise DecompressionFailed(str(error)) from error
+    return out
