@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from crc32c import crc32c
 
 from ottla.model import Offset, ProducerId
+from ottla.protocol.record_batch import iterate_records
 from ottla.storage.checkpoints import CorruptFile
-from ottla.storage.producer_state import BatchMetadata, EndMarker, ProducerEntry
+from ottla.storage.producer_entry import BatchMetadata, EndMarker, ProducerEntry
 
 SNAPSHOT_VERSION = 1
 _HEADER = struct.Struct(">hI")
@@ -85,8 +86,6 @@ def read_end_marker(batch: bytes | bytearray | memoryview) -> EndMarker | None:
     The key holds a version and the type, the value a version and the coordinator's epoch; newer versions may append
     fields, which are ignored.
     """
-    from ottla.protocol.record_batch import iterate_records
-
     for record in iterate_records(batch):
         if record.key is None or len(record.key) < _MARKER_KEY.size:
             return None

@@ -3,7 +3,7 @@
 For every producer id it keeps the epoch and the last five batches, which is what makes a retry harmless and a gap
 visible (KIP-98), and which transactions are open, which bounds what read_committed consumers see. The order of use:
 `check` a batch before it is written, write it, `update` with the same batch. Behaviour follows Kafka's
-ProducerStateManager, ProducerAppendInfo and ProducerStateEntry. Snapshot files are in `producer_snapshot.py`.
+ProducerStateManager and ProducerAppendInfo. Snapshot files are in `producer_snapshot.py`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,15 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import FileSystem
 from ottla.model import (
     NO_PRODUCER_EPOCH,
-    NO_SEQUENCE,
-    NO_TIMESTAMP,
     AppendOrigin,
     Millis,
     Offset,
-    ProducerEpoch,
     ProducerId,
-    Sequence,
     TopicPartition,
 )
 from ottla.storage.checkpoints import CorruptFile
+from ottla.storage.producer_entry import SEQUENCE_MAX, Duplicate, EndMarker, ProducerEntry
+from ottla.storage.producer_snapshot import decode_snapshot, encode_snapshot
 
 if TYPE_CHECKING:
     from ottla.protocol.record_batch import BatchHeader
@@ -35,48 +33,8 @@ if TYPE_CHECKING:
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 
-BATCHES_RETAINED = 5
-"""Kafka's producers have at most five requests in flight per connection, so a retry is one of the last five batches."""
-
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
 """Default of producer.id.expiration.ms."""
-
-SEQUENCE_MAX = 2**31 - 1
-
-
-class BatchMetadata(NamedTuple):
-    """One batch of a producer, as much of it as recognises a retry."""
-
-    last_sequence: Sequence
-    last_offset: Offset
-    offset_delta: int
-    timestamp: Millis
-
-    @property
-    def first_offset(self) -> Offset:
-        return self.last_offset - self.offset_delta
-
-    @property
-    def first_sequence(self) -> Sequence:
-        """Sequences wrap from 2^31-1 to 0."""
-        first = self.last_sequence - self.offset_delta
-        return first if first >= 0 else first + SEQUENCE_MAX + 1
-
-
-class Duplicate(NamedTuple):
-    """The batch that a retry repeats: it is answered with these, and not appended."""
-
-    base_offset: Offset
-    last_offset: Offset
-    timestamp: Millis
-
-
-class EndMarker(NamedTuple):
-    """The content of a transaction's control batch."""
-
-    is_abort: bool
-    coordinator_epoch: int
-    timestamp: Millis
 
 
 class CompletedTransaction(NamedTuple):
@@ -87,49 +45,6 @@ class CompletedTransaction(NamedTuple):
     last_offset: Offset
     is_aborted: bool
     last_stable_offset: Offset
-
-
-class ProducerEntry:
-    """The state of one producer id in one partition."""
-
-    __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "last_timestamp", "producer_epoch")
-
-    def __init__(self) -> None:
-        self.producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
-        self.coordinator_epoch = -1
-        self.last_timestamp: Millis = NO_TIMESTAMP
-        self.current_txn_first_offset: Offset | None = None
-        self.batches: list[BatchMetadata] = []
-        """The last batches of `producer_epoch`, oldest first; at most BATCHES_RETAINED."""
-
-    @property
-    def last_sequence(self) -> Sequence:
-        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
-
-    def duplicate_of(self, header: BatchHeader) -> Duplicate | None:
-        """The retained batch with the same epoch and exactly the same sequences, if there is one."""
-        if header.producer_epoch != self.producer_epoch:
-            return None
-        first, last = header.base_sequence, header.last_sequence
-        for batch in self.batches:
-            if batch.last_sequence == last and batch.first_sequence == first:
-                return Duplicate(batch.first_offset, batch.last_offset, batch.timestamp)
-        return None
-
-    def move_to_epoch(self, epoch: ProducerEpoch) -> None:
-        if epoch != self.producer_epoch:
-            self.batches.clear()
-            self.producer_epoch = epoch
-
-    def add_batch(self, header: BatchHeader) -> None:
-        self.move_to_epoch(header.producer_epoch)
-        if len(self.batches) == BATCHES_RETAINED:
-            del self.batches[0]
-        last_offset = header.base_offset + header.last_offset_delta
-        self.batches.append(
-            BatchMetadata(header.last_sequence, last_offset, header.last_offset_delta, header.max_timestamp)
-        )
-        self.last_timestamp = header.max_timestamp
 
 
 class ProducerStateManager:
@@ -384,8 +299,6 @@ class ProducerStateManager:
         self._first_unstable_offset = None
 
     def _load_latest_snapshot(self, log_start_offset: Offset, now_ms: Millis) -> None:
-        from ottla.storage.producer_snapshot import decode_snapshot
-
         while self._snapshots:
             offset = self._snapshots[-1]
             try:
@@ -429,8 +342,6 @@ class ProducerStateManager:
         offset = self.map_end_offset
         if offset <= self._last_snapshot_offset:
             return None
-        from ottla.storage.producer_snapshot import encode_snapshot
-
         path = self._snapshot_path(offset)
         self._fs.write_atomic(path, encode_snapshot(self._producers), sync=sync)
         if offset not in self._snapshots:

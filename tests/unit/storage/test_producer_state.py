@@ -6,9 +6,10 @@ import pytest
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import AppendOrigin, TopicPartition
-from ottla.protocol.record_batch import BatchHeader, SimpleRecord, build_batch, read_batch_header
+from ottla.protocol.record_batch import BatchHeader, SimpleRecord, assemble, build_batch, read_batch_header
+from ottla.storage.producer_entry import SEQUENCE_MAX, Duplicate, EndMarker
 from ottla.storage.producer_snapshot import read_end_marker
-from ottla.storage.producer_state import SEQUENCE_MAX, Duplicate, EndMarker, ProducerStateManager
+from ottla.storage.producer_state import ProducerStateManager
 from ottla.testing.disk import SimulatedFileSystem
 
 NOW = 1_700_000_000_000
@@ -173,7 +174,8 @@ def test_the_marker_is_read_from_the_batch() -> None:
     assert read_end_marker(control(b"\0\0\0\1", b"\0\1\0\0\0\2newer")) == EndMarker(False, 2, NOW)
     assert read_end_marker(control(b"\0\0\0\2", b"\0\0\0\0\0\5")) is None
     assert read_end_marker(control(b"\0", b"")) is None
-    assert read_end_marker(build_batch([], control=True)) is None
+    empty = read_batch_header(control(b"", b""))._replace(count=0)
+    assert read_end_marker(assemble(empty, b"")) is None
 
 
 def test_producers_expire_unless_a_transaction_is_open() -> None:
