@@ -7,7 +7,6 @@ Everything here is pure and imports nothing of Ottla. Units are part of the name
 from __future__ import annotations
 
 import binascii
-from enum import Enum
 from random import Random
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
@@ -57,17 +56,6 @@ class TopicIdPartition(NamedTuple):
     @property
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
-
-
-class AppendOrigin(Enum):
-    """Who appends to a log, which decides how much of the append is checked (Kafka's AppendOrigin)."""
-
-    CLIENT = "client"
-    """A producer: everything is checked, sequence numbers included."""
-    COORDINATOR = "coordinator"
-    """This node's group or transaction coordinator: producer epochs are checked, sequence numbers do not exist."""
-    REPLICATION = "replication"
-    """The leader of the partition, or the log itself in recovery: checked already, applied as it stands."""
 
 
 def uuid_to_base64(uuid: UUID) -> str:

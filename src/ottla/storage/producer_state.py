@@ -17,7 +17,6 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import FileSystem
 from ottla.model import (
     NO_PRODUCER_EPOCH,
-    AppendOrigin,
     Millis,
     Offset,
     ProducerId,
@@ -26,6 +25,7 @@ from ottla.model import (
 from ottla.storage.checkpoints import CorruptFile
 from ottla.storage.producer_entry import SEQUENCE_MAX, Duplicate, EndMarker, ProducerEntry
 from ottla.storage.producer_snapshot import decode_snapshot, encode_snapshot
+from ottla.storage.validation import Origin
 
 if TYPE_CHECKING:
     from ottla.protocol.record_batch import BatchHeader
@@ -94,7 +94,7 @@ class ProducerStateManager:
     # Appending
 
     def check(
-        self, header: BatchHeader, *, origin: AppendOrigin = AppendOrigin.CLIENT, marker: EndMarker | None = None
+        self, header: BatchHeader, *, origin: Origin = Origin.CLIENT, marker: EndMarker | None = None
     ) -> Duplicate | None:
         """Whether a batch may be appended; changes nothing. The header has the offsets that the log will give it.
 
@@ -105,9 +105,9 @@ class ProducerStateManager:
         entry = self._producers.get(header.producer_id)
         if entry is None:
             return None
-        if origin is AppendOrigin.CLIENT and (duplicate := entry.duplicate_of(header)) is not None:
+        if origin is Origin.CLIENT and (duplicate := entry.duplicate_of(header)) is not None:
             return duplicate
-        if origin is not AppendOrigin.REPLICATION and header.producer_epoch < entry.producer_epoch:
+        if origin is not Origin.REPLICATION and header.producer_epoch < entry.producer_epoch:
             raise KafkaError(
                 ErrorCode.invalid_producer_epoch,
                 f"Epoch of producer {header.producer_id} at offset {header.base_offset} in {self.topic_partition} is "
@@ -116,7 +116,7 @@ class ProducerStateManager:
         if header.is_control:
             self._check_marker(header, entry, origin, marker)
             return None
-        if origin is AppendOrigin.CLIENT:
+        if origin is Origin.CLIENT:
             self._check_sequence(header, entry)
         if entry.current_txn_first_offset is not None and not header.is_transactional:
             raise KafkaError(
@@ -147,9 +147,9 @@ class ProducerStateManager:
             )
 
     def _check_marker(
-        self, header: BatchHeader, entry: ProducerEntry, origin: AppendOrigin, marker: EndMarker | None
+        self, header: BatchHeader, entry: ProducerEntry, origin: Origin, marker: EndMarker | None
     ) -> None:
-        if marker is None or origin is AppendOrigin.REPLICATION:
+        if marker is None or origin is Origin.REPLICATION:
             return
         if entry.coordinator_epoch > marker.coordinator_epoch:
             raise KafkaError(

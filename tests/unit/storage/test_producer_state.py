@@ -5,11 +5,12 @@ import random
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import AppendOrigin, TopicPartition
+from ottla.model import TopicPartition
 from ottla.protocol.record_batch import BatchHeader, SimpleRecord, assemble, build_batch, read_batch_header
 from ottla.storage.producer_entry import SEQUENCE_MAX, Duplicate, EndMarker
 from ottla.storage.producer_snapshot import read_end_marker
 from ottla.storage.producer_state import ProducerStateManager
+from ottla.storage.validation import Origin
 from ottla.testing.disk import SimulatedFileSystem
 
 NOW = 1_700_000_000_000
@@ -113,7 +114,7 @@ def test_replication_applies_what_the_leader_accepted() -> None:
     state = make_state()
     append(state, batch(0, 0, epoch=3))
     for header in (batch(1, 50, epoch=3), batch(2, 7, epoch=2)):
-        assert state.check(header, origin=AppendOrigin.REPLICATION) is None
+        assert state.check(header, origin=Origin.REPLICATION) is None
         state.update(header)
     assert state.producers[7].producer_epoch == 2
 
@@ -121,8 +122,8 @@ def test_replication_applies_what_the_leader_accepted() -> None:
 def test_a_coordinator_has_no_sequences_but_epochs() -> None:
     state = make_state()
     state.update(batch(0, -1, epoch=2))
-    assert state.check(batch(1, -1, epoch=2), origin=AppendOrigin.COORDINATOR) is None
-    code = refused(state, batch(1, -1, epoch=1), origin=AppendOrigin.COORDINATOR)
+    assert state.check(batch(1, -1, epoch=2), origin=Origin.COORDINATOR) is None
+    code = refused(state, batch(1, -1, epoch=1), origin=Origin.COORDINATOR)
     assert code is ErrorCode.invalid_producer_epoch
 
 
@@ -153,7 +154,7 @@ def test_a_transaction_holds_the_stable_offset_until_its_marker_is_replicated() 
 def test_markers_of_an_older_coordinator_are_fenced() -> None:
     state = make_state()
     state.update(marker_batch(0), marker=EndMarker(False, 5, NOW))
-    code = refused(state, marker_batch(1), origin=AppendOrigin.COORDINATOR, marker=EndMarker(False, 4, NOW))
+    code = refused(state, marker_batch(1), origin=Origin.COORDINATOR, marker=EndMarker(False, 4, NOW))
     assert code is ErrorCode.transaction_coordinator_fenced
     assert state.first_unstable_offset is None
 
