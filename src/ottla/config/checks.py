@@ -95,7 +95,7 @@ class OneOf(NamedTuple):
 
 
 class ListOf(NamedTuple):
-    """A list without repetition whose items come from `words`, if any are given (`ConfigDef.ValidList`)."""
+    """A list whose items come from `words`, if any are given (`ConfigDef.ValidList`)."""
 
     words: tuple[str, ...] = ()
     empty: bool = True
@@ -105,8 +105,6 @@ class ListOf(NamedTuple):
         if not value and not self.empty:
             words = f"[{', '.join(self.words)}]" if self.words else "any non-empty value"
             raise InvalidValue(f"Configuration '{name}' must not be empty. Valid values include: {words}")
-        if len(set(value)) != len(value):
-            raise InvalidValue(f"Configuration '{name}' values must not be duplicated.")
         for item in value:
             if not item:
                 raise InvalidValue(f"Configuration '{name}' values must not be empty.")
@@ -114,8 +112,8 @@ class ListOf(NamedTuple):
                 raise invalid(name, item, f"String must be one of: {', '.join(self.words)}")
 
     def __str__(self) -> str:
-        of = f"of {', '.join(self.words)}" if self.words else "without repetition"
-        return f"a {'' if self.empty else 'non-empty '}list {of}"
+        of = f" of {', '.join(self.words)}" if self.words else ""
+        return f"a {'' if self.empty else 'non-empty '}list{of}"
 
 
 class NotEmpty(NamedTuple):

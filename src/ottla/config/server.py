@@ -46,11 +46,14 @@ class ServerConfig:
 
     def __init__(self, static: Mapping[str, str]) -> None:
         """`static` maps names to texts. Raises OttlaError for a name or a value that cannot be."""
-        self.static: Mapping[str, str] = dict(static)
+        for name, text in static.items():
+            _check(name, text)
+        for name, setting in definitions.BROKER.items():
+            if setting.required and name not in static:
+                raise OttlaError(f"setting {name} is missing; it must be {setting.allowed}")
+        self.static: Mapping[str, str] = {"broker.id": static["node.id"], **static}
         self.cluster_wide: Mapping[str, str] = {}
         self.per_broker: Mapping[str, str] = {}
-        for name, text in self.static.items():
-            _check(name, text)
         self._values: dict[str, Any] = {}
         self._topic_defaults: dict[str, str | None] | None = None
         self.node_id: int = self["node.id"]
@@ -134,6 +137,8 @@ class ServerConfig:
         """All settings of a topic's logs as text: the topic's own, else this node's defaults. For `LogConfig`."""
         properties = {name: text for name, text in self.topic_defaults().items() if text is not None}
         properties.update(overrides or {})
+        if "internal.segment.bytes" in properties:
+            properties["segment.bytes"] = properties["internal.segment.bytes"]
         return properties
 
     def _read_listeners(self) -> None:

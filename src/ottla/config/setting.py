@@ -92,7 +92,8 @@ class Setting(NamedTuple):
                 raise invalid(self.name, trimmed, "Expected value to be either true or false")
             return trimmed.lower() == "true"
         if kind is Type.LIST:
-            return tuple(_COMMA.split(trimmed)) if trimmed else ()
+            items = _COMMA.split(trimmed) if trimmed else ()
+            return tuple(dict.fromkeys(items))  # repetitions count once (KIP-1161)
         if kind in _BITS:
             limit = 1 << _BITS[kind]
             if _DECIMAL.fullmatch(trimmed) and -limit <= int(trimmed) < limit:

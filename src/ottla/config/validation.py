@@ -1,46 +1,204 @@
 """What may be written into the settings of a topic, a broker, a group: used by the controller before it records them.
 
-Refusals are `KafkaError(INVALID_CONFIG)` with Kafka's sentences (`LogConfig.validate`, `ConfigDef`).
+Refusals are KafkaErrors with the codes and sentences of Kafka 4.3 (`LogConfig`, `DynamicBrokerConfig`, `GroupConfig`,
+`ClientMetricsConfigs`); they differ by resource: INVALID_CONFIG mostly, INVALID_REQUEST for brokers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 
 from ottla.config import definitions
 from ottla.config.checks import InvalidValue, Value
-from ottla.config.setting import Setting
+from ottla.config.server import ServerConfig
+from ottla.config.setting import Mode
 from ottla.errors import ErrorCode, KafkaError
+
+TOPIC_NAME_LENGTH_MAX = 249
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def validate_topic_name(name: str) -> None:
+    """Raises KafkaError INVALID_TOPIC_EXCEPTION (Kafka's `Topic.validate`)."""
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in (".", ".."):
+        reason = f"'{name}' is not allowed"
+    elif len(name) > TOPIC_NAME_LENGTH_MAX:
+        reason = f"the length of '{name}' is longer than the max allowed length {TOPIC_NAME_LENGTH_MAX}"
+    elif not _TOPIC_NAME.fullmatch(name):
+        reason = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    else:
+        return
+    raise KafkaError(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {reason}")
 
 
 def validate_topic_config(name: str, value: str) -> Value:
     """The typed value of one topic setting. Raises KafkaError INVALID_CONFIG."""
-    return _validate(definitions.TOPIC, name, value, f"Unknown topic config name: {name}")
-
-
-def validate_topic_configs(configs: Mapping[str, str], defaults: Mapping[str, str | None]) -> None:
-    """Check all overrides of a topic, alone and together with the node's `defaults` for the rest.
-
-    Raises KafkaError INVALID_CONFIG.
-    """
-    for name, value in configs.items():
-        validate_topic_config(name, value)
-    effective = {**{name: text for name, text in defaults.items() if text is not None}, **configs}
-    shortest, longest = effective["min.compaction.lag.ms"], effective["max.compaction.lag.ms"]
-    if int(shortest) > int(longest):
-        raise _invalid(
-            f"conflict topic config setting min.compaction.lag.ms ({shortest}) > max.compaction.lag.ms ({longest})"
-        )
-
-
-def _validate(table: Mapping[str, Setting], name: str, value: str, unknown: str) -> Value:
-    setting = table.get(name)
+    setting = definitions.TOPIC.get(name)
     if setting is None:
-        raise _invalid(unknown)
+        raise _invalid(f"Unknown topic config name: {name}")
     try:
         return setting.parse(value)
     except InvalidValue as error:
         raise _invalid(str(error)) from error
+
+
+def validate_topic_configs(configs: Mapping[str, str], defaults: Mapping[str, str | None] | None = None) -> None:
+    """Check all overrides of a topic, alone and together with the node's `topic_defaults()` for the rest.
+
+    Raises KafkaError INVALID_CONFIG.
+    """
+    for name in configs:
+        if name not in definitions.TOPIC:
+            raise _invalid(f"Unknown topic config name: {name}")
+    for name, value in configs.items():
+        validate_topic_config(name, value)
+    effective = {
+        **{name: setting.default for name, setting in definitions.TOPIC.items()},
+        **(defaults or {}),
+        **configs,
+    }
+    shortest, longest = effective["min.compaction.lag.ms"], effective["max.compaction.lag.ms"]
+    if int(shortest or 0) > int(longest or 0):
+        raise _invalid(
+            f"conflict topic config setting min.compaction.lag.ms ({shortest}) > max.compaction.lag.ms ({longest})"
+        )
+    if configs.get("remote.storage.enable", "").strip().lower() == "true":
+        raise _invalid(
+            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
+        )
+
+
+_KEYSTORE = re.compile(r"ssl\.(key|keystore|truststore)\.(type|location|password|key|certificate\.chain|certificates)")
+_LISTENER_SETTING = re.compile(r"listener\.name\.[^.]*\.(.*)")
+_FIXED_AT_START = frozenset({"listeners", "listener.security.protocol.map"})
+
+
+def validate_broker_configs(configs: Mapping[str, str], *, per_broker: bool) -> None:
+    """Check dynamic settings of one broker, or of all (`per_broker` false). Names outside the table are let through.
+
+    Raises KafkaError INVALID_REQUEST.
+    """
+    settings = {name: definitions.BROKER[name] for name in configs if name in definitions.BROKER}
+    _refuse(
+        "Cannot update these configs dynamically", [n for n, each in settings.items() if each.mode is Mode.READ_ONLY]
+    )
+    _refuse(
+        "These security configs can be dynamically updated only per-listener using the listener prefix",
+        [name for name in configs if _KEYSTORE.fullmatch(name)],
+    )
+    for name, setting in settings.items():
+        try:
+            value = setting.parse(configs[name])
+        except InvalidValue as error:
+            raise KafkaError(ErrorCode.invalid_request, str(error)) from error
+        if name == "log.roll.ms" and isinstance(value, int) and value < 1:
+            why = "requirement failed: log.roll.ms must be greater than or equal to 1"
+            raise KafkaError(ErrorCode.invalid_request, why)
+    if not per_broker:
+        _refuse(
+            "Cannot update these configs at default cluster level, broker id must be specified",
+            [n for n in configs if _LISTENER_SETTING.fullmatch(n) or (n in settings and _is_per_broker(n))],
+        )
+    _refuse("Ottla reads these configs at start only; change the configuration file", _FIXED_AT_START & configs.keys())
+
+
+def _is_per_broker(name: str) -> bool:
+    return definitions.BROKER[name].mode is Mode.PER_BROKER
+
+
+def _refuse(sentence: str, names: Collection[str]) -> None:
+    if names:
+        raise KafkaError(ErrorCode.invalid_request, f"{sentence}: [{', '.join(sorted(names))}]")
+
+
+_GROUP_LIMITS = (
+    ("consumer.heartbeat.interval.ms", "group.consumer.{}.heartbeat.interval.ms"),
+    ("consumer.session.timeout.ms", "group.consumer.{}.session.timeout.ms"),
+    ("consumer.assignment.interval.ms", "group.consumer.{}.assignment.interval.ms"),
+    ("share.heartbeat.interval.ms", "group.share.{}.heartbeat.interval.ms"),
+    ("share.session.timeout.ms", "group.share.{}.session.timeout.ms"),
+    ("share.record.lock.duration.ms", "group.share.{}.record.lock.duration.ms"),
+    ("share.delivery.count.limit", "group.share.{}.delivery.count.limit"),
+    ("share.partition.max.record.locks", "group.share.{}.partition.max.record.locks"),
+    ("share.assignment.interval.ms", "group.share.{}.assignment.interval.ms"),
+    ("streams.heartbeat.interval.ms", "group.streams.{}.heartbeat.interval.ms"),
+    ("streams.session.timeout.ms", "group.streams.{}.session.timeout.ms"),
+    ("streams.assignment.interval.ms", "group.streams.{}.assignment.interval.ms"),
+    ("streams.num.standby.replicas", "group.streams.{}.standby.replicas"),
+)
+"""A group's setting, and the broker's settings that bound it ("min" and "max" for the braces; some have only one)."""
+
+
+def validate_group_configs(configs: Mapping[str, str], config: ServerConfig) -> None:
+    """Check all settings of a group against this node's bounds. Raises KafkaError INVALID_CONFIG."""
+    values = {name: config[f"group.{name}"] for name in definitions.GROUP if f"group.{name}" in definitions.BROKER}
+    for name, text in configs.items():
+        setting = definitions.GROUP.get(name)
+        if setting is None:
+            raise _invalid(f"Unknown group config name: {name}")
+        try:
+            values[name] = setting.parse(text)
+        except InvalidValue as error:
+            raise _invalid(str(error)) from error
+    for name, bound in _GROUP_LIMITS:
+        low, high = bound.format("min"), bound.format("max")
+        if low in definitions.BROKER and values[name] < config[low]:
+            raise _invalid(f"{name} must be greater than or equal to {low}")
+        if high in definitions.BROKER and values[name] > config[high]:
+            raise _invalid(f"{name} must be less than or equal to {high}")
+    for kind in ("consumer", "share", "streams"):
+        session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+        if values[session] <= values[heartbeat]:
+            raise _invalid(f"{session} must be greater than {heartbeat}")
+
+
+_SELECTORS = frozenset(
+    {
+        "client_instance_id",
+        "client_id",
+        "client_software_name",
+        "client_software_version",
+        "client_source_address",
+        "client_source_port",
+    }
+)
+PUSH_INTERVAL_MS_MIN = 100
+PUSH_INTERVAL_MS_MAX = 3_600_000
+
+
+def validate_client_metrics_configs(configs: Mapping[str, str]) -> None:
+    """Check the settings of a client metrics subscription (KIP-714).
+
+    Raises KafkaError, INVALID_REQUEST or INVALID_CONFIG.
+    """
+    for name, text in configs.items():
+        setting = definitions.CLIENT_METRICS.get(name)
+        if setting is None:
+            raise KafkaError(ErrorCode.invalid_request, f"Unknown client metrics configuration: {name}")
+        try:
+            value = setting.parse(text)
+        except InvalidValue as error:
+            raise _invalid(str(error)) from error
+        if name == "interval.ms" and not PUSH_INTERVAL_MS_MIN <= int(text) <= PUSH_INTERVAL_MS_MAX:
+            why = f"interval must be between {PUSH_INTERVAL_MS_MIN} and {PUSH_INTERVAL_MS_MAX} (1 hour)"
+            raise KafkaError(ErrorCode.invalid_request, f"Invalid value {text} for interval.ms, {why}")
+        if name == "match":
+            assert isinstance(value, tuple)
+            for pattern in value:
+                _check_selector(pattern)
+
+
+def _check_selector(pattern: str) -> None:
+    selector, _, expression = pattern.partition("=")
+    try:
+        re.compile(expression.strip())
+    except re.error:
+        expression = ""
+    if not expression or "=" in expression or selector.strip() not in _SELECTORS:
+        raise _invalid(f"Illegal client matching pattern: {pattern}")
 
 
 def _invalid(message: str) -> KafkaError:
