@@ -31,9 +31,10 @@ CODECS: Final[dict[str, Codec]] = {codec.name.lower(): codec for codec in Codec}
 DECOMPRESSED_BYTES_MAX: Final = 100 * 1024 * 1024
 """What a batch may grow to: more than this could not have been sent uncompressed (`socket.request.max.bytes`)."""
 
-_GUESS_BYTES_MIN: Final = 16 * 1024
+_GUESS_BYTES_MIN: Final = 32 * 1024
 _GUESS_RATIO: Final = 8
 _GUESS_GROWTH: Final = 4
+_HINT_RATIO_MAX: Final = 16
 
 _SNAPPY_MAGIC: Final = b"\x82SNAPPY\x00"
 _SNAPPY_HEADER: Final = _SNAPPY_MAGIC + struct.pack(">ii", 1, 1)
@@ -75,17 +76,38 @@ def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) ->
     if codec == Codec.SNAPPY:
         return _snappy_decompress(data, limit)
     if codec == Codec.GZIP:
-        return _grow(cramjam.gzip.decompress_into, data, limit)
+        return _grow(cramjam.gzip.decompress_into, data, _gzip_size(data), limit)
     if codec == Codec.LZ4:
-        return _grow(cramjam.lz4.decompress_into, data, limit)
+        return _grow(cramjam.lz4.decompress_into, data, 0, limit)
     if codec == Codec.ZSTD:
-        return _grow(cramjam.zstd.decompress_into, data, limit)
+        return _grow(cramjam.zstd.decompress_into, data, _zstd_size(data), limit)
     raise DecompressionFailed(f"no codec has the id {codec}")
 
 
-def _grow(decompress_into: Any, data: Buffer, limit: int) -> Buffer:
-    """Decompress into a buffer of a guessed size, and again into larger ones while it is too small."""
-    size = min(max(_GUESS_RATIO * len(data), _GUESS_BYTES_MIN), limit)
+def _gzip_size(data: Buffer) -> int:
+    """The size that a gzip stream ends with (of its last member, modulo 2^32): right for what producers send."""
+    return int.from_bytes(data[-4:], "little")
+
+
+def _zstd_size(data: Buffer) -> int:
+    """The content size in a zstd frame header (RFC 8878, 3.1.1.1), 0 where there is none, as in Java's streams."""
+    if len(data) < 6:
+        return 0
+    descriptor = data[4]
+    single_segment = descriptor & 0x20
+    start = 5 + (0 if single_segment else 1) + (0, 1, 2, 4)[descriptor & 3]
+    width = (1 if single_segment else 0, 2, 4, 8)[descriptor >> 6]
+    size = int.from_bytes(data[start : start + width], "little")
+    return size + 256 if width == 2 else size
+
+
+def _grow(decompress_into: Any, data: Buffer, hint: int, limit: int) -> Buffer:
+    """Decompress into a buffer of a guessed size, and again into larger ones while it is too small.
+
+    A hint comes from the data itself and is believed only as far as real data compresses.
+    """
+    guess = max(_GUESS_RATIO * len(data), _GUESS_BYTES_MIN)
+    size = min(hint if 0 < hint <= _HINT_RATIO_MAX * guess else guess, limit)
     while True:
         out = bytearray(size)
         try:

@@ -45,7 +45,8 @@ _INT64 = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 _UINT32 = struct.Struct(">I")
-_LENGTH_AND_MAGIC = struct.Struct(">i4xb")
+LENGTH_AND_MAGIC = struct.Struct(">i4xb")
+"""Unpacked 8 bytes into a batch."""
 _SEQUENCE_MAX: Final = 2**31 - 1
 
 
@@ -166,7 +167,7 @@ def iterate_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Ba
     """
     end = len(buffer)
     while end - position > MAGIC_POSITION:
-        length, magic = _LENGTH_AND_MAGIC.unpack_from(buffer, position + 8)
+        length, magic = LENGTH_AND_MAGIC.unpack_from(buffer, position + 8)
         if length < HEADER_SIZE - LOG_OVERHEAD or magic != MAGIC:
             _refuse(length, magic)
         stop = position + LOG_OVERHEAD + length

@@ -1,0 +1,354 @@
+"""What a leader checks and changes in the records it appends: Kafka's LogValidator and the checks around it.
+
+A batch stays the bytes that came off the socket. Offsets and leader epoch are written in place, outside the CRC; a new
+CRC is needed where the topic's timestamp type differs or the producer's greatest timestamp is wrong, a new batch only
+where the topic's `compression.type` asks for another codec or the producer numbered its records wrongly.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import NO_PRODUCER_ID, NO_TIMESTAMP
+from ottla.protocol import _records
+from ottla.protocol.compression import Codec, compress
+from ottla.protocol.record_batch import (
+    CODEC_MASK,
+    CONTROL,
+    HEADER_SIZE,
+    LENGTH_AND_MAGIC,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
+    TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
+    CorruptBatch,
+    assemble,
+    build_batch,
+    compute_crc,
+    iterate_batches,
+    iterate_records,
+    read_batch_header,
+    records_section,
+    set_base_offset_and_epoch,
+    set_max_timestamp_and_attributes,
+)
+
+RECORD_ERRORS_MAX: Final = 100
+"""Records that an error names one by one; a batch may hold a million, and nobody reads past the first few."""
+
+_INT64_MAX: Final = 2**63 - 1
+_ZSTD_PRODUCE_VERSION: Final = 7
+_LENGTH_MIN: Final = 14
+"""Of the oldest message format: below it, the length is not one."""
+
+
+class Origin(enum.Enum):
+    """Who appends, as Kafka's AppendOrigin: clients are trusted least."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    RAFT_LEADER = "raft leader"
+    REPLICATION = "replication"
+
+
+CLIENT: Final = Origin.CLIENT
+COORDINATOR: Final = Origin.COORDINATOR
+RAFT_LEADER: Final = Origin.RAFT_LEADER
+REPLICATION: Final = Origin.REPLICATION
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationPolicy:
+    """What a topic's configuration asks of its batches."""
+
+    max_message_bytes: int = 1024 * 1024 + 12
+    codec: Codec | None = None
+    """None for `compression.type=producer`, which keeps what the producer chose."""
+    level: int | None = None
+    log_append_time: bool = False
+    timestamp_before_max_ms: int = _INT64_MAX
+    timestamp_after_max_ms: int = 3_600_000
+    compacted: bool = False
+
+
+class RecordError(NamedTuple):
+    """One record that caused its batch to be refused (KIP-467)."""
+
+    batch_index: int
+    message: str
+
+
+class InvalidRecords(KafkaError):
+    """A batch refused for some of its records: the one refusal whose sentences the Produce response carries."""
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: tuple[RecordError, ...]) -> None:
+        super().__init__(code, message)
+        self.record_errors = record_errors
+
+
+class Validated(NamedTuple):
+    buffer: memoryview
+    """What to append: the caller's bytes changed in place, or a new batch. No bytes behind the last batch."""
+    headers: list[BatchHeader]
+    """Of the batches as they are to be written, with offsets, epoch and timestamps assigned."""
+    max_timestamp: int
+    offset_of_max_timestamp: int
+    """Last offset of the batch with the greatest timestamp: what Kafka's time index records."""
+    log_append_time_ms: int
+    """`now_ms` under LogAppendTime, otherwise -1."""
+
+    @property
+    def first_offset(self) -> int:
+        return self.headers[0][0]
+
+    @property
+    def last_offset(self) -> int:
+        return self.headers[-1].last_offset
+
+
+class _Place(NamedTuple):
+    """Where and when a batch is appended."""
+
+    now_ms: int
+    next_offset: int
+    leader_epoch: int
+
+
+def validate(
+    records: Buffer,
+    policy: ValidationPolicy,
+    *,
+    now_ms: int,
+    next_offset: int,
+    leader_epoch: int,
+    origin: Origin = CLIENT,
+) -> Validated:
+    """Check `records` and make them the log's at `next_offset`; writable buffers are changed in place.
+
+    Clients send exactly one batch. A batch cut off at the end is dropped, as Kafka drops it. Under REPLICATION nothing
+    is assigned or changed and `next_offset` is not looked at: the leader did that. Nothing is written before every
+    check has passed, except that a buffer of several batches may have its first ones changed.
+
+    Raises KafkaError: CORRUPT_MESSAGE (lengths, format, CRC), MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE,
+    INVALID_RECORD and INVALID_TIMESTAMP (as InvalidRecords where single records are at fault).
+    """
+    if origin is REPLICATION:
+        return _validate_replicated(records)
+    view = memoryview(records)
+    if view.readonly:
+        view = memoryview(bytearray(view))
+    if origin is CLIENT:
+        header = _only_batch(view)
+        place = _Place(now_ms, next_offset, leader_epoch)
+        return _validate_batch(view[: header[1] + LOG_OVERHEAD], header, policy, place, origin)
+    parts = []
+    for position, found in iterate_batches(view):
+        batch = view[position : position + found.size]
+        parts.append(_validate_batch(batch, found, policy, _Place(now_ms, next_offset, leader_epoch), origin))
+        next_offset = parts[-1].headers[-1].next_offset
+    if not parts:
+        raise KafkaError(ErrorCode.invalid_record, "records without a batch")
+    if len(parts) == 1:
+        return parts[0]
+    latest = max(parts, key=lambda part: part.max_timestamp)
+    buffer = memoryview(b"".join(part.buffer for part in parts))
+    return latest._replace(buffer=buffer, headers=[part.headers[0] for part in parts])
+
+
+def check_produce_version(records: Buffer, version: int) -> None:
+    """Produce requests below version 7 may not carry zstd (KIP-110). Raises KafkaError; for old versions only."""
+    if version < _ZSTD_PRODUCE_VERSION and len(records) >= HEADER_SIZE and _codec_of(records) == Codec.ZSTD:
+        raise KafkaError(
+            ErrorCode.unsupported_compression_type, f"Produce version {version} may not carry zstd-compressed records"
+        )
+
+
+def _codec_of(records: Buffer) -> int:
+    return records[22] & CODEC_MASK if records[MAGIC_POSITION] == MAGIC else 0
+
+
+def _only_batch(view: memoryview) -> BatchHeader:
+    """The header of the one batch that a client may send; what follows it must be less than a batch.
+
+    The codes are Kafka's: CORRUPT_MESSAGE for what no batch starts with, INVALID_RECORD for a number other than one.
+    """
+    size = len(view)
+    if size <= MAGIC_POSITION:
+        raise KafkaError(ErrorCode.invalid_record, "no record batch for a partition")
+    length, magic = LENGTH_AND_MAGIC.unpack_from(view, 8)
+    end = length + LOG_OVERHEAD
+    if length < _LENGTH_MIN or not 0 <= magic <= MAGIC:
+        raise CorruptBatch(f"no record batch has the length {length} and the message format {magic}")
+    if end > size:
+        raise KafkaError(ErrorCode.invalid_record, f"no whole record batch for a partition: {size} of {end} bytes")
+    if magic != MAGIC:
+        raise KafkaError(ErrorCode.invalid_record, f"record batches have message format {MAGIC}, not {magic}")
+    header = read_batch_header(view)
+    if end < size and next(iterate_batches(view, end), None) is not None:
+        raise KafkaError(ErrorCode.invalid_record, "more than one record batch for a partition")
+    return header
+
+
+def _validate_batch(
+    batch: memoryview, header: BatchHeader, policy: ValidationPolicy, place: _Place, origin: Origin
+) -> Validated:
+    attributes = header[5]
+    size = len(batch)
+    if origin is CLIENT and header[0] != 0:
+        raise KafkaError(ErrorCode.invalid_record, f"a producer's batch has base offset 0, not {header[0]}")
+    if size > policy.max_message_bytes and origin is not RAFT_LEADER:
+        raise _too_large(size, policy)
+    if compute_crc(batch, 0, size) != header[4]:
+        raise CorruptBatch(f"CRC {header[4]} is not of these bytes")
+    if origin is CLIENT:
+        _check_claims(header)
+
+    if attributes & CODEC_MASK:
+        section = _decompressed(batch, header)
+        start, end = 0, len(section)
+    else:
+        section, start, end = batch, HEADER_SIZE, size
+    status, seen, least, greatest, _, keyless, misplaced = _records.scan(section, start, end, header[12], header[7])
+    if status != _records.OK:
+        raise _malformed(status, seen)
+    if attributes & LOG_APPEND_TIME:
+        least = greatest = header[8]
+    if policy.compacted and keyless >= 0:
+        _refuse_records(batch, header, policy, place.now_ms)
+    elif policy.log_append_time:
+        if attributes & LOG_APPEND_TIME:
+            _refuse_records(batch, header, policy, place.now_ms)
+    elif (
+        place.now_ms - least > policy.timestamp_before_max_ms or greatest - place.now_ms > policy.timestamp_after_max_ms
+    ):
+        _refuse_records(batch, header, policy, place.now_ms)
+
+    target = attributes & CODEC_MASK if policy.codec is None or attributes & CONTROL else policy.codec
+    if target != attributes & CODEC_MASK or misplaced >= 0:
+        batch = _rebuild(batch, header, memoryview(section)[start:end], target, misplaced >= 0, policy)
+        header = read_batch_header(batch)
+    return _assign(batch, header, policy, place, greatest)
+
+
+def _assign(
+    batch: memoryview, header: BatchHeader, policy: ValidationPolicy, place: _Place, greatest: int
+) -> Validated:
+    """Write offsets, epoch and, where they differ, timestamps into the batch."""
+    now_ms, next_offset, leader_epoch = place
+    attributes, crc = header[5], header[4]
+    if policy.log_append_time:
+        greatest = append_time = now_ms
+        attributes |= LOG_APPEND_TIME
+    else:
+        append_time = NO_TIMESTAMP
+        attributes &= ~LOG_APPEND_TIME
+    if attributes != header[5] or greatest != header[8]:
+        crc = set_max_timestamp_and_attributes(batch, 0, greatest, attributes)
+    set_base_offset_and_epoch(batch, 0, next_offset, leader_epoch)
+    assigned: BatchHeader = tuple.__new__(
+        BatchHeader,
+        (next_offset, header[1], leader_epoch, MAGIC, crc, attributes, header[6], header[7], greatest, *header[9:]),
+    )
+    return Validated(batch, [assigned], greatest, next_offset + header[6], append_time)
+
+
+def _rebuild(
+    batch: memoryview, header: BatchHeader, section: Buffer, target: int, renumber: bool, policy: ValidationPolicy
+) -> memoryview:
+    """A new batch under the codec that the topic asks for, with its records renumbered if need be."""
+    if renumber:
+        plain = [(record.timestamp, record.key, record.value, record.headers) for record in iterate_records(batch)]
+        section = memoryview(build_batch(plain))[HEADER_SIZE:]
+        header = header._replace(base_timestamp=plain[0][0], last_offset_delta=len(plain) - 1)
+    header = header._replace(attributes=header.attributes & ~CODEC_MASK | target)
+    rebuilt = assemble(header, compress(target, section, policy.level))
+    if len(rebuilt) > policy.max_message_bytes:
+        raise _too_large(len(rebuilt), policy)
+    return memoryview(rebuilt)
+
+
+def _validate_replicated(records: Buffer) -> Validated:
+    """A follower takes the leader's batches as they are, after a look at their sizes, CRCs and order."""
+    view = memoryview(records)
+    headers = []
+    end = 0
+    last_offset = max_timestamp = offset_of_max_timestamp = -1
+    for position, header in iterate_batches(view):
+        end = position + header.size
+        if compute_crc(view, position, header.size) != header.crc:
+            raise CorruptBatch(f"CRC {header.crc} is not of the batch at offset {header.base_offset}")
+        if header.base_offset <= last_offset or header.last_offset < header.base_offset:
+            raise CorruptBatch(f"offset {header.base_offset} follows {last_offset}")
+        last_offset = header.last_offset
+        if header.max_timestamp > max_timestamp:
+            max_timestamp = header.max_timestamp
+            offset_of_max_timestamp = last_offset
+        headers.append(header)
+    return Validated(view[:end], headers, max_timestamp, offset_of_max_timestamp, NO_TIMESTAMP)
+
+
+def _check_claims(header: BatchHeader) -> None:
+    """What a client may not claim in a header, whatever its records are."""
+    count, attributes = header[12], header[5]
+    if count <= 0 or header[6] != count - 1:
+        raise KafkaError(
+            ErrorCode.invalid_record, f"a batch of {count} records cannot have a last offset delta of {header[6]}"
+        )
+    if attributes & (CONTROL | TRANSACTIONAL):
+        if attributes & CONTROL:
+            raise KafkaError(ErrorCode.invalid_record, "clients may not write control records")
+        if header[9] == NO_PRODUCER_ID:
+            raise KafkaError(ErrorCode.invalid_record, "transactional records without a producer id")
+    if header[9] != NO_PRODUCER_ID and header[11] < 0:
+        raise KafkaError(ErrorCode.invalid_record, f"producer {header[9]} sent the sequence {header[11]}")
+
+
+def _malformed(status: int, index: int) -> KafkaError:
+    message = _records.problem(status, index)
+    if status == _records.TIMESTAMP_OVERFLOW:
+        return InvalidRecords(ErrorCode.invalid_timestamp, message, (RecordError(index, message),))
+    return KafkaError(ErrorCode.invalid_record, message)
+
+
+def _decompressed(batch: memoryview, header: BatchHeader) -> Buffer:
+    codec = header.codec
+    if codec > Codec.ZSTD:
+        raise KafkaError(ErrorCode.unsupported_compression_type, f"no codec has the id {codec}")
+    try:
+        return records_section(batch, header)
+    except CorruptBatch as error:
+        raise KafkaError(ErrorCode.invalid_record, error.message) from error
+
+
+def _too_large(size: int, policy: ValidationPolicy) -> KafkaError:
+    return KafkaError(
+        ErrorCode.message_too_large, f"a batch of {size} bytes, more than max.message.bytes={policy.max_message_bytes}"
+    )
+
+
+def _refuse_records(batch: memoryview, header: BatchHeader, policy: ValidationPolicy, now_ms: int) -> None:
+    """Raise InvalidRecords with the records at fault; returns if none is after all."""
+    errors = []
+    code = ErrorCode.invalid_record
+    for index, record in enumerate(iterate_records(batch)):
+        if policy.compacted and record.key is None:
+            errors.append(RecordError(index, "a compacted topic takes no record without a key"))
+        elif header.timestamp_type and policy.log_append_time:
+            code = ErrorCode.invalid_timestamp
+            errors.append(RecordError(index, "a producer may not set the timestamp type to LogAppendTime"))
+        elif not policy.log_append_time and record.timestamp != NO_TIMESTAMP:
+            low, high = now_ms - policy.timestamp_before_max_ms, now_ms + policy.timestamp_after_max_ms
+            if not low <= record.timestamp <= high:
+                code = ErrorCode.invalid_timestamp
+                errors.append(RecordError(index, f"timestamp {record.timestamp} is not within [{low}, {high}]"))
+    if errors:
+        reason = "invalid timestamp" if code is ErrorCode.invalid_timestamp else f"{len(errors)} invalid records"
+        raise InvalidRecords(
+            code, f"One or more records have been rejected due to {reason}", tuple(errors[:RECORD_ERRORS_MAX])
+        )
