@@ -1,0 +1,62 @@
+"""What a coordinator asks of its driver, in the order in which it must happen: persist before answer.
+
+The driver works through a list of effects from the front. After a `Write` it waits until the records are committed,
+then replays them, then calls `committed`, and only then goes on to the effects behind it. If the write fails, it calls
+`failed` with the error that clients are told (WRITE_ERRORS), and every `Reply` behind it in the same list becomes that
+error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ottla.errors import ErrorCode
+from ottla.model import Millis
+from ottla.protocol.internal.group_records import GroupRecord
+
+Token = Any
+"""Who waits for an answer: the core passes it back and never looks inside."""
+
+
+WRITE_ERRORS = {
+    ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
+    ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available,
+    ErrorCode.not_enough_replicas_after_append: ErrorCode.coordinator_not_available,
+    ErrorCode.request_timed_out: ErrorCode.coordinator_not_available,
+    ErrorCode.not_leader_or_follower: ErrorCode.not_coordinator,
+    ErrorCode.kafka_storage_error: ErrorCode.not_coordinator,
+    ErrorCode.message_too_large: ErrorCode.unknown_server_error,
+    ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
+    ErrorCode.invalid_fetch_size: ErrorCode.unknown_server_error,
+}
+"""What a group's client is told when an append to `__consumer_offsets` failed so; other errors as they are."""
+
+
+class Now(NamedTuple):
+    """One instant on two clocks."""
+
+    timer_ms: Millis
+    """For deadlines: never jumps, starts anywhere."""
+    wall_ms: Millis
+    """For time stamps in records: since the Unix epoch, may jump."""
+
+
+@dataclass(slots=True)
+class Write:
+    """Append `records` as one batch. At most one of the two callbacks is called, once."""
+
+    records: list[GroupRecord]
+    committed: Callable[[], None] | None = None
+    failed: Callable[[ErrorCode], None] | None = None
+
+
+@dataclass(slots=True)
+class Reply:
+    token: Token
+    response: dict[str, Any]
+    """Field names of the newest version of the response."""
+
+
+Effect = Write | Reply

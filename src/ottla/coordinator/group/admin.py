@@ -1,0 +1,79 @@
+"""ListGroups, DescribeGroups and DeleteGroups."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from ottla.coordinator.effects import Token
+from ottla.coordinator.group.classic import ClassicGroup, State
+from ottla.coordinator.group.offsets import tombstone
+from ottla.coordinator.group.state import GroupState
+from ottla.errors import ErrorCode
+from ottla.protocol.internal.group_records import GroupMetadataKey, GroupRecord
+
+CLASSIC = "classic"
+
+
+def list_groups(state: GroupState, states: Collection[str], types: Collection[str]) -> list[dict[str, Any]]:
+    """Groups in any of `states` and of any of `types`, whatever their case; no filter where empty."""
+    wanted_states = {name.strip().lower() for name in states}
+    if types and CLASSIC not in {name.strip().lower() for name in types}:
+        return []
+    return [
+        {
+            "group_id": group.group_id,
+            "protocol_type": group.protocol_type or "",
+            "group_state": group.state.value,
+            "group_type": CLASSIC,
+        }
+        for group in state.groups.values()
+        if not wanted_states or group.state.value.lower() in wanted_states
+    ]
+
+
+def describe(state: GroupState, group_id: str) -> dict[str, Any]:
+    """A group that does not exist is GROUP_ID_NOT_FOUND and Dead."""
+    group = state.groups.get(group_id)
+    if group is None:
+        return {
+            "error_code": ErrorCode.group_id_not_found,
+            "error_message": f"Group {group_id} not found.",
+            "group_id": group_id,
+            "group_state": State.DEAD.value,
+        }
+    protocol = group.protocol_name if group.state is State.STABLE else None
+    return {
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "group_id": group_id,
+        "group_state": group.state.value,
+        "protocol_type": group.protocol_type or "",
+        "protocol_data": protocol or "",
+        "members": [member.describe(protocol) for member in group.members.values()],
+    }
+
+
+def delete_groups(state: GroupState, token: Token, group_ids: Sequence[str]) -> None:
+    """Delete empty groups with their offsets; replies with the error of each."""
+    results: dict[str, ErrorCode] = {}
+    deleted: list[ClassicGroup] = []
+    records: list[GroupRecord] = []
+    for group_id in group_ids:
+        group = state.groups.get(group_id)
+        if group_id in results:
+            continue
+        if group is None:
+            results[group_id] = ErrorCode.group_id_not_found
+        elif group.state is not State.EMPTY:
+            results[group_id] = ErrorCode.non_empty_group
+        else:
+            results[group_id] = ErrorCode.none
+            partitions = {(topic, partition) for topic, partition, _ in state.offsets.items(group_id)}
+            partitions.update(state.offsets.pending_items(group_id))
+            records += [tombstone(group_id, *found) for found in sorted(partitions)]
+            records.append(GroupRecord(GroupMetadataKey(group_id), None))
+            deleted.append(group)
+    if records:
+        state.write(records, failed=state.forget(deleted))
+    state.reply(token, {"groups": results})

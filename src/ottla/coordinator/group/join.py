@@ -1,0 +1,174 @@
+"""JoinGroup: a new member, a known member again, or a static member that comes back under a new id.
+
+KIP-345 (static members), KIP-394 (a new member joins in two steps), KIP-814 (a returning static leader skips its
+assignment). The answer waits until the rebalance that it starts or takes part in has everyone.
+"""
+
+from __future__ import annotations
+
+from ottla.coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
+from ottla.coordinator.effects import Token
+from ottla.coordinator.group import replies
+from ottla.coordinator.group.classic import ClassicGroup, State
+from ottla.coordinator.group.member import Member
+from ottla.coordinator.group.rebalance import (
+    complete_if_all_joined,
+    prepare,
+    prepare_or_complete,
+    refuse_waiters,
+)
+from ottla.coordinator.group.requests import JoinGroup
+from ottla.coordinator.group.state import GroupState
+from ottla.errors import ErrorCode, KafkaError
+
+
+def join(state: GroupState, token: Token, request: JoinGroup) -> None:
+    error = _refusal(state, request)
+    if error is not None:
+        state.reply(token, replies.join_error(error, request.member_id))
+        return
+    group = state.groups.get(request.group_id)
+    if group is None:
+        if request.member_id:
+            state.reply(token, replies.join_error(ErrorCode.unknown_member_id, request.member_id))
+            return
+        group = state.find_or_create(request.group_id)
+        state.write([group.to_record({})])
+    if not _has_room(state, group, request.member_id):
+        group.remove(request.member_id)
+        state.reply(token, replies.join_error(ErrorCode.group_max_size_reached))
+    elif not group.supports(request.protocol_type, request.protocols):
+        state.reply(token, replies.join_error(ErrorCode.inconsistent_group_protocol, request.member_id))
+    elif not request.member_id:
+        _join_new(state, token, group, request)
+    elif request.member_id in group.pending_members and request.instance_id is None:
+        _add(state, token, group, request, request.member_id)
+    else:
+        _join_known(state, token, group, request)
+
+
+def _refusal(state: GroupState, request: JoinGroup) -> ErrorCode | None:
+    config = state.config
+    if not request.group_id:
+        return ErrorCode.invalid_group_id
+    if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
+        return ErrorCode.invalid_session_timeout
+    return None
+
+
+def _has_room(state: GroupState, group: ClassicGroup, member_id: str) -> bool:
+    """In a rebalance the first to join have the places; otherwise the members have them."""
+    limit = state.config.max_size
+    if group.state is State.EMPTY:
+        return True
+    member = group.members.get(member_id)
+    if group.state is State.PREPARING_REBALANCE:
+        return (member is not None and member.awaiting_join is not None) or group.awaiting_join_count < limit
+    return member is not None or len(group.members) < limit
+
+
+def _join_new(state: GroupState, token: Token, group: ClassicGroup, request: JoinGroup) -> None:
+    instance_id = request.instance_id
+    member_id = state.new_member_id(request.client_id if instance_id is None else instance_id)
+    if instance_id is not None and instance_id in group.static_members:
+        _replace_static(state, token, group, request, instance_id, member_id)
+    elif instance_id is None and request.require_known_member_id:
+        group.pending_members.add(member_id)
+        state.start_session_of(group, member_id, request.session_timeout_ms)
+        state.reply(token, replies.join_error(ErrorCode.member_id_required, member_id))
+    else:
+        _add(state, token, group, request, member_id)
+
+
+def _join_known(state: GroupState, token: Token, group: ClassicGroup, request: JoinGroup) -> None:
+    member_id = request.member_id
+    try:
+        member = group.check_member(member_id, request.instance_id)
+    except KafkaError as error:
+        state.reply(token, replies.join_error(error.code, member_id))
+        return
+    is_leader = group.leader == member_id
+    unchanged = member.protocols == request.protocols
+    if unchanged and (group.state is State.COMPLETING_REBALANCE or (group.state is State.STABLE and not is_leader)):
+        # It may have missed the response: tell it again. A stable group's leader joins in order to rebalance.
+        state.reply(token, replies.joined(group, member_id, with_members=is_leader))
+    elif group.state is State.EMPTY:
+        state.reply(token, replies.join_error(ErrorCode.unknown_member_id, member_id))
+    else:
+        _update(state, token, group, member, request)
+        prepare_or_complete(state, group)
+
+
+def _add(state: GroupState, token: Token, group: ClassicGroup, request: JoinGroup, member_id: str) -> None:
+    member = Member(
+        member_id=member_id,
+        instance_id=request.instance_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        session_timeout_ms=request.session_timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols=request.protocols,
+        is_new=True,
+    )
+    if group.state is State.PREPARING_REBALANCE and group.previous_state is State.EMPTY:
+        group.new_member_added = True
+    group.add(member, token)
+    state.start_session(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
+    prepare_or_complete(state, group)
+
+
+def _update(state: GroupState, token: Token, group: ClassicGroup, member: Member, request: JoinGroup) -> None:
+    group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
+    before = group.set_waiter(member, token)
+    if before is not None and before is not token:
+        # A retry on another connection; the first request would otherwise wait for ever.
+        state.reply(before, replies.join_error(ErrorCode.rebalance_in_progress, member.member_id))
+
+
+def _replace_static(
+    state: GroupState, token: Token, group: ClassicGroup, request: JoinGroup, instance_id: str, member_id: str
+) -> None:
+    """A static member restarted: its old id is fenced, its partitions stay, and a stable group stays stable."""
+    old_member_id = group.static_members[instance_id]
+    old_leader = group.leader
+    member = group.members[old_member_id]
+    before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
+    refuse_waiters(state, group, member, ErrorCode.fenced_instance_id, old_member_id)
+    state.cancel_session(group, old_member_id)
+    group.replace_static(instance_id, member_id)
+    _update(state, token, group, member, request)
+    state.start_session(group, member)
+    if group.state is State.COMPLETING_REBALANCE:
+        prepare(state, group)
+        return
+    if group.state is not State.STABLE:
+        complete_if_all_joined(state, group)
+        return
+    if group.select_protocol() != group.protocol_name:
+        prepare(state, group)
+        return
+
+    def committed() -> None:
+        waiter = group.set_waiter(member, None)
+        if waiter is None:
+            return
+        if request.can_skip_assignment:
+            is_leader = group.leader == member_id
+            response = replies.joined(group, member_id, with_members=is_leader, skip_assignment=is_leader)
+        else:
+            # Named as a follower, an old client does not compute an assignment that nobody asked for.
+            response = {**replies.joined(group, member_id, with_members=False), "leader": old_leader or ""}
+        state.reply(waiter, response)
+
+    def failed(error: ErrorCode) -> None:
+        if group.static_members.get(instance_id) != member_id:
+            return
+        refuse_waiters(state, group, member, error, "")
+        state.cancel_session(group, member_id)
+        group.replace_static(instance_id, old_member_id)
+        group.update(member, *before)
+        state.start_session(group, member)
+
+    assignments = {other.member_id: other.assignment for other in group.members.values()}
+    state.write([group.to_record(assignments)], committed, failed)

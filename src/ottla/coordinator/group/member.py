@@ -1,0 +1,82 @@
+"""One member of a classic group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.coordinator.effects import Token
+from ottla.model import Millis
+from ottla.protocol.internal.group_records import MemberMetadata
+
+
+@dataclass(slots=True)
+class Member:
+    member_id: str
+    instance_id: str | None
+    """Set for a static member (KIP-345): its place and its partitions survive its restarts."""
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: Millis
+    session_timeout_ms: Millis
+    protocol_type: str
+    protocols: dict[str, bytes]
+    """Name to metadata, in order of preference. **Invariant**: at least one is supported by every member."""
+    assignment: bytes = b""
+    awaiting_join: Token | None = None
+    """Who waits for this member's JoinGroup response. **Invariant**: set only while the group prepares a rebalance,
+    or while a static member's return is being written. Change it through `ClassicGroup`, which counts."""
+    awaiting_sync: Token | None = None
+    """Who waits for this member's SyncGroup response. **Invariant**: set only while the group completes a rebalance."""
+    is_new: bool = False
+    """In its first rebalance: it may be dropped while it waits, since it may have given up and joined anew."""
+
+    @property
+    def is_static(self) -> bool:
+        return self.instance_id is not None
+
+    @property
+    def is_alive_by_waiting(self) -> bool:
+        """A waiting member can not send heartbeats; its request counts as one."""
+        return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
+
+    def vote(self, candidates: set[str]) -> str:
+        """The candidate that this member likes best; every member supports at least one."""
+        return next(name for name in self.protocols if name in candidates)
+
+    def to_record(self, protocol: str, assignment: bytes) -> MemberMetadata:
+        return MemberMetadata(
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            rebalance_timeout=self.rebalance_timeout_ms,
+            session_timeout=self.session_timeout_ms,
+            subscription=self.protocols.get(protocol, b""),
+            assignment=assignment,
+        )
+
+    @classmethod
+    def from_record(cls, record: MemberMetadata, protocol_type: str, protocol: str) -> Member:
+        return cls(
+            member_id=record.member_id,
+            instance_id=record.group_instance_id,
+            client_id=record.client_id,
+            client_host=record.client_host,
+            rebalance_timeout_ms=record.session_timeout if record.rebalance_timeout == -1 else record.rebalance_timeout,
+            session_timeout_ms=record.session_timeout,
+            protocol_type=protocol_type,
+            protocols={protocol: record.subscription},
+            assignment=record.assignment,
+        )
+
+    def describe(self, protocol: str | None) -> dict[str, Any]:
+        """As DescribeGroups shows it; metadata only when the group's protocol is settled."""
+        return {
+            "member_id": self.member_id,
+            "group_instance_id": self.instance_id,
+            "client_id": self.client_id,
+            "client_host": self.client_host,
+            "member_metadata": b"" if protocol is None else self.protocols[protocol],
+            "member_assignment": self.assignment,
+        }

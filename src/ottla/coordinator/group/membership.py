@@ -1,0 +1,134 @@
+"""SyncGroup, Heartbeat and LeaveGroup of members that have joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla.coordinator.effects import Token
+from ottla.coordinator.group import replies
+from ottla.coordinator.group.classic import ClassicGroup, State
+from ottla.coordinator.group.member import Member
+from ottla.coordinator.group.rebalance import (
+    answer_syncs,
+    complete_if_all_joined,
+    prepare,
+    remove_member,
+    reset_assignments,
+)
+from ottla.coordinator.group.requests import Leaving, SyncGroup
+from ottla.coordinator.group.state import GroupState
+from ottla.errors import ErrorCode, KafkaError
+
+
+def sync(state: GroupState, token: Token, request: SyncGroup) -> None:
+    """The leader brings the assignment; everyone waits for its part until that is in the log."""
+    group = state.groups.get(request.group_id)
+    try:
+        member = _checked_for_sync(group, request)
+    except KafkaError as error:
+        state.reply(token, replies.sync_error(error.code))
+        return
+    assert group is not None
+    group.pending_sync.discard(member.member_id)
+    if not group.pending_sync:
+        state.cancel_sync_timer(group)
+    if group.state is State.STABLE:
+        state.reply(token, replies.assigned(group, member.assignment))
+        return
+    if member.awaiting_sync is not None:
+        state.reply(member.awaiting_sync, replies.sync_error(ErrorCode.rebalance_in_progress))
+    member.awaiting_sync = token
+    if group.leader == member.member_id:
+        _store(state, group, request.assignments)
+
+
+def _checked_for_sync(group: ClassicGroup | None, request: SyncGroup) -> Member:
+    if not request.group_id:
+        raise KafkaError(ErrorCode.invalid_group_id)
+    if group is None or group.state is State.EMPTY:
+        raise KafkaError(ErrorCode.unknown_member_id)
+    member = group.check_member(request.member_id, request.instance_id)
+    if request.generation != group.generation:
+        raise KafkaError(ErrorCode.illegal_generation)
+    for asked, actual in (
+        (request.protocol_type, group.protocol_type),
+        (request.protocol_name, group.protocol_name),
+    ):
+        if asked is not None and asked != actual:
+            raise KafkaError(ErrorCode.inconsistent_group_protocol)
+    if group.state is State.PREPARING_REBALANCE:
+        raise KafkaError(ErrorCode.rebalance_in_progress)
+    return member
+
+
+def _store(state: GroupState, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
+    """Write the assignment. Should another rebalance have begun by the time it is written, it no longer counts."""
+    generation = group.generation
+
+    def is_current() -> bool:
+        return group.state is State.COMPLETING_REBALANCE and group.generation == generation
+
+    def committed() -> None:
+        if is_current():
+            for member in group.members.values():
+                member.assignment = assignments.get(member.member_id, b"")
+            state.become(group, State.STABLE)
+            answer_syncs(state, group)
+
+    def failed(error: ErrorCode) -> None:
+        if is_current():
+            reset_assignments(state, group, error)
+            prepare(state, group)
+
+    state.write([group.to_record(assignments)], committed, failed)
+
+
+def heartbeat(state: GroupState, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
+    """Raises KafkaError; REBALANCE_IN_PROGRESS asks the member to join again."""
+    if not group_id:
+        raise KafkaError(ErrorCode.invalid_group_id)
+    group = state.groups.get(group_id)
+    if group is None:
+        raise KafkaError(ErrorCode.unknown_member_id)
+    member = group.check_member(member_id, instance_id)
+    if generation != group.generation:
+        raise KafkaError(ErrorCode.illegal_generation)
+    state.start_session(group, member)
+    if group.state is State.PREPARING_REBALANCE:
+        raise KafkaError(ErrorCode.rebalance_in_progress)
+
+
+def leave(state: GroupState, token: Token, group_id: str, members: Sequence[Leaving]) -> None:
+    """Members go at once; the rest of the group rebalances."""
+    if not group_id:
+        raise KafkaError(ErrorCode.invalid_group_id)
+    group = state.groups.get(group_id)
+    results = []
+    for leaving in members:
+        error = ErrorCode.unknown_member_id if group is None else _leave(state, group, leaving)
+        results.append({"member_id": leaving.member_id, "group_instance_id": leaving.instance_id, "error_code": error})
+    if group is not None and any(result["error_code"] is ErrorCode.none for result in results):
+        if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
+            prepare(state, group)
+        elif group.state is State.PREPARING_REBALANCE:
+            complete_if_all_joined(state, group)
+    state.reply(token, {"error_code": ErrorCode.none, "members": results})
+
+
+def _leave(state: GroupState, group: ClassicGroup, leaving: Leaving) -> ErrorCode:
+    member_id, instance_id = leaving
+    if not member_id:
+        if instance_id is None or instance_id not in group.static_members:
+            return ErrorCode.unknown_member_id
+        member_id = group.static_members[instance_id]
+    elif member_id in group.pending_members:
+        state.cancel_session(group, member_id)
+        group.remove(member_id)
+        return ErrorCode.none
+    else:
+        try:
+            group.check_member(member_id, instance_id)
+        except KafkaError as error:
+            return error.code
+    remove_member(state, group, group.members[member_id])
+    return ErrorCode.none

@@ -1,0 +1,189 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete, and the expiry of offsets that nobody needs (KIP-211)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from ottla.coordinator.effects import Token
+from ottla.coordinator.group.classic import ClassicGroup, State
+from ottla.coordinator.group.offset_store import CommittedOffset
+from ottla.coordinator.group.requests import OffsetCommit
+from ottla.coordinator.group.state import GroupState
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import ZERO_UUID, TopicPartition
+from ottla.protocol.internal.group_records import (
+    GroupMetadataKey,
+    GroupRecord,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+PartitionErrors = dict[TopicPartition, ErrorCode]
+
+
+def commit(state: GroupState, token: Token, request: OffsetCommit) -> None:
+    """Write the offsets as one batch and reply with the error of each partition, as a mapping. Raises KafkaError."""
+    group = _checked_for_commit(state, request)
+    if group is not None and group.state in (State.STABLE, State.PREPARING_REBALANCE):
+        member = group.members.get(request.member_id)
+        if member is not None:
+            state.start_session(group, member)
+    errors: PartitionErrors = {}
+    records = []
+    now = state.now.wall_ms
+    limit = state.config.offset_metadata_max_bytes
+    for topic, partition, offset, leader_epoch, metadata, topic_id in request.offsets:
+        if len(metadata) > limit:
+            errors[TopicPartition(topic, partition)] = ErrorCode.offset_metadata_too_large
+            continue
+        errors[TopicPartition(topic, partition)] = ErrorCode.none
+        value = OffsetCommitValue(offset, leader_epoch, metadata, now, -1, topic_id)
+        records.append(GroupRecord(OffsetCommitKey(request.group_id, topic, partition), value))
+    if records:
+        state.write(records)
+    state.reply(token, {"partitions": errors})
+
+
+def _checked_for_commit(state: GroupState, request: OffsetCommit) -> ClassicGroup | None:
+    """The group; None for one that this commit will make: offsets of a consumer without group management."""
+    group = state.groups.get(request.group_id)
+    if group is None:
+        if request.generation < 0:
+            return None
+        unknown = ErrorCode.group_id_not_found if request.knows_unknown_group else ErrorCode.illegal_generation
+        raise KafkaError(unknown, f"Group {request.group_id} not found.")
+    if request.generation < 0 and group.state is State.EMPTY:
+        return group
+    if request.generation >= 0 or request.member_id or request.instance_id is not None:
+        group.check_member(request.member_id, request.instance_id)
+        if request.generation != group.generation:
+            raise KafkaError(ErrorCode.illegal_generation)
+    elif group.state is not State.EMPTY:
+        raise KafkaError(ErrorCode.unknown_member_id)
+    if group.state is State.COMPLETING_REBALANCE:
+        raise KafkaError(ErrorCode.rebalance_in_progress)
+    return group
+
+
+Wanted = Sequence[tuple[str, UUID, Sequence[int]]]
+"""Topics by name and id (ZERO_UUID: any), each with its partitions."""
+
+
+def fetch(state: GroupState, group_id: str, wanted: Wanted | None, require_stable: bool) -> list[dict[str, Any]]:
+    """Committed offsets by topic, of the partitions asked for (offset -1 where there is none) or of all (None).
+
+    With `require_stable`, a partition that an open transaction may still move is UNSTABLE_OFFSET_COMMIT (KIP-447).
+    """
+    known = state.offsets.of_group(group_id) if group_id in state.groups else {}
+    if wanted is None:
+        wanted = [(topic, ZERO_UUID, list(partitions)) for topic, partitions in known.items()]
+    response = []
+    for topic, topic_id, partitions in wanted:
+        offsets = known.get(topic, {})
+        answers = []
+        for partition in partitions:
+            committed = offsets.get(partition)
+            if require_stable and state.offsets.has_pending(group_id, topic, partition):
+                answers.append(_answer(partition, None, ErrorCode.unstable_offset_commit))
+            elif committed is not None and _is_of(committed, topic_id):
+                answers.append(_answer(partition, committed))
+            else:
+                answers.append(_answer(partition, None))
+        response.append({"name": topic, "topic_id": topic_id, "partitions": answers})
+    return response
+
+
+def _is_of(committed: CommittedOffset, topic_id: UUID) -> bool:
+    """False for an offset of a deleted topic that had the same name."""
+    return ZERO_UUID in (committed.topic_id, topic_id) or committed.topic_id == topic_id
+
+
+def _answer(partition: int, committed: CommittedOffset | None, error: ErrorCode = ErrorCode.none) -> dict[str, Any]:
+    return {
+        "partition_index": partition,
+        "committed_offset": -1 if committed is None else committed.offset,
+        "committed_leader_epoch": -1 if committed is None else committed.leader_epoch,
+        "metadata": "" if committed is None else committed.metadata,
+        "error_code": error,
+    }
+
+
+def delete(state: GroupState, token: Token, group_id: str, topics: Mapping[str, Sequence[int]]) -> None:
+    """Delete offsets of topics that no member reads; replies with the error of each partition (KIP-496).
+
+    Raises GROUP_ID_NOT_FOUND, or NON_EMPTY_GROUP for an active group whose subscriptions are unknown.
+    """
+    group = state.groups.get(group_id)
+    if group is None:
+        raise KafkaError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
+    if group.state is not State.EMPTY and not group.uses_consumer_protocol:
+        raise KafkaError(ErrorCode.non_empty_group)
+    errors: PartitionErrors = {}
+    records = []
+    for topic, partitions in topics.items():
+        subscribed = group.is_subscribed_to(topic)
+        for partition in partitions:
+            errors[TopicPartition(topic, partition)] = (
+                ErrorCode.group_subscribed_to_topic if subscribed else ErrorCode.none
+            )
+            known = state.offsets.get(group_id, topic, partition) is not None
+            if not subscribed and (known or state.offsets.has_pending(group_id, topic, partition)):
+                records.append(tombstone(group_id, topic, partition))
+    if records:
+        state.write(records)
+    state.reply(token, {"partitions": errors})
+
+
+def delete_of_partitions(state: GroupState, partitions: Iterable[TopicPartition]) -> None:
+    """Forget the offsets of partitions that no longer exist."""
+    gone = set(partitions)
+    records = []
+    for group_id in {*state.groups, *state.offsets.group_ids()}:
+        ours = {(topic, partition) for topic, partition, _ in state.offsets.items(group_id)}
+        ours.update(state.offsets.pending_items(group_id))
+        records += [tombstone(group_id, *found) for found in sorted(ours & gone)]
+    if records:
+        state.write(records)
+
+
+def tombstone(group_id: str, topic: str, partition: int) -> GroupRecord:
+    return GroupRecord(OffsetCommitKey(group_id, topic, partition), None)
+
+
+def expire(state: GroupState) -> None:
+    """Delete what is past its retention, and with its last offset also an empty group."""
+    records: list[GroupRecord] = []
+    gone = []
+    for group in state.groups.values():
+        expired = _expired(state, group)
+        records += expired
+        count = sum(1 for _ in state.offsets.items(group.group_id))
+        is_empty = group.state is State.EMPTY and not group.pending_members
+        if is_empty and len(expired) == count and not state.offsets.has_open_transactions(group.group_id):
+            records.append(GroupRecord(GroupMetadataKey(group.group_id), None))
+            gone.append(group)
+    if records:
+        state.write(records, failed=state.forget(gone))
+
+
+def _expired(state: GroupState, group: ClassicGroup) -> list[GroupRecord]:
+    """Tombstones. An empty group keeps its offsets for the retention time after it emptied; a stable one keeps those
+    of subscribed topics for ever and others for that time after the commit; in a rebalance nothing expires."""
+    since_empty = -1
+    if group.protocol_type is not None:
+        if group.state is State.EMPTY:
+            since_empty = group.state_timestamp_ms
+        elif not (group.state is State.STABLE and group.uses_consumer_protocol and group.subscribed is not None):
+            return []
+    now, retention = state.now.wall_ms, state.config.offsets_retention_ms
+    records = []
+    for topic, partition, committed in state.offsets.items(group.group_id):
+        if group.is_subscribed_to(topic) or state.offsets.has_pending(group.group_id, topic, partition):
+            continue
+        base = committed.commit_timestamp_ms if since_empty == -1 else since_empty
+        deadline = base + retention if committed.expire_timestamp_ms == -1 else committed.expire_timestamp_ms
+        if now >= deadline:
+            records.append(tombstone(group.group_id, topic, partition))
+    return records

@@ -1,0 +1,50 @@
+"""Responses to JoinGroup and SyncGroup, in the newest version's field names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.coordinator.group.classic import ClassicGroup
+from ottla.errors import ErrorCode
+
+Response = dict[str, Any]
+
+
+def join_error(error: ErrorCode, member_id: str = "") -> Response:
+    return {
+        "error_code": error,
+        "generation_id": -1,
+        "protocol_type": None,
+        "protocol_name": None,
+        "leader": "",
+        "skip_assignment": False,
+        "member_id": member_id,
+        "members": (),
+    }
+
+
+def joined(group: ClassicGroup, member_id: str, *, with_members: bool, skip_assignment: bool = False) -> Response:
+    """The member is in; the leader gets everyone's metadata."""
+    return {
+        "error_code": ErrorCode.none,
+        "generation_id": group.generation,
+        "protocol_type": group.protocol_type,
+        "protocol_name": group.protocol_name,
+        "leader": group.leader or "",
+        "skip_assignment": skip_assignment,
+        "member_id": member_id,
+        "members": group.members_for_leader() if with_members else (),
+    }
+
+
+def sync_error(error: ErrorCode) -> Response:
+    return {"error_code": error, "protocol_type": None, "protocol_name": None, "assignment": b""}
+
+
+def assigned(group: ClassicGroup, assignment: bytes) -> Response:
+    return {
+        "error_code": ErrorCode.none,
+        "protocol_type": group.protocol_type,
+        "protocol_name": group.protocol_name,
+        "assignment": assignment,
+    }

@@ -1,0 +1,66 @@
+"""Group requests without their wire versions: what each version leaves out has been filled in by the handler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla.model import ZERO_UUID, Millis
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinGroup:
+    group_id: str
+    member_id: str = ""
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    session_timeout_ms: Millis
+    rebalance_timeout_ms: Millis
+    protocol_type: str
+    protocols: dict[str, bytes]
+    """Assignment strategies by name, in order of preference, each with the member's metadata for it."""
+    require_known_member_id: bool = True
+    """Since version 4 a new member is told its id first and joins with it in a second request (KIP-394)."""
+    can_skip_assignment: bool = True
+    """Since version 9 a returning static leader can be told to leave the assignment as it is (KIP-814)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncGroup:
+    group_id: str
+    generation: int
+    member_id: str
+    instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: dict[str, bytes] = field(default_factory=dict)
+
+
+class Leaving(NamedTuple):
+    """One member that goes; with a static member's instance id the member id may be empty (KIP-345)."""
+
+    member_id: str
+    instance_id: str | None = None
+
+
+class OffsetToCommit(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    topic_id: UUID = ZERO_UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommit:
+    group_id: str
+    member_id: str = ""
+    instance_id: str | None = None
+    generation: int = -1
+    offsets: tuple[OffsetToCommit, ...] = ()
+    knows_unknown_group: bool = False
+    """Since version 9 a commit to a group that is not there fails with GROUP_ID_NOT_FOUND, before with
+    ILLEGAL_GENERATION."""

@@ -1,0 +1,98 @@
+"""What a shard remembers, and the few verbs in which the files beside this one speak: reply, write, timers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from ottla.coordinator.config import GroupConfig
+from ottla.coordinator.effects import Effect, Now, Reply, Token, Write
+from ottla.coordinator.group.classic import ClassicGroup, State
+from ottla.coordinator.group.member import Member
+from ottla.coordinator.group.offset_store import OffsetStore
+from ottla.coordinator.timers import Timers
+from ottla.errors import ErrorCode
+from ottla.model import Millis
+from ottla.protocol.internal.group_records import GroupRecord
+
+
+class GroupState:
+    """The groups and offsets of one partition of `__consumer_offsets`."""
+
+    def __init__(self, config: GroupConfig, rng: random.Random) -> None:
+        self.config = config
+        self.random = rng
+        self.groups: dict[str, ClassicGroup] = {}
+        self.offsets = OffsetStore()
+        self.timers = Timers()
+        self.now = Now(0, 0)
+        """The instant of the call under way."""
+        self.effects: list[Effect] = []
+        self.loaded = False
+        """False while the log is replayed from its start."""
+
+    # Effects
+
+    def reply(self, token: Token, response: dict[str, Any]) -> None:
+        self.effects.append(Reply(token, response))
+
+    def write(
+        self,
+        records: list[GroupRecord],
+        committed: Callable[[], None] | None = None,
+        failed: Callable[[ErrorCode], None] | None = None,
+    ) -> None:
+        self.effects.append(Write(records, committed, failed))
+
+    # Groups
+
+    def find_or_create(self, group_id: str) -> ClassicGroup:
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = ClassicGroup(group_id, self.now.wall_ms)
+        return group
+
+    def forget(self, groups: list[ClassicGroup]) -> Callable[[ErrorCode], None]:
+        """Drop empty groups whose tombstones are about to be written, so that a member that joins meanwhile starts a
+        new group; returns what takes that back should the write fail."""
+        for group in groups:
+            del self.groups[group.group_id]
+
+        def restore(_: ErrorCode) -> None:
+            for group in groups:
+                self.groups.setdefault(group.group_id, group)
+
+        return restore
+
+    def become(self, group: ClassicGroup, state: State) -> None:
+        group.become(state, self.now.wall_ms)
+
+    def new_member_id(self, prefix: str) -> str:
+        return f"{prefix}-{UUID(int=self.random.getrandbits(128), version=4)}"
+
+    # Timers. Keys are (kind, group id) or, for sessions, (kind, group id, member id).
+
+    def start_join_timer(self, group: ClassicGroup, delay_ms: Millis) -> None:
+        self.timers.schedule(("join", group.group_id), self.now.timer_ms + delay_ms)
+
+    def cancel_join_timer(self, group: ClassicGroup) -> None:
+        self.timers.cancel(("join", group.group_id))
+
+    def start_sync_timer(self, group: ClassicGroup) -> None:
+        self.timers.schedule(("sync", group.group_id), self.now.timer_ms + group.rebalance_timeout_ms)
+
+    def cancel_sync_timer(self, group: ClassicGroup) -> None:
+        self.timers.cancel(("sync", group.group_id))
+
+    def start_session(self, group: ClassicGroup, member: Member, timeout_ms: Millis | None = None) -> None:
+        """The member has been heard of: it now has its session time-out (or `timeout_ms`) until it must be again."""
+        delay = member.session_timeout_ms if timeout_ms is None else timeout_ms
+        self.start_session_of(group, member.member_id, delay)
+
+    def start_session_of(self, group: ClassicGroup, member_id: str, timeout_ms: Millis) -> None:
+        self.timers.schedule(("session", group.group_id, member_id), self.now.timer_ms + timeout_ms)
+
+    def cancel_session(self, group: ClassicGroup, member_id: str) -> None:
+        self.timers.cancel(("session", group.group_id, member_id))

@@ -1,0 +1,188 @@
+"""The group coordinator of one partition of `__consumer_offsets`: groups whose id hashes to it, and their offsets.
+
+    calls in     requests with a token, `advance` when a deadline is past, records to `replay`
+    effects out  `take()` after every call: writes and replies, in the order in which they must happen (see effects.py)
+
+Decide, then replay: offsets change in `replay` only, live (once a write is committed) and while loading alike. The
+running rebalance of a group is not in the log, as in Kafka; its last assignment is, and loading restores it.
+Requests that fail before anything happens raise KafkaError; JoinGroup and SyncGroup always reply.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from ottla.coordinator.config import GroupConfig
+from ottla.coordinator.effects import Effect, Now, Token
+from ottla.coordinator.group import admin, offsets
+from ottla.coordinator.group import join as joining
+from ottla.coordinator.group import membership as members
+from ottla.coordinator.group.classic import ClassicGroup, State
+from ottla.coordinator.group.rebalance import (
+    join_timer_expired,
+    prepare,
+    refuse_waiters,
+    session_expired,
+    sync_timer_expired,
+)
+from ottla.coordinator.group.requests import JoinGroup, Leaving, OffsetCommit, SyncGroup
+from ottla.coordinator.group.state import GroupState
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import NO_PRODUCER_ID, UNKNOWN_OFFSET, Millis, Offset, ProducerId, TopicPartition
+from ottla.protocol.internal.group_records import (
+    GroupMetadataValue,
+    GroupRecord,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+_EXPIRY = ("expiry",)
+
+
+def partition_for(group_id: str, partition_count: int) -> int:
+    """The partition of `__consumer_offsets` that keeps a group: Java's String.hashCode of its id, without the sign."""
+    units = group_id.encode("utf-16-be", "surrogatepass")
+    code = 0
+    for index in range(0, len(units), 2):
+        code = (31 * code + (units[index] << 8 | units[index + 1])) & 0xFFFF_FFFF
+    return (code & 0x7FFF_FFFF) % partition_count
+
+
+class GroupShard:
+    def __init__(self, config: GroupConfig, rng: random.Random) -> None:
+        self.state = GroupState(config, rng)
+
+    # Effects and timers
+
+    def take(self) -> list[Effect]:
+        """What is to be done since the last call."""
+        effects, self.state.effects = self.state.effects, []
+        return effects
+
+    def next_deadline(self) -> Millis | None:
+        """When to call `advance`, on the timer clock; None while nothing is due."""
+        return self.state.timers.next_deadline()
+
+    def advance(self, now: Now) -> None:
+        """Let every deadline that is past expire."""
+        self.state.now = now
+        while (key := self.state.timers.pop_expired(now.timer_ms)) is not None:
+            self._expired(key)
+
+    def _expired(self, key: Any) -> None:
+        if key == _EXPIRY:
+            offsets.expire(self.state)
+            self._schedule_expiry()
+            return
+        group = self.state.groups.get(key[1])
+        if group is None:
+            return
+        if key[0] == "session":
+            session_expired(self.state, group, key[2])
+        else:
+            _GROUP_TIMERS[key[0]](self.state, group)
+
+    def _schedule_expiry(self) -> None:
+        interval = self.state.config.offsets_retention_check_interval_ms
+        self.state.timers.schedule(_EXPIRY, self.state.now.timer_ms + interval)
+
+    # The log
+
+    def replay(
+        self, record: GroupRecord, offset: Offset = UNKNOWN_OFFSET, producer_id: ProducerId = NO_PRODUCER_ID
+    ) -> None:
+        """Apply a committed record: each of the log's while loading, then those of our own writes."""
+        key, value = record
+        state = self.state
+        if isinstance(key, OffsetCommitKey):
+            assert value is None or isinstance(value, OffsetCommitValue)
+            if value is not None and key.group not in state.groups:
+                state.groups[key.group] = ClassicGroup(key.group, value.commit_timestamp)
+            state.offsets.replay(offset, producer_id, key, value)
+        elif not state.loaded:
+            assert value is None or isinstance(value, GroupMetadataValue)
+            if value is None:
+                state.groups.pop(key.group, None)
+            else:
+                state.groups[key.group] = ClassicGroup.from_record(key.group, value)
+
+    def replay_transaction_end(self, producer_id: ProducerId, committed: bool) -> None:
+        """Apply a transaction marker of the log."""
+        self.state.offsets.end_transaction(producer_id, committed)
+
+    def on_loaded(self, now: Now) -> None:
+        """The log is replayed: members have a session time-out from now on to be heard of."""
+        state = self.state
+        state.now = now
+        state.loaded = True
+        self._schedule_expiry()
+        for group in state.groups.values():
+            for member in group.members.values():
+                state.start_session(group, member)
+            if len(group.members) > state.config.max_size:
+                prepare(state, group)
+
+    def unload(self, now: Now, error: ErrorCode = ErrorCode.not_coordinator) -> None:
+        """Give everything up; who waits is told to look for the coordinator."""
+        state = self.state
+        state.now = now
+        for group in state.groups.values():
+            for member in group.members.values():
+                refuse_waiters(state, group, member, error, member.member_id)
+            state.become(group, State.DEAD)
+        state.groups.clear()
+
+    # Requests
+
+    def join(self, token: Token, request: JoinGroup, now: Now) -> None:
+        self.state.now = now
+        joining.join(self.state, token, request)
+
+    def sync(self, token: Token, request: SyncGroup, now: Now) -> None:
+        self.state.now = now
+        members.sync(self.state, token, request)
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int, now: Now) -> None:
+        self.state.now = now
+        members.heartbeat(self.state, group_id, member_id, instance_id, generation)
+
+    def leave(self, token: Token, group_id: str, leaving: Sequence[Leaving], now: Now) -> None:
+        self.state.now = now
+        members.leave(self.state, token, group_id, leaving)
+
+    def commit(self, token: Token, request: OffsetCommit, now: Now) -> None:
+        self.state.now = now
+        offsets.commit(self.state, token, request)
+
+    def fetch_offsets(
+        self, group_id: str, wanted: offsets.Wanted | None, require_stable: bool = False
+    ) -> list[dict[str, Any]]:
+        return offsets.fetch(self.state, group_id, wanted, require_stable)
+
+    def delete_offsets(self, token: Token, group_id: str, topics: Mapping[str, Sequence[int]], now: Now) -> None:
+        self.state.now = now
+        offsets.delete(self.state, token, group_id, topics)
+
+    def delete_offsets_of_partitions(self, partitions: Iterable[TopicPartition], now: Now) -> None:
+        self.state.now = now
+        offsets.delete_of_partitions(self.state, partitions)
+
+    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[dict[str, Any]]:
+        return admin.list_groups(self.state, states, types)
+
+    def describe(self, group_id: str) -> dict[str, Any]:
+        return admin.describe(self.state, group_id)
+
+    def delete_groups(self, token: Token, group_ids: Sequence[str], now: Now) -> None:
+        self.state.now = now
+        admin.delete_groups(self.state, token, group_ids)
+
+
+_GROUP_TIMERS: dict[str, Callable[[GroupState, ClassicGroup], None]] = {
+    "join": join_timer_expired,
+    "sync": sync_timer_expired,
+}
+
+__all__ = ["GroupShard", "KafkaError", "partition_for"]

@@ -1,0 +1,156 @@
+"""The records of `__consumer_offsets`: committed offsets and the state of classic groups, in Kafka's format.
+
+A record's key starts with an int16 that names its type; its value starts with an int16 version, or is null, which
+deletes what the key names. The types of newer group protocols (KIP-848, KIP-932, KIP-1071) are left alone: `decode`
+returns None for them, so that a log that Kafka wrote can be read.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+from uuid import UUID
+
+from ottla.model import ZERO_UUID
+from ottla.protocol.internal.codec import MalformedRecord, decode, encode_into, spec, write_uvarint
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(slots=True, frozen=True)
+class OffsetCommitKey:
+    FLEXIBLE: ClassVar[str] = "none"
+    group: str = spec("string")
+    topic: str = spec("string")
+    partition: int = spec("int32")
+
+
+@dataclass(slots=True, frozen=True)
+class OffsetCommitValue:
+    FLEXIBLE: ClassVar[str] = "4+"
+    offset: int = spec("int64")
+    leader_epoch: int = spec("int32", versions="3+", default=-1, ignorable=True)
+    metadata: str = spec("string")
+    commit_timestamp: int = spec("int64")
+    expire_timestamp: int = spec("int64", versions="1", default=-1, ignorable=True)
+    topic_id: UUID = spec("uuid", versions="4+", tag=0, default=ZERO_UUID, ignorable=True)
+
+
+@dataclass(slots=True, frozen=True)
+class GroupMetadataKey:
+    FLEXIBLE: ClassVar[str] = "none"
+    group: str = spec("string")
+
+
+@dataclass(slots=True, frozen=True)
+class MemberMetadata:
+    FLEXIBLE: ClassVar[str] = "4+"
+    member_id: str = spec("string")
+    group_instance_id: str | None = spec("string", versions="3+", nullable="3+", default=None, ignorable=True)
+    client_id: str = spec("string")
+    client_host: str = spec("string")
+    rebalance_timeout: int = spec("int32", versions="1+", default=-1, ignorable=True)
+    session_timeout: int = spec("int32")
+    subscription: bytes = spec("bytes")
+    assignment: bytes = spec("bytes")
+
+
+@dataclass(slots=True, frozen=True)
+class GroupMetadataValue:
+    FLEXIBLE: ClassVar[str] = "4+"
+    protocol_type: str = spec("string")
+    generation: int = spec("int32")
+    protocol: str | None = spec("string", nullable="0+")
+    leader: str | None = spec("string", nullable="0+")
+    current_state_timestamp: int = spec("int64", versions="2+", default=-1, ignorable=True)
+    members: tuple[MemberMetadata, ...] = spec([MemberMetadata])
+
+
+Key = OffsetCommitKey | GroupMetadataKey
+Value = OffsetCommitValue | GroupMetadataValue
+
+
+class GroupRecord(NamedTuple):
+    """A record of `__consumer_offsets`; a value of None deletes what the key names."""
+
+    key: Key
+    value: Value | None
+
+
+class _Type(NamedTuple):
+    key: type[Key]
+    value: type[Value]
+    newest_version: int
+    """The newest version of the value that is read."""
+
+
+OFFSET_COMMIT_VERSION = 4
+GROUP_METADATA_VERSION = 3
+"""What Kafka 4.3 writes, and so the newest that its brokers on the same log are sure to read."""
+
+_TYPES: dict[int, _Type] = {
+    0: _Type(OffsetCommitKey, OffsetCommitValue, 4),
+    1: _Type(OffsetCommitKey, OffsetCommitValue, 4),
+    2: _Type(GroupMetadataKey, GroupMetadataValue, 4),
+}
+"""By the int16 at the start of the key. Type 0 is the offset commit of Kafka 0.8; the fields are the same."""
+
+_SHORT = struct.Struct(">h")
+_OFFSET = struct.Struct(">hqi")
+_LONG = struct.Struct(">q")
+_INT = struct.Struct(">i")
+
+
+def encode_key(key: Key) -> bytes:
+    if isinstance(key, OffsetCommitKey):
+        return _SHORT.pack(1) + _text(key.group) + _text(key.topic) + _INT.pack(key.partition)
+    return _SHORT.pack(2) + _text(key.group)
+
+
+def encode_value(value: Value | None) -> bytes | None:
+    if value is None:
+        return None
+    if isinstance(value, OffsetCommitValue):
+        return _encode_offset(value)
+    out = bytearray(_SHORT.pack(GROUP_METADATA_VERSION))
+    encode_into(out, value, GROUP_METADATA_VERSION)
+    return bytes(out)
+
+
+def decode_record(key: Buffer, value: Buffer | None) -> GroupRecord | None:
+    """The record, or None for a type of a newer group protocol. Raises MalformedRecord."""
+    if len(key) < 2:
+        raise MalformedRecord("a key without a type")
+    known = _TYPES.get(_SHORT.unpack_from(key)[0])
+    if known is None:
+        return None
+    decoded_key = decode(known.key, 0, key, 2)
+    if value is None:
+        return GroupRecord(decoded_key, None)
+    if len(value) < 2:
+        raise MalformedRecord("a value without a version")
+    (version,) = _SHORT.unpack_from(value)
+    if not 0 <= version <= known.newest_version:
+        raise MalformedRecord(f"{known.value.__name__} in version {version}, newest known is {known.newest_version}")
+    return GroupRecord(decoded_key, decode(known.value, version, value, 2))
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return _SHORT.pack(len(data)) + data
+
+
+def _encode_offset(value: OffsetCommitValue) -> bytes:
+    """By hand, because every commit pays for it; a test compares it with the codec."""
+    out = bytearray(_OFFSET.pack(OFFSET_COMMIT_VERSION, value.offset, value.leader_epoch))
+    metadata = value.metadata.encode()
+    write_uvarint(out, len(metadata) + 1)
+    out += metadata
+    out += _LONG.pack(value.commit_timestamp)
+    if value.topic_id == ZERO_UUID:
+        out.append(0)
+    else:
+        out += b"\1\0\x10"
+        out += value.topic_id.bytes
+    return bytes(out)

@@ -1,0 +1,121 @@
+"""A driver for `GroupShard` with a log in memory and a clock that only moves when told to."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottla.coordinator.config import GroupConfig
+from ottla.coordinator.effects import WRITE_ERRORS, Effect, Now, Write
+from ottla.coordinator.shard import GroupShard
+from ottla.errors import ErrorCode
+from ottla.protocol.internal.group_records import GroupRecord, decode_record, encode_key, encode_value
+
+WALL_START_MS = 1_700_000_000_000
+
+
+class CountingRandom(random.Random):
+    """Member ids in the order in which they were made."""
+
+    count = 0
+
+    def getrandbits(self, k: int, /) -> int:
+        self.count += 1
+        return self.count
+
+
+@dataclass
+class SimulatedDriver:
+    """Commits every write at once, unless `holding`, or refuses it with `next_failure`."""
+
+    config: GroupConfig = field(default_factory=GroupConfig)
+    log: list[list[GroupRecord]] = field(default_factory=list)
+    replies: list[tuple[Any, Any]] = field(default_factory=list)
+    """(token, response or error code)"""
+    events: list[Write | tuple[Any, Any]] = field(default_factory=list)
+    """Committed writes and replies in their order."""
+    timer_ms: int = 0
+    holding: bool = False
+    next_failure: ErrorCode | None = None
+    held: list[list[Effect]] = field(default_factory=list)
+    """Effects from a write that is not committed on, oldest first."""
+
+    def __post_init__(self) -> None:
+        self.random = CountingRandom()
+        self.shard = GroupShard(self.config, self.random)
+        self.shard.on_loaded(self.now)
+
+    @property
+    def now(self) -> Now:
+        return Now(self.timer_ms, WALL_START_MS + self.timer_ms)
+
+    def run(self) -> None:
+        self._work(self.shard.take())
+
+    def _work(self, effects: Sequence[Effect]) -> None:
+        for index, effect in enumerate(effects):
+            if isinstance(effect, Write):
+                if self.holding:
+                    self.held.append(list(effects[index:]))
+                    return
+                if self.next_failure is not None:
+                    self._fail(effects[index:])
+                    return
+                self._commit(effect)
+            else:
+                self._answer(effect.token, effect.response)
+
+    def _commit(self, write: Write) -> None:
+        self.log.append(write.records)
+        self.events.append(write)
+        for record in write.records:
+            self.shard.replay(record, len(self.log))
+        if write.committed is not None:
+            write.committed()
+            self.run()
+
+    def _fail(self, effects: Sequence[Effect]) -> None:
+        error, self.next_failure = self.next_failure, None
+        assert error is not None
+        error = WRITE_ERRORS.get(error, error)
+        for effect in effects:
+            if not isinstance(effect, Write):
+                self._answer(effect.token, error)
+            elif effect.failed is not None:
+                effect.failed(error)
+        self.run()
+
+    def _answer(self, token: Any, response: Any) -> None:
+        self.replies.append((token, response))
+        self.events.append((token, response))
+
+    def release(self) -> None:
+        """Commit what was held, in order."""
+        self.holding = False
+        held, self.held = self.held, []
+        for effects in held:
+            self._work(effects)
+
+    def wait(self, milliseconds: int) -> None:
+        """Let time pass, deadline by deadline."""
+        end = self.timer_ms + milliseconds
+        while (deadline := self.shard.next_deadline()) is not None and deadline <= end:
+            self.timer_ms = max(self.timer_ms, deadline)
+            self.shard.advance(self.now)
+            self.run()
+        self.timer_ms = end
+
+    def restart(self) -> None:
+        """Another coordinator loads the log, from the bytes that its records are."""
+        self.shard.unload(self.now)
+        self.run()
+        self.shard = GroupShard(self.config, self.random)
+        for offset, batch in enumerate(self.log):
+            for record in batch:
+                decoded = decode_record(encode_key(record.key), encode_value(record.value))
+                assert decoded == record
+                self.shard.replay(decoded, offset)
+        self.shard.on_loaded(self.now)
+        self.run()
