@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
 from ottla.model import Millis
 
 Response = TypeVar("Response")
 
 RECORDS_PER_DECISION_MAX = 10_000
-"""One decision is one record batch, so that it is applied whole or not at all; Kafka has the same limit per request."""
+"""An atomic decision is one record batch, so that it is applied whole or not at all; Kafka's limit per request."""
 
 
 class Decision(NamedTuple, Generic[Response]):
@@ -19,6 +20,17 @@ class Decision(NamedTuple, Generic[Response]):
 
     response: Response
     records: Sequence[Any] = ()
+    atomic: bool = True
+    """False where each record makes sense alone, so that there may be any number of them."""
+
+    def check_size(self) -> None:
+        """Raises KafkaError POLICY_VIOLATION for an atomic decision that is too large, as Kafka does."""
+        if self.atomic and len(self.records) > RECORDS_PER_DECISION_MAX:
+            raise KafkaError(
+                ErrorCode.policy_violation,
+                f"Excessively large number of partitions per request: {len(self.records)} records in one operation, "
+                f"the limit is {RECORDS_PER_DECISION_MAX}",
+            )
 
 
 Decide = Callable[[MetadataImage, Millis], Decision[Response]]

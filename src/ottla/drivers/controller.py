@@ -1,89 +1,496 @@
 """The active controller of this node: decides on the newest image, writes to the metadata log, publishes images.
 
-(Signatures published first; the body follows.)
+Callers give `submit` a decision to take. One worker takes all decisions that wait, each on the image that the one
+before it left, appends their records, syncs the log once for all of them, and only then publishes the images and
+answers. So nobody ever sees metadata that a crash could take back, and many requests share one fsync.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+import asyncio
+import posixpath
+import random as random_module
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from ottla.clock import Clock
-from ottla.controller.decision import Decide
+from ottla.controller import brokers, producer_ids
+from ottla.controller.bootstrap import bootstrap
+from ottla.controller.decision import RECORDS_PER_DECISION_MAX, Decide, Decision
+from ottla.drivers.directories import identify
+from ottla.drivers.metadata_log import LoadedBatch, MetadataLog
+from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import FileSystem
+from ottla.metadata import features
 from ottla.metadata.delta import MetadataDelta
-from ottla.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
-from ottla.model import LeaderEpoch, NodeId, Offset
+from ottla.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage, SecurityProtocol
+from ottla.metadata.replay import replay
+from ottla.metadata.writer import encode, image_records
+from ottla.model import LeaderEpoch, Millis, NodeId, Offset, random_uuid
+from ottla.protocol.internal.metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    decode_record,
+)
+from ottla.protocol.internal.quorum_records import (
+    KRaftVersionRecord,
+    QuorumStateFile,
+    SnapshotHeaderRecord,
+    VotersRecord,
+)
+from ottla.quorum.core import QuorumCore, Ready, Replica
+from ottla.quorum.snapshot import BOOTSTRAP_FILE, SnapshotId, control_batch, data_batch, read_snapshot, write_snapshot
+from ottla.storage.config import LogConfig
+
+if TYPE_CHECKING:
+    from ottla.config.server import ServerConfig
 
 R = TypeVar("R")
 
 Subscriber = Callable[[MetadataDelta, MetadataImage], None]
-"""Called on the event loop after each committed change, in the order of subscription, before the writer gets its answer.
-The first call has everything in its delta, whose base is the empty image."""
+"""Called on the event loop after each committed change, in the order of subscription, before the writer gets its
+answer. The first call has everything in its delta, whose base is the empty image."""
 
+SNAPSHOT_CHECK_SECONDS = 60.0
+"""How often to look whether a snapshot is due by time."""
 
-class ReplicaState(NamedTuple):
-    """One replica of the metadata log, for DescribeQuorum."""
-
-    node_id: NodeId
-    directory_id: UUID
-    log_end_offset: Offset
-    last_fetch_timestamp_ms: int
-    last_caught_up_timestamp_ms: int
+REPLAY_RATIO_MAX = 2
+"""A start that replays more records than this times those of the image (and a few thousand) writes a snapshot, so that
+starting costs what the cluster has, not what ever happened to it."""
+REPLAY_RECORDS_FREE = 20_000
 
 
 class QuorumInfo(NamedTuple):
+    """The state of the metadata quorum, for DescribeQuorum."""
+
     leader_id: NodeId
     leader_epoch: LeaderEpoch
     high_watermark: Offset
-    voters: Sequence[ReplicaState]
-    observers: Sequence[ReplicaState]
+    voters: Sequence[Replica]
+    observers: Sequence[Replica]
     endpoints: Mapping[NodeId, Mapping[str, Endpoint]]
+
+
+class _Job(NamedTuple):
+    decide: Decide[Any]
+    future: asyncio.Future[Any]
+
+
+class _Done(NamedTuple):
+    """A decision taken and appended, not yet synced."""
+
+    job: _Job
+    outcome: Any
+    """The response, or the exception to raise."""
+    failed: bool = False
+    delta: MetadataDelta | None = None
+    image: MetadataImage | None = None
 
 
 class ControllerDriver:
     """Owns `__cluster_metadata-0`. All methods belong to the event loop's thread."""
 
-    image: MetadataImage = EMPTY_IMAGE
+    def __init__(self, fs: FileSystem, clock: Clock, random: random_module.Random, config: ServerConfig) -> None:
+        self._fs = fs
+        self._clock = clock
+        self._random = random
+        self.config = config
+        self.node_id: NodeId = config.node_id
+        self.image: MetadataImage = EMPTY_IMAGE
+        self.cluster_id = ""
+        self.directory_ids: Mapping[str, UUID] = {}
+        """Id of every log directory, by path, from its meta.properties (written on first start)."""
+        self.broker_epoch = -1
+        """Of this node's registration; -1 before it."""
+        self._log = MetadataLog(fs, config.metadata_log_dir, _log_config(config), random)
+        self._quorum: QuorumCore
+        self._incarnation_id = random_uuid(random)
+        self._subscribers: list[Subscriber] = []
+        self._queue: deque[_Job] = deque()
+        self._worker: asyncio.Task[None] | None = None
+        self._failure: KafkaError | None = None
+        self._stopped = False
+        self._voter_records: dict[type, Any] = {}
+        self._open_transaction = False
+        self._producer_ids = range(0)
+        self._allocation: asyncio.Lock | None = None
+        self._bytes_since_snapshot = 0
+        self._snapshot_ms: Millis = 0
+        self._snapshot_task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
-    def __init__(self, fs: FileSystem, clock: Clock, random: random.Random, config: Any) -> None:
-        """`config` is the node's ServerConfig (or any mapping of setting names to typed values)."""
-        raise NotImplementedError
-
-    cluster_id: str
-    node_id: NodeId
-    directory_ids: Mapping[str, UUID]
-    """Id of every log directory, by path, from its meta.properties (written on first start)."""
+    # Start and stop.
 
     async def start(self) -> None:
-        """Format the directories if they are empty, load the newest snapshot and the log, become leader, publish."""
+        """Give new directories an identity, load the newest snapshot and the log, become leader, register, publish.
+
+        Raises OttlaError for directories of another node, MalformedRecord for a log that cannot be read, KafkaError
+        (KAFKA_STORAGE_ERROR) or OSError when the disk fails.
+        """
+        now = self._clock.now_ms()
+        config = self.config
+        identity = identify(self._fs, config.log_dirs, config.metadata_log_dir, self.node_id, self._random, now)
+        self.cluster_id, self.directory_ids = identity
+        self._log.open(now)
+        delta, image, replayed = self._load()
+        self._lead(image, now)
+        jobs = self._first_decisions(image)
+        image = replace(image, offset=self._quorum.end_offset - 1, epoch=self._quorum.epoch, timestamp_ms=now)
+        for decide in jobs:
+            decision = decide(image, now)
+            image = self._append(decision, image, now, delta)
+        self._log.log.flush()
+        self._commit(self._quorum.on_flushed(self._quorum.end_offset, now))
+        self._publish(delta, image)
+        self._snapshot_ms = now
+        if replayed > REPLAY_RECORDS_FREE + REPLAY_RATIO_MAX * sum(1 for _ in image_records(image)):
+            self._begin_snapshot()
+        self._timer = asyncio.get_running_loop().call_later(SNAPSHOT_CHECK_SECONDS, self._on_timer)
+
+    def _load(self) -> tuple[MetadataDelta, MetadataImage, int]:
+        """(delta from the empty image, image, records replayed). Part of a transaction that never ended has no
+        effect."""
+        loader = _Loader(MetadataDelta(replace(EMPTY_IMAGE, cluster_id=self.cluster_id)))
+        for batch in self._log.load():
+            loader.add(batch)
+            if batch.snapshot is None:
+                self._bytes_since_snapshot += batch.header.size
+        self._voter_records = loader.voter_records
+        self._open_transaction = loader.transaction is not None
+        return loader.delta, loader.image(), loader.replayed
+
+    def _lead(self, image: MetadataImage, now: Millis) -> None:
+        """Win the election of a quorum of one, and write its result to the log."""
+        kraft_version = 0
+        directory_id = self.directory_ids[self.config.metadata_log_dir]
+        record = self._voter_records.get(KRaftVersionRecord)
+        if record is not None:
+            kraft_version = record.kraft_version
+        stored = self._log.read_quorum_state()
+        log = self._log.log
+        self._quorum = QuorumCore(
+            self.node_id,
+            {self.node_id: Replica(self.node_id, directory_id)},
+            stored or QuorumStateFile(),
+            log.log_end_offset,
+            kraft_version,
+        )
+        ready = self._quorum.campaign(max(image.epoch, log.latest_epoch or 0))
+        if ready.persist is not None:
+            self._log.write_quorum_state(ready.persist)
+        batch = control_batch(ready.control_records, log.log_end_offset, self._quorum.epoch, now)
+        self._log.append(batch, now)
+        self._quorum.on_appended(log.log_end_offset)
+
+    def _first_decisions(self, image: MetadataImage) -> list[Decide[Any]]:
+        """What a new leader writes before anything else (`ActivationRecordsGenerator`)."""
+        decisions: list[Decide[Any]] = []
+        if self._open_transaction:
+            abort = AbortTransactionRecord("the controller that began it is gone")
+            decisions.append(lambda image, now: Decision(None, [abort]))
+        levels = self._bootstrap_levels() if image.offset < 0 else {}
+        static = self.config.static.get("min.insync.replicas", "1")
+        decisions.append(lambda image, now: bootstrap(image, levels, static))
+        listeners = {each.name: _endpoint(each) for each in self.config.controller_listeners}
+        me = brokers.Registration(self.node_id, self._incarnation_id, listeners)
+        decisions.append(lambda image, now: brokers.register_controller(image, me))
+        return decisions
+
+    def _bootstrap_levels(self) -> Mapping[str, int]:
+        """The feature levels that the directory was formatted with."""
+        path = posixpath.join(self.config.metadata_log_dir, BOOTSTRAP_FILE)
+        if not self._fs.exists(path):
+            return features.BOOTSTRAP
+        records = [
+            decode_record(item)[0]
+            for header, items in read_snapshot(self._fs.read_bytes(path))
+            for item in items
+            if not header.is_control
+        ]
+        return {record.name: record.feature_level for record in records if hasattr(record, "feature_level")}
 
     async def stop(self) -> None:
-        """Let writes finish, then close the log."""
+        """Let writes that were begun finish, fence this broker as Kafka's controlled shutdown does, close the log."""
+        self._subscribers.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.broker_epoch >= 0 and self._failure is None and not self._stopped:
+            try:
+                await self.submit(lambda image, now: brokers.fence(image, self.node_id))
+            except KafkaError:
+                pass  # the disk is gone: the next start registers anew anyhow
+        self._stopped = True
+        for task in (self._worker, self._snapshot_task):
+            if task is not None:
+                await asyncio.wait([task])
+        self._log.close()
+
+    # Changes.
 
     def subscribe(self, callback: Subscriber) -> None:
         """Call `callback` for every later change; with the whole current image at once if there is one already."""
+        self._subscribers.append(callback)
+        if self.image.offset >= 0:
+            callback(MetadataDelta.full(self.image), self.image)
 
     async def submit(self, decide: Decide[R]) -> R:
-        """Run `decide` on the newest image; write, fsync and replay its records; return its response.
+        """Run `decide` on the newest image; write, sync and replay its records; return its response.
 
-        Raises KafkaError from `decide`, NOT_CONTROLLER after `stop`, KAFKA_STORAGE_ERROR once the log failed.
+        Raises KafkaError from `decide`, NOT_CONTROLLER after `stop`, KAFKA_STORAGE_ERROR once the log failed. A caller
+        that is cancelled does not stop a decision that was begun.
         """
-        raise NotImplementedError
+        if self._failure is not None:
+            raise self._failure
+        if self._stopped:
+            raise KafkaError(ErrorCode.not_controller, "this node is shutting down")
+        loop = asyncio.get_running_loop()
+        job = _Job(decide, loop.create_future())
+        self._queue.append(job)
+        if self._worker is None or self._worker.done():
+            self._worker = loop.create_task(self._work())
+        result: R = await job.future
+        return result
 
-    async def register_broker(self, endpoints: Mapping[str, Endpoint], *, rack: str | None = None) -> None:
+    async def _work(self) -> None:
+        while self._queue:
+            jobs = list(self._queue)
+            self._queue.clear()
+            try:
+                await self._take(jobs)
+            except (KafkaError, OSError) as error:
+                self._fail(jobs, error)
+
+    async def _take(self, jobs: Sequence[_Job]) -> None:
+        """Decide, append, sync once, publish, answer. Raises KafkaError or OSError when the disk fails."""
+        start = self._quorum.end_offset
+        image = self.image
+        done: list[_Done] = []
+        for job in jobs:
+            now = self._clock.now_ms()
+            try:
+                decision = job.decide(image, now)
+                decision.check_size()
+            except Exception as error:
+                done.append(_Done(job, error, failed=True))
+                continue
+            if not decision.records:
+                done.append(_Done(job, decision.response))
+                continue
+            delta = MetadataDelta(image)
+            image = self._append(decision, image, now, delta)
+            done.append(_Done(job, decision.response, delta=delta, image=image))
+        if self._quorum.end_offset > start:
+            end = self._quorum.end_offset
+            await self._log.log.flush_async(end)
+            self._commit(self._quorum.on_flushed(end, self._clock.now_ms()))
+        for each in done:
+            if each.delta is not None and each.image is not None:
+                self._publish(each.delta, each.image)
+            if each.job.future.done():
+                continue
+            if each.failed:
+                each.job.future.set_exception(each.outcome)
+            else:
+                each.job.future.set_result(each.outcome)
+        self._maybe_snapshot(self._clock.now_ms())
+
+    def _append(
+        self, decision: Decision[Any], image: MetadataImage, now: Millis, delta: MetadataDelta
+    ) -> MetadataImage:
+        """Replay the records into `delta` and append them; returns the image that results.
+
+        Replayed and encoded first: what cannot be replayed or written must not get into the log.
+        """
+        if not decision.records:
+            return image
+        for record in decision.records:
+            if not isinstance(record, BeginTransactionRecord | EndTransactionRecord | AbortTransactionRecord):
+                replay(record, delta)
+        level = delta.features.get(features.METADATA_VERSION, features.metadata_version(image.features))
+        values = [encode(record, level) for record in decision.records]
+        quorum, log = self._quorum, self._log.log
+        for first in range(0, len(values), RECORDS_PER_DECISION_MAX):
+            chunk = values[first : first + RECORDS_PER_DECISION_MAX]
+            batch = data_batch(chunk, log.log_end_offset, quorum.epoch, now)
+            self._bytes_since_snapshot += len(batch)
+            self._log.append(batch, now)
+            quorum.on_appended(log.log_end_offset)
+        return delta.apply(quorum.end_offset - 1, quorum.epoch, now)
+
+    def _commit(self, ready: Ready) -> None:
+        if ready.high_watermark is not None:
+            self._log.log.high_watermark = ready.high_watermark
+
+    def _publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        self.image = image
+        for callback in list(self._subscribers):
+            callback(delta, image)
+
+    def _fail(self, jobs: Sequence[_Job], error: KafkaError | OSError) -> None:
+        """After a disk error nobody knows what the log holds: refuse all further writes, as Kafka's controller
+        halts."""
+        self._failure = KafkaError(ErrorCode.kafka_storage_error, f"the metadata log failed: {error}")
+        self._failure.__cause__ = error
+        waiting = [*jobs, *self._queue]
+        self._queue.clear()
+        for job in waiting:
+            if not job.future.done():
+                job.future.set_exception(self._failure)
+
+    # Snapshots.
+
+    def _on_timer(self) -> None:
+        self._maybe_snapshot(self._clock.now_ms())
+        self._timer = asyncio.get_running_loop().call_later(SNAPSHOT_CHECK_SECONDS, self._on_timer)
+
+    def _maybe_snapshot(self, now: Millis) -> None:
+        interval = self.config["metadata.log.max.snapshot.interval.ms"]
+        by_size = self._bytes_since_snapshot >= self.config["metadata.log.max.record.bytes.between.snapshots"]
+        by_time = 0 < interval <= now - self._snapshot_ms and self._bytes_since_snapshot > 0
+        if by_size or by_time:
+            self._begin_snapshot()
+
+    def _begin_snapshot(self) -> None:
+        """Write the current image as a snapshot in a disk thread; an image never changes, so that is safe."""
+        if (self._snapshot_task is not None and not self._snapshot_task.done()) or self._stopped or self._failure:
+            return
+        self._bytes_since_snapshot = 0
+        self._snapshot_ms = self._clock.now_ms()
+        self._snapshot_task = asyncio.get_running_loop().create_task(self._snapshot())
+
+    async def _snapshot(self) -> None:
+        image = self.image
+        snapshot = SnapshotId(image.offset + 1, image.epoch)
+        voters = tuple(self._voter_records.values())
+        now = self._clock.now_ms()
+        try:
+            await self._fs.run(lambda: self._log.store_snapshot(snapshot, _snapshot_batches(image, voters, now)))
+        except OSError:
+            return  # the log still has everything; the next one is due soon
+        self._log.adopt_snapshot(snapshot)
+        self._log.clean(now, self.config["metadata.max.retention.ms"], self.config["metadata.max.retention.bytes"])
+
+    # What other parts of the node ask for.
+
+    async def register_broker(self, endpoints: Mapping[str, Endpoint], *, rack: str | None = None) -> int:
         """Register this node under its real endpoints (listener name -> endpoint), unfence it and give it the
-        leadership of its partitions in a new leader epoch. Call once the listeners are bound, before answering."""
-
-    async def create_topics(self, request: Mapping[str, Any], *, principal: str = "User:ANONYMOUS") -> dict[str, Any]:
-        """CreateTopics as a mapping with the newest version's field names: request to response. Also for auto-creation."""
-        raise NotImplementedError
+        leadership of its partitions in a new leader epoch; returns the broker epoch. Call once the listeners are
+        bound, before answering."""
+        me = brokers.Registration(
+            self.node_id,
+            random_uuid(self._random),
+            endpoints,
+            rack,
+            tuple(self.directory_ids[path] for path in self.config.log_dirs),
+        )
+        self.broker_epoch = await self.submit(lambda image, now: brokers.register_broker(image, me))
+        return self.broker_epoch
 
     async def allocate_producer_id(self) -> int:
         """The next unused producer id, from blocks of 1,000 that the metadata log hands out."""
-        raise NotImplementedError
+        if self._allocation is None:
+            self._allocation = asyncio.Lock()
+        async with self._allocation:
+            if not self._producer_ids:
+                self._producer_ids = await self.submit(
+                    lambda image, now: producer_ids.allocate(image, self.node_id, self.broker_epoch)
+                )
+            first = self._producer_ids[0]
+            self._producer_ids = self._producer_ids[1:]
+            return first
 
     def quorum_info(self) -> QuorumInfo:
-        raise NotImplementedError
+        """The quorum as its leader sees it; the leader itself is caught up by definition."""
+        quorum = self._quorum
+        me = quorum.voters[self.node_id]
+        me.last_fetch_ms = me.last_caught_up_ms = self._clock.now_ms()
+        endpoints = {node_id: node.endpoints for node_id, node in self.image.controllers.items()}
+        return QuorumInfo(
+            quorum.leader_id,
+            quorum.epoch,
+            quorum.high_watermark,
+            list(quorum.voters.values()),
+            list(quorum.observers.values()),
+            endpoints,
+        )
+
+
+class _Loader:
+    """Replays what the log and the newest snapshot hold."""
+
+    def __init__(self, delta: MetadataDelta) -> None:
+        self.delta = delta
+        self.voter_records: dict[type, Any] = {}
+        self.transaction: list[Any] | None = None
+        """Records of a transaction that has not ended yet; they count only once it has (KIP-868)."""
+        self.replayed = 0
+        self._offset: Offset = -1
+        self._epoch: LeaderEpoch = -1
+        self._timestamp_ms: Millis = -1
+
+    def add(self, batch: LoadedBatch) -> None:
+        header = batch.header
+        if header.is_control:
+            for item in batch.items:
+                if isinstance(item, KRaftVersionRecord | VotersRecord):
+                    self.voter_records[type(item)] = item
+                elif isinstance(item, SnapshotHeaderRecord):
+                    self._timestamp_ms = item.last_contained_log_timestamp
+        else:
+            for item in batch.items:
+                self._record(decode_record(item)[0])
+            self.replayed += len(batch.items)
+        if batch.snapshot is None:
+            self._offset, self._epoch, self._timestamp_ms = (
+                header.last_offset,
+                header.leader_epoch,
+                header.max_timestamp,
+            )
+        else:
+            self._offset, self._epoch = batch.snapshot.end_offset - 1, batch.snapshot.epoch
+
+    def _record(self, record: Any) -> None:
+        if isinstance(record, BeginTransactionRecord):
+            self.transaction = []
+        elif isinstance(record, AbortTransactionRecord):
+            self.transaction = None
+        elif isinstance(record, EndTransactionRecord):
+            for each in self.transaction or ():
+                replay(each, self.delta)
+            self.transaction = None
+        elif self.transaction is not None:
+            self.transaction.append(record)
+        else:
+            replay(record, self.delta)
+
+    def image(self) -> MetadataImage:
+        kraft = self.voter_records.get(KRaftVersionRecord)
+        if kraft is not None and kraft.kraft_version > 0:
+            self.delta.features[features.KRAFT_VERSION] = kraft.kraft_version
+        return self.delta.apply(self._offset, self._epoch, self._timestamp_ms)
+
+
+def _snapshot_batches(image: MetadataImage, voters: Sequence[Any], now: Millis) -> Iterator[bytearray]:
+    level = features.metadata_version(image.features)
+    values = (encode(record, level) for record in image_records(image))
+    return write_snapshot(values, epoch=image.epoch, last_timestamp=image.timestamp_ms, now=now, voters=voters)
+
+
+def _log_config(config: ServerConfig) -> LogConfig:
+    """The metadata log is kept until snapshots replace it, never by retention, and syncs when it is told to."""
+    return LogConfig(
+        segment_bytes=config["metadata.log.segment.bytes"],
+        segment_ms=config["metadata.log.segment.ms"],
+        retention_ms=-1,
+        retention_bytes=-1,
+        max_message_bytes=(1 << 31) - 1,
+        file_delete_delay_ms=60_000,
+    )
+
+
+def _endpoint(listener: Any) -> Endpoint:
+    return Endpoint(listener.host, listener.port, SecurityProtocol[listener.protocol])

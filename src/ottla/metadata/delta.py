@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from ottla.metadata.image import (
+    EMPTY_IMAGE,
     BrokerRegistration,
     ConfigResource,
     Configs,
@@ -84,6 +85,24 @@ class MetadataDelta:
         self.acls: dict[UUID, Any] = {}
         self.delegation_tokens: dict[str, Any] = {}
         self._created_names: dict[str, TopicId] = {}
+
+    @classmethod
+    def full(cls, image: MetadataImage) -> MetadataDelta:
+        """The delta from the empty image to `image`, for a subscriber that comes late."""
+        delta = cls(EMPTY_IMAGE)
+        for topic in image.topics_by_name.values():
+            delta.create_topic(topic.name, topic.id)
+            delta.topics[topic.id].changes = dict(topic.partitions)
+        delta.configs = {resource: dict(configs) for resource, configs in image.configs.items()}
+        delta.brokers = dict(image.brokers)
+        delta.controllers = dict(image.controllers)
+        delta.features = dict(image.features)
+        delta.next_producer_id = image.next_producer_id
+        delta.client_quotas = {entity: dict(quotas) for entity, quotas in image.client_quotas.items()}
+        delta.scram_credentials = dict(image.scram_credentials)
+        delta.acls = dict(image.acls)
+        delta.delegation_tokens = dict(image.delegation_tokens)
+        return delta
 
     def __bool__(self) -> bool:
         """Whether anything changed."""

@@ -1,0 +1,81 @@
+"""The identity of a node's log directories: read when they have one, given when they are new.
+
+A fresh directory gets what `kafka-storage format` writes: `meta.properties` in each, and `bootstrap.checkpoint` with
+the feature levels beside the metadata log, so that Apache Kafka could start on it as well.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import random as random_module
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla.errors import OttlaError
+from ottla.filesystem import FileSystem
+from ottla.metadata import features
+from ottla.metadata.writer import encode
+from ottla.model import Millis, NodeId, uuid_from_base64
+from ottla.protocol.internal.metadata_records import FeatureLevelRecord
+from ottla.quorum.snapshot import BOOTSTRAP_FILE, write_snapshot
+from ottla.storage.meta_properties import (
+    MetaProperties,
+    random_directory_id,
+    read_meta_properties,
+    write_meta_properties,
+)
+
+
+class Identity(NamedTuple):
+    """Who a node is, by its directories."""
+
+    cluster_id: str
+    directory_ids: Mapping[str, UUID]
+    """Directory id by path."""
+
+
+def identify(
+    fs: FileSystem,
+    log_dirs: Sequence[str],
+    metadata_log_dir: str,
+    node_id: NodeId,
+    random: random_module.Random,
+    now: Millis,
+) -> Identity:
+    """Read the identity of all directories, giving one to those that are new.
+
+    Raises OttlaError for directories of another node or of different clusters, and for a directory with logs but
+    without `meta.properties`, whose cluster nobody knows.
+    """
+    paths = list(dict.fromkeys((metadata_log_dir, *log_dirs)))
+    found: dict[str, MetaProperties | None] = {}
+    for path in paths:
+        fs.makedirs(path)
+        found[path] = read_meta_properties(fs, path)
+    cluster_id = next((meta.cluster_id for meta in found.values() if meta is not None and meta.cluster_id), None)
+    for path, meta in found.items():
+        if meta is not None:
+            meta.check(path, cluster_id=cluster_id, node_id=node_id)
+        elif cluster_id is None and fs.exists(posixpath.join(path, BOOTSTRAP_FILE)):
+            raise OttlaError(f"{path} has metadata but no meta.properties: restore that file, or empty the directory")
+    if cluster_id is None:
+        cluster_id = random_directory_id(random)
+    bootstrap = posixpath.join(metadata_log_dir, BOOTSTRAP_FILE)
+    if found[metadata_log_dir] is None and not fs.exists(bootstrap):
+        fs.write_atomic(bootstrap, bootstrap_checkpoint(now))
+    ids: dict[str, UUID] = {}
+    for path, meta in found.items():
+        directory_id = None if meta is None else meta.directory_id
+        if directory_id is None:
+            directory_id = random_directory_id(random)
+            write_meta_properties(fs, path, MetaProperties(cluster_id, node_id, directory_id))
+        ids[path] = uuid_from_base64(directory_id)
+    return Identity(cluster_id, ids)
+
+
+def bootstrap_checkpoint(now: Millis) -> bytes:
+    """The contents of `bootstrap.checkpoint` for this release's feature levels."""
+    level = features.BOOTSTRAP[features.METADATA_VERSION]
+    values = [encode(FeatureLevelRecord(name, value), level) for name, value in features.BOOTSTRAP.items()]
+    return b"".join(write_snapshot(values, epoch=0, last_timestamp=0, now=now))
