@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 
+RECALL_MS = 10 * 60 * 1000
+"""How long after its last batch a producer may still retry: five times the default of delivery.timeout.ms."""
+
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
 """Default of producer.id.expiration.ms."""
 
@@ -319,6 +322,26 @@ class ProducerStateManager:
             self._last_snapshot_offset = self.map_end_offset = offset
             return
         self._last_snapshot_offset = self.map_end_offset = log_start_offset
+
+    def wants_recall(self, now_ms: Millis) -> bool:
+        """Whether a producer whose batches came from a snapshot may still retry one of them."""
+        return any(now_ms - entry.last_timestamp < RECALL_MS for entry in self._producers.values())
+
+    def recall(self, headers: Iterable[BatchHeader]) -> None:
+        """Complete what a snapshot brought back, given the headers of the batches before it, in the log's order.
+
+        A snapshot has only the newest batch of a producer, so that after a restart Kafka refuses the retry of an
+        older one as out of order. Reading the end of the log again keeps all five.
+        """
+        found: dict[ProducerId, ProducerEntry] = {}
+        for header in headers:
+            if header.producer_id in self._producers and not header.is_control:
+                found.setdefault(header.producer_id, ProducerEntry()).add_batch(header)
+        for producer_id, recalled in found.items():
+            entry = self._producers[producer_id]
+            same_epoch = recalled.producer_epoch == entry.producer_epoch
+            if same_epoch and entry.batches and recalled.batches[-1][:3] == entry.batches[-1][:3]:
+                entry.batches = recalled.batches
 
     # Snapshot files
 

@@ -214,6 +214,28 @@ def test_a_snapshot_brings_the_state_back() -> None:
     append(loaded, batch(5, 4))
 
 
+def test_the_batches_before_a_snapshot_are_recalled_from_the_log() -> None:
+    """Bug 7 of the list: after a restart not only the newest batch is recognised."""
+    fs = make_fs()
+    state = make_state(fs)
+    headers = [batch(offset, offset) for offset in range(7)]
+    for header in headers:
+        append(state, header)
+    state.take_snapshot()
+    loaded = make_state(fs)
+    loaded.truncate_and_reload(0, 9, NOW)
+    assert loaded.wants_recall(NOW + 1000)
+    assert not loaded.wants_recall(NOW + 10**6)
+    assert refused(loaded, headers[5]._replace(base_offset=9)) is ErrorCode.out_of_order_sequence_number
+    loaded.recall([batch(0, 0, producer_id=99), *headers])
+    assert [loaded.check(header._replace(base_offset=9)) for header in headers[2:]] == [
+        Duplicate(offset, offset, NOW) for offset in range(2, 7)
+    ]
+    append(loaded, batch(7, 7))
+    loaded.recall([batch(6, 6)])
+    assert len(loaded.producers[7].batches) == 5
+
+
 def test_a_corrupt_snapshot_gives_way_to_an_older_one() -> None:
     fs = make_fs()
     state = make_state(fs)
