@@ -19,7 +19,7 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ottla.protocol.messages import MalformedRequest
 from ottla.server import dispatch
@@ -98,8 +98,7 @@ class Connection(asyncio.BufferedProtocol):
     # Events of the loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.client_host = peer[0] if isinstance(peer, tuple) else "localhost"
         sock = transport.get_extra_info("socket")
@@ -107,8 +106,8 @@ class Connection(asyncio.BufferedProtocol):
             loop = self._listener.loop
             self.outbox = Outbox(loop, sock.fileno(), self._advance, self._send_failed)
         else:
-            transport.set_write_buffer_limits(OUTBOX_BYTES_MAX)
-            self.outbox = TransportOutbox(transport)
+            self._transport.set_write_buffer_limits(OUTBOX_BYTES_MAX)
+            self.outbox = TransportOutbox(self._transport)
         if not self._listener.admit(self):
             transport.abort()
 
@@ -179,14 +178,14 @@ class Connection(asyncio.BufferedProtocol):
                 start += need
                 need = 4
                 if self._blocked():
-                    break
+                    self.outbox.flush()
+                    if self._blocked():
+                        break
         except (MalformedRequest, CloseConnection) as error:
             self._refuse(error)
             return
-        if self.closed:
-            return
         self.outbox.flush()
-        if not self.closed:
+        if not self.closing:
             self._keep(data, view, start, end, need)
 
     def _request(self, frame: memoryview) -> None:

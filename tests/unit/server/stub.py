@@ -1,0 +1,90 @@
+"""A listener with a node that serves made-up APIs, for tests of what lies between socket and handler."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import uvloop
+
+from ottla.metadata.image import EMPTY_IMAGE
+from ottla.protocol import messages
+from ottla.protocol.messages import ApiKey
+from ottla.server import api, dispatch
+from ottla.server.api import EncodedResponse
+from ottla.server.listener import ConnectionLimits, Listener, new_receive_buffer
+
+
+def echo(context: Any, request: bytes) -> EncodedResponse:
+    """Answers with the body it got."""
+    return EncodedResponse([bytes(request)])
+
+
+def serve(monkeypatch: Any, handle: Callable[..., Any], *, pipelined: bool = False) -> None:
+    """Let `handle` answer every Heartbeat, whose body may then be any bytes."""
+    fake = api.Api(
+        ApiKey.HEARTBEAT,
+        (0, 4),
+        handle,
+        lambda version, frame, offset: bytes(frame[offset:]),
+        api.top_level_error,
+        pipelined,
+    )
+    real = api.load
+    monkeypatch.setattr(api, "load", lambda key: fake if key == ApiKey.HEARTBEAT else real(key))
+    assert dispatch.api is api
+
+
+@asynccontextmanager
+async def listening(**options: Any) -> AsyncIterator[tuple[Listener, int]]:
+    node: Any = SimpleNamespace(image=EMPTY_IMAGE)
+    limits = ConnectionLimits(
+        options.pop("connections_max", 1000), options.pop("per_host_max", 1000), options.pop("overrides", {})
+    )
+    listener = Listener(
+        node,
+        "PLAINTEXT",
+        limits=limits,
+        request_bytes_max=options.pop("request_bytes_max", 10_000_000),
+        idle_ms_max=options.pop("idle_ms_max", 600_000),
+        receive_buffer=new_receive_buffer(),
+    )
+    port = await listener.bind("127.0.0.1", 0)
+    await listener.accept()
+    try:
+        yield listener, port
+    finally:
+        await listener.stop(drain_seconds_max=1)
+
+
+def frame(body: bytes, correlation_id: int = 1, version: int = 0) -> bytes:
+    head = struct.pack(">hhih", ApiKey.HEARTBEAT, version, correlation_id, -1)
+    return struct.pack(">i", len(head) + len(body)) + head + body
+
+
+def api_versions(version: int, correlation_id: int = 7) -> bytes:
+    values = {"client_software_name": "test", "client_software_version": "1"}
+    request = messages.encode_request(ApiKey.API_VERSIONS, min(version, 4), correlation_id, "t", values)
+    request = request[:2] + struct.pack(">h", version) + request[4:]
+    return struct.pack(">i", len(request)) + request
+
+
+async def read_frame(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """(correlation id, the rest)."""
+    (size,) = struct.unpack(">i", await reader.readexactly(4))
+    data = await reader.readexactly(size)
+    return struct.unpack(">i", data[:4])[0], data[4:]
+
+
+def run(test: Any) -> None:
+    uvloop.run(asyncio.wait_for(test, 20))
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Let the loop turn until something has happened."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
