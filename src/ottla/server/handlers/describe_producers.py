@@ -1,0 +1,55 @@
+"""DescribeProducers, version 0: the producers that a partition's leader remembers (KIP-664)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.messages import ApiKey
+from ottla.server.api import RequestContext, Response, api
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+@api(ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0))
+def handle(context: RequestContext, request: Any) -> Response:
+    return {
+        "topics": [
+            {"name": topic.name, "partitions": [_describe(context, topic.name, n) for n in topic.partition_indexes]}
+            for topic in request.topics
+        ]
+    }
+
+
+def _describe(context: RequestContext, topic: str, number: int) -> dict[str, Any]:
+    answer: dict[str, Any] = {"partition_index": number, "error_code": ErrorCode.none, "active_producers": []}
+    try:
+        if not _LEGAL_NAME.fullmatch(topic) or topic in (".", ".."):
+            raise KafkaError(
+                ErrorCode.invalid_topic_exception,
+                f"Topic name is invalid: '{topic}' contains one or more characters other than "
+                "ASCII alphanumerics, '.', '_' and '-'",
+            )
+        if context.node.image.topic(topic) is None:
+            raise KafkaError(ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
+        partition = context.node.replicas.find(topic, number)
+        partition.check_leader()
+    except KafkaError as refused:
+        answer["error_code"] = refused.code
+        answer["error_message"] = refused.message
+        return answer
+    answer["active_producers"] = [
+        {
+            "producer_id": producer_id,
+            "producer_epoch": entry.producer_epoch,
+            "last_sequence": entry.last_sequence,
+            "last_timestamp": entry.last_timestamp,
+            "coordinator_epoch": entry.coordinator_epoch,
+            "current_txn_start_offset": -1
+            if entry.current_txn_first_offset is None
+            else entry.current_txn_first_offset,
+        }
+        for producer_id, entry in partition.log.producer_state.active_producers()
+    ]
+    return answer

@@ -1,0 +1,83 @@
+"""ListOffsets, versions 1-11: offsets by time, and the special ones (KIP-79, 396, 734, 405, 1005, 1023).
+
+Special timestamps: -1 latest (last stable offset for read_committed), -2 earliest, -3 of the largest timestamp (version
+7), -4 earliest local (8), -5 latest tiered (9), -6 earliest not yet tiered (11). A special timestamp of a later
+version, or an unknown one, is UNSUPPORTED_VERSION. Nothing is tiered here, so -5 and -6 find nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import NO_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET, LeaderEpoch, Millis, Offset
+from ottla.protocol.messages import ApiKey
+from ottla.replication.partition import Partition
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.replica_manager import READ_COMMITTED
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+
+SPECIAL_SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9,
+                 EARLIEST_PENDING_UPLOAD: 11}  # fmt: skip
+"""The request version that brought each special timestamp."""
+
+Found = tuple[Millis, Offset, LeaderEpoch]
+NOTHING: Found = (NO_TIMESTAMP, UNKNOWN_OFFSET, NO_LEADER_EPOCH)
+
+
+@api(ApiKey.LIST_OFFSETS, versions=(1, 11))
+def handle(context: RequestContext, request: Any) -> Response:
+    isolation = getattr(request, "isolation_level", 0)
+    topics = []
+    for topic in request.topics:
+        counts = Counter(partition.partition_index for partition in topic.partitions)
+        answers: dict[int, dict[str, Any]] = {}
+        for asked in topic.partitions:
+            number = asked.partition_index
+            try:
+                if counts[number] > 1:
+                    raise KafkaError(ErrorCode.invalid_request)
+                timestamp, offset, epoch = _look_up(context, topic.name, asked, isolation)
+                error = ErrorCode.none
+            except KafkaError as refused:
+                error = refused.code
+                timestamp, offset, epoch = NOTHING
+            answers[number] = {
+                "partition_index": number, "error_code": error, "timestamp": timestamp, "offset": offset,
+                "leader_epoch": epoch,
+            }  # fmt: skip
+        topics.append({"name": topic.name, "partitions": list(answers.values())})
+    return {"topics": topics}
+
+
+def _look_up(context: RequestContext, topic: str, asked: Any, isolation: int) -> Found:
+    timestamp = asked.timestamp
+    if timestamp < 0 and context.api_version < SPECIAL_SINCE.get(timestamp, context.api_version + 1):
+        raise KafkaError(ErrorCode.unsupported_version)
+    partition = context.node.replicas.find(topic, asked.partition_index)
+    partition.check_leader(getattr(asked, "current_leader_epoch", -1))
+    return find_offset(partition, timestamp, isolation)
+
+
+def find_offset(partition: Partition, timestamp: Millis, isolation: int) -> Found:
+    """(timestamp, offset, epoch) of what is asked for, NOTHING if there is no such record. Raises KafkaError."""
+    log = partition.log
+    if timestamp == LATEST:
+        end = log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
+        return NO_TIMESTAMP, end, partition.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        start = log.log_start_offset
+        return NO_TIMESTAMP, start, log.epoch_for_offset(start)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return NOTHING
+    found: Found | None
+    if timestamp == MAX_TIMESTAMP:
+        found = log.offset_of_max_timestamp()
+    else:
+        found = log.offset_for_timestamp(timestamp)
+    visible_end = log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
+    if found is None or found[1] >= visible_end:
+        return NOTHING
+    return found

@@ -1,0 +1,29 @@
+"""OffsetForLeaderEpoch, versions 2-4: where a leader epoch ends in the leader's log (KIP-101, KIP-279, KIP-320)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.messages import ApiKey
+from ottla.server.api import RequestContext, Response, api
+
+
+@api(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4))
+def handle(context: RequestContext, request: Any) -> Response:
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for asked in topic.partitions:
+            epoch, end, error = -1, -1, ErrorCode.none
+            try:
+                partition = context.node.replicas.find(topic.topic, asked.partition)
+                partition.check_leader(asked.current_leader_epoch)
+                epoch, end = partition.end_of_epoch(asked.leader_epoch)
+            except KafkaError as refused:
+                error = refused.code
+            answers.append(
+                {"partition": asked.partition, "error_code": error, "leader_epoch": epoch, "end_offset": end}
+            )
+        topics.append({"topic": topic.topic, "partitions": answers})
+    return {"topics": topics}
