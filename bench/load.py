@@ -13,11 +13,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from ottla.protocol.record_batch import SimpleRecord, build_batch
-
 from bench.brokers import cpu_seconds, resident_mb
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
+from ottla.protocol.record_batch import SimpleRecord, build_batch
 
 PRODUCE_VERSION = 11
 FETCH_VERSION = 12
@@ -75,10 +74,18 @@ class Client:
         while time.monotonic() < deadline:
             answer = self.call(ApiKey.METADATA, 8, {"topics": [{"name": name}], "allow_auto_topic_creation": False})
             topic = answer["topics"][0]
-            if len(topic["partitions"]) == partitions and all(p["leader_id"] >= 0 for p in topic["partitions"]):
+            led = len(topic["partitions"]) == partitions and all(p["leader_id"] >= 0 for p in topic["partitions"])
+            if led and self._leads_all(name, partitions):
                 return
             time.sleep(0.01)
         raise RuntimeError(f"no leaders for {name}")
+
+    def _leads_all(self, name: str, partitions: int) -> bool:
+        """Whether every leader has taken up its office: metadata runs ahead of the replicas in Apache Kafka."""
+        wanted = [{"partition_index": p, "timestamp": -1, "current_leader_epoch": -1} for p in range(partitions)]
+        values = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": name, "partitions": wanted}]}
+        answer = self.call(ApiKey.LIST_OFFSETS, 7, values)
+        return all(p["error_code"] == 0 for p in answer["topics"][0]["partitions"])
 
     def close(self) -> None:
         self.socket.close()
