@@ -1,19 +1,59 @@
 """One partition's log: append, read, look-up, truncation, retention and flushing (Kafka's `UnifiedLog`).
 
-A log is a list of segments; the last one is active and takes the appends. Everything here is synchronous and runs on the
-event loop, except `flush_async`, which waits for an fsync in a thread. Errors that clients see are `KafkaError`; after a
-disk error that leaves the log's content in doubt every call raises KAFKA_STORAGE_ERROR.
+A log is a list of segments; the last one is active and takes the appends. Everything here is synchronous and runs on
+the event loop, except `flush_async`, which waits for an fsync in a thread. Errors that clients see are `KafkaError`;
+after a disk error that leaves the log's content in doubt every call raises KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import posixpath
 import random as random_module
-from typing import Any, NamedTuple
+from bisect import bisect_right
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 from uuid import UUID
 
-from ottla.filesystem import Buffer, File, FileSystem
-from ottla.model import LeaderEpoch, Millis, Offset, TopicPartition
+from ottla.errors import ErrorCode, KafkaError
+from ottla.filesystem import Buffer, FileSystem
+from ottla.model import NO_TIMESTAMP, LeaderEpoch, Millis, Offset, TopicPartition
+from ottla.protocol.compression import Codec
+from ottla.protocol.record_batch import BatchHeader
+from ottla.storage.checkpoints import CorruptFile
 from ottla.storage.config import LogConfig
+from ottla.storage.leader_epochs import LEADER_EPOCH_CHECKPOINT, LeaderEpochs
+from ottla.storage.offset_index import OffsetIndex
+from ottla.storage.producer_entry import Duplicate
+from ottla.storage.producer_snapshot import read_end_marker
+from ottla.storage.producer_state import (
+    PRODUCER_ID_EXPIRATION_MS,
+    SNAPSHOT_SUFFIX,
+    ProducerStateManager,
+)
+from ottla.storage.recovery import (
+    LoadedSegments,
+    load_segments,
+    note_producer,
+    replay_producers,
+    segment_offset,
+)
+from ottla.storage.retention import count_deletable
+from ottla.storage.segment import ColdRead, FoundBatch, LogSlice, RollLimits, Segment
+from ottla.storage.segment_cache import SegmentCache
+from ottla.storage.time_index import TimeIndex
+from ottla.storage.transaction_index import AbortedTransaction
+from ottla.storage.validation import CLIENT, REPLICATION, Origin, ValidationPolicy, check_produce_version, validate
+
+__all__ = ["AppendInfo", "ColdRead", "Log", "LogSlice"]
+
+DIRECTORY_NAME_MAX = 255
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+_RECORDS_UNCHECKED_VERSION = 7
+"""From this Produce version on no codec is forbidden."""
+_new = tuple.__new__
 
 
 class AppendInfo(NamedTuple):
@@ -22,7 +62,7 @@ class AppendInfo(NamedTuple):
     first_offset: Offset
     last_offset: Offset
     log_append_time_ms: Millis
-    """The broker's time when the topic uses LogAppendTime, else -1."""
+    """The broker's time when the topic uses LogAppendTime, else -1; of a duplicate its time stamp, as in Kafka."""
     log_start_offset: Offset
     max_timestamp_ms: Millis
     leader_epoch: LeaderEpoch
@@ -35,38 +75,91 @@ class AppendInfo(NamedTuple):
     and only then raise the high watermark and answer."""
 
 
-class LogSlice:
-    """A range of a segment's file: whole batches from `position` on. Keeps the file open while it lives, even deleted.
-
-    `first_offset` is the base offset of the first batch, which may lie below the offset that was asked for.
-    """
-
-    __slots__ = ("_handle", "first_offset", "length", "position")
-
-    @property
-    def file(self) -> File: ...
-    def read(self) -> bytes: ...
-    def read_nowait(self) -> bytes | None:
-        """The bytes, or None where they are not wholly in the page cache."""
-        ...
-
-
 class Log:
-    """The log of one partition."""
+    """The log of one partition. `Log.load` makes it."""
 
-    topic_partition: TopicPartition
-    topic_id: UUID | None
-    directory: str
-    config: LogConfig
-    log_start_offset: Offset
-    high_watermark: Offset
-    """Settable; the setter clamps it into [log_start_offset, log_end_offset]."""
-    recovery_point: Offset
-    """Everything below is on disk, indexes included."""
-    durable_offset: Offset
-    """Everything below is on disk as far as the records go; at least `recovery_point`."""
-    size_bytes: int
-    producer_state: Any
+    __slots__ = (
+        "_bases",
+        "_cache",
+        "_closed",
+        "_directory_dirty",
+        "_end",
+        "_failure",
+        "_flush_messages",
+        "_flushing",
+        "_fs",
+        "_high_watermark",
+        "_latest_epoch",
+        "_limits",
+        "_now_ms",
+        "_policy",
+        "_random",
+        "_segments",
+        "_truncations",
+        "_unsynced_files",
+        "active_segment",
+        "config",
+        "directory",
+        "durable_offset",
+        "epochs",
+        "garbage",
+        "last_flush_ms",
+        "log_start_offset",
+        "needs_background_flush",
+        "producer_state",
+        "recovered_bytes",
+        "recovery_point",
+        "size_bytes",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        cache: SegmentCache,
+        directory: str,
+        topic_partition: TopicPartition,
+        topic_id: UUID | None,
+        config: LogConfig,
+        random: random_module.Random,
+        now_ms: Millis,
+    ) -> None:
+        self._fs = fs
+        self._cache = cache
+        self._random = random
+        self._now_ms = now_ms
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.log_start_offset: Offset = 0
+        self._end: Offset = 0
+        self._high_watermark: Offset = 0
+        """Between log start and log end; goes down only with a truncation."""
+        self.recovery_point: Offset = 0
+        """Everything below is on disk, indexes included: what recovery need not check."""
+        self.durable_offset: Offset = 0
+        """Everything below is on disk as far as the records go; at least `recovery_point`."""
+        self.size_bytes = 0
+        self._segments: list[Segment] = []
+        self._bases: list[Offset] = []
+        self._latest_epoch: LeaderEpoch = -1
+        self._failure: OSError | None = None
+        self._closed = False
+        self._directory_dirty = False
+        """Files were created whose names may not be on disk yet."""
+        self._unsynced_files: list[str] = []
+        self._flushing: asyncio.Future[None] | None = None
+        self._truncations = 0
+        self.last_flush_ms = now_ms
+        self.needs_background_flush = False
+        """A segment was rolled or recovered: `flush_all_async` should run soon, so that recovery has less to check."""
+        self.garbage: list[tuple[Millis, str]] = []
+        """Files to remove and from when on; `LogManager` does it off the loop."""
+        self.recovered_bytes = 0
+        self.update_config(config)
+
+    # Loading
 
     @classmethod
     def load(
@@ -82,20 +175,215 @@ class Log:
         clean_shutdown: bool = False,
         now_ms: Millis,
         random: random_module.Random,
-        producer_id_expiration_ms: Millis = 86_400_000,
+        producer_id_expiration_ms: Millis = PRODUCER_ID_EXPIRATION_MS,
+        cache: SegmentCache | None = None,
     ) -> Log:
         """Open the log in `directory`, creating it if need be, and recover it unless it was shut down cleanly.
 
-        Raises `KafkaError` (KAFKA_STORAGE_ERROR) when the disk fails.
+        `recovery_point` is what the checkpoint says was synced. Raises `KafkaError`: KAFKA_STORAGE_ERROR when the disk
+        fails, UNSUPPORTED_FOR_MESSAGE_FORMAT for logs written before Kafka 0.11.
         """
-        raise NotImplementedError
+        log = cls(
+            fs,
+            SegmentCache() if cache is None else cache,
+            directory,
+            topic_partition,
+            topic_id,
+            config,
+            random,
+            now_ms,
+        )
+        try:
+            if not fs.is_dir(directory):
+                fs.makedirs(directory)
+                log._directory_dirty = True
+            loaded = load_segments(
+                fs, directory, log._open_segment, recovery_point=recovery_point, clean_shutdown=clean_shutdown
+            )
+            log._take_segments(loaded, log_start_offset, recovery_point, clean_shutdown)
+            log._load_epochs(loaded)
+            log._load_producers(loaded, clean_shutdown, producer_id_expiration_ms)
+        except OSError as error:
+            raise log._fail(error) from error
+        return log
+
+    def _take_segments(
+        self, loaded: LoadedSegments, log_start_offset: Offset, recovery_point: Offset, clean_shutdown: bool
+    ) -> None:
+        self._segments = loaded.segments
+        self._bases = [segment.base_offset for segment in loaded.segments]
+        self._end = loaded.next_offset
+        self.recovered_bytes = loaded.recovered_bytes
+        if self._segments and self._end < log_start_offset:  # segment files were taken away from below us
+            self._drop_segments(len(self._segments), self._now_ms)
+        if not self._segments:
+            self._add_segment(log_start_offset)
+            self._end = log_start_offset
+        self.active_segment = self._segments[-1]
+        self.size_bytes = sum(segment.size for segment in self._segments)
+        self.log_start_offset = max(log_start_offset, self._bases[0])
+        self._high_watermark = self.log_start_offset
+        checked = loaded.recovered_bytes or loaded.truncated_bytes
+        self.recovery_point = self._end if clean_shutdown and not checked else min(recovery_point, self._end)
+        self.durable_offset = self.recovery_point
+        self.needs_background_flush = self.recovery_point < self._end
+
+    def _load_epochs(self, loaded: LoadedSegments) -> None:
+        try:
+            self.epochs = LeaderEpochs(self._fs, self.directory)
+        except CorruptFile:
+            self._fs.remove(posixpath.join(self.directory, LEADER_EPOCH_CHECKPOINT))
+            self.epochs = LeaderEpochs(self._fs, self.directory)
+            for segment in self._segments:
+                loaded.epochs.extend(
+                    (segment.read_header(batch).leader_epoch, batch.base_offset) for batch in segment.batches(0)
+                )
+        latest = self.epochs.latest_epoch
+        for epoch, offset in loaded.epochs:
+            if epoch >= 0 and (latest is None or epoch > latest):
+                self.epochs.assign(epoch, offset)
+                latest = epoch
+        self.epochs.truncate_from_end(self._end)
+        self.epochs.truncate_from_start(self.log_start_offset)
+        self._latest_epoch = self._cached_epoch()
+
+    def _cached_epoch(self) -> LeaderEpoch:
+        latest = self.epochs.latest_epoch
+        return -1 if latest is None else latest
+
+    def _load_producers(self, loaded: LoadedSegments, clean_shutdown: bool, expiration_ms: Millis) -> None:
+        names = loaded.names
+        if not clean_shutdown:
+            # The transaction index is rebuilt from where the snapshot ends, so it may not end above what was synced.
+            for name in [name for name in names if name.endswith(SNAPSHOT_SUFFIX)]:
+                offset = segment_offset(name)
+                if offset is not None and offset > self.recovery_point:
+                    self._fs.remove(posixpath.join(self.directory, name))
+                    names.remove(name)
+        self.producer_state = state = ProducerStateManager(
+            self._fs, self.directory, self.topic_partition, expiration_ms=expiration_ms, file_names=names
+        )
+        strays = set(state.snapshot_offsets) - set(self._bases)
+        if len(strays) > 1:
+            state.remove_stray_snapshots(self._bases)
+        if clean_shutdown and not state.snapshot_offsets:
+            state.map_end_offset = self._end  # a clean stop leaves none only where there were no producers
+        else:
+            replay_producers(state, self._segments, self.log_start_offset, self._end, self._now_ms)
+
+    def _open_segment(self, base_offset: Offset, size: int) -> Segment:
+        return Segment(
+            self._fs,
+            self._cache,
+            self.directory,
+            base_offset,
+            size=size,
+            index_interval_bytes=self.config.index_interval_bytes,
+            jitter_ms=self._jitter_ms(),
+            now_ms=self._now_ms,
+        )
+
+    def _jitter_ms(self) -> Millis:
+        jitter_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return self._random.randrange(jitter_ms) if jitter_ms > 0 else 0
+
+    def _add_segment(self, base_offset: Offset) -> None:
+        """Make an empty segment the active one. Raises `OSError`."""
+        segment = Segment.create(
+            self._fs,
+            self._cache,
+            self.directory,
+            base_offset,
+            index_interval_bytes=self.config.index_interval_bytes,
+            jitter_ms=self._jitter_ms(),
+            now_ms=self._now_ms,
+        )
+        self._segments.append(segment)
+        self._bases.append(base_offset)
+        self.active_segment = segment
+        self._directory_dirty = True
+
+    def update_config(self, config: LogConfig) -> None:
+        """Follow the topic's settings from now on."""
+        self.config = config
+        segment_ms = config.segment_ms
+        if config.compact and config.max_compaction_lag_ms > 0:
+            segment_ms = min(segment_ms, config.max_compaction_lag_ms)
+        self._limits = RollLimits(
+            config.segment_bytes,
+            segment_ms,
+            max(config.segment_index_bytes // OffsetIndex.ENTRY_SIZE, 1),
+            max(config.segment_index_bytes // TimeIndex.ENTRY_SIZE - 1, 1),
+        )
+        self._policy = _policy(config)
+        self._flush_messages = config.flush_messages if config.flush_ms > 0 else 1
+        if self._segments:
+            self.active_segment.index_interval_bytes = config.index_interval_bytes
+
+    # What the log is
+
+    def __repr__(self) -> str:
+        return f"Log({self.topic_partition}, {self.log_start_offset}..{self._end}, {self.directory})"
 
     @property
-    def log_end_offset(self) -> Offset: ...
+    def log_end_offset(self) -> Offset:
+        """The offset of the next record."""
+        return self._end
+
     @property
-    def last_stable_offset(self) -> Offset: ...
+    def high_watermark(self) -> Offset:
+        """Records below it are committed. Setting it clamps to the log; it goes down only with a truncation."""
+        return self._high_watermark
+
+    @high_watermark.setter
+    def high_watermark(self, offset: Offset) -> None:
+        offset = min(offset, self._end)
+        if offset > self._high_watermark:
+            self._high_watermark = offset
+            self.producer_state.on_high_watermark(offset)
+
     @property
-    def latest_epoch(self) -> LeaderEpoch | None: ...
+    def last_stable_offset(self) -> Offset:
+        """Every transaction below it is decided and committed: the bound of read_committed."""
+        unstable = self.producer_state.first_unstable_offset
+        if unstable is None or unstable >= self._high_watermark:
+            return self._high_watermark
+        return max(unstable, self.log_start_offset)
+
+    @property
+    def latest_epoch(self) -> LeaderEpoch | None:
+        return self.epochs.latest_epoch
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Oldest first; the last one is active."""
+        return tuple(self._segments)
+
+    @property
+    def max_timestamp_ms(self) -> Millis:
+        """The largest time stamp of all segments, -1 without any."""
+        return max(segment.max_timestamp for segment in self._segments)
+
+    @property
+    def failure(self) -> OSError | None:
+        """The disk error after which this log refuses everything."""
+        return self._failure
+
+    def _check(self) -> None:
+        if self._failure is not None or self._closed:
+            raise self._storage_error()
+
+    def _storage_error(self) -> KafkaError:
+        reason = "it is closed" if self._failure is None else str(self._failure)
+        return KafkaError(ErrorCode.kafka_storage_error, f"the log of {self.topic_partition} is offline: {reason}")
+
+    def _fail(self, error: OSError) -> KafkaError:
+        """From now on nothing is known of what is on disk: go offline, as Kafka does, until the next start."""
+        if self._failure is None:
+            self._failure = error
+        return self._storage_error()
+
+    # Appending
 
     def append_as_leader(
         self,
@@ -103,86 +391,618 @@ class Log:
         leader_epoch: LeaderEpoch,
         *,
         now_ms: Millis,
-        origin: Any = None,
+        origin: Origin = CLIENT,
         request_version: int = 13,
     ) -> AppendInfo:
         """Validate, assign offsets and append. `records` should be writable: offsets are set in place, without a copy.
 
-        `origin` is validation's (client by default). Raises `KafkaError`. Does not move the high watermark.
+        Does not move the high watermark. Raises `KafkaError`: what validation and producer state refuse,
+        RECORD_LIST_TOO_LARGE, KAFKA_STORAGE_ERROR (also for a full disk, after which the log goes on).
         """
-        raise NotImplementedError
+        if self._failure is not None or self._closed:
+            raise self._storage_error()
+        if request_version < _RECORDS_UNCHECKED_VERSION:
+            check_produce_version(records, request_version)
+        buffer, headers, max_timestamp, _, append_time = validate(
+            records, self._policy, now_ms=now_ms, next_offset=self._end, leader_epoch=leader_epoch, origin=origin
+        )
+        size = len(buffer)
+        if size > self._limits.segment_bytes:
+            raise KafkaError(
+                ErrorCode.record_list_too_large,
+                f"Message batch size is {size} bytes in append to partition {self.topic_partition}, which exceeds the "
+                f"maximum configured segment size of {self._limits.segment_bytes}.",
+            )
+        first_offset = headers[0].base_offset
+        if headers[0].producer_id >= 0 or len(headers) > 1:
+            duplicate = self._check_producers(buffer, headers, origin)
+            if duplicate is not None:
+                return self._duplicate_info(duplicate, leader_epoch)
+        self._append(buffer, size, headers, max_timestamp, now_ms)
+        return _new(
+            AppendInfo,
+            (
+                first_offset,
+                self._end - 1,
+                append_time,
+                self.log_start_offset,
+                max_timestamp,
+                leader_epoch,
+                size,
+                len(headers),
+                False,
+                self._end - self.durable_offset >= self._flush_messages,
+            ),
+        )
 
     def append_as_follower(self, records: Buffer, *, now_ms: Millis) -> AppendInfo:
-        """Append batches that a leader numbered; offsets must start at or above the log end."""
-        raise NotImplementedError
+        """Append batches that a leader numbered; they start at or above the log end. Raises `KafkaError`."""
+        self._check()
+        buffer, headers, max_timestamp, _, _ = validate(
+            records, self._policy, now_ms=now_ms, next_offset=self._end, leader_epoch=-1, origin=REPLICATION
+        )
+        if not headers:
+            raise KafkaError(ErrorCode.corrupt_message, f"no whole batch to append to {self.topic_partition}")
+        first, size = headers[0], len(buffer)
+        if first.base_offset < self._end:
+            raise KafkaError(
+                ErrorCode.invalid_record,
+                f"Unexpected offset in append to {self.topic_partition}. First offset {first.base_offset} is less than "
+                f"the next offset {self._end}.",
+            )
+        self._append(buffer, size, headers, max_timestamp, now_ms)
+        needs_flush = self._end - self.durable_offset >= self._flush_messages
+        return AppendInfo(
+            first.base_offset,
+            self._end - 1,
+            NO_TIMESTAMP,
+            self.log_start_offset,
+            max_timestamp,
+            headers[-1].leader_epoch,
+            size,
+            len(headers),
+            False,
+            needs_flush,
+        )
 
-    def read(self, offset: Offset, max_bytes: int, *, up_to: Offset, min_one_batch: bool = True) -> LogSlice | None:
+    def _check_producers(self, buffer: Buffer, headers: list[BatchHeader], origin: Origin) -> Duplicate | None:
+        """The batch that a producer repeats. Raises `KafkaError` for what its state refuses."""
+        position = 0
+        for header in headers:
+            if header.producer_id >= 0:
+                size = header.size
+                marker = read_end_marker(buffer[position : position + size]) if header.is_control else None
+                duplicate = self.producer_state.check(header, origin=origin, marker=marker)
+                if duplicate is not None:
+                    return duplicate
+            position += header.size
+        return None
+
+    def _duplicate_info(self, duplicate: Duplicate, leader_epoch: LeaderEpoch) -> AppendInfo:
+        # The original may still be on its way to the disk, and the retry must not be answered before it is there.
+        waits = self._flush_messages == 1 and duplicate.last_offset >= self.durable_offset
+        return AppendInfo(
+            duplicate.base_offset,
+            duplicate.last_offset,
+            duplicate.timestamp,
+            self.log_start_offset,
+            duplicate.timestamp,
+            leader_epoch,
+            0,
+            0,
+            True,
+            waits,
+        )
+
+    def _append(
+        self, buffer: Buffer, size: int, headers: list[BatchHeader], max_timestamp: Millis, now_ms: Millis
+    ) -> None:
+        """Write checked batches and take them into account."""
+        first, last = headers[0], headers[-1]
+        last_offset = last.base_offset + last.last_offset_delta
+        self._now_ms = now_ms
+        segment = self.active_segment
+        try:
+            if segment.should_roll(size, last_offset, max_timestamp, now_ms, self._limits):
+                self._roll(first.base_offset)
+                segment = self.active_segment
+            if last.leader_epoch != self._latest_epoch:
+                self._assign_epochs(headers)
+        except OSError as error:
+            raise self._refuse(error) from error
+        position = segment.size
+        try:
+            segment.append(buffer, headers)
+        except OSError as error:
+            raise self._take_back(segment, position, error) from error
+        self._end = last_offset + 1
+        self.size_bytes += size
+        if first.producer_id >= 0 or len(headers) > 1:
+            self._update_producers(segment, buffer, headers)
+        else:
+            self.producer_state.map_end_offset = last_offset + 1
+
+    def _update_producers(self, segment: Segment, buffer: Buffer, headers: list[BatchHeader]) -> None:
+        position = 0
+        try:
+            for header in headers:
+                if header.producer_id >= 0:
+                    note_producer(self.producer_state, segment, header, partial(_part, buffer, position, header.size))
+                position += header.size
+        except OSError as error:  # the transaction index; what it lacks comes back in recovery
+            raise self._fail(error) from error
+        self.producer_state.map_end_offset = self._end
+
+    def _assign_epochs(self, headers: list[BatchHeader]) -> None:
+        for header in headers:
+            epoch = header.leader_epoch
+            if epoch != self._latest_epoch and epoch >= 0:
+                self.epochs.assign(epoch, header.base_offset)
+                self._latest_epoch = self._cached_epoch()
+
+    def assign_epoch(self, epoch: LeaderEpoch) -> None:
+        """Record that `epoch` starts at the log end, as a new leader does. Raises `KafkaError`."""
+        self._check()
+        if epoch == self._latest_epoch:
+            return
+        try:
+            self.epochs.assign(epoch, self._end)
+        except OSError as error:
+            raise self._refuse(error) from error
+        self._latest_epoch = self._cached_epoch()
+
+    def _refuse(self, error: OSError) -> KafkaError:
+        """An error before anything was appended: a full disk may have room again for the next attempt."""
+        if error.errno in _NO_SPACE:
+            return KafkaError(ErrorCode.kafka_storage_error, f"no space for {self.topic_partition}: {error}")
+        return self._fail(error)
+
+    def _take_back(self, segment: Segment, position: int, error: OSError) -> KafkaError:
+        """Cut a write that failed half-way out of the file again, so that the next one follows whole batches."""
+        try:
+            segment.open().file.truncate(position)
+        except OSError as second:
+            return self._fail(second)
+        return self._refuse(error)
+
+    def roll(self) -> None:
+        """Start a new segment now, unless the active one is empty. Raises `KafkaError`."""
+        self._check()
+        try:
+            self._roll(self._end)
+        except OSError as error:
+            raise self._refuse(error) from error
+
+    def _roll(self, base_offset: Offset) -> None:
+        old = self.active_segment
+        if old.base_offset == base_offset and not old.size:
+            return
+        old.close_to_appends()
+        self._add_segment(base_offset)
+        state = self.producer_state
+        state.map_end_offset = base_offset
+        snapshot = state.take_snapshot(sync=False)
+        if snapshot is not None:
+            self._unsynced_files.append(snapshot)
+        self.needs_background_flush = True
+
+    # Reading
+
+    def _index_of(self, offset: Offset) -> int:
+        """The number of the last segment that starts at or below `offset`."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def read(
+        self, offset: Offset, max_bytes: int, *, up_to: Offset, min_one_batch: bool = True, nowait: bool = False
+    ) -> LogSlice | None:
         """The batches from the one that holds `offset` (or the next existing one), below `up_to`, at most `max_bytes`.
 
-        Always whole batches. With `min_one_batch` the first batch comes even when it is larger than `max_bytes`.
-        None when there is nothing to read below `up_to` (or nothing fits). Raises `KafkaError` OFFSET_OUT_OF_RANGE
-        outside [log_start_offset, log_end_offset].
+        Always whole batches of one segment. With `min_one_batch` the first batch comes even when it is larger than
+        `max_bytes`. None when there is nothing to read below `up_to`, or nothing fits. Raises `KafkaError`
+        OFFSET_OUT_OF_RANGE outside [log_start_offset, log_end_offset], CORRUPT_MESSAGE; with `nowait` also `ColdRead`
+        rather than waiting for the disk in the look-up (the slice itself may still be cold).
         """
-        raise NotImplementedError
+        if self._failure is not None or self._closed:
+            raise self._storage_error()
+        end = self._end
+        if offset < self.log_start_offset or offset > end:
+            raise KafkaError(
+                ErrorCode.offset_out_of_range,
+                f"Received request for offset {offset} for partition {self.topic_partition}, but we only have log "
+                f"segments in the range {self.log_start_offset} to {end}.",
+            )
+        if offset >= up_to or offset == end:
+            return None
+        bases = self._bases
+        number = len(bases) - 1
+        if offset < bases[number]:
+            number = self._index_of(offset)
+        try:
+            while number < len(bases):
+                segment = self._segments[number]
+                number += 1
+                if up_to >= end or (number < len(bases) and up_to >= bases[number]):
+                    stop = segment.size
+                else:
+                    stop = segment.position_of(up_to)
+                found = segment.read(offset, max_bytes, end=stop, min_one_batch=min_one_batch, nowait=nowait)
+                if found is not None:
+                    return found if found.length else None
+        except OSError as error:
+            raise self._fail(error) from error
+        return None
 
-    def aborted_transactions(self, start: Offset, end: Offset) -> list[Any]:
-        """Aborted transactions (producer_id, first_offset) that overlap [start, end), for read_committed."""
-        raise NotImplementedError
+    def aborted_transactions(self, start: Offset, end: Offset) -> list[AbortedTransaction]:
+        """The aborted transactions that overlap [start, end), for read_committed."""
+        self._check()
+        found: list[AbortedTransaction] = []
+        for segment in self._segments[self._index_of(start) :]:
+            some, complete = segment.transaction_index.overlapping(start, end)
+            found += some
+            if complete:
+                break
+        return found
+
+    def offset_bound_of(self, found: LogSlice) -> Offset:
+        """An offset at or above the end of a slice, from the index alone: the bound for `aborted_transactions`."""
+        bound = found.segment.offset_index.offset_bound_after(found.position + found.length)
+        if bound is not None:
+            return bound
+        number = self._index_of(found.segment.base_offset) + 1
+        return self._bases[number] if number < len(self._bases) else self._end
 
     def offset_for_timestamp(self, timestamp_ms: Millis) -> tuple[Millis, Offset, LeaderEpoch] | None:
-        """The first record at or after the log start whose time stamp is at least `timestamp_ms`."""
-        raise NotImplementedError
+        """The first record at or after the log start whose time stamp is at least `timestamp_ms`.
+
+        Goes on to the next segment where Kafka stops at the first that reaches the time stamp: records below the log
+        start may be all that reached it (redpanda#18282).
+        """
+        self._check()
+        try:
+            for segment in self._segments[self._index_of(self.log_start_offset) :]:
+                if segment.size and segment.max_timestamp >= timestamp_ms:
+                    found = segment.find_timestamp(timestamp_ms, self.log_start_offset)
+                    if found is not None:
+                        return found
+        except OSError as error:
+            raise self._fail(error) from error
+        return None
 
     def offset_of_max_timestamp(self) -> tuple[Millis, Offset, LeaderEpoch] | None:
         """The first record with the largest time stamp (ListOffsets -3)."""
-        raise NotImplementedError
+        self._check()
+        try:
+            live = self._segments[self._index_of(self.log_start_offset) :]
+            best = max(live, key=lambda segment: segment.max_timestamp)
+            if best.max_timestamp < 0:
+                return None
+            found = best.find_timestamp(best.max_timestamp, self.log_start_offset)
+            return found if found is not None else self._search_max_timestamp(live)
+        except OSError as error:
+            raise self._fail(error) from error
+
+    def _search_max_timestamp(self, segments: list[Segment]) -> tuple[Millis, Offset, LeaderEpoch] | None:
+        """The same without the index, which remembers a record that now is below the log start."""
+        start = self.log_start_offset
+        best: FoundBatch | None = None
+        for segment in segments:
+            for batch in segment.batches(segment.offset_index.position_before(start)):
+                if batch.last_offset >= start and (best is None or batch.max_timestamp > best.max_timestamp):
+                    best = batch
+        if best is None or best.max_timestamp < 0:
+            return None
+        return self.offset_for_timestamp(best.max_timestamp)
 
     def epoch_for_offset(self, offset: Offset) -> LeaderEpoch:
         """The leader epoch of the record at `offset`, -1 if unknown."""
-        raise NotImplementedError
+        epoch = self.epochs.epoch_for_offset(offset)
+        return -1 if epoch is None else epoch
 
     def end_offset_for_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
         """(largest epoch <= `epoch`, its end offset), (-1, -1) if unknown (KIP-101, KIP-279)."""
-        raise NotImplementedError
+        return self.epochs.end_offset_for(epoch, self._end)
 
-    def assign_epoch(self, epoch: LeaderEpoch) -> None:
-        """Record that `epoch` starts at the log end, as a new leader does."""
-        raise NotImplementedError
+    # Shortening
 
     def delete_records(self, offset: Offset) -> Offset:
         """Move the log start up to `offset` (-1: the high watermark); returns the new log start.
 
-        Raises `KafkaError` OFFSET_OUT_OF_RANGE above the high watermark, POLICY_VIOLATION if only compacted.
+        Raises `KafkaError`: OFFSET_OUT_OF_RANGE above the high watermark, POLICY_VIOLATION if only compacted.
         """
-        raise NotImplementedError
+        self._check()
+        if not self.config.delete:
+            raise KafkaError(
+                ErrorCode.policy_violation,
+                f"Records of partition {self.topic_partition} can not be deleted due to the configured policy",
+            )
+        target = self._high_watermark if offset == -1 else offset
+        if target < 0 or target > self._high_watermark:
+            raise KafkaError(
+                ErrorCode.offset_out_of_range,
+                f"The offset {offset} is out of range: partition {self.topic_partition} ends at {self._high_watermark}",
+            )
+        self.advance_log_start(target)
+        return self.log_start_offset
 
-    def truncate_to(self, offset: Offset) -> None: ...
-    def truncate_fully_and_start_at(self, offset: Offset) -> None: ...
-    def roll(self) -> None:
-        """Start a new segment now, unless the active one is empty."""
-        ...
+    def advance_log_start(self, offset: Offset) -> None:
+        """Move the log start up; whole segments below it go with the next retention check. Raises `KafkaError`."""
+        if offset <= self.log_start_offset:
+            return
+        self.log_start_offset = offset
+        self._high_watermark = max(self._high_watermark, offset)
+        try:
+            self.epochs.truncate_from_start(offset)
+        except OSError as error:
+            raise self._refuse(error) from error
+        self.producer_state.on_log_start_offset(offset)
 
-    def flush(self) -> None:
-        """Sync everything appended so far, indexes included, and move the recovery point. Blocks."""
-        ...
+    def truncate_to(self, offset: Offset) -> None:
+        """Drop the records from `offset` on. Raises `KafkaError`."""
+        self._check()
+        try:
+            if offset >= self._end:
+                self.epochs.truncate_from_end(self._end)
+            elif offset < self._bases[0]:
+                self._start_afresh(offset)
+            else:
+                self._truncate(offset)
+        except OSError as error:
+            raise self._fail(error) from error
+        self._latest_epoch = self._cached_epoch()
 
-    async def flush_async(self, up_to: Offset | None = None) -> None:
-        """Wait until every record below `up_to` (default: log end) is on disk. One fsync serves all who wait."""
-        ...
+    def _truncate(self, offset: Offset) -> None:
+        self._truncations += 1
+        keep = self._index_of(offset) + 1
+        for segment in reversed(self._segments[keep:]):  # newest first: a crash must not leave a gap
+            self._discard(segment, self._now_ms)
+        del self._segments[keep:], self._bases[keep:]
+        self.active_segment = active = self._segments[-1]
+        active.truncate_to(offset)
+        self._end = offset
+        self.size_bytes = sum(segment.size for segment in self._segments)
+        self.epochs.truncate_from_end(offset)
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self._lower_bounds(offset)
+        replay_producers(self.producer_state, self._segments, self.log_start_offset, offset, self._now_ms)
+
+    def _lower_bounds(self, offset: Offset) -> None:
+        self._high_watermark = max(min(self._high_watermark, offset), self.log_start_offset)
+        self.recovery_point = min(self.recovery_point, offset)
+        self.durable_offset = min(self.durable_offset, offset)
+
+    def truncate_fully_and_start_at(self, offset: Offset) -> None:
+        """Drop everything; the log starts and ends at `offset`. Raises `KafkaError`."""
+        self._check()
+        try:
+            self._start_afresh(offset)
+        except OSError as error:
+            raise self._fail(error) from error
+
+    def _start_afresh(self, offset: Offset) -> None:
+        self._truncations += 1
+        for segment in reversed(self._segments):
+            self._discard(segment, self._now_ms)
+        self._segments.clear()
+        self._bases.clear()
+        self._add_segment(offset)
+        self.size_bytes = 0
+        self._end = self.log_start_offset = offset
+        self.epochs.clear()
+        self._latest_epoch = -1
+        self.producer_state.truncate_fully_and_start_at(offset)
+        self._high_watermark = offset
+        self.recovery_point = self.durable_offset = offset
+
+    def _discard(self, segment: Segment, now_ms: Millis) -> None:
+        """Rename a segment's files and its snapshot away. The caller takes it out of the list. Raises `OSError`."""
+        due_ms = now_ms + self.config.file_delete_delay_ms
+        self.garbage += [(due_ms, path) for path in segment.mark_deleted()]
+
+    def _drop_segments(self, count: int, now_ms: Millis) -> None:
+        """Take the oldest segments out of the log. Raises `OSError`."""
+        dropped = self._segments[:count]
+        del self._segments[:count], self._bases[:count]
+        for segment in dropped:
+            self._discard(segment, now_ms)
+            self.size_bytes -= segment.size
 
     def delete_old_segments(self, now_ms: Millis) -> int:
-        """Apply retention; returns the number of segments dropped. Their files go after `file.delete.delay.ms`."""
-        raise NotImplementedError
+        """Apply retention; returns the number of segments dropped. Their files go after `file.delete.delay.ms`.
 
-    def update_config(self, config: LogConfig) -> None: ...
+        Raises `KafkaError`.
+        """
+        self._check()
+        self._now_ms = now_ms
+        try:
+            count = count_deletable(
+                self._segments,
+                self.config,
+                log_start_offset=self.log_start_offset,
+                high_watermark=self._high_watermark,
+                log_end_offset=self._end,
+                now_ms=now_ms,
+            )
+            if not count:
+                return 0
+            if count == len(self._segments):
+                self._roll(self._end)
+                # Were the new file's name lost with a power failure, the log would start over at an old offset.
+                self._fs.fsync_dir(self.directory)
+            self.advance_log_start(self._bases[count])
+            bases = self._bases[:count]
+            self._drop_segments(count, now_ms)
+            for base in bases:
+                path = self.producer_state.mark_snapshot_for_deletion(base)
+                if path is not None:
+                    self.garbage.append((now_ms + self.config.file_delete_delay_ms, path))
+        except OSError as error:
+            raise self._refuse(error) from error
+        return count
+
+    # Syncing
+
+    def _sync_work(self, first: Offset, *, with_indexes: bool) -> Callable[[], None]:
+        """What makes everything from `first` on durable, to be called in a thread or here. Raises `OSError`."""
+        works = [segment.sync_work(with_indexes=with_indexes) for segment in self._segments[self._index_of(first) :]]
+        fs, directory, directory_dirty = self._fs, self.directory, self._directory_dirty
+        self._directory_dirty = False
+        files: list[str] = []
+        if with_indexes:
+            files, self._unsynced_files = self._unsynced_files, files
+
+        def sync() -> None:
+            for work in works:
+                work()
+            for path in files:
+                _sync_file(fs, path)
+            if directory_dirty:
+                fs.fsync_dir(directory)
+                fs.fsync_dir(posixpath.dirname(directory) or ".")
+
+        return sync
+
+    def _synced(self, end: Offset, truncations: int, *, with_indexes: bool) -> None:
+        """A sync that began at log end `end` is over."""
+        if truncations != self._truncations:
+            return
+        self.durable_offset = max(self.durable_offset, end)
+        if with_indexes:
+            self.recovery_point = max(self.recovery_point, end)
+
+    def flush(self, up_to: Offset | None = None) -> None:
+        """Sync everything below `up_to` (default: all), indexes included, and move the recovery point. Blocks.
+
+        Raises `KafkaError`; after a failed sync the log is offline, as nobody knows what the disk has.
+        """
+        self._check()
+        if self._is_synced(up_to):
+            return
+        end, truncations = self._end, self._truncations
+        try:
+            self._sync_work(self.recovery_point, with_indexes=True)()
+        except OSError as error:
+            raise self._fail(error) from error
+        self.last_flush_ms = self._now_ms
+        self.needs_background_flush = False
+        self._synced(end, truncations, with_indexes=True)
+
+    def _is_synced(self, up_to: Offset | None) -> bool:
+        wanted = self._end if up_to is None else min(up_to, self._end)
+        return self.recovery_point >= wanted and not self._directory_dirty and not self._unsynced_files
+
+    async def flush_async(self, up_to: Offset | None = None) -> None:
+        """Wait until every record below `up_to` (default: log end) is on disk. One fsync serves all who wait.
+
+        Syncs the log file only: recovery makes indexes anew. Raises `KafkaError`, and the log is offline then.
+        """
+        target = self._end if up_to is None else min(up_to, self._end)
+        truncations = self._truncations
+        while self.durable_offset < target and truncations == self._truncations:
+            self._check()
+            if self._flushing is None:
+                self._flushing = asyncio.ensure_future(self._group_flush())
+            await asyncio.shield(self._flushing)
+
+    async def _group_flush(self) -> None:
+        end, truncations = self._end, self._truncations
+        try:
+            await self._fs.run(self._sync_work(self.durable_offset, with_indexes=False))
+        except OSError as error:
+            raise self._fail(error) from error
+        finally:
+            self._flushing = None
+        self.last_flush_ms = self._now_ms
+        self._synced(end, truncations, with_indexes=False)
+
+    async def flush_all_async(self) -> None:
+        """Like `flush`, with the waiting in a thread. Raises `KafkaError`."""
+        self._check()
+        self.needs_background_flush = False
+        if self._is_synced(None):
+            return
+        end, truncations = self._end, self._truncations
+        try:
+            await self._fs.run(self._sync_work(self.recovery_point, with_indexes=True))
+        except OSError as error:
+            raise self._fail(error) from error
+        self.last_flush_ms = self._now_ms
+        self._synced(end, truncations, with_indexes=True)
+
+    # The end
+
     def close(self) -> None:
-        """Write what a clean start needs (indexes, producer snapshot), sync, and close the files."""
-        ...
+        """Write what a clean start needs (indexes, producer snapshot), sync, close the files. Raises `KafkaError`."""
+        if self._closed:
+            return
+        if self._failure is None:
+            try:
+                self.active_segment.close_to_appends()
+                state = self.producer_state
+                if state.snapshot_offsets or not state.is_empty:
+                    state.take_snapshot(sync=not state.is_empty)
+                self.flush()
+            except OSError as error:
+                raise self._fail(error) from error
+        self._let_go()
 
-    def rename_for_deletion(self) -> None:
-        """Rename the directory to `<topic>-<partition>.<uuid>-delete` and close; readers keep their slices."""
-        ...
+    def _let_go(self) -> None:
+        self._closed = True
+        for segment in self._segments:
+            segment.close()
+
+    def rename_for_deletion(self, suffix: str = "delete") -> None:
+        """Rename the directory to `<topic>-<partition>.<uuid>-<suffix>` and close; readers keep their slices.
+
+        Raises `KafkaError`.
+        """
+        topic, partition = self.topic_partition
+        ending = f"-{partition}.{self._random.getrandbits(128):032x}-{suffix}"
+        parent = posixpath.dirname(self.directory)
+        target = posixpath.join(parent, topic[: DIRECTORY_NAME_MAX - len(ending)] + ending)
+        self._let_go()
+        try:
+            self._fs.rename(self.directory, target)
+        except OSError as error:
+            raise self._fail(error) from error
+        self.directory = target
+        self.garbage.clear()
 
     def delete(self) -> None:
-        """Remove the directory. Blocks; run it off the loop."""
-        ...
+        """Remove the directory. Blocks; run it off the loop. Raises `OSError`."""
+        self._let_go()
+        self._fs.rmtree(self.directory)
+
+
+def _part(buffer: Buffer, position: int, size: int) -> Buffer:
+    return buffer[position : position + size]
+
+
+def _sync_file(fs: FileSystem, path: str) -> None:
+    try:
+        file = fs.open(path)
+    except FileNotFoundError:  # deleted since
+        return
+    try:
+        file.fsync()
+    finally:
+        file.close()
+
+
+def _policy(config: LogConfig) -> ValidationPolicy:
+    """What validation needs of a topic's settings."""
+    kind = config.compression_type
+    codec = None if kind == "producer" else Codec.NONE if kind == "uncompressed" else Codec[kind.upper()]
+    levels = {
+        Codec.GZIP: config.compression_gzip_level,
+        Codec.LZ4: config.compression_lz4_level,
+        Codec.ZSTD: config.compression_zstd_level,
+    }
+    return ValidationPolicy(
+        max_message_bytes=config.max_message_bytes,
+        codec=codec,
+        level=None if codec is None else levels.get(codec),
+        log_append_time=config.uses_log_append_time,
+        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        compacted=config.compact,
+    )

@@ -1,0 +1,80 @@
+"""The `.txnindex` file: the aborted transactions whose marker lies in a segment (Kafka's `TransactionIndex`).
+
+Entries of 34 bytes, big endian: version 0, producer id, first offset, last offset (the abort marker's), and the last
+stable offset at that time, in the order of the last offsets. The file exists from the first aborted transaction on.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from ottla.filesystem import FileSystem
+from ottla.model import Offset, ProducerId
+
+ENTRY = struct.Struct(">hqqqq")
+_VERSION = 0
+
+
+class AbortedTransaction(NamedTuple):
+    producer_id: ProducerId
+    first_offset: Offset
+    last_offset: Offset
+    last_stable_offset: Offset
+    """All aborted transactions that begin below it have an entry in this or an earlier segment."""
+
+
+class TransactionIndex:
+    """The entries of one segment in memory; every append goes to the file at once, as aborts are rare."""
+
+    __slots__ = ("_fs", "entries", "path")
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        """Load the file; nothing is there without it. Entries from the first bad one on are left out."""
+        self._fs = fs
+        self.path = path
+        self.entries: list[AbortedTransaction] = []
+        try:
+            data = fs.read_bytes(path)
+        except FileNotFoundError:
+            return
+        last = -1
+        for version, *numbers in ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY.size]):
+            entry = AbortedTransaction(*numbers)
+            if version != _VERSION or not last < entry.last_offset or not 0 <= entry.first_offset <= entry.last_offset:
+                break
+            last = entry.last_offset
+            self.entries.append(entry)
+
+    def append(self, entry: AbortedTransaction) -> None:
+        """Add a transaction, unless recovery finds it here already. Raises `OSError`."""
+        if self.entries and entry.last_offset <= self.entries[-1].last_offset:
+            return
+        file = self._fs.open(self.path, create=True)
+        try:
+            file.pwrite((ENTRY.pack(_VERSION, *entry),), len(self.entries) * ENTRY.size)
+        finally:
+            file.close()
+        self.entries.append(entry)
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Forget the transactions whose marker is at or after `offset`, and whatever follows the last good entry."""
+        while self.entries and self.entries[-1].last_offset >= offset:
+            self.entries.pop()
+        if not self._fs.exists(self.path):
+            return
+        file = self._fs.open(self.path)
+        try:
+            file.truncate(len(self.entries) * ENTRY.size)
+        finally:
+            file.close()
+
+    def overlapping(self, start: Offset, end: Offset) -> tuple[list[AbortedTransaction], bool]:
+        """The transactions that overlap [start, end), and whether later segments cannot have more of them."""
+        found = []
+        for entry in self.entries:
+            if entry.last_offset >= start and entry.first_offset < end:
+                found.append(entry)
+            if entry.last_stable_offset >= end:
+                return found, True
+        return found, False
