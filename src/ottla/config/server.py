@@ -41,8 +41,8 @@ _NOT_SETTINGS = re.compile(r"OTTLA_(BOOTSTRAP|ORACLE|HOME|SERVICE_.*|PORT(_.*)?)
 into pods beside a service called ottla."""
 
 
-class ServerConfig:
-    """The effective settings of one node. `config[name]` is the typed value of a setting of the table."""
+class ServerConfig(Mapping[str, Any]):
+    """The effective settings of one node: a mapping of every name in the table to its typed value."""
 
     def __init__(self, static: Mapping[str, str]) -> None:
         """`static` maps names to texts. Raises OttlaError for a name or a value that cannot be."""
@@ -87,6 +87,12 @@ class ServerConfig:
         except KeyError:
             value = self._values[name] = self._effective(name)
             return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(definitions.BROKER)
+
+    def __len__(self) -> int:
+        return len(definitions.BROKER)
 
     def _effective(self, name: str) -> Value:
         setting = definitions.BROKER[name]

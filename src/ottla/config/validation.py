@@ -67,7 +67,8 @@ def validate_topic_configs(configs: Mapping[str, str], defaults: Mapping[str, st
         )
     if configs.get("remote.storage.enable", "").strip().lower() == "true":
         raise _invalid(
-            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage."
         )
 
 

@@ -1,0 +1,48 @@
+"""DescribeCluster, versions 0-2: the brokers that a client on this listener reaches (KIP-700, 919, 1073)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.messages import ApiKey
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.placement import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, Placement
+
+BROKERS, CONTROLLERS = 1, 2
+
+
+def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    return {
+        "error_code": error.code,
+        "error_message": error.message,
+        "endpoint_type": BROKERS,
+        "cluster_id": "",
+        "controller_id": -1,
+        "cluster_authorized_operations": OPERATIONS_NOT_ASKED,
+    }
+
+
+@api(ApiKey.DESCRIBE_CLUSTER, versions=(0, 2), on_error=on_error)
+def handle(context: RequestContext, request: Any) -> Response:
+    wanted = getattr(request, "endpoint_type", BROKERS)
+    if wanted == CONTROLLERS:
+        why = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+        raise KafkaError(ErrorCode.mismatched_endpoint_type, why)
+    if wanted != BROKERS:
+        raise KafkaError(ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {wanted}")
+    placement = Placement(context.node.image, context.listener_name)
+    with_fenced = getattr(request, "include_fenced_brokers", False)
+    brokers = placement.brokers() if with_fenced else placement.alive.values()
+    with_operations = request.include_cluster_authorized_operations
+    return {
+        "error_message": None,
+        "endpoint_type": BROKERS,
+        "cluster_id": context.node.cluster_id,
+        "controller_id": placement.controller_id(context.node.random),
+        "brokers": [
+            {"broker_id": each.id, "host": each.host, "port": each.port, "rack": each.rack, "is_fenced": each.fenced}
+            for each in brokers
+        ],
+        "cluster_authorized_operations": CLUSTER_OPERATIONS if with_operations else OPERATIONS_NOT_ASKED,
+    }

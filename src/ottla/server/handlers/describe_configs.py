@@ -1,0 +1,131 @@
+"""DescribeConfigs, versions 1-4: settings with their sources and synonyms (KIP-133, 226, 412, 569, 714, 1043).
+
+The settings of a resource are put together in `ottla.config.describe`; here are the errors, and which entries and
+fields were asked for. Each resource has an error of its own, except that an unknown type fails them all.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ottla.config import describe
+from ottla.config.validation import validate_topic_name
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.image import ConfigResourceType
+from ottla.protocol.messages import ApiKey
+from ottla.server.api import RequestContext, Response, api
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Node
+
+_KNOWN_TYPES = frozenset(ConfigResourceType) - {ConfigResourceType.UNKNOWN}
+_MALFORMED = (
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
+    "incompatible broker. See the broker logs for more details."
+)
+"""Kafka's standard sentence for INVALID_REQUEST, which clients print."""
+
+
+def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    return {"results": [_failed(resource, error) for resource in request.resources]}
+
+
+@api(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), on_error=on_error)
+def handle(context: RequestContext, request: Any) -> Response:
+    if any(resource.resource_type not in _KNOWN_TYPES for resource in request.resources):
+        raise KafkaError(ErrorCode.invalid_request, _MALFORMED)
+    with_documentation = getattr(request, "include_documentation", False)
+    results = []
+    for resource in request.resources:
+        try:
+            entries = _entries(context.node, resource.resource_type, resource.resource_name)
+            results.append(
+                {
+                    "error_code": ErrorCode.none,
+                    "resource_type": resource.resource_type,
+                    "resource_name": resource.resource_name,
+                    "configs": list(
+                        _asked(entries, resource.configuration_keys, request.include_synonyms, with_documentation)
+                    ),
+                }
+            )
+        except KafkaError as error:
+            results.append(_failed(resource, error))
+    return {"results": results}
+
+
+def _asked(
+    entries: Iterable[describe.Entry], keys: Iterable[str] | None, with_synonyms: bool, with_documentation: bool
+) -> Iterator[describe.Entry]:
+    wanted = frozenset(keys or ())
+    for entry in entries:
+        if wanted and entry["name"] not in wanted:
+            continue
+        if not with_synonyms:
+            entry["synonyms"] = ()
+        if not with_documentation and entry["documentation"]:
+            entry["documentation"] = None
+        yield entry
+
+
+def _failed(resource: Any, error: KafkaError) -> dict[str, Any]:
+    return {
+        "error_code": error.code,
+        "error_message": error.message or "",
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+        "configs": [],
+    }
+
+
+def _entries(node: Node, resource_type: int, name: str) -> Iterable[describe.Entry]:
+    """The settings of one resource. Raises KafkaError."""
+    image, config = node.image, node.config
+    if resource_type == ConfigResourceType.TOPIC:
+        validate_topic_name(name)
+        if image.topic(name) is None:
+            raise KafkaError(ErrorCode.unknown_topic_or_partition)
+        return describe.topic_entries(config, image.topic_config(name))
+    if resource_type == ConfigResourceType.BROKER:
+        if not name:
+            return describe.cluster_entries(config)
+        _check_is_self(node, name, " or empty string, but received")
+        return describe.broker_entries(config)
+    if resource_type == ConfigResourceType.BROKER_LOGGER:
+        if not name:
+            raise KafkaError(ErrorCode.invalid_request, "Broker id must not be empty")
+        _check_is_self(node, name, " but received")
+        return describe.logger_entries(_loggers())
+    what = "Group" if resource_type == ConfigResourceType.GROUP else "Client metrics subscription"
+    if not name:
+        raise KafkaError(ErrorCode.invalid_request, f"{what} name must not be empty")
+    overrides = image.config(resource_type, name)
+    if resource_type == ConfigResourceType.GROUP:
+        return describe.group_entries(config, overrides)
+    return describe.client_metrics_entries(overrides)
+
+
+def _check_is_self(node: Node, name: str, but: str) -> None:
+    """Only a node itself knows its settings. Raises KafkaError INVALID_REQUEST for another broker's id."""
+    try:
+        node_id = int(name)
+    except ValueError:
+        why = f"Broker id must be an integer, but it is: {name}"
+        raise KafkaError(ErrorCode.invalid_request, why) from None
+    if node_id != node.node_id:
+        why = f"Unexpected broker id, expected {node.node_id}{but} {name}"
+        raise KafkaError(ErrorCode.invalid_request, why)
+
+
+_LEVELS = {logging.CRITICAL: "FATAL", logging.WARNING: "WARN"}
+
+
+def _loggers() -> Iterator[tuple[str, str]]:
+    """Name and level of the loggers of this process, in Kafka's words."""
+    manager = logging.Logger.manager
+    for name in ["root", *sorted(manager.loggerDict)]:
+        logger = logging.getLogger(None if name == "root" else name)
+        level = logger.getEffectiveLevel()
+        yield name, _LEVELS.get(level, logging.getLevelName(level))

@@ -1,0 +1,97 @@
+"""DescribeTopicPartitions, version 0: partitions with their eligible leaders, in pages (KIP-966).
+
+Topics come in order of their names, all of them if none is named. At most `max.request.partition.size.limit` partitions
+are in a response; its cursor says where the next request goes on.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+from ottla.config.validation import validate_topic_name
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.image import TopicImage
+from ottla.model import INTERNAL_TOPICS
+from ottla.protocol.messages import ApiKey
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.placement import OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS, Placement
+
+
+def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    """The error on every topic of the request."""
+    topics = [
+        {"error_code": error.code, "name": topic.name, "topic_authorized_operations": OPERATIONS_NOT_ASKED}
+        for topic in request.topics
+    ]
+    return {"topics": topics, "next_cursor": None}
+
+
+@api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0), on_error=on_error)
+def handle(context: RequestContext, request: Any) -> Response:
+    image = context.node.image
+    cursor = request.cursor
+    names = {topic.name for topic in request.topics} if request.topics else set(image.topics_by_name)
+    if cursor is not None:
+        if request.topics and cursor.topic_name not in names:
+            why = f"DescribeTopicPartitionsRequest topic list should contain the cursor topic: {cursor.topic_name}"
+            raise KafkaError(ErrorCode.invalid_request, why)
+        if cursor.partition_index < 0:
+            why = f"DescribeTopicPartitionsRequest cursor partition must be valid: {cursor.partition_index}"
+            raise KafkaError(ErrorCode.invalid_request, why)
+        names = {name for name in names if name >= cursor.topic_name}
+    limit = context.node.config["max.request.partition.size.limit"]
+    room = max(min(limit, request.response_partition_limit), 1)
+    placement = Placement(image, context.listener_name)
+    topics: list[dict[str, Any]] = []
+    for name in sorted(names):
+        if room <= 0:
+            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
+        topic = image.topic(name)
+        if topic is None:
+            topics.append(_missing(name))
+            continue
+        start = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
+        partitions = _page(placement, topic, start, room)
+        topics.append(_described(topic, partitions))
+        if start + len(partitions) < len(topic.partitions):
+            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": start + room}}
+        room -= len(partitions)
+    return {"topics": topics, "next_cursor": None}
+
+
+def _page(placement: Placement, topic: TopicImage, start: int, room: int) -> list[dict[str, Any]]:
+    return [
+        {
+            **placement.partition(number, partition),
+            "eligible_leader_replicas": partition.elr,
+            "last_known_elr": partition.last_known_elr,
+        }
+        for number, partition in islice(topic.partitions.items(), start, start + room)
+    ]
+
+
+def _described(topic: TopicImage, partitions: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "error_code": ErrorCode.none,
+        "name": topic.name,
+        "topic_id": topic.id,
+        "is_internal": topic.name in INTERNAL_TOPICS,
+        "partitions": partitions,
+        "topic_authorized_operations": TOPIC_OPERATIONS,
+    }
+
+
+def _missing(name: str) -> dict[str, Any]:
+    code = ErrorCode.unknown_topic_or_partition
+    try:
+        validate_topic_name(name)
+    except KafkaError as error:
+        code = error.code
+    return {
+        "error_code": code,
+        "name": name,
+        "is_internal": name in INTERNAL_TOPICS,
+        "partitions": [],
+        "topic_authorized_operations": TOPIC_OPERATIONS,
+    }

@@ -1,0 +1,100 @@
+"""Where partitions are, as a client on one listener may see it: brokers that it can reach, replicas that are offline.
+
+Shared by Metadata, DescribeTopicPartitions and DescribeCluster (Kafka's `KRaftMetadataCache`).
+"""
+
+from __future__ import annotations
+
+import random as random_module
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from ottla.metadata.image import (
+    DIRECTORY_LOST,
+    DIRECTORY_MIGRATING,
+    DIRECTORY_UNASSIGNED,
+    BrokerRegistration,
+    MetadataImage,
+    PartitionRegistration,
+)
+from ottla.model import NodeId
+
+NO_CONTROLLER = -1
+
+TOPIC_OPERATIONS = 0b1101_1111_1000
+CLUSTER_OPERATIONS = 0b1_1111_1010_0000
+"""What may be done to a topic and the cluster, as bits by Kafka's `AclOperation` codes: all, without authorization."""
+OPERATIONS_NOT_ASKED = -(2**31)
+"""What the operations are when the request did not ask for them."""
+
+
+class Broker(NamedTuple):
+    """A broker as one listener's clients reach it."""
+
+    id: NodeId
+    host: str
+    port: int
+    rack: str | None
+    fenced: bool
+
+
+class Placement:
+    """The view from one listener of one image. Cheap to make: per request."""
+
+    __slots__ = ("_directories", "alive", "image", "listener")
+
+    def __init__(self, image: MetadataImage, listener: str) -> None:
+        self.image = image
+        self.listener = listener
+        self.alive = {broker.id: broker for broker in self.brokers() if not broker.fenced}
+        self._directories: dict[NodeId, frozenset[UUID]] = {
+            node_id: _online(image.brokers[node_id]) for node_id in self.alive
+        }
+
+    def brokers(self) -> Iterator[Broker]:
+        """Registered brokers with this listener, fenced ones too, in order of their ids."""
+        for node_id, broker in sorted(self.image.brokers.items()):
+            endpoint = broker.endpoints.get(self.listener)
+            if endpoint is not None:
+                yield Broker(node_id, endpoint.host, endpoint.port, broker.rack, broker.fenced)
+
+    def controller_id(self, random: random_module.Random) -> NodeId:
+        """A broker to send a controller's requests to: any that is alive passes them on (KIP-590)."""
+        return random.choice(list(self.alive)) if self.alive else NO_CONTROLLER
+
+    def leader_id(self, partition: PartitionRegistration) -> NodeId:
+        """The leader if it can be reached, else -1."""
+        return partition.leader if partition.leader in self.alive else -1
+
+    def offline(self, partition: PartitionRegistration) -> list[NodeId]:
+        """Replicas whose broker cannot be reached or whose log directory is gone (KIP-858)."""
+        return [
+            replica
+            for replica, directory in zip(partition.replicas, partition.directories, strict=False)
+            if not self._has(replica, directory)
+        ] + [replica for replica in partition.replicas[len(partition.directories) :] if replica not in self.alive]
+
+    def _has(self, replica: NodeId, directory: UUID) -> bool:
+        directories = self._directories.get(replica)
+        if directories is None:
+            return False
+        return not directories or directory in directories
+
+    def partition(self, number: int, partition: PartitionRegistration) -> dict[str, Any]:
+        """What both APIs say of a partition."""
+        return {
+            "partition_index": number,
+            "leader_id": self.leader_id(partition),
+            "leader_epoch": partition.leader_epoch,
+            "replica_nodes": partition.replicas,
+            "isr_nodes": partition.isr,
+            "offline_replicas": self.offline(partition),
+        }
+
+
+def _online(broker: BrokerRegistration) -> frozenset[UUID]:
+    """The directory ids under which a replica on the broker counts as online; empty if it registered none, for any."""
+    if not broker.log_dirs:
+        return frozenset()
+    return frozenset({*broker.log_dirs, DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING} - {DIRECTORY_LOST})

@@ -1,0 +1,78 @@
+"""Topics that come into being because somebody asked for them (Kafka's `AutoTopicCreationManager`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ottla.config.server import ServerConfig
+from ottla.errors import KafkaError
+from ottla.model import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
+
+if TYPE_CHECKING:
+    from ottla.server.api import RequestContext
+
+_UNSET = -1
+"""Lets the controller put in num.partitions or default.replication.factor."""
+
+
+def creatable(config: ServerConfig, name: str) -> dict[str, Any]:
+    """A topic as CreateTopics wants it; an internal topic with the partitions and settings of its coordinator."""
+    partitions, replicas, configs = _UNSET, _UNSET, _internal_configs(config, name)
+    if name == OFFSETS_TOPIC:
+        partitions = config["offsets.topic.num.partitions"]
+        replicas = config["offsets.topic.replication.factor"]
+    elif name == TRANSACTION_TOPIC:
+        partitions = config["transaction.state.log.num.partitions"]
+        replicas = config["transaction.state.log.replication.factor"]
+    elif name == SHARE_STATE_TOPIC:
+        partitions = config["share.coordinator.state.topic.num.partitions"]
+        replicas = config["share.coordinator.state.topic.replication.factor"]
+    return {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": replicas,
+        "assignments": [],
+        "configs": [{"name": each, "value": value} for each, value in configs.items()],
+    }
+
+
+def _internal_configs(config: ServerConfig, name: str) -> Mapping[str, str]:
+    """The settings that Kafka's coordinators give their topics."""
+    if name == OFFSETS_TOPIC:
+        return {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(config["offsets.topic.segment.bytes"]),
+        }
+    if name == TRANSACTION_TOPIC:
+        return {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(config["transaction.state.log.min.isr"]),
+            "segment.bytes": str(config["transaction.state.log.segment.bytes"]),
+            "unclean.leader.election.enable": "false",
+        }
+    if name == SHARE_STATE_TOPIC:
+        return {
+            "cleanup.policy": "delete",
+            "compression.type": "producer",
+            "min.insync.replicas": str(config["share.coordinator.state.topic.min.isr"]),
+            "retention.ms": "-1",
+            "segment.bytes": str(config["share.coordinator.state.topic.segment.bytes"]),
+        }
+    return {}
+
+
+async def create(context: RequestContext, names: Collection[str]) -> None:
+    """Create topics with the node's defaults. What cannot be created stays missing: the caller sees by the image."""
+    config = context.node.config
+    request = {
+        "topics": [creatable(config, name) for name in names],
+        "timeout_ms": config["request.timeout.ms"],
+        "validate_only": False,
+    }
+    try:
+        await context.node.controller.create_topics(request, principal=context.principal)
+    except KafkaError:  # the client asks again, as for any topic that is not there yet
+        pass
