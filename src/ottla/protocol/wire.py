@@ -1,0 +1,234 @@
+"""Primitives of the wire that the hand-written codecs share: strings, lengths, UUIDs, tagged fields, node endpoints.
+
+Readers take a buffer and a position and return the value and the position after it. They raise MalformedRequest,
+IndexError, struct.error or UnicodeDecodeError at bytes that are not what they should be; `guarded` makes one of all.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from functools import lru_cache, wraps
+from typing import Final, NamedTuple, TypeVar
+from uuid import UUID
+
+from ottla.model import ZERO_UUID
+from ottla.protocol.messages import MalformedRequest, read_uvarint, skip_tagged_fields
+
+Buffer = bytes | bytearray | memoryview
+T = TypeVar("T")
+
+ELEMENTS_MAX: Final = 1_000_000
+"""Partitions in one request, more than any cluster has; each costs far more memory decoded than on the wire."""
+
+INT16 = struct.Struct(">h")
+INT32 = struct.Struct(">i")
+INT64 = struct.Struct(">q")
+_UUID_CACHE_SIZE: Final = 4096
+
+
+def guarded(decode: Callable[[int, Buffer, int], T]) -> Callable[[int, Buffer, int], T]:
+    """Let a decoder of (version, frame, position) raise MalformedRequest only."""
+
+    @wraps(decode)
+    def checked(version: int, frame: Buffer, position: int) -> T:
+        try:
+            return decode(version, frame, position)
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            raise MalformedRequest(f"truncated or garbled: {error}") from error
+
+    return checked
+
+
+def read_string(frame: Buffer, position: int, flexible: bool) -> tuple[str | None, int]:
+    """A string that may be null: compact, or with an int16 length."""
+    if flexible:
+        length, position = read_uvarint(frame, position)
+        length -= 1
+    else:
+        (length,) = INT16.unpack_from(frame, position)
+        position += 2
+    if length < 0:
+        if length == -1:
+            return None, position
+        raise MalformedRequest(f"a string of length {length}")
+    end = position + length
+    if end > len(frame):
+        raise MalformedRequest("a string ends past the end")
+    return str(frame[position:end], "utf-8"), end
+
+
+def read_name(frame: Buffer, position: int, flexible: bool) -> tuple[str, int]:
+    """A string that is never null."""
+    value, position = read_string(frame, position, flexible)
+    if value is None:
+        raise MalformedRequest("a name is null")
+    return value, position
+
+
+def write_string(out: bytearray, value: str | None, flexible: bool) -> None:
+    if value is None:
+        out += b"\0" if flexible else b"\xff\xff"
+        return
+    data = value.encode()
+    if flexible:
+        write_uvarint(out, len(data) + 1)
+    else:
+        out += INT16.pack(len(data))
+    out += data
+
+
+def read_count(
+    frame: Buffer, position: int, flexible: bool, item_bytes_min: int, nullable: bool = False
+) -> tuple[int, int]:
+    """The number of items of an array, -1 for null: no more than fit into the rest at `item_bytes_min` each."""
+    if flexible:
+        count, position = read_uvarint(frame, position)
+        count -= 1
+    else:
+        (count,) = INT32.unpack_from(frame, position)
+        position += 4
+    if count < (-1 if nullable else 0) or count * item_bytes_min > len(frame) - position or count > ELEMENTS_MAX:
+        raise MalformedRequest(f"an array of {count} items in {len(frame) - position} bytes")
+    return count, position
+
+
+def write_count(out: bytearray, count: int, flexible: bool) -> None:
+    """The length of an array or of bytes, -1 for null."""
+    if flexible:
+        write_uvarint(out, count + 1)
+    else:
+        out += INT32.pack(count)
+
+
+def write_uvarint(out: bytearray, value: int) -> None:
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def read_records(frame: Buffer, position: int, flexible: bool) -> tuple[memoryview | None, int]:
+    """Records as a view into the frame, None for null."""
+    if flexible:
+        length, position = read_uvarint(frame, position)
+        length -= 1
+    else:
+        (length,) = INT32.unpack_from(frame, position)
+        position += 4
+    if length < 0:
+        if length == -1:
+            return None, position
+        raise MalformedRequest(f"records of {length} bytes")
+    end = position + length
+    if end > len(frame):
+        raise MalformedRequest("records end past the end")
+    return memoryview(frame)[position:end], end
+
+
+@lru_cache(_UUID_CACHE_SIZE)
+def _uuid(data: bytes) -> UUID:
+    return UUID(bytes=data)
+
+
+def read_uuid(frame: Buffer, position: int) -> tuple[UUID, int]:
+    """Topic ids come again and again, and building a UUID costs more than finding it."""
+    end = position + 16
+    data = bytes(frame[position:end])
+    if len(data) != 16:
+        raise MalformedRequest("a UUID ends past the end")
+    return _uuid(data), end
+
+
+def uuid_bytes(value: UUID | None) -> bytes:
+    return (value or ZERO_UUID).bytes
+
+
+def end_of_tags(frame: Buffer, position: int) -> int:
+    """The position after tagged fields that nobody here knows; nearly always there are none."""
+    return position + 1 if frame[position] == 0 else skip_tagged_fields(frame, position)
+
+
+def read_tags(frame: Buffer, position: int) -> tuple[dict[int, tuple[int, int]], int]:
+    """Tagged fields as tag -> (start, end), and the position after them."""
+    count, start = read_uvarint(frame, position)
+    stop = skip_tagged_fields(frame, position)
+    tags = {}
+    for _ in range(count):
+        tag, start = read_uvarint(frame, start)
+        length, start = read_uvarint(frame, start)
+        tags[tag] = (start, start + length)
+        start += length
+    return tags, stop
+
+
+def write_tags(out: bytearray, tags: Sequence[tuple[int, bytes | bytearray]]) -> None:
+    """Tagged fields, in the order of their tags."""
+    write_uvarint(out, len(tags))
+    for tag, data in tags:
+        write_uvarint(out, tag)
+        write_uvarint(out, len(data))
+        out += data
+
+
+class LeaderIdAndEpoch(NamedTuple):
+    """Who leads a partition, for a client that asked somebody else (KIP-951)."""
+
+    leader_id: int = -1
+    leader_epoch: int = -1
+
+
+class NodeEndpoint(NamedTuple):
+    """Where a leader named in the same response can be reached (KIP-951)."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+_INT32_PAIR = struct.Struct(">iix")
+"""Two int32 and no tagged fields."""
+
+
+def leader_bytes(leader: LeaderIdAndEpoch) -> bytes:
+    return _INT32_PAIR.pack(*leader)
+
+
+def read_leader(frame: Buffer, position: int) -> LeaderIdAndEpoch:
+    return LeaderIdAndEpoch(*_INT32_PAIR.unpack_from(frame, position))
+
+
+def endpoints_bytes(endpoints: Sequence[NodeEndpoint]) -> bytearray:
+    """The value of the NodeEndpoints field; always flexible."""
+    out = bytearray()
+    write_uvarint(out, len(endpoints) + 1)
+    for endpoint in endpoints:
+        out += INT32.pack(endpoint.node_id)
+        write_string(out, endpoint.host, True)
+        out += INT32.pack(endpoint.port)
+        write_string(out, endpoint.rack, True)
+        out.append(0)
+    return out
+
+
+def read_endpoints(frame: Buffer, position: int) -> tuple[NodeEndpoint, ...]:
+    count, position = read_count(frame, position, True, 11)
+    endpoints = []
+    for _ in range(count):
+        (node_id,) = INT32.unpack_from(frame, position)
+        host, position = read_name(frame, position + 4, True)
+        (port,) = INT32.unpack_from(frame, position)
+        rack, position = read_string(frame, position + 4, True)
+        position = end_of_tags(frame, position)
+        endpoints.append(NodeEndpoint(node_id, host, port, rack))
+    return tuple(endpoints)
+
+
+def request_header(api_key: int, version: int, correlation_id: int, client_id: str | None, flexible: bool) -> bytearray:
+    """A request header (v1, or v2 where flexible) as a client sends it."""
+    out = bytearray(struct.pack(">hhi", api_key, version, correlation_id))
+    write_string(out, client_id, False)
+    if flexible:
+        out.append(0)
+    return out
