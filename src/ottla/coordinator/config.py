@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ottla.model import Millis
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 """A new member may wait this long in its first rebalance, however short its session (Kafka has no setting for it)."""
+
+
+class Settings(Protocol):
+    def __getitem__(self, name: str) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +28,10 @@ class GroupConfig:
     offset_metadata_max_bytes: int = 4_096
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> GroupConfig:
-        """From a node's typed settings; what is missing keeps its default."""
-        found = {field: settings[name] for field, name in _SETTINGS.items() if name in settings}
-        if "offsets.retention.minutes" in settings:
-            found["offsets_retention_ms"] = settings["offsets.retention.minutes"] * 60_000
-        return cls(**found)
+    def from_settings(cls, settings: Settings) -> GroupConfig:
+        """From a node's typed settings."""
+        found = {field: settings[name] for field, name in _SETTINGS.items()}
+        return cls(offsets_retention_ms=settings["offsets.retention.minutes"] * 60_000, **found)
 
 
 _SETTINGS: Final = {

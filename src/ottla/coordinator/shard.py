@@ -126,13 +126,17 @@ class GroupShard:
 
     def unload(self, now: Now, error: ErrorCode = ErrorCode.not_coordinator) -> None:
         """Give everything up; who waits is told to look for the coordinator."""
-        state = self.state
-        state.now = now
-        for group in state.groups.values():
+        self.release_waiters(now, error)
+        for group in self.state.groups.values():
+            self.state.become(group, State.DEAD)
+        self.state.groups.clear()
+
+    def release_waiters(self, now: Now, error: ErrorCode = ErrorCode.not_coordinator) -> None:
+        """Answer everyone who waits in a rebalance with `error`."""
+        self.state.now = now
+        for group in self.state.groups.values():
             for member in group.members.values():
-                refuse_waiters(state, group, member, error, member.member_id)
-            state.become(group, State.DEAD)
-        state.groups.clear()
+                refuse_waiters(self.state, group, member, error, member.member_id)
 
     # Requests
 

@@ -1,4 +1,4 @@
-"""The scenarios in tests/scripts/groups_*.txt. After a wanted change, `OTTLA_REWRITE=1 pytest` writes the new traces."""
+"""The scenarios in tests/scripts/groups_*.txt. After a wanted change, `OTTLA_REWRITE=1 pytest` writes new traces."""
 
 from __future__ import annotations
 

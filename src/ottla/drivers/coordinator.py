@@ -1,0 +1,388 @@
+"""Runs the group coordinator of every partition of `__consumer_offsets` that this node leads.
+
+A shard is loaded from its log when the node becomes leader and given up when it stops being it. Its effects are worked
+off in order: an append goes to the partition's log, and what follows it waits until the append is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import traceback
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from ottla.coordinator.config import GroupConfig
+from ottla.coordinator.effects import WRITE_ERRORS, Effect, Now, Write
+from ottla.coordinator.group.requests import JoinGroup, Leaving, OffsetCommit, SyncGroup
+from ottla.coordinator.shard import GroupShard, partition_for
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.image import Endpoint, MetadataImage
+from ottla.model import OFFSETS_TOPIC, NodeId, Offset, TopicPartition
+from ottla.protocol.internal.codec import MalformedRecord
+from ottla.protocol.internal.group_records import decode_record, encode_key, encode_value
+from ottla.protocol.record_batch import build_batch, iterate_batches, iterate_records
+from ottla.replication.partition import ACKS_ALL, Partition
+from ottla.storage.validation import COORDINATOR
+
+COMMIT_MARKER = b"\0\0\0\1"
+"""The key of a control record that commits a transaction: version 0, type 1. Type 0 aborts."""
+
+RECORDS_BETWEEN_YIELDS = 2_000
+"""About 10 ms of replay, for which other clients may have to wait."""
+
+
+class Waiter(Protocol):
+    """Gets one response, or the KafkaError that it failed with (the server's `Deferred`)."""
+
+    def complete(self, result: Any) -> None: ...
+
+
+class _Pending(NamedTuple):
+    """A write that is in the log and not committed yet, and what is to be done then."""
+
+    write: Write
+    first_offset: Offset
+    end_offset: Offset
+    rest: Sequence[Effect]
+
+
+class _Shard:
+    """One partition of `__consumer_offsets` led by this node."""
+
+    def __init__(self, partition: Partition, core: GroupShard) -> None:
+        self.partition = partition
+        self.core = core
+        self.error: ErrorCode | None = ErrorCode.coordinator_load_in_progress
+        """Why it does not serve; None once it is loaded."""
+        self.task: asyncio.Task[None] | None = None
+        """Loading, or waiting for commits."""
+        self.pending: deque[_Pending] = deque()
+        self.timer: asyncio.TimerHandle | None = None
+        self.timer_deadline_ms = 0
+
+
+class GroupCoordinatorDriver:
+    """All methods belong to the event loop's thread. Those that find the group's shard elsewhere, not yet loaded or
+    gone raise NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
+
+    def __init__(self, node: Any) -> None:
+        """`node` is the server's Node: its config, clock, random, controller, image, replicas and on_stop are used."""
+        self._node = node
+        self._config = GroupConfig.from_settings(node.config)
+        self._shards: dict[int, _Shard] = {}
+        self._creation: asyncio.Task[None] | None = None
+        self._stopping = False
+        node.replicas.on_leadership.append(self._on_leadership)
+        node.on_stop.append(self.release_waiters)
+
+    async def start(self) -> None:
+        """Follow deleted topics. Loading began when the partitions got their leader, and goes on in the background."""
+        self._node.controller.subscribe(self._on_metadata)
+
+    async def stop(self) -> None:
+        self._stopping = True
+        for number in [*self._shards]:
+            self._unload(number)
+
+    def release_waiters(self) -> None:
+        """The node stops: members that wait in a rebalance look for another coordinator. Commits still work."""
+        self._stopping = True
+        for shard in self._shards.values():
+            shard.core.release_waiters(self._now())
+            self._work(shard)
+
+    # Requests
+
+    def join(self, waiter: Waiter, request: JoinGroup) -> None:
+        shard = self._shard_of(request.group_id, starts_waiting=True)
+        shard.core.join(waiter, request, self._now())
+        self._work(shard)
+
+    def sync(self, waiter: Waiter, request: SyncGroup) -> None:
+        shard = self._shard_of(request.group_id, starts_waiting=True)
+        shard.core.sync(waiter, request, self._now())
+        self._work(shard)
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
+        shard = self._shard_of(group_id)
+        shard.core.heartbeat(group_id, member_id, instance_id, generation, self._now())
+        self._arm(shard)
+
+    def leave(self, waiter: Waiter, group_id: str, leaving: Sequence[Leaving]) -> None:
+        shard = self._shard_of(group_id)
+        shard.core.leave(waiter, group_id, leaving, self._now())
+        self._work(shard)
+
+    def commit(self, waiter: Waiter, request: OffsetCommit) -> None:
+        """Replies {"partitions": {TopicPartition: ErrorCode}}."""
+        shard = self._shard_of(request.group_id)
+        shard.core.commit(waiter, request, self._now())
+        self._work(shard)
+
+    def fetch_offsets(self, group_id: str, wanted: Any, require_stable: bool) -> list[dict[str, Any]]:
+        return self._shard_of(group_id).core.fetch_offsets(group_id, wanted, require_stable)
+
+    def delete_offsets(self, waiter: Waiter, group_id: str, topics: Mapping[str, Sequence[int]]) -> None:
+        """Replies {"partitions": {TopicPartition: ErrorCode}}."""
+        shard = self._shard_of(group_id)
+        shard.core.delete_offsets(waiter, group_id, topics, self._now())
+        self._work(shard)
+
+    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[dict[str, Any]]:
+        """Groups of all shards. Raises COORDINATOR_LOAD_IN_PROGRESS while one of them is loading."""
+        found = []
+        for shard in self._shards.values():
+            if shard.error is ErrorCode.coordinator_load_in_progress:
+                raise KafkaError(shard.error)
+            if shard.error is None:
+                found += shard.core.list_groups(states, types)
+        return found
+
+    def describe(self, group_id: str) -> dict[str, Any]:
+        return self._shard_of(group_id).core.describe(group_id)
+
+    def delete_group(self, waiter: Waiter, group_id: str) -> None:
+        """Replies {"groups": {group id: ErrorCode}}."""
+        shard = self._shard_of(group_id)
+        shard.core.delete_groups(waiter, [group_id], self._now())
+        self._work(shard)
+
+    # Where groups live
+
+    def partition_of(self, group_id: str) -> int:
+        topic = self._node.image.topic(OFFSETS_TOPIC)
+        count = self._node.config["offsets.topic.num.partitions"] if topic is None else len(topic.partitions)
+        return partition_for(group_id, count)
+
+    async def find(self, group_id: str, listener_name: str) -> tuple[NodeId, Endpoint]:
+        """The node that coordinates a group; creates `__consumer_offsets` if need be.
+
+        Raises COORDINATOR_NOT_AVAILABLE.
+        """
+        if self._node.image.topic(OFFSETS_TOPIC) is None:
+            await self._create_topic()
+        image: MetadataImage = self._node.image
+        registration = image.partition(OFFSETS_TOPIC, self.partition_of(group_id))
+        broker = None if registration is None else image.brokers.get(registration.leader)
+        endpoint = None if broker is None or broker.fenced else broker.endpoints.get(listener_name)
+        if broker is None or endpoint is None:
+            raise KafkaError(ErrorCode.coordinator_not_available)
+        return broker.id, endpoint
+
+    async def _create_topic(self) -> None:
+        """One creation serves all who ask meanwhile."""
+        if self._creation is None or self._creation.done():
+            self._creation = asyncio.get_running_loop().create_task(self._create())
+        await asyncio.shield(self._creation)
+
+    async def _create(self) -> None:
+        config = self._node.config
+        topic = {
+            "name": OFFSETS_TOPIC,
+            "num_partitions": config["offsets.topic.num.partitions"],
+            "replication_factor": config["offsets.topic.replication.factor"],
+            "assignments": [],
+            "configs": [
+                {"name": "cleanup.policy", "value": "compact"},
+                {"name": "compression.type", "value": "producer"},
+                {"name": "segment.bytes", "value": str(config["offsets.topic.segment.bytes"])},
+            ],
+        }
+        response = await self._node.controller.create_topics({"topics": [topic], "validate_only": False})
+        for result in response["topics"]:
+            if result["error_code"] not in (ErrorCode.none, ErrorCode.topic_already_exists):
+                print(f"ottla: cannot create {OFFSETS_TOPIC}: {result.get('error_message')}", file=sys.stderr)
+                raise KafkaError(ErrorCode.coordinator_not_available)
+
+    def _shard_of(self, group_id: str, *, starts_waiting: bool = False) -> _Shard:
+        shard = self._shards.get(self.partition_of(group_id))
+        if shard is None or (starts_waiting and self._stopping):
+            raise KafkaError(ErrorCode.not_coordinator)
+        if shard.error is not None:
+            raise KafkaError(shard.error)
+        return shard
+
+    # Following the metadata
+
+    def _on_leadership(self, partition: Partition) -> None:
+        topic, number = partition.topic_partition
+        if topic != OFFSETS_TOPIC or self._stopping:
+            return
+        if not partition.is_leader:
+            self._unload(number)
+        elif number not in self._shards:
+            shard = self._shards[number] = _Shard(partition, GroupShard(self._config, self._node.random))
+            if partition.log.log_end_offset == partition.log.log_start_offset:
+                self._loaded(shard)
+            else:
+                shard.task = asyncio.get_running_loop().create_task(self._load(shard))
+
+    def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Offsets of deleted topics go, as Kafka's onPartitionsDeleted; one of the same name starts without any."""
+        gone = [
+            TopicPartition(topic.name, number) for topic in delta.deleted_topics.values() for number in topic.partitions
+        ]
+        if gone:
+            for shard in self._shards.values():
+                if shard.error is None:
+                    shard.core.delete_offsets_of_partitions(gone, self._now())
+                    self._work(shard)
+
+    # Loading
+
+    async def _load(self, shard: _Shard) -> None:
+        log = shard.partition.log
+        position: Offset = log.log_start_offset
+        try:
+            while position < log.log_end_offset:
+                part = log.read(position, self._node.config["offsets.load.buffer.size"], up_to=log.log_end_offset)
+                if part is None:
+                    break
+                data = await self._node.fs.run(part.read)
+                position = await self._replay(shard.core, data, position)
+        except (KafkaError, MalformedRecord, OSError) as error:
+            shard.error = ErrorCode.not_coordinator
+            print(f"ottla: groups of {shard.partition.topic_partition} can not be loaded: {error}", file=sys.stderr)
+            return
+        self._loaded(shard)
+
+    async def _replay(self, core: GroupShard, data: bytes, position: Offset) -> Offset:
+        """Apply batches; returns the offset after them. Lets others run between batches of many records."""
+        since_yield = 0
+        for start, header in iterate_batches(data):
+            for record in iterate_records(data, start):
+                if header.is_control:
+                    if record.key is not None and record.key[:2] == b"\0\0":
+                        core.replay_transaction_end(header.producer_id, record.key[:4] == COMMIT_MARKER)
+                    continue
+                if record.key is None:
+                    continue
+                decoded = decode_record(record.key, record.value)
+                if decoded is not None:
+                    producer_id = header.producer_id if header.is_transactional else -1
+                    core.replay(decoded, record.offset, producer_id)
+            position = header.next_offset
+            since_yield += header.count
+            if since_yield >= RECORDS_BETWEEN_YIELDS:
+                since_yield = 0
+                await asyncio.sleep(0)
+        return position
+
+    def _loaded(self, shard: _Shard) -> None:
+        shard.error = None
+        shard.task = None
+        shard.core.on_loaded(self._now())
+        self._work(shard)
+
+    def _unload(self, number: int) -> None:
+        shard = self._shards.pop(number, None)
+        if shard is None:
+            return
+        shard.error = ErrorCode.not_coordinator
+        if shard.task is not None:
+            shard.task.cancel()
+        if shard.timer is not None:
+            shard.timer.cancel()
+        for pending in shard.pending:
+            self._fail([pending.write, *pending.rest], ErrorCode.not_coordinator)
+        shard.pending.clear()
+        shard.core.unload(self._now())
+        for effect in shard.core.take():
+            if not isinstance(effect, Write):
+                effect.token.complete(effect.response)
+
+    # Effects and timers
+
+    def _now(self) -> Now:
+        return Now(int(asyncio.get_running_loop().time() * 1000), self._node.clock.now_ms())
+
+    def _work(self, shard: _Shard) -> None:
+        """Do what the core asks for, then set the timer."""
+        while effects := shard.core.take():
+            self._do(shard, effects)
+        self._arm(shard)
+
+    def _do(self, shard: _Shard, effects: Sequence[Effect]) -> None:
+        for index, effect in enumerate(effects):
+            if not isinstance(effect, Write):
+                effect.token.complete(effect.response)
+            elif not self._write(shard, effect, effects[index + 1 :]):
+                return
+
+    def _write(self, shard: _Shard, write: Write, rest: Sequence[Effect]) -> bool:
+        """Append; returns whether `rest` may go on at once. Otherwise it goes on after the commit, or failed."""
+        now_ms = self._node.clock.now_ms()
+        records = [(now_ms, encode_key(key), encode_value(value), ()) for key, value in write.records]
+        try:
+            info = shard.partition.append_as_leader(build_batch(records), ACKS_ALL, now_ms=now_ms, origin=COORDINATOR)
+        except KafkaError as error:
+            self._fail([write, *rest], error.code)
+            return False
+        pending = _Pending(write, info.first_offset, info.last_offset + 1, rest)
+        if not shard.pending and shard.partition.log.high_watermark >= pending.end_offset:
+            self._committed(shard, pending)
+            return True
+        shard.pending.append(pending)
+        if shard.task is None:
+            shard.task = asyncio.get_running_loop().create_task(self._await_commits(shard))
+        return False
+
+    async def _await_commits(self, shard: _Shard) -> None:
+        """Sync what must be on disk before it is answered, and go on in the order of the writes."""
+        partition = shard.partition
+        while shard.pending:
+            pending = shard.pending[0]
+            try:
+                if partition.log.high_watermark < pending.end_offset:
+                    await partition.log.flush_async(pending.end_offset)
+                    partition.advance_high_watermark(pending.end_offset)
+            except KafkaError as error:
+                shard.pending.popleft()
+                self._fail([pending.write, *pending.rest], error.code)
+            except OSError:
+                shard.pending.popleft()
+                self._fail([pending.write, *pending.rest], ErrorCode.kafka_storage_error)
+            else:
+                shard.pending.popleft()
+                self._committed(shard, pending)
+                self._do(shard, pending.rest)
+            self._work(shard)
+        shard.task = None
+
+    def _committed(self, shard: _Shard, pending: _Pending) -> None:
+        for index, record in enumerate(pending.write.records):
+            shard.core.replay(record, pending.first_offset + index)
+        if pending.write.committed is not None:
+            pending.write.committed()
+            self._do(shard, shard.core.take())
+
+    def _fail(self, effects: Sequence[Effect], error: ErrorCode) -> None:
+        error = WRITE_ERRORS.get(error, error)
+        for effect in effects:
+            if not isinstance(effect, Write):
+                effect.token.complete(KafkaError(error))
+            elif effect.failed is not None:
+                effect.failed(error)
+
+    def _arm(self, shard: _Shard) -> None:
+        """Wake up at the core's next deadline; a timer that is too early finds that out and sets itself again."""
+        deadline = shard.core.next_deadline()
+        if deadline is None or (shard.timer is not None and shard.timer_deadline_ms <= deadline):
+            return
+        if shard.timer is not None:
+            shard.timer.cancel()
+        shard.timer_deadline_ms = deadline
+        shard.timer = asyncio.get_running_loop().call_at(deadline / 1000, self._on_timer, shard)
+
+    def _on_timer(self, shard: _Shard) -> None:
+        shard.timer = None
+        if shard.error is None:
+            try:
+                shard.core.advance(self._now())
+            except Exception:
+                print(f"ottla: a timer of {shard.partition.topic_partition} failed", file=sys.stderr)
+                traceback.print_exc()
+            self._work(shard)

@@ -1,0 +1,48 @@
+"""DescribeGroups, versions 0-6: state, members and assignments of classic groups.
+
+Version 3 adds authorized operations (KIP-430), 4 static members (KIP-345). Before version 6 a group that does not exist
+is just Dead, since then also GROUP_ID_NOT_FOUND (KIP-1043).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.messages import ApiKey
+from ottla.server.api import RequestContext, Response, api
+
+READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11
+ALL_OPERATIONS: Final = sum(1 << operation for operation in (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS))
+"""What can be done with a group, as a bit field; without an authorizer everyone may do everything."""
+NOT_ASKED: Final = -(2**31)
+
+
+def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    return {"groups": [_failed(group_id, error) for group_id in request.groups]}
+
+
+@api(ApiKey.DESCRIBE_GROUPS, versions=(0, 6), on_error=on_error)
+def handle(context: RequestContext, request: Any) -> Response:
+    return {"groups": [_describe(context, request, group_id) for group_id in request.groups]}
+
+
+def _describe(context: RequestContext, request: Any, group_id: str) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = context.node.groups.describe(group_id)
+    except KafkaError as error:
+        return _failed(group_id, error)
+    if found["error_code"] is ErrorCode.group_id_not_found and context.api_version < 6:
+        found["error_code"] = ErrorCode.none
+    asked = getattr(request, "include_authorized_operations", False) and found["error_code"] is ErrorCode.none
+    found["authorized_operations"] = ALL_OPERATIONS if asked else NOT_ASKED
+    return found
+
+
+def _failed(group_id: str, error: KafkaError) -> dict[str, Any]:
+    return {
+        "error_code": error.code,
+        "error_message": error.message,
+        "group_id": group_id,
+        "authorized_operations": NOT_ASKED,
+    }

@@ -1,0 +1,56 @@
+"""FindCoordinator, versions 0-6: which node coordinates a group. From version 4 for many groups at once (KIP-699).
+
+The first request creates `__consumer_offsets`, and unlike in Kafka is answered when that is done. Transactions and
+share groups have no coordinator here: INVALID_REQUEST, which clients take as final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.messages import ApiKey
+from ottla.server.api import RequestContext, Response, api
+
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+NO_NODE = {"node_id": -1, "host": "", "port": -1}
+_NOT_SERVED = {TRANSACTION: "Transactions are not served by this version of Ottla.", SHARE: ""}
+_UNKNOWN = "There is no coordinator of this type."
+
+
+def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    if context.api_version < 4:
+        return {"error_code": error.code, "error_message": error.message, **NO_NODE}
+    return {
+        "coordinators": [
+            {"key": key, "error_code": error.code, "error_message": error.message, **NO_NODE}
+            for key in request.coordinator_keys
+        ]
+    }
+
+
+@api(ApiKey.FIND_COORDINATOR, versions=(0, 6), on_error=on_error)
+async def handle(context: RequestContext, request: Any) -> Response:
+    key_type = getattr(request, "key_type", GROUP)
+    if context.api_version < 4:
+        return await _find(context, request.key, key_type, "NONE", "The coordinator is not available.")
+    found = [{"key": key, **await _find(context, key, key_type, "", "")} for key in request.coordinator_keys]
+    return {"coordinators": found}
+
+
+async def _find(context: RequestContext, key: str, key_type: int, ok: str, unavailable: str) -> Mapping[str, Any]:
+    if key_type != GROUP:
+        message = _NOT_SERVED.get(key_type, _UNKNOWN)
+        return {"error_code": ErrorCode.invalid_request, "error_message": message, **NO_NODE}
+    try:
+        node_id, endpoint = await context.node.groups.find(key, context.listener_name)
+    except KafkaError as error:
+        return {"error_code": error.code, "error_message": unavailable, **NO_NODE}
+    return {
+        "error_code": ErrorCode.none,
+        "error_message": ok,
+        "node_id": node_id,
+        "host": endpoint.host,
+        "port": endpoint.port,
+    }

@@ -1,0 +1,38 @@
+"""SyncGroup, versions 0-5: the leader brings the assignment, every member gets its part of it.
+
+Version 3 adds static members (KIP-345), version 5 requires the protocol's type and name (KIP-559).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.coordinator.group import replies
+from ottla.coordinator.group.requests import SyncGroup
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.messages import ApiKey
+from ottla.server.api import Deferred, RequestContext, Response, api
+
+
+def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    return replies.sync_error(error.code)
+
+
+@api(ApiKey.SYNC_GROUP, versions=(0, 5), on_error=on_error)
+def handle(context: RequestContext, request: Any) -> Deferred:
+    protocol_type = getattr(request, "protocol_type", None)
+    protocol_name = getattr(request, "protocol_name", None)
+    if context.api_version >= 5 and (protocol_type is None or protocol_name is None):
+        raise KafkaError(ErrorCode.inconsistent_group_protocol)
+    asked = SyncGroup(
+        group_id=request.group_id,
+        generation=request.generation_id,
+        member_id=request.member_id,
+        instance_id=getattr(request, "group_instance_id", None),
+        protocol_type=protocol_type,
+        protocol_name=protocol_name,
+        assignments={each.member_id: each.assignment for each in request.assignments},
+    )
+    deferred = Deferred()
+    context.node.groups.sync(deferred, asked)
+    return deferred

@@ -1,0 +1,23 @@
+"""Answers of the group coordinator that arrive later, for handlers that start no task for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ottla.server.api import Deferred
+
+Finish = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+class Finishing:
+    """Stands before a `Deferred` and turns what the coordinator says into the response; errors pass as they are."""
+
+    __slots__ = ("deferred", "finish")
+
+    def __init__(self, finish: Finish) -> None:
+        self.deferred = Deferred()
+        self.finish = finish
+
+    def complete(self, result: Mapping[str, Any] | BaseException) -> None:
+        self.deferred.complete(result if isinstance(result, BaseException) else self.finish(result))
