@@ -360,6 +360,11 @@ class Log:
         return tuple(self._segments)
 
     @property
+    def first_segment_offset(self) -> Offset:
+        """Base offset of the oldest segment, at or below the log start."""
+        return self._bases[0]
+
+    @property
     def max_timestamp_ms(self) -> Millis:
         """The largest time stamp of all segments, -1 without any."""
         return max(segment.max_timestamp for segment in self._segments)
@@ -869,6 +874,10 @@ class Log:
         if with_indexes:
             self.recovery_point = max(self.recovery_point, end)
 
+    def sync_file_later(self, path: str) -> None:
+        """Let the next full sync include a file of the log's directory."""
+        self._unsynced_files.append(path)
+
     def flush(self, up_to: Offset | None = None) -> None:
         """Sync everything below `up_to` (default: all), indexes included, and move the recovery point. Blocks.
 
@@ -940,7 +949,8 @@ class Log:
                 state = self.producer_state
                 if state.snapshot_offsets or not state.is_empty:
                     state.take_snapshot(sync=not state.is_empty)
-                self.flush()
+                if self.size_bytes or self._end:  # an empty log that gets lost is made again
+                    self.flush()
             except OSError as error:
                 raise self._fail(error) from error
         self._let_go()
