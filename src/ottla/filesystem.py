@@ -44,6 +44,10 @@ class File(Protocol):
         """Like `pread`, but None where the range is not wholly in the page cache (RWF_NOWAIT)."""
         ...
 
+    def is_cached(self, length: int, position: int) -> bool:
+        """Whether the range is wholly in the page cache, so that reading or sending it does not wait for the disk."""
+        ...
+
     def pwrite(self, buffers: Sequence[Buffer], position: int) -> int:
         """Write all buffers one after the other at `position`; returns the bytes written, always all of them."""
         ...
@@ -130,6 +134,11 @@ class OsFile:
                 return self.pread(length, position)
             raise
         return bytes(buffer) if got == length else None
+
+    def is_cached(self, length: int, position: int) -> bool:
+        from ottla.page_cache import is_cached
+
+        return is_cached(self._fd, length, position)
 
     def pwrite(self, buffers: Sequence[Buffer], position: int) -> int:
         if len(buffers) > IOV_MAX:

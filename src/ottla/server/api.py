@@ -30,28 +30,25 @@ Buffer = bytes | bytearray | memoryview
 class Slice(Protocol):
     """Bytes that still lie in a file: the connection sends them with sendfile, or reads them where it can not."""
 
+    file: Any
+    position: int
     length: int
 
-    def fileno(self) -> int: ...
-    @property
-    def position(self) -> int: ...
     def read(self) -> bytes: ...
 
 
 class EncodedResponse:
-    """A response body that is already bytes, with file slices between them; the connection adds length and header.
+    """A response that is already bytes, with file slices between them, from the response header on.
 
-    `release` is called once when the last byte was sent or the connection is gone.
+    The connection adds the length. Parts are buffers and `Slice`s; `length` is that of all parts in bytes, where known. A slice keeps its file open
+    until it was sent.
     """
 
-    __slots__ = ("length", "parts", "release")
+    __slots__ = ("length", "parts")
 
-    def __init__(
-        self, parts: Sequence[Buffer | Slice], length: int | None = None, release: Callable[[], None] | None = None
-    ) -> None:
+    def __init__(self, parts: Sequence[Any], length: int | None = None) -> None:
         self.parts = parts
         self.length = sum(map(length_of, parts)) if length is None else length
-        self.release = release
 
 
 def length_of(part: Buffer | Slice) -> int:

@@ -203,7 +203,7 @@ class Node:
     async def _housekeep(self) -> None:
         now_ms = self.clock.now_ms()
         self.logs.periodic(now_ms)
-        await self.logs.remove_deleted(now_ms)
+        await self.logs.background(now_ms)
 
 
 def _per_host(overrides: Any) -> dict[str, int]:

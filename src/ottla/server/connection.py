@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, cast
 
 from ottla.protocol.messages import MalformedRequest
 from ottla.server import dispatch
-from ottla.server.api import CloseConnection, Deferred, EncodedResponse, Response
+from ottla.server.api import CloseConnection, Deferred, Response
 from ottla.server.dispatch import Call
 from ottla.server.outbox import Outbox, TransportOutbox
 
@@ -109,7 +109,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.set_write_buffer_limits(OUTBOX_BYTES_MAX)
             self.outbox = TransportOutbox(self._transport)
         if not self._listener.admit(self):
-            transport.abort()
+            self.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
@@ -120,8 +120,6 @@ class Connection(asyncio.BufferedProtocol):
                 slot.deferred.cancel()
             if slot.task is not None:
                 slot.task.cancel()
-            elif isinstance(slot.response, EncodedResponse) and slot.response.release is not None:
-                slot.response.release()
         self._pending.clear()
         self._drop_own()
         self._listener.forget(self)
@@ -231,8 +229,6 @@ class Connection(asyncio.BufferedProtocol):
     def _completed(self, slot: _Slot, result: Response | BaseException) -> None:
         """A suspended request has its response (or exception) now."""
         if self.closed:
-            if isinstance(result, EncodedResponse) and result.release is not None:
-                result.release()
             return
         try:
             slot.response = self._result(slot.call, result)
@@ -254,7 +250,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self, call: Call, response: Response) -> None:
         parts, length = dispatch.encode(call, response)
-        self.outbox.write(parts, length, response.release if isinstance(response, EncodedResponse) else None)
+        self.outbox.write(parts, length)
 
     def _advance(self) -> None:
         """Something that held requests back is gone: handle what has arrived meanwhile, and receive again."""

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 Buffer = bytes | bytearray | memoryview
 
-_LENGTH_AND_ID = struct.Struct(">ii")
-_LENGTH_ID_AND_TAGS = struct.Struct(">iib")
 _INT32 = struct.Struct(">i")
 
 
@@ -98,12 +96,7 @@ def encode(call: Call, response: Response) -> tuple[list[Buffer | Slice], int]:
     """The parts of a whole response frame and their size in bytes."""
     context = call.context
     if isinstance(response, EncodedResponse):
-        length = response.length
-        if messages.is_flexible(context.api_key, context.api_version):
-            head = _LENGTH_ID_AND_TAGS.pack(length + 5, context.correlation_id, 0)
-        else:
-            head = _LENGTH_AND_ID.pack(length + 4, context.correlation_id)
-        return [head, *response.parts], length + len(head)
+        return [_INT32.pack(response.length), *response.parts], response.length + 4
     assert response is not None
     try:
         body = messages.encode_response(context.api_key, context.api_version, context.correlation_id, response)

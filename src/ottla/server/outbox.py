@@ -20,9 +20,6 @@ from ottla.server.api import Buffer
 GATHER_MAX = 512
 """Buffers in one sendmsg, half of the system's IOV_MAX."""
 
-INLINE_BYTES_MAX = 16_384
-"""File slices up to this are read and sent with their header in one call, which beats a second call to sendfile."""
-
 SENDFILE_BYTES_MAX = 1 << 30
 
 Part = Any
@@ -32,7 +29,7 @@ Part = Any
 class Outbox:
     """What waits to be sent on one socket. `queued` is its size in bytes."""
 
-    __slots__ = ("_dup", "_loop", "_on_drained", "_on_error", "_queue", "_releases", "_socket", "_watching", "queued")
+    __slots__ = ("_dup", "_loop", "_on_drained", "_on_error", "_queue", "_socket", "_watching", "queued")
 
     def __init__(
         self,
@@ -46,17 +43,14 @@ class Outbox:
         self._on_drained = on_drained
         self._on_error = on_error
         self._queue: deque[Part] = deque()
-        self._releases: list[Callable[[], None]] = []
         self._watching = False
         self._dup = -1
         self.queued = 0
 
-    def write(self, parts: Sequence[Part], length: int, release: Callable[[], None] | None = None) -> None:
+    def write(self, parts: Sequence[Part], length: int) -> None:
         """Queue one response of `length` bytes; nothing is sent before `flush`."""
         self._queue.extend(parts)
         self.queued += length
-        if release is not None:
-            self._releases.append(release)
 
     def flush(self) -> None:
         """Send what the socket takes now; the rest follows as it becomes writable."""
@@ -67,10 +61,7 @@ class Outbox:
         except OSError as error:
             self._on_error(error)
             return
-        if sent_all:
-            if self._releases:
-                self._release()
-        else:
+        if not sent_all:
             self._watch()
 
     def close(self) -> None:
@@ -86,12 +77,6 @@ class Outbox:
             self._socket = None
         self._queue.clear()
         self.queued = 0
-        self._release()
-
-    def _release(self) -> None:
-        releases, self._releases = self._releases, []
-        for release in releases:
-            release()
 
     def _send(self) -> bool:
         """Send until nothing is left (True) or the socket is full (False)."""
@@ -138,7 +123,7 @@ class Outbox:
 
     def _send_slice(self, fd: int, part: Any) -> None:
         """Send some of the slice at the head of the queue. Raises BlockingIOError when the socket takes nothing."""
-        sent = os.sendfile(fd, part.fileno(), part.position, min(part.length, SENDFILE_BYTES_MAX))
+        sent = os.sendfile(fd, part.file.fileno(), part.position, min(part.length, SENDFILE_BYTES_MAX))
         if sent == 0:
             raise OSError("the file ended before the slice that was promised")
         self.queued -= sent
@@ -163,54 +148,40 @@ class Outbox:
             return
         self._loop.remove_writer(self._dup)
         self._watching = False
-        self._release()
         self._on_drained()
 
 
 class SliceRest:
-    """The unsent rest of a slice; holds on to the slice, and so to its file."""
+    """The unsent rest of a slice; holds on to the slice, and so to its open file."""
 
-    __slots__ = ("_slice", "length", "position")
+    __slots__ = ("_slice", "file", "length", "position")
 
     def __init__(self, whole: Any, position: int, length: int) -> None:
         self._slice = whole
+        self.file = whole.file
         self.position = position
         self.length = length
-
-    def fileno(self) -> int:
-        fd: int = self._slice.fileno()
-        return fd
 
 
 class TransportOutbox:
     """The same, through a transport that must see the bytes (TLS) or has no descriptor (simulated network)."""
 
-    __slots__ = ("_parts", "_releases", "_transport", "_unsent", "queued")
+    __slots__ = ("_parts", "_transport", "queued")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._parts: list[Part] = []
-        self._releases: list[Callable[[], None]] = []
-        self._unsent = 0
         self.queued = 0
 
-    def write(self, parts: Sequence[Part], length: int, release: Callable[[], None] | None = None) -> None:
+    def write(self, parts: Sequence[Part], length: int) -> None:
         self._parts.extend(parts)
-        if release is not None:
-            self._releases.append(release)
 
     def flush(self) -> None:
         parts, self._parts = self._parts, []
         for part in parts:
             self._transport.write(part if isinstance(part, bytes | bytearray | memoryview) else part.read())
         self.queued = self._transport.get_write_buffer_size()
-        releases, self._releases = self._releases, []
-        for release in releases:
-            release()
 
     def close(self) -> None:
         self._parts.clear()
         self.queued = 0
-        releases, self._releases = self._releases, []
-        for release in releases:
-            release()

@@ -84,6 +84,9 @@ class SimulatedFile:
         data = self.pread(length, position)
         return data if len(data) == length else None
 
+    def is_cached(self, length: int, position: int) -> bool:
+        return self._fs.random.random() >= self._fs.cold_probability
+
     def pwrite(self, buffers: Sequence[Buffer], position: int) -> int:
         data = b"".join(buffers)
         try:
