@@ -81,7 +81,8 @@ def delete(
     if_exists
         Succeed where there is no such topic.
     """
-    futures = admin_client(bootstrap).delete_topics(list(topics))
+    client = admin_client(bootstrap)  # its requests die with it, so it has to have a name
+    futures = client.delete_topics(list(topics))
     return _finish(futures, "deleted", json, ignored="UNKNOWN_TOPIC_OR_PART" if if_exists else None)
 
 
