@@ -36,7 +36,7 @@ They stand in for what a configuration leaves out, unless it sets `process.roles
 configuration and Kafka's own defaults fill its gaps."""
 
 ENVIRONMENT_PREFIX = "OTTLA_"
-_NOT_SETTINGS = re.compile(r"OTTLA_(BOOTSTRAP|ORACLE|HOME|SERVICE_.*|PORT(_.*)?)")
+_NOT_SETTINGS = re.compile(r"OTTLA_(BOOTSTRAP|ORACLE|TEST_.*|SERVICE_.*|PORT(_.*)?)")
 """Variables with the prefix that are no settings: the command line's, the tests', and those that Kubernetes injects
 into pods beside a service called ottla."""
 

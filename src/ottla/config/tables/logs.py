@@ -86,7 +86,7 @@ LOG: tuple[Setting, ...] = (
             doc="Threads that load the logs of one directory at start."),
     Setting("log.dir.failure.timeout.ms", LONG, "30000", AtLeast(1), acts=False,
             doc="Milliseconds that a broker tries to report a failed log directory before it shuts down."),
-    Setting("log.initial.task.delay.ms", LONG, "30000", AtLeast(0), internal=True,
+    Setting("log.initial.task.delay.ms", LONG, "30000", AtLeast(0), internal=True, acts=False,
             doc="Milliseconds after the start before background work on logs begins."),
 )
 
@@ -121,9 +121,9 @@ REPLICATION: tuple[Setting, ...] = (
             doc="Bytes of a fetch response at most, whatever the request allows."),
     Setting("max.incremental.fetch.session.cache.slots", INT, "1000", AtLeast(0),
             doc="Incremental fetch sessions that a broker remembers."),
-    Setting("replica.lag.time.max.ms", LONG, "30000",
+    Setting("replica.lag.time.max.ms", LONG, "30000", acts=False,
             doc="Milliseconds that a follower may lag before it leaves the in-sync replicas."),
-    Setting("replica.high.watermark.checkpoint.interval.ms", LONG, "5000",
+    Setting("replica.high.watermark.checkpoint.interval.ms", LONG, "5000", acts=False,
             doc="Milliseconds between writes of the high-watermark checkpoint."),
     Setting("replica.fetch.max.bytes", INT, "1048576", AtLeast(0), acts=False,
             doc="Bytes of one partition that a follower asks for at once."),

@@ -29,10 +29,12 @@ def handle(context: RequestContext, request: Any) -> Response:
         if log is not None:
             by_directory[os.path.abspath(os.path.dirname(log.directory))].append(log)
     online = {os.path.abspath(path) for path in node.logs.online_dirs}
-    cordoned = node.config["cordoned.log.dirs"] or ()
+    registration = node.image.brokers.get(node.node_id)
+    cordoned = () if registration is None else registration.cordoned_log_dirs
+    ids = {os.path.abspath(path): directory_id for path, directory_id in node.controller.directory_ids.items()}
     return {
         "results": [
-            _directory(context, path, by_directory.get(path, []), is_cordoned="*" in cordoned or path in cordoned)
+            _directory(context, path, by_directory.get(path, []), is_cordoned=ids.get(path) in cordoned)
             if path in online
             else {"error_code": ErrorCode.kafka_storage_error, "log_dir": path, "topics": []}
             for path in map(os.path.abspath, node.config.log_dirs)

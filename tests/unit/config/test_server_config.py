@@ -1,0 +1,175 @@
+"""A node's configuration: where values come from, what is refused, and how dynamic settings lie over static ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla.config.listeners import Listener
+from ottla.config.server import EMBEDDED, ServerConfig
+from ottla.errors import OttlaError
+from ottla.storage.config import LogConfig
+
+
+def test_a_node_without_configuration() -> None:
+    config = ServerConfig.load()
+    assert config.node_id == 1
+    assert config.roles == ("broker", "controller")
+    assert config.listeners == config.advertised_listeners == (Listener("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),)
+    assert config.controller_listeners == ()
+    assert config.log_dirs == ("ottla-data",)
+    assert config.metadata_log_dir == "ottla-data"
+    assert config["offsets.topic.replication.factor"] == 1
+    assert config["log.retention.ms"] is None
+    assert all(config[name] is not None for name in EMBEDDED)
+
+
+def test_precedence(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=2\nmessage.max.bytes=2\nnum.io.threads=2\n")
+    environ = {"OTTLA_MESSAGE_MAX_BYTES": "3", "OTTLA_NUM_IO_THREADS": "3", "PATH": "/bin"}
+    config = ServerConfig.load(str(file), {"num.io.threads": "4"}, environ)
+    assert (config["num.partitions"], config["message.max.bytes"], config["num.io.threads"]) == (2, 3, 4)
+
+
+def test_a_whole_kafka_configuration_keeps_kafkas_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "process.roles=broker,controller\nnode.id=7\ncontroller.listener.names=CONTROLLER\n"
+        "listeners=PLAINTEXT://:19092,CONTROLLER://:19093\nadvertised.listeners=PLAINTEXT://example.org:19092\n"
+        "controller.quorum.voters=7@localhost:19093\nlog.dirs=/a, /b\nmetadata.log.dir=/m\n"
+    )
+    config = ServerConfig.load(str(file))
+    assert config.node_id == config["broker.id"] == 7
+    assert config["offsets.topic.replication.factor"] == 3
+    assert config.log_dirs == ("/a", "/b")
+    assert config.metadata_log_dir == "/m"
+    assert config.listeners == (Listener("PLAINTEXT", "", 19092),)
+    assert config.controller_listeners == (Listener("CONTROLLER", "", 19093),)
+    assert config.advertised_listeners == (Listener("PLAINTEXT", "example.org", 19092),)
+
+
+def test_older_names_of_node_id_and_log_dirs() -> None:
+    config = ServerConfig.load(overrides={"broker.id": "5", "log.dir": "/x"})
+    assert config.node_id == 5
+    assert config.log_dirs == ("/x",)
+
+
+REFUSED = [
+    ({"num.partitionss": "1"}, "unknown setting num.partitionss=1: .* did you mean num.partitions"),
+    ({"retention.ms": "1"}, "retention.ms is a setting of a topic; a broker's is log.retention.ms or "),
+    ({"num.partitions": "0"}, "setting num.partitions=0 is refused: allowed is at least 1"),
+    ({"num.partitions": "many"}, "allowed is at least 1 .*Not a number of type INT"),
+    ({"log.retention.ms": "0"}, r"log.retention.ms is 0: it must be -1 \(no limit\) or at least 1"),
+    ({"log.roll.ms": "0"}, "log.roll.ms is 0: it must be at least 1"),
+    ({"listeners": "9092"}, "listeners: '9092' is not of the form NAME://host:port"),
+    ({"listeners": "PLAINTEXT://h:70000"}, "with a port from 0 to 65535"),
+    ({"listeners": "FAST://h:1"}, "no security protocol is given for listener FAST; add FAST:PLAINTEXT"),
+    ({"listeners": "SSL://h:1"}, "needs SSL; this version serves PLAINTEXT"),
+    ({"listeners": "CONTROLLER://h:1"}, "a broker needs a listener beside the controller's"),
+    ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, "each listener needs its own name"),
+    ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, "set advertised.listeners=PLAINTEXT://HOST:9092"),
+    ({"advertised.listeners": "SSL://h:1"}, "SSL is not among the broker's listeners"),
+    ({"listener.security.protocol.map": "A:B"}, "'A:B' is not NAME:PROTOCOL"),
+    ({"broker.id": "2", "node.id": "3"}, "broker.id is 2 but node.id is 3"),
+    ({"controller.quorum.voters": "1@a:1,2@b:2"}, "this version runs a quorum of one"),
+    ({"config.providers": "env"}, "does not replace"),
+    ({"process.roles": "broker,controller"}, "setting node.id is missing; it must be at least 0"),
+    (
+        {"process.roles": "broker", "node.id": "1", "controller.listener.names": "CONTROLLER"},
+        "this version runs nodes that are both",
+    ),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED)
+def test_refused(settings: dict[str, str], message: str) -> None:
+    with pytest.raises(OttlaError, match=message):
+        ServerConfig.load(overrides=settings)
+
+
+def test_a_refused_password_is_not_printed() -> None:
+    with pytest.raises(OttlaError) as refused:
+        ServerConfig.load(overrides={"ssl.key.password": "hunter2", "num.partitions": "x"})
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_missing_file() -> None:
+    with pytest.raises(OttlaError, match="cannot read the configuration file /nowhere: No such file"):
+        ServerConfig.load("/nowhere")
+
+
+def test_environment() -> None:
+    kubernetes = {"OTTLA_SERVICE_HOST": "10.0.0.1", "OTTLA_PORT": "tcp://10.0.0.1:9092", "OTTLA_PORT_9092_TCP": "x"}
+    config = ServerConfig.load(environ={"OTTLA_LOG_DIRS": "/e", "OTTLA_BOOTSTRAP": "h:1", **kubernetes})
+    assert config.log_dirs == ("/e",)
+    with pytest.raises(OttlaError, match=r"environment variable OTTLA_LOG_DIRZ: log.dirz .* did you mean log.dir"):
+        ServerConfig.load(environ={"OTTLA_LOG_DIRZ": "/e"})
+
+
+@pytest.mark.parametrize("text", ["PLAINTEXT://[::1]:9092", "plaintext://localhost:0", "PLAINTEXT://:9092"])
+def test_listeners_print_as_they_read(text: str) -> None:
+    config = ServerConfig.load(overrides={"listeners": text, "advertised.listeners": "PLAINTEXT://h:1"})
+    assert str(config.listeners[0]).lower() == text.lower()
+
+
+def test_settings_of_listeners_and_plugins_are_let_through() -> None:
+    ServerConfig.load(overrides={"listener.name.internal.ssl.key.password": "x", "rsm.config.bucket": "y"})
+
+
+def test_dynamic_settings_lie_over_static_ones() -> None:
+    config = ServerConfig.load(overrides={"log.retention.ms": "5"})
+    assert config.apply_dynamic({"log.retention.ms": "6", "message.max.bytes": "10"}, {}) == {
+        "log.retention.ms",
+        "message.max.bytes",
+    }
+    assert config["log.retention.ms"] == 6
+    assert config.topic_defaults()["retention.ms"] == "6"
+    assert config.apply_dynamic({"log.retention.ms": "6"}, {"log.retention.ms": "7"}) == {
+        "log.retention.ms",
+        "message.max.bytes",
+    }
+    assert config["log.retention.ms"] == 7
+    assert config.apply_dynamic({}, {}) == {"log.retention.ms"}
+    assert config["log.retention.ms"] == 5
+    assert config.apply_dynamic({}, {}) == frozenset()
+
+
+def test_dynamic_settings_that_cannot_be_are_ignored() -> None:
+    config = ServerConfig.load()
+    assert config.apply_dynamic({"num.partitions": "9", "message.max.bytes": "x", "unheard.of": "1"}, {}) == frozenset()
+    assert config["num.partitions"] == 1
+    assert config["message.max.bytes"] == 1048588
+
+
+SYNONYMS = [
+    ({}, "604800000"),
+    ({"log.retention.hours": "1"}, "3600000"),
+    ({"log.retention.hours": "1", "log.retention.minutes": "2"}, "120000"),
+    ({"log.retention.hours": "1", "log.retention.minutes": "2", "log.retention.ms": "3"}, "3"),
+    ({"log.retention.hours": "-1"}, "-1"),
+    ({"log.retention.minutes": "-1"}, "-1"),
+]
+
+
+@pytest.mark.parametrize(("settings", "retention_ms"), SYNONYMS)
+def test_a_topics_default_comes_from_the_first_synonym_with_a_value(
+    settings: dict[str, str], retention_ms: str
+) -> None:
+    assert ServerConfig.load(overrides=settings).topic_defaults()["retention.ms"] == retention_ms
+
+
+def test_flush_interval_falls_back_to_the_schedulers() -> None:
+    assert ServerConfig.load(overrides={"log.flush.scheduler.interval.ms": "9"}).topic_defaults()["flush.ms"] == "9"
+
+
+def test_the_logs_of_a_topic() -> None:
+    config = ServerConfig.load(overrides={"log.cleanup.policy": "compact,delete", "log.preallocate": "true"})
+    properties = config.log_config_properties({"retention.ms": "1", "internal.segment.bytes": "100"})
+    log_config = LogConfig.from_properties(properties)
+    assert log_config.cleanup_policy == {"compact", "delete"}
+    assert log_config.preallocate
+    assert log_config.retention_ms == 1
+    assert log_config.segment_bytes == 100
+    assert LogConfig.from_properties(ServerConfig.load().log_config_properties()) == LogConfig()
