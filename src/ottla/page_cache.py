@@ -1,6 +1,6 @@
 """Whether a range of a file is in memory, so that reading or sending it does not wait for the disk.
 
-Loaded on the first large read only: ctypes costs memory that an idle node does not need. `ottla.filesystem` is the caller.
+Loaded on the first large read only: ctypes costs memory that an idle node does not need. `ottla.filesystem` calls it.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class Slice(Protocol):
 class EncodedResponse:
     """A response that is already bytes, with file slices between them, from the response header on.
 
-    The connection adds the length. Parts are buffers and `Slice`s; `length` is that of all parts in bytes, where known. A slice keeps its file open
-    until it was sent.
+    The connection adds the length. Parts are buffers and `Slice`s; `length` is that of all parts in bytes, where
+    known. A slice keeps its file open until it was sent.
     """
 
     __slots__ = ("length", "parts")
