@@ -41,14 +41,14 @@ class LeaderEpochs:
         self._directory = directory
         self._entries: list[EpochEntry] = []
         try:
-            data = fs.read_bytes(self._path)
+            data = fs.read_bytes(self.path)
         except FileNotFoundError:
             return
-        for entry in decode_checkpoint(self._path, data, _parse):
+        for entry in decode_checkpoint(self.path, data, _parse):
             self._assign(entry)
 
     @property
-    def _path(self) -> str:
+    def path(self) -> str:
         return posixpath.join(self._directory, LEADER_EPOCH_CHECKPOINT)
 
     @property
@@ -71,16 +71,21 @@ class LeaderEpochs:
         """The partition's directory was renamed."""
         self._directory = directory
 
-    def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
-        """Note that `epoch` starts at `start_offset`, durably; nothing happens if the epoch is the latest already.
+    def assign(self, epoch: LeaderEpoch, start_offset: Offset, *, sync: bool = True) -> bool:
+        """Note that `epoch` starts at `start_offset`; nothing happens if the epoch is the latest already.
 
-        Entries that contradict the new one are dropped. Raises `OSError`, and `ValueError` on negative numbers.
+        Durable with `sync`; without it the very first epoch is not, and the caller syncs `path` before its recovery
+        point passes `start_offset`: recovery finds the epochs of what follows in the batches. Returns whether the file
+        was written. Entries that contradict the new one are dropped. Raises `OSError`, and `ValueError` on negative
+        numbers.
         """
         entries = self._entries
         if entries and entries[-1].epoch == epoch and start_offset >= entries[-1].start_offset:
-            return
-        if self._assign(EpochEntry(epoch, start_offset)):
-            self.write()
+            return False
+        if not self._assign(EpochEntry(epoch, start_offset)):
+            return False
+        self.write(sync=sync or len(entries) > 1)
+        return True
 
     def _assign(self, entry: EpochEntry) -> bool:
         if entry.epoch < 0 or entry.start_offset < 0:
@@ -115,29 +120,25 @@ class LeaderEpochs:
         return self._entries[at - 1].epoch if at else None
 
     def truncate_from_end(self, end_offset: Offset) -> None:
-        """Forget epochs that start at or after `end_offset`: the log was cut there.
-
-        Written without fsync: recovery cuts again what an old file brings back.
-        """
+        """Forget epochs that start at or after `end_offset`, durably: the log was cut there."""
         entries = self._entries
         kept = len(entries)
         while kept and end_offset >= 0 and entries[kept - 1].start_offset >= end_offset:
             kept -= 1
         if kept != len(entries):
             del entries[kept:]
-            self.write(sync=False)
+            self.write()
 
     def truncate_from_start(self, start_offset: Offset) -> None:
         """Forget epochs that ended at or before `start_offset`; the epoch in force there starts there from now on.
 
-        Written without fsync, as in `truncate_from_end`.
+        In memory only: loading a log does it again, and the next `write` has it. Replacing the file without a sync
+        could leave an empty one after a power failure.
         """
         entries = self._entries
         at = bisect_right(entries, start_offset, key=itemgetter(1))
-        if not at or (at == 1 and entries[0].start_offset == start_offset):
-            return
-        entries[:at] = [EpochEntry(entries[at - 1].epoch, start_offset)]
-        self.write(sync=False)
+        if at:
+            entries[:at] = [EpochEntry(entries[at - 1].epoch, start_offset)]
 
     def clear(self) -> None:
         """Forget all epochs, durably."""
@@ -147,4 +148,4 @@ class LeaderEpochs:
     def write(self, *, sync: bool = True) -> None:
         """Replace the checkpoint file. Raises `OSError`."""
         data = encode_checkpoint(f"{epoch} {start_offset}" for epoch, start_offset in self._entries)
-        self._fs.write_atomic(self._path, data, sync=sync)
+        self._fs.write_atomic(self.path, data, sync=sync)

@@ -13,7 +13,7 @@ import posixpath
 import random as random_module
 from bisect import bisect_right
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 from uuid import UUID
 
@@ -21,7 +21,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import Buffer, FileSystem
 from ottla.model import NO_TIMESTAMP, LeaderEpoch, Millis, Offset, TopicPartition
 from ottla.protocol.compression import Codec
-from ottla.protocol.record_batch import BatchHeader
+from ottla.protocol.record_batch import BatchHeader, iterate_records
 from ottla.storage.checkpoints import CorruptFile
 from ottla.storage.config import LogConfig
 from ottla.storage.leader_epochs import LEADER_EPOCH_CHECKPOINT, LeaderEpochs
@@ -41,7 +41,7 @@ from ottla.storage.recovery import (
     segment_offset,
 )
 from ottla.storage.retention import count_deletable
-from ottla.storage.segment import ColdRead, FoundBatch, LogSlice, RollLimits, Segment
+from ottla.storage.segment import ColdRead, LogSlice, RollLimits, Segment
 from ottla.storage.segment_cache import SegmentCache
 from ottla.storage.time_index import TimeIndex
 from ottla.storage.transaction_index import AbortedTransaction
@@ -241,7 +241,7 @@ class Log:
         latest = self.epochs.latest_epoch
         for epoch, offset in loaded.epochs:
             if epoch >= 0 and (latest is None or epoch > latest):
-                self.epochs.assign(epoch, offset)
+                self._note_epoch(epoch, offset)
                 latest = epoch
         self.epochs.truncate_from_end(self._end)
         self.epochs.truncate_from_start(self.log_start_offset)
@@ -306,16 +306,7 @@ class Log:
     def update_config(self, config: LogConfig) -> None:
         """Follow the topic's settings from now on."""
         self.config = config
-        segment_ms = config.segment_ms
-        if config.compact and config.max_compaction_lag_ms > 0:
-            segment_ms = min(segment_ms, config.max_compaction_lag_ms)
-        self._limits = RollLimits(
-            config.segment_bytes,
-            segment_ms,
-            max(config.segment_index_bytes // OffsetIndex.ENTRY_SIZE, 1),
-            max(config.segment_index_bytes // TimeIndex.ENTRY_SIZE - 1, 1),
-        )
-        self._policy = _policy(config)
+        self._limits, self._policy = _limits_and_policy(config)
         self._flush_messages = config.flush_messages if config.flush_ms > 0 else 1
         if self._segments:
             self.active_segment.index_interval_bytes = config.index_interval_bytes
@@ -542,8 +533,15 @@ class Log:
         for header in headers:
             epoch = header.leader_epoch
             if epoch != self._latest_epoch and epoch >= 0:
-                self.epochs.assign(epoch, header.base_offset)
-                self._latest_epoch = self._cached_epoch()
+                self._note_epoch(epoch, header.base_offset)
+
+    def _note_epoch(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
+        """Without an fsync here: the next full sync does it, and until then recovery finds the epoch in the batches."""
+        if self.epochs.assign(epoch, start_offset, sync=False):
+            self._directory_dirty = True
+            if self.epochs.path not in self._unsynced_files:
+                self._unsynced_files.append(self.epochs.path)
+        self._latest_epoch = self._cached_epoch()
 
     def assign_epoch(self, epoch: LeaderEpoch) -> None:
         """Record that `epoch` starts at the log end, as a new leader does. Raises `KafkaError`."""
@@ -551,10 +549,9 @@ class Log:
         if epoch == self._latest_epoch:
             return
         try:
-            self.epochs.assign(epoch, self._end)
+            self._note_epoch(epoch, self._end)
         except OSError as error:
             raise self._refuse(error) from error
-        self._latest_epoch = self._cached_epoch()
 
     def _refuse(self, error: OSError) -> KafkaError:
         """An error before anything was appended: a full disk may have room again for the next attempt."""
@@ -689,14 +686,15 @@ class Log:
     def _search_max_timestamp(self, segments: list[Segment]) -> tuple[Millis, Offset, LeaderEpoch] | None:
         """The same without the index, which remembers a record that now is below the log start."""
         start = self.log_start_offset
-        best: FoundBatch | None = None
+        largest = NO_TIMESTAMP
         for segment in segments:
             for batch in segment.batches(segment.offset_index.position_before(start)):
-                if batch.last_offset >= start and (best is None or batch.max_timestamp > best.max_timestamp):
-                    best = batch
-        if best is None or best.max_timestamp < 0:
-            return None
-        return self.offset_for_timestamp(best.max_timestamp)
+                if batch.base_offset >= start:
+                    largest = max(largest, batch.max_timestamp)
+                elif batch.last_offset >= start:  # cut by the log start: its largest may be in the part that is gone
+                    records = iterate_records(segment.read_batch(batch))
+                    largest = max(largest, *(record.timestamp for record in records if record.offset >= start))
+        return None if largest < 0 else self.offset_for_timestamp(largest)
 
     def epoch_for_offset(self, offset: Offset) -> LeaderEpoch:
         """The leader epoch of the record at `offset`, -1 if unknown."""
@@ -998,8 +996,18 @@ def _sync_file(fs: FileSystem, path: str) -> None:
         file.close()
 
 
-def _policy(config: LogConfig) -> ValidationPolicy:
-    """What validation needs of a topic's settings."""
+@lru_cache(maxsize=256)
+def _limits_and_policy(config: LogConfig) -> tuple[RollLimits, ValidationPolicy]:
+    """What segments and validation need of a topic's settings; the many logs of a node share few configurations."""
+    segment_ms = config.segment_ms
+    if config.compact and config.max_compaction_lag_ms > 0:
+        segment_ms = min(segment_ms, config.max_compaction_lag_ms)
+    limits = RollLimits(
+        config.segment_bytes,
+        segment_ms,
+        max(config.segment_index_bytes // OffsetIndex.ENTRY_SIZE, 1),
+        max(config.segment_index_bytes // TimeIndex.ENTRY_SIZE - 1, 1),
+    )
     kind = config.compression_type
     codec = None if kind == "producer" else Codec.NONE if kind == "uncompressed" else Codec[kind.upper()]
     levels = {
@@ -1007,7 +1015,7 @@ def _policy(config: LogConfig) -> ValidationPolicy:
         Codec.LZ4: config.compression_lz4_level,
         Codec.ZSTD: config.compression_zstd_level,
     }
-    return ValidationPolicy(
+    policy = ValidationPolicy(
         max_message_bytes=config.max_message_bytes,
         codec=codec,
         level=None if codec is None else levels.get(codec),
@@ -1016,3 +1024,4 @@ def _policy(config: LogConfig) -> ValidationPolicy:
         timestamp_after_max_ms=config.message_timestamp_after_max_ms,
         compacted=config.compact,
     )
+    return limits, policy

@@ -177,7 +177,7 @@ class LogManager:
                 self._garbage.append((0, path))
                 continue
             key = parse_directory_name(name)
-            if key is None or key.topic in skip or not self._fs.is_dir(path):
+            if key is None or key.topic in skip:
                 continue
             if key in self._logs:
                 self._warn(f"{path} is left alone: {self._logs[key].directory} holds the same partition")
