@@ -49,7 +49,7 @@ def test_command_line_wins_over_environment() -> None:
 
 
 def test_an_unknown_setting_is_refused() -> None:
-    with pytest.raises(OttlaError, match="no.such.setting"):
+    with pytest.raises(OttlaError, match=r"no\.such\.setting"):
         load_config(parse(["--set", "no.such.setting=1"]), {})
 
 

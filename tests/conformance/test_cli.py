@@ -1,0 +1,197 @@
+"""The command line as its users type it, end to end: processes, pipes, exit codes, a node and its log directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.node import NodeProcess
+
+
+def ottla(bootstrap: str, *arguments: str, text: str | bytes = b"", code: int = 0) -> str:
+    """Run a command and return what it printed; `code` is the exit code that it must have."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ottla.cli.main", *arguments],
+        input=text.encode() if isinstance(text, str) else text,
+        capture_output=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "OTTLA_BOOTSTRAP": bootstrap},
+    )
+    assert done.returncode == code, done.stderr.decode()
+    return (done.stdout if code == 0 else done.stderr).decode()
+
+
+def records(bootstrap: str, topic: str, *arguments: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in ottla(bootstrap, "consume", topic, "--json", *arguments).splitlines()]
+
+
+def test_a_topic_from_creation_to_deletion(bootstrap: str, topic: str) -> None:
+    ottla(bootstrap, "topic", "create", topic, "--partitions", "3", "--set", "retention.ms=3600000")
+    assert "already exists" in ottla(bootstrap, "topic", "create", topic, code=1)
+    ottla(bootstrap, "topic", "create", topic, "--if-not-exists")
+    listed = json.loads(ottla(bootstrap, "topic", "list", "--json"))
+    assert {"topic": topic, "partitions": 3, "replication_factor": 1} in listed
+
+    ottla(
+        bootstrap, "topic", "alter", topic, "--partitions", "4", "--set", "segment.ms=60000", "--unset", "retention.ms"
+    )
+    (described,) = json.loads(ottla(bootstrap, "topic", "describe", topic, "--json"))
+    assert described["settings"] == {"segment.ms": "60000"}
+    assert [p["partition"] for p in described["partitions"]] == [0, 1, 2, 3]
+    assert {p["leader"] for p in described["partitions"]} == {1}
+    table = ottla(bootstrap, "topic", "describe", topic)
+    assert topic in table and "segment.ms" in table
+
+    assert "INVALID_PARTITIONS" in ottla(bootstrap, "topic", "alter", topic, "--partitions", "2", code=1)
+    assert "INVALID_CONFIG" in ottla(bootstrap, "topic", "alter", topic, "--set", "segment.ms=soon", code=1)
+    ottla(bootstrap, "topic", "delete", topic)
+    assert "UNKNOWN_TOPIC" in ottla(bootstrap, "topic", "describe", topic, code=1)
+    assert "UNKNOWN_TOPIC" in ottla(bootstrap, "topic", "delete", topic, code=1)
+    ottla(bootstrap, "topic", "delete", topic, "--if-exists")
+
+
+def test_validate_only_creates_nothing(bootstrap: str, topic: str) -> None:
+    ottla(bootstrap, "topic", "create", topic, "--validate-only")
+    assert topic not in ottla(bootstrap, "topic", "list")
+    assert "REPLICATION_FACTOR" in ottla(bootstrap, "topic", "create", topic, "-r", "9", "--validate-only", code=1)
+
+
+def test_lines_in_and_the_same_lines_out(bootstrap: str, topic: str) -> None:
+    ottla(bootstrap, "topic", "create", topic)
+    lines = "".join(f"line {number} é\n" for number in range(1000))
+    summary = json.loads(ottla(bootstrap, "produce", topic, "--compression", "zstd", "--json", text=lines))
+    assert summary["records"] == 1000
+    assert summary["partitions"] == [{"partition": 0, "records": 1000, "first_offset": 0, "last_offset": 999}]
+    assert ottla(bootstrap, "consume", topic) == lines
+
+
+def test_bytes_that_are_no_text_survive_a_copy(bootstrap: str, topic: str) -> None:
+    ottla(bootstrap, "topic", "create", topic, f"{topic}-copy", "--partitions", "2")
+    raw = b"k1\t\xff\x00\xfe\nk2\tplain\nk3\tNULL\n"
+    ottla(bootstrap, "produce", topic, "-K", "\t", "--null", "NULL", "-H", "a=b", "--idempotent", text=raw)
+    dumped = ottla(bootstrap, "consume", topic, "--json")
+    ottla(bootstrap, "produce", f"{topic}-copy", "--from-json", text=dumped)
+
+    def content(name: str) -> list[Any]:
+        found = [{k: v for k, v in r.items() if k not in ("topic", "offset")} for r in records(bootstrap, name)]
+        return sorted(found, key=lambda record: str(record["key"]))
+
+    assert content(topic) == content(f"{topic}-copy")
+    assert [r.get("value") for r in content(topic)] == [None, "plain", None]
+    assert content(topic)[0]["value_base64"] == "/wD+"
+    assert content(topic)[0]["headers"] == [{"name": "a", "value": "b"}]
+
+
+def test_reading_from_any_offset_or_time(bootstrap: str, topic: str) -> None:
+    ottla(bootstrap, "topic", "create", topic)
+    lines = "".join(json.dumps({"value": str(n), "timestamp": 1_700_000_000_000 + n * 1000}) + "\n" for n in range(10))
+    ottla(bootstrap, "produce", topic, "--from-json", text=lines)
+
+    def values(*arguments: str) -> str:
+        return "".join(record["value"] for record in records(bootstrap, topic, *arguments))
+
+    assert values() == "0123456789"
+    assert values("--from", "7") == "789"
+    assert values("--from", "-2") == "89"
+    assert values("--from", "3", "--to", "5") == "34"
+    assert values("--from", "2023-11-14T22:13:26+00:00") == "6789"
+    assert values("--to", "2023-11-14T22:13:22+00:00") == "01"
+    assert values("--from", "1h") == ""
+    assert values("--from", "end") == ""
+    assert values("--count", "4") == "0123"
+    assert values("--partition", "0", "--from", "9") == "9"
+    assert "no partition 5" in ottla(bootstrap, "consume", topic, "--partition", "5", code=2)
+
+
+def test_a_group_goes_on_where_it_stopped(bootstrap: str, topic: str) -> None:
+    ottla(bootstrap, "topic", "create", topic)
+    ottla(bootstrap, "produce", topic, "a", "b", "c")
+    group = f"group-of-{topic}"
+    assert ottla(bootstrap, "consume", topic, "--group", group, "--count", "2") == "a\nb\n"
+    assert ottla(bootstrap, "consume", topic, "--group", group) == "c\n"
+    ottla(bootstrap, "produce", topic, "d")
+    assert ottla(bootstrap, "consume", topic, "--group", group) == "d\n"
+
+
+def test_following_sees_what_arrives_and_ends_quietly(bootstrap: str, topic: str) -> None:
+    ottla(bootstrap, "topic", "create", topic)
+    ottla(bootstrap, "produce", topic, "old")
+    follower = subprocess.Popen(
+        [sys.executable, "-m", "ottla.cli.main", "consume", topic, "--follow", "--bootstrap", bootstrap],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == "old\n"
+        ottla(bootstrap, "produce", topic, "new")
+        assert follower.stdout.readline() == "new\n"
+        follower.send_signal(signal.SIGINT)
+        out, error = follower.communicate(timeout=20)
+        assert (follower.returncode, out, error) == (0, "", "")
+    finally:
+        follower.kill()
+
+
+def test_a_reader_that_closes_the_pipe(bootstrap: str, topic: str) -> None:
+    ottla(bootstrap, "topic", "create", topic)
+    ottla(bootstrap, "produce", topic, text="x" * 100 + "\n" + "".join(f"{n}\n" for n in range(50_000)))
+    command = f"{sys.executable} -m ottla.cli.main consume {topic} --bootstrap {bootstrap} | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == (b"x" * 100 + b"\n", b"")
+
+
+def test_an_unknown_topic_says_what_to_do(bootstrap: str) -> None:
+    assert "ottla topic list" in ottla(bootstrap, "consume", "no-such-topic", code=1)
+    assert "ottla topic list" in ottla(bootstrap, "topic", "describe", "no-such-topic", code=1)
+
+
+@pytest.mark.skipif("OTTLA_TEST_BOOTSTRAP" in os.environ, reason="needs a node of its own")
+class TestServer:
+    def test_one_line_when_it_is_ready_and_quiet_afterwards(self, fresh_node: NodeProcess) -> None:
+        ottla(fresh_node.bootstrap, "topic", "create", "t")
+        ottla(fresh_node.bootstrap, "produce", "t", "a")
+        assert fresh_node.stop() == 0
+        line = fresh_node.output.read_text()
+        assert line == f"ottla: listening on {fresh_node.bootstrap}, data in {fresh_node.data}\n"
+
+    def test_it_stops_within_a_second_and_leaves_a_sound_directory(self, fresh_node: NodeProcess) -> None:
+        bootstrap = fresh_node.bootstrap
+        ottla(bootstrap, "topic", "create", "events", "--partitions", "2", "--set", "segment.bytes=1048576")
+        ottla(bootstrap, "produce", "events", text="".join(f"{n} {'x' * 500}\n" for n in range(10_000)))
+        assert ottla(bootstrap, "consume", "events", "--group", "g", "--count", "5")
+        running = json_lines(fresh_node.data)
+        assert running[-1]["problems"] == []
+        began = time.monotonic()
+        assert fresh_node.stop() == 0
+        assert time.monotonic() - began < 5, "a loaded test machine gets more than the second that is promised"
+        lines = json_lines(fresh_node.data)
+        assert lines[0]["last_stop"] == "clean"
+        assert lines[-1]["problems"] == []
+        rows = {line["partition"]: line for line in lines if line["kind"] == "partition"}
+        assert sum(rows[f"events-{number}"]["records"] for number in (0, 1)) == 10_000
+        assert sum(rows[f"events-{number}"]["segments"] for number in (0, 1)) > 4
+        metadata = ottla("", "log", "dump", "--records", str(fresh_node.data / "__cluster_metadata-0"))
+        assert '"name": "events"' in metadata
+        with fresh_node:
+            assert len(records(fresh_node.bootstrap, "events")) == 10_000
+
+    def test_a_directory_in_use_is_refused(self, fresh_node: NodeProcess) -> None:
+        error = ottla("", "server", "start", str(fresh_node.data), "--listen", "127.0.0.1:0", code=1)
+        assert error.startswith("ottla: ") and str(fresh_node.data) in error and "Traceback" not in error
+
+    def test_a_port_in_use_is_refused(self, fresh_node: NodeProcess, tmp_path: Path) -> None:
+        error = ottla("", "server", "start", str(tmp_path / "other"), "--listen", fresh_node.bootstrap, code=1)
+        assert fresh_node.bootstrap in error and "Traceback" not in error
+
+
+def json_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in ottla("", "log", "dump", "--json", str(path)).splitlines()]

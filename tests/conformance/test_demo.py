@@ -1,0 +1,46 @@
+"""`python -m demo`, whole: a node, this machine's data, a consumer group, and Spark's own Kafka connector."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+JARS = ROOT / ".cache" / "spark-jars"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        shutil.which("java") is None
+        or importlib.util.find_spec("pyspark") is None
+        or len(list(JARS.glob("*.jar"))) < 4,
+        reason="Spark is not set up: demo/setup.sh",
+    ),
+]
+
+
+def test_the_demo_runs_to_its_end() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "demo", "--seconds", "6"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    out = done.stdout
+    assert re.search(r"ottla: listening on 127\.0\.0\.1:\d+", out)
+    windows = re.findall(r"^ +\d\d:\d\d:\d\d to \d\d:\d\d:\d\d +(\d+) ", out, re.MULTILINE)
+    assert windows and all(int(count) > 0 for count in windows), "Spark saw the live metrics in windows"
+    assert "packages and commits in windows of 1 hour" in out
+    (fed,), (followed,) = re.findall(r"^ +fed: +(.*)$", out, re.MULTILINE), re.findall(r"^ +followed: (.*)$", out, re.M)
+    assert fed == followed
+    assert "How to go on" in out
