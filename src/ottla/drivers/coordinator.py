@@ -73,7 +73,6 @@ class GroupCoordinatorDriver:
         self._node = node
         self._config = GroupConfig.from_settings(node.config)
         self._shards: dict[int, _Shard] = {}
-        self._creation: asyncio.Task[None] | None = None
         self._stopping = False
         node.replicas.on_leadership.append(self._on_leadership)
         node.on_stop.append(self.release_waiters)
@@ -157,13 +156,8 @@ class GroupCoordinatorDriver:
         count = self._node.config["offsets.topic.num.partitions"] if topic is None else len(topic.partitions)
         return partition_for(group_id, count)
 
-    async def find(self, group_id: str, listener_name: str) -> tuple[NodeId, Endpoint]:
-        """The node that coordinates a group; creates `__consumer_offsets` if need be.
-
-        Raises COORDINATOR_NOT_AVAILABLE.
-        """
-        if self._node.image.topic(OFFSETS_TOPIC) is None:
-            await self._create_topic()
+    def find(self, group_id: str, listener_name: str) -> tuple[NodeId, Endpoint]:
+        """The node that coordinates a group. Raises COORDINATOR_NOT_AVAILABLE, also before the topic exists."""
         image: MetadataImage = self._node.image
         registration = image.partition(OFFSETS_TOPIC, self.partition_of(group_id))
         broker = None if registration is None else image.brokers.get(registration.leader)
@@ -171,31 +165,6 @@ class GroupCoordinatorDriver:
         if broker is None or endpoint is None:
             raise KafkaError(ErrorCode.coordinator_not_available)
         return broker.id, endpoint
-
-    async def _create_topic(self) -> None:
-        """One creation serves all who ask meanwhile."""
-        if self._creation is None or self._creation.done():
-            self._creation = asyncio.get_running_loop().create_task(self._create())
-        await asyncio.shield(self._creation)
-
-    async def _create(self) -> None:
-        config = self._node.config
-        topic = {
-            "name": OFFSETS_TOPIC,
-            "num_partitions": config["offsets.topic.num.partitions"],
-            "replication_factor": config["offsets.topic.replication.factor"],
-            "assignments": [],
-            "configs": [
-                {"name": "cleanup.policy", "value": "compact"},
-                {"name": "compression.type", "value": "producer"},
-                {"name": "segment.bytes", "value": str(config["offsets.topic.segment.bytes"])},
-            ],
-        }
-        response = await self._node.controller.create_topics({"topics": [topic], "validate_only": False})
-        for result in response["topics"]:
-            if result["error_code"] not in (ErrorCode.none, ErrorCode.topic_already_exists):
-                print(f"ottla: cannot create {OFFSETS_TOPIC}: {result.get('error_message')}", file=sys.stderr)
-                raise KafkaError(ErrorCode.coordinator_not_available)
 
     def _shard_of(self, group_id: str, *, starts_waiting: bool = False) -> _Shard:
         shard = self._shards.get(self.partition_of(group_id))

@@ -71,7 +71,7 @@ class SimulatedDriver:
         self.log.append(write.records)
         self.events.append(write)
         for record in write.records:
-            self.shard.replay(record, len(self.log))
+            self.shard.replay(record, len(self.log) - 1)
         if write.committed is not None:
             write.committed()
             self.run()

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.model import OFFSETS_TOPIC
 from ottla.protocol.messages import ApiKey
+from ottla.server import topic_creation
 from ottla.server.api import RequestContext, Response, api
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
@@ -43,8 +45,10 @@ async def _find(context: RequestContext, key: str, key_type: int, ok: str, unava
     if key_type != GROUP:
         message = _NOT_SERVED.get(key_type, _UNKNOWN)
         return {"error_code": ErrorCode.invalid_request, "error_message": message, **NO_NODE}
+    if context.node.image.topic(OFFSETS_TOPIC) is None:
+        await topic_creation.create(context, [OFFSETS_TOPIC])
     try:
-        node_id, endpoint = await context.node.groups.find(key, context.listener_name)
+        node_id, endpoint = context.node.groups.find(key, context.listener_name)
     except KafkaError as error:
         return {"error_code": error.code, "error_message": unavailable, **NO_NODE}
     return {

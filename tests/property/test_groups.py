@@ -1,0 +1,254 @@
+"""Random schedules of members, time, slow and failing writes and restarts: what holds for a group at every step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from ottla.coordinator.config import GroupConfig
+from ottla.coordinator.group.classic import ClassicGroup, State
+from ottla.coordinator.group.requests import JoinGroup, Leaving, OffsetCommit, OffsetToCommit, SyncGroup
+from ottla.coordinator.shard import GroupShard
+from ottla.errors import ErrorCode, KafkaError
+from tests.unit.coordinator.harness import SimulatedDriver
+
+GROUPS = st.sampled_from(["g", "h"])
+PROTOCOLS = st.sampled_from([{"range": b""}, {"sticky": b"", "range": b"1"}, {"range": b"2", "sticky": b"2"}])
+INSTANCES = st.sampled_from([None, None, "i", "j"])
+ERRORS = st.sampled_from([ErrorCode.not_enough_replicas, ErrorCode.kafka_storage_error, ErrorCode.message_too_large])
+SESSION_MS, REBALANCE_MS = 10_000, 20_000
+
+
+class GroupMachine(RuleBasedStateMachine):
+    """Members are picked from all ids that were ever handed out, dead ones included."""
+
+    @initialize(delay=st.sampled_from([0, 3_000]), max_size=st.sampled_from([2, 100]))
+    def begin(self, delay: int, max_size: int) -> None:
+        self.driver = SimulatedDriver(GroupConfig(initial_rebalance_delay_ms=delay, max_size=max_size))
+        self.ids: list[tuple[str, str, str | None]] = []
+        self.tokens = 0
+        self.asked: dict[int, tuple[str, str | None]] = {}
+        self.generations: Counter[ClassicGroup] = Counter()
+        self.leaders: dict[tuple[ClassicGroup, int], set[str]] = {}
+
+    def token(self, group_id: str, instance_id: str | None = None) -> int:
+        self.tokens += 1
+        self.asked[self.tokens] = (group_id, instance_id)
+        return self.tokens
+
+    def finish(self) -> None:
+        """Work off the effects, and learn member ids from the answers."""
+        self.driver.run()
+        for token, response in self.driver.replies:
+            group_id, instance_id = self.asked.pop(token)
+            if isinstance(response, dict) and response.get("member_id"):
+                known = (group_id, response["member_id"], instance_id)
+                if known not in self.ids:
+                    self.ids.append(known)
+                if response["error_code"] is ErrorCode.none and not response["skip_assignment"]:
+                    self.saw_generation(group_id, response)
+        self.driver.replies.clear()
+
+    def saw_generation(self, group_id: str, response: dict[str, Any]) -> None:
+        group = self.driver.shard.state.groups.get(group_id)
+        if group is not None and response["members"]:
+            self.leaders.setdefault((group, response["generation_id"]), set()).add(response["member_id"])
+
+    def pick(self, index: int) -> tuple[str, str, str | None]:
+        return self.ids[index % len(self.ids)]
+
+    def generation(self, group_id: str) -> int:
+        group = self.driver.shard.state.groups.get(group_id)
+        return 1 if group is None else group.generation
+
+    @rule(group_id=GROUPS, instance_id=INSTANCES, protocols=PROTOCOLS, known=st.booleans())
+    def join_new(self, group_id: str, instance_id: str | None, protocols: dict[str, bytes], known: bool) -> None:
+        self.join(group_id, "", instance_id, protocols, known)
+
+    @precondition(lambda self: self.ids)
+    @rule(index=st.integers(0, 30), protocols=PROTOCOLS)
+    def join_again(self, index: int, protocols: dict[str, bytes]) -> None:
+        group_id, member_id, instance_id = self.pick(index)
+        self.join(group_id, member_id, instance_id, protocols, True)
+
+    def join(
+        self, group_id: str, member_id: str, instance_id: str | None, protocols: dict[str, bytes], known: bool
+    ) -> None:
+        request = JoinGroup(
+            group_id=group_id, member_id=member_id, instance_id=instance_id, client_id="c",
+            session_timeout_ms=SESSION_MS, rebalance_timeout_ms=REBALANCE_MS, protocol_type="consumer",
+            protocols=protocols, require_known_member_id=known, can_skip_assignment=known,
+        )  # fmt: skip
+        self.driver.shard.join(self.token(group_id, instance_id), request, self.driver.now)
+        self.finish()
+
+    @precondition(lambda self: self.ids)
+    @rule(index=st.integers(0, 30), behind=st.sampled_from([0, 0, 0, 1]))
+    def sync(self, index: int, behind: int) -> None:
+        group_id, member_id, instance_id = self.pick(index)
+        group = self.driver.shard.state.groups.get(group_id)
+        request = SyncGroup(
+            group_id=group_id,
+            generation=self.generation(group_id) - behind,
+            member_id=member_id,
+            instance_id=instance_id,
+            assignments={} if group is None else {member: f"for {member}".encode() for member in group.members},
+        )
+        self.driver.shard.sync(self.token(group_id), request, self.driver.now)
+        self.finish()
+
+    @precondition(lambda self: self.ids)
+    @rule(index=st.integers(0, 30))
+    def heartbeat(self, index: int) -> None:
+        group_id, member_id, instance_id = self.pick(index)
+        try:
+            self.driver.shard.heartbeat(group_id, member_id, instance_id, self.generation(group_id), self.driver.now)
+        except KafkaError:
+            pass
+        self.finish()
+
+    @precondition(lambda self: self.ids)
+    @rule(index=st.integers(0, 30))
+    def leave(self, index: int) -> None:
+        group_id, member_id, _ = self.pick(index)
+        self.driver.shard.leave(self.token(group_id), group_id, [Leaving(member_id)], self.driver.now)
+        self.finish()
+
+    @rule(group_id=GROUPS, partition=st.integers(0, 2), offset=st.integers(0, 9), index=st.integers(0, 30))
+    def commit(self, group_id: str, partition: int, offset: int, index: int) -> None:
+        member_id, generation = "", -1
+        if self.ids and index % 2:
+            group_id, member_id, _ = self.pick(index)
+            generation = self.generation(group_id)
+        token = self.token(group_id)
+        request = OffsetCommit(
+            group_id=group_id,
+            member_id=member_id,
+            generation=generation,
+            offsets=(OffsetToCommit("t", partition, offset, -1, ""),),
+        )
+        try:
+            self.driver.shard.commit(token, request, self.driver.now)
+        except KafkaError:
+            del self.asked[token]
+        self.finish()
+
+    @rule(group_id=GROUPS)
+    def delete(self, group_id: str) -> None:
+        self.driver.shard.delete_groups(self.token(group_id), [group_id], self.driver.now)
+        self.finish()
+
+    @rule(milliseconds=st.sampled_from([1, 500, 3_000, 9_000, 21_000]))
+    def wait(self, milliseconds: int) -> None:
+        self.driver.wait(milliseconds)
+        self.finish()
+
+    @rule()
+    def hold(self) -> None:
+        self.driver.holding = True
+
+    @rule()
+    def release(self) -> None:
+        self.driver.release()
+        self.finish()
+
+    @precondition(lambda self: not self.driver.holding)
+    @rule(error=ERRORS)
+    def fail(self, error: ErrorCode) -> None:
+        self.driver.next_failure = error
+
+    @precondition(lambda self: not self.driver.held)
+    @rule()
+    def restart(self) -> None:
+        self.driver.restart()
+        self.finish()
+        assert not self.asked
+
+    @invariant()
+    def groups_are_consistent(self) -> None:
+        for group in self.driver.shard.state.groups.values():
+            check(group)
+            assert group.generation >= self.generations[group]
+            self.generations[group] = group.generation
+
+    @invariant()
+    def waiters_wait_for_something(self) -> None:
+        """A request that is not answered belongs to a member in a rebalance, or to a write that is not committed."""
+        state = self.driver.shard.state
+        waiting = {
+            waiter
+            for group in state.groups.values()
+            for member in group.members.values()
+            for waiter in (member.awaiting_join, member.awaiting_sync)
+            if waiter is not None
+        }
+        if not self.driver.held:
+            assert waiting == set(self.asked)
+        for group in state.groups.values():
+            if group.state is State.PREPARING_REBALANCE:
+                assert ("join", group.group_id) in state.timers
+            for member in group.members.values():
+                alive = member.is_alive_by_waiting
+                assert alive or ("session", group.group_id, member.member_id) in state.timers
+
+    @invariant()
+    def the_log_says_the_same(self) -> None:
+        """A coordinator that loads the log has the same offsets, and the groups that are settled."""
+        if self.driver.held:
+            return
+        loaded = GroupShard(self.driver.config, self.driver.random)
+        for number, batch in enumerate(self.driver.log):
+            for record in batch:
+                loaded.replay(record, number)
+        live = self.driver.shard.state
+        for group_id in {*live.groups, *loaded.state.groups}:
+            assert live.offsets.of_group(group_id) == loaded.state.offsets.of_group(group_id)
+            group, other = live.groups.get(group_id), loaded.state.groups.get(group_id)
+            if group is not None and group.state is State.STABLE:
+                assert other is not None and other.state is State.STABLE
+                assert other.generation == group.generation and other.leader == group.leader
+                assert assignments(group) == assignments(other)
+
+    def teardown(self) -> None:
+        """Liveness: without requests every member is dropped, and everyone who waits is answered."""
+        if not hasattr(self, "driver"):
+            return
+        self.driver.next_failure = None
+        self.driver.release()
+        self.finish()
+        self.driver.wait(400_000)
+        self.finish()
+        for group in self.driver.shard.state.groups.values():
+            assert group.state is State.EMPTY, group.state
+        assert not self.asked
+        assert all(len(leaders) == 1 for leaders in self.leaders.values())
+
+
+def assignments(group: ClassicGroup) -> dict[str, bytes]:
+    return {member.member_id: member.assignment for member in group.members.values()}
+
+
+def check(group: ClassicGroup) -> None:
+    """The invariants that classic.py and member.py state beside their fields."""
+    members = group.members
+    assert group.leader in members if members else group.leader is None
+    assert group.static_members == {m.instance_id: m.member_id for m in members.values() if m.instance_id is not None}
+    assert not group.pending_members & members.keys()
+    assert group.pending_sync <= members.keys()
+    assert group.awaiting_join_count == sum(m.awaiting_join is not None for m in members.values())
+    support = Counter(name for member in members.values() for name in member.protocols)
+    assert +group._support == support
+    assert not members or len(members) in support.values()
+    assert group.state is not State.EMPTY or not members
+    if group.state is not State.COMPLETING_REBALANCE:
+        assert all(member.awaiting_sync is None for member in members.values())
+    if group.state is State.COMPLETING_REBALANCE:
+        assert all(member.awaiting_join is None for member in members.values())
+
+
+GroupMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, derandomize=True)
+TestGroups = GroupMachine.TestCase

@@ -1,0 +1,317 @@
+"""The coordinator's driver on a log in memory: order of effects, loading, leadership, timers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from ottla.coordinator.group.requests import JoinGroup, OffsetCommit, OffsetToCommit, SyncGroup
+from ottla.drivers.coordinator import GroupCoordinatorDriver
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import OFFSETS_TOPIC, ZERO_UUID, TopicPartition
+from ottla.protocol.internal.group_records import (
+    GroupRecord,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    encode_key,
+    encode_value,
+)
+from ottla.protocol.record_batch import SimpleRecord, build_batch, read_batch_header, set_base_offset_and_epoch
+from tests.unit.coordinator.harness import WALL_START_MS
+
+
+class Info(NamedTuple):
+    first_offset: int
+    last_offset: int
+
+
+class MemoryLog:
+    """As much of a log as the driver touches. With `must_sync`, nothing is committed before `flush_async`."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytearray] = []
+        self.log_start_offset = 0
+        self.high_watermark = 0
+        self.must_sync = False
+        self.failure: KafkaError | None = None
+        self.may_flush = asyncio.Event()
+        self.may_flush.set()
+
+    @property
+    def log_end_offset(self) -> int:
+        return read_batch_header(self.batches[-1]).next_offset if self.batches else 0
+
+    def append(self, batch: bytearray) -> Info:
+        if self.failure is not None:
+            failure, self.failure = self.failure, None
+            raise failure
+        set_base_offset_and_epoch(batch, 0, self.log_end_offset, 0)
+        self.batches.append(batch)
+        header = read_batch_header(batch)
+        if not self.must_sync:
+            self.high_watermark = header.next_offset
+        return Info(header.base_offset, header.last_offset)
+
+    def read(self, offset: int, max_bytes: int, *, up_to: int) -> Any:
+        data = b"".join(batch for batch in self.batches if read_batch_header(batch).last_offset >= offset)
+        return SimpleNamespace(read=lambda: data) if data else None
+
+    async def flush_async(self, up_to: int) -> None:
+        await self.may_flush.wait()
+
+
+class MemoryPartition:
+    def __init__(self, number: int) -> None:
+        self.topic_partition = TopicPartition(OFFSETS_TOPIC, number)
+        self.is_leader = True
+        self.log = MemoryLog()
+
+    def append_as_leader(self, records: bytearray, acks: int, *, now_ms: int, origin: Any) -> Info:
+        return self.log.append(records)
+
+    def advance_high_watermark(self, offset: int) -> None:
+        self.log.high_watermark = offset
+
+
+class Waiter:
+    def __init__(self) -> None:
+        self.results: list[Any] = []
+
+    def complete(self, result: Any) -> None:
+        self.results.append(result.code if isinstance(result, KafkaError) else result)
+
+
+class Settings(dict[str, Any]):
+    def __init__(self) -> None:
+        super().__init__({
+            "group.min.session.timeout.ms": 20,
+            "group.max.session.timeout.ms": 1_800_000,
+            "group.max.size": 100,
+            "group.initial.rebalance.delay.ms": 0,
+            "offsets.retention.minutes": 10_080,
+            "offsets.retention.check.interval.ms": 600_000,
+            "offset.metadata.max.bytes": 4_096,
+            "offsets.topic.num.partitions": 1,
+            "offsets.load.buffer.size": 5_242_880,
+        })  # fmt: skip
+
+
+class World:
+    """A node with one partition of `__consumer_offsets`."""
+
+    def __init__(self) -> None:
+        self.partition = MemoryPartition(0)
+        self.node = SimpleNamespace(
+            config=Settings(),
+            clock=SimpleNamespace(now_ms=lambda: WALL_START_MS),
+            random=random.Random(1),
+            image=SimpleNamespace(topic=lambda name: None),
+            replicas=SimpleNamespace(on_leadership=[]),
+            controller=SimpleNamespace(subscribe=lambda callback: None),
+            fs=SimpleNamespace(run=_run),
+            on_stop=[],
+        )
+        self.restart()
+
+    def restart(self) -> None:
+        self.node.replicas.on_leadership.clear()
+        self.driver = GroupCoordinatorDriver(self.node)
+        self.lead()
+
+    def lead(self, is_leader: bool = True) -> None:
+        self.partition.is_leader = is_leader
+        for callback in self.node.replicas.on_leadership:
+            callback(self.partition)
+
+    def join(self, member_id: str = "", session_timeout_ms: int = 10_000) -> Waiter:
+        waiter = Waiter()
+        request = JoinGroup(
+            group_id="g", member_id=member_id, client_id="c", session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=60_000, protocol_type="consumer", protocols={"range": b""},
+            require_known_member_id=False,
+        )  # fmt: skip
+        self.driver.join(waiter, request)
+        return waiter
+
+    def commit(self, offset: int, group_id: str = "simple") -> Waiter:
+        waiter = Waiter()
+        offsets = (OffsetToCommit("t", 0, offset, -1, ""),)
+        self.driver.commit(waiter, OffsetCommit(group_id=group_id, offsets=offsets))
+        return waiter
+
+    def committed(self, group_id: str = "simple") -> int:
+        found: int = self.driver.fetch_offsets(group_id, None, False)[0]["partitions"][0]["committed_offset"]
+        return found
+
+
+async def _run(work: Callable[[], Any]) -> Any:
+    return work()
+
+
+def play(scene: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        await scene(World())
+
+    asyncio.run(run())
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    for _ in range(2_000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("never came true")
+
+
+def code_of(call: Callable[[], Any]) -> ErrorCode:
+    try:
+        call()
+    except KafkaError as error:
+        return error.code
+    raise AssertionError("no error")
+
+
+OK = {"partitions": {TopicPartition("t", 0): ErrorCode.none}}
+
+
+def test_a_commit_is_answered_and_read_when_it_is_in_the_log() -> None:
+    async def scene(world: World) -> None:
+        assert world.commit(5).results == [OK]
+        assert world.committed() == 5
+        assert len(world.partition.log.batches) == 1
+
+    play(scene)
+
+
+def test_answers_wait_for_the_sync_and_keep_their_order() -> None:
+    async def scene(world: World) -> None:
+        log = world.partition.log
+        log.must_sync = True
+        log.may_flush.clear()
+        first, second = world.commit(1), world.commit(2)
+        await asyncio.sleep(0)
+        assert (first.results, second.results) == ([], [])
+        assert world.driver.fetch_offsets("simple", None, False) == []
+        log.may_flush.set()
+        await until(lambda: second.results)
+        assert (first.results, second.results) == ([OK], [OK])
+        assert world.committed() == 2
+        assert log.high_watermark == 2
+
+    play(scene)
+
+
+def test_a_failed_append_is_an_error_that_the_client_can_act_on() -> None:
+    async def scene(world: World) -> None:
+        world.partition.log.failure = KafkaError(ErrorCode.kafka_storage_error)
+        assert world.commit(1).results == [ErrorCode.not_coordinator]
+        assert world.commit(2).results == [OK]
+
+    play(scene)
+
+
+def test_a_restarted_coordinator_loads_its_log() -> None:
+    async def scene(world: World) -> None:
+        joined = world.join()
+        await until(lambda: joined.results)
+        member_id = joined.results[0]["member_id"]
+        synced = Waiter()
+        world.driver.sync(synced, SyncGroup(group_id="g", generation=1, member_id=member_id))
+        assert synced.results[0]["error_code"] is ErrorCode.none
+        for offset in range(5):
+            world.commit(offset)
+        before = world.driver.describe("g")
+        world.restart()
+        assert code_of(lambda: world.commit(9)) is ErrorCode.coordinator_load_in_progress
+        assert code_of(lambda: world.driver.list_groups([], [])) is ErrorCode.coordinator_load_in_progress
+        await until(lambda: code_of_or_none(world) is None)
+        assert world.committed() == 4
+        assert world.driver.describe("g") == before
+        world.driver.heartbeat("g", member_id, None, 1)
+
+    play(scene)
+
+
+def code_of_or_none(world: World) -> ErrorCode | None:
+    try:
+        world.driver.describe("g")
+    except KafkaError as error:
+        return error.code
+    return None
+
+
+def test_a_log_of_kafka_with_transactions_and_unknown_records_loads() -> None:
+    async def scene(world: World) -> None:
+        def offset(group: str, value: int) -> SimpleRecord:
+            record = GroupRecord(OffsetCommitKey(group, "t", 0), OffsetCommitValue(value, -1, "", WALL_START_MS))
+            return SimpleRecord(0, encode_key(record.key), encode_value(record.value))
+
+        log = world.partition.log
+        abort, commit = b"\0\0\0\0", b"\0\0\0\1"
+        log.append(build_batch([SimpleRecord(0, b"\0\3\0\1g", b"\0\0\0\0\0\1\0")]))
+        log.append(build_batch([offset("a", 1), offset("b", 1)]))
+        log.append(build_batch([offset("a", 2)], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True))
+        log.append(build_batch([offset("b", 2)], producer_id=8, producer_epoch=0, base_sequence=0, transactional=True))
+        log.append(build_batch([SimpleRecord(0, commit, b"\0\0\0\0\0\0")], producer_id=7, producer_epoch=0,
+                               transactional=True, control=True))  # fmt: skip
+        log.append(build_batch([SimpleRecord(0, abort, b"\0\0\0\0\0\0")], producer_id=8, producer_epoch=0,
+                               transactional=True, control=True))  # fmt: skip
+        log.append(build_batch([offset("c", 3)], producer_id=9, producer_epoch=0, base_sequence=0, transactional=True))
+        world.restart()
+        await until(lambda: code_of_or_none(world) is None)
+        assert (world.committed("a"), world.committed("b")) == (2, 1)
+        (topic,) = world.driver.fetch_offsets("c", [("t", ZERO_UUID, [0])], True)
+        assert topic["partitions"][0]["error_code"] is ErrorCode.unstable_offset_commit
+
+    play(scene)
+
+
+def test_a_log_that_can_not_be_read_is_no_coordinator() -> None:
+    async def scene(world: World) -> None:
+        world.partition.log.append(build_batch([SimpleRecord(0, b"\0\1garbage", b"")]))
+        world.restart()
+        await until(lambda: code_of_or_none(world) is ErrorCode.not_coordinator)
+
+    play(scene)
+
+
+def test_members_that_wait_are_told_when_leadership_or_the_node_ends() -> None:
+    async def scene(world: World) -> None:
+        waiting = world.join()
+        world.lead(False)
+        assert waiting.results[0]["error_code"] is ErrorCode.not_coordinator
+        assert code_of(world.join) is ErrorCode.not_coordinator
+        world.lead()
+        await until(lambda: code_of_or_none(world) is None)
+        again = world.join()
+        world.driver.release_waiters()
+        assert again.results[0]["error_code"] is ErrorCode.not_coordinator
+        assert code_of(world.join) is ErrorCode.not_coordinator
+        assert world.commit(3).results == [OK]
+        await world.driver.stop()
+        assert code_of(lambda: world.commit(4)) is ErrorCode.not_coordinator
+
+    play(scene)
+
+
+def test_a_commit_that_waits_fails_when_leadership_ends() -> None:
+    async def scene(world: World) -> None:
+        world.partition.log.must_sync = True
+        world.partition.log.may_flush.clear()
+        waiting = world.commit(1)
+        world.lead(False)
+        assert waiting.results == [ErrorCode.not_coordinator]
+
+    play(scene)
+
+
+def test_a_silent_member_times_out_on_the_event_loops_clock() -> None:
+    async def scene(world: World) -> None:
+        joined = world.join(session_timeout_ms=20)
+        await until(lambda: joined.results)
+        await until(lambda: world.driver.describe("g")["group_state"] == "Empty")
+
+    play(scene)
