@@ -26,14 +26,8 @@ pytestmark = [
 
 
 def test_the_demo_runs_to_its_end() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "demo", "--seconds", "6"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+    command = [sys.executable, "-m", "demo", "--seconds", "6"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     out = done.stdout

@@ -18,8 +18,8 @@ _HELP = """Ottla: a partitioned commit log that every Kafka client can use.
 Exit codes: 0 done, 1 refused or damaged, 2 a mistake in the command line, 3 no broker answers, 130 interrupted.
 """
 
-server_app = App(name="server", help="Run a node.")
-log_app = App(name="log", help="Look into a log directory; no broker is needed.")
+server_app = App(name="server", help="Run a node.", sort_key=1)
+log_app = App(name="log", help="Look into a log directory; no broker is needed.", sort_key=5)
 
 
 def _version() -> str:
@@ -34,8 +34,8 @@ def _version() -> str:
 app = App(name="ottla", help=_HELP, help_format="markdown", version=_version, version_flags=["--version"])
 app.command(server_app)
 app.command(topics.app)
-app.command(produce)
-app.command(consume)
+app.command(produce, sort_key=3)
+app.command(consume, sort_key=4)
 app.command(log_app)
 log_app.command(dump)
 

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from ottla.cli import client
 from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
-from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_time_ms
+from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_time_ms
 from ottla.cli.output import bytes_field, dim, iso_time, print_json_line, printable
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ def consume(
     *,
     from_: Annotated[str | None, Parameter(name="--from", allow_leading_hyphen=True)] = None,
     to: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
-    follow: Annotated[bool, Parameter(alias="-f", negative="")] = False,
+    follow: Annotated[Flag, Parameter(alias="-f")] = False,
     count: Annotated[int | None, Parameter(alias="-n")] = None,
     partition: Annotated[list[int] | None, Parameter(alias="-p", negative="", consume_multiple=False)] = None,
     group: Annotated[str | None, Parameter(alias="-g")] = None,
-    values_only: Annotated[bool, Parameter(negative="")] = False,
-    uncommitted: Annotated[bool, Parameter(negative="")] = False,
+    values_only: Flag = False,
+    uncommitted: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
@@ -44,6 +44,8 @@ def consume(
 
     Parameters
     ----------
+    topic
+        What to read.
     from_
         Where to begin: beginning, end, an offset, -N for the last N records of each partition, a time such as
         2026-05-01T12:00, or an age such as 90s, 10m, 2h, 7d.

@@ -17,7 +17,8 @@ Bootstrap = Annotated[
     str,
     Parameter(name=["--bootstrap", "-b"], env_var="OTTLA_BOOTSTRAP", help="Brokers to ask first: HOST:PORT,..."),
 ]
-AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for programs.")]
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]
+AsJson = Annotated[bool, Parameter(name="--json", negative="", show_default=False, help="Print JSON for programs.")]
 
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _AGO = re.compile(r"(\d+)([smhd])")

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from ottla.cli import client
 from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
-from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_settings
+from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_settings
 from ottla.cli.output import plural, print_json
 
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
@@ -70,10 +70,10 @@ def produce(
     header: Annotated[list[str] | None, Parameter(alias="-H", negative="", consume_multiple=False)] = None,
     partition: Annotated[int | None, Parameter(alias="-p")] = None,
     null: str | None = None,
-    from_json: Annotated[bool, Parameter(negative="")] = False,
+    from_json: Flag = False,
     compression: Annotated[Codec, Parameter(alias="-z")] = "none",
     acks: Literal["all", "1", "0"] = "all",
-    idempotent: Annotated[bool, Parameter(negative="")] = False,
+    idempotent: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:

@@ -10,13 +10,13 @@ from cyclopts import App, Parameter
 
 from ottla.cli.client import admin_client, error_of, explain, wait
 from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
-from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_settings
+from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_settings
 from ottla.cli.output import bold, plural, print_json, print_table
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-app = App(name="topic", help="Create, list, describe, alter and delete topics.")
+app = App(name="topic", help="Create, list, describe, alter and delete topics.", sort_key=2)
 
 Names = Annotated[list[str], Parameter(help="One topic or more.", negative="")]
 Settings = Annotated[
@@ -32,8 +32,8 @@ def create(
     partitions: Annotated[int, Parameter(alias="-p")] = -1,
     replication_factor: Annotated[int, Parameter(alias="-r")] = -1,
     set: Settings = None,
-    if_not_exists: Annotated[bool, Parameter(negative="")] = False,
-    validate_only: Annotated[bool, Parameter(negative="")] = False,
+    if_not_exists: Flag = False,
+    validate_only: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
@@ -70,7 +70,7 @@ def delete(
     topics: Names,
     /,
     *,
-    if_exists: Annotated[bool, Parameter(negative="")] = False,
+    if_exists: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
@@ -101,6 +101,8 @@ def alter(
 
     Parameters
     ----------
+    topic
+        Which.
     partitions
         The new number of partitions; it can only grow.
     set
@@ -165,7 +167,7 @@ def _finish(futures: Mapping[str, Future[Any]], verb: str, as_json: bool, ignore
 @app.command(name="list")
 def list_(
     *,
-    internal: Annotated[bool, Parameter(negative="")] = False,
+    internal: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
@@ -201,7 +203,7 @@ def describe(
     topics: Names,
     /,
     *,
-    all_settings: Annotated[bool, Parameter(negative="")] = False,
+    all_settings: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:

@@ -16,7 +16,7 @@ from ottla.cli.dump.report import JsonReport, Report, TextReport, record_fields
 from ottla.cli.dump.scan import Batch, OnBatch, Scan, walk
 from ottla.cli.dump.segments import Problem, check_segment, split_name
 from ottla.cli.exits import FAILED, OK, CommandFailed
-from ottla.cli.options import AsJson
+from ottla.cli.options import AsJson, Flag
 from ottla.filesystem import FileSystem, OsFileSystem
 
 DecoderName = Literal["auto", "metadata", "offsets", "none"]
@@ -26,7 +26,7 @@ def dump(
     paths: Annotated[list[Path], Parameter(negative="")],
     /,
     *,
-    records: Annotated[bool, Parameter(alias="-r", negative="")] = False,
+    records: Annotated[Flag, Parameter(alias="-r")] = False,
     decode: DecoderName = "auto",
     json: AsJson = False,
 ) -> int:
