@@ -275,11 +275,12 @@ class ProducerStateManager:
         self._last_snapshot_offset = self._snapshots[-1] if self._snapshots else log_start_offset
 
     def truncate_and_reload(self, log_start_offset: Offset, log_end_offset: Offset, now_ms: Millis) -> None:
-        """Drop snapshots outside (start, end] and, unless the state is that of `log_end_offset`, load the latest one.
+        """Drop snapshots outside [start, end] and, unless the state is that of `log_end_offset`, load the latest one.
 
+        One at the very start is kept, unlike in Kafka, so that a retry is recognised after retention took everything.
         Afterwards `map_end_offset` says up to where; the log feeds the batches from there to its end to `update`.
         """
-        for offset in [offset for offset in self._snapshots if not log_start_offset < offset <= log_end_offset]:
+        for offset in [offset for offset in self._snapshots if not log_start_offset <= offset <= log_end_offset]:
             self._delete_snapshot(offset)
         if self.map_end_offset == log_end_offset:
             self.on_log_start_offset(log_start_offset)

@@ -8,7 +8,7 @@ has not. So recovery takes time by the unflushed tail, not by the log.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,6 +25,10 @@ from ottla.storage.transaction_index import AbortedTransaction
 
 READ_BYTES = 1024 * 1024
 """What recovery reads at once; a larger batch is read whole."""
+
+RECALL_BYTES = 2 * 1024 * 1024
+"""How much of the log before a producer snapshot is looked through for what the snapshot leaves out: with 16 KiB
+batches the last five of some twenty producers."""
 
 SWAP, CLEANED = ".swap", ".cleaned"
 _NAME_DIGITS = 20
@@ -272,6 +276,8 @@ def replay_producers(
     Takes a snapshot at the start of the last segment on the way, so that the next start has less to read.
     """
     state.truncate_and_reload(log_start, log_end, now_ms)
+    if state.wants_recall(now_ms):
+        state.recall(_producer_headers_before(segments, state.map_end_offset))
     for number, segment in enumerate(segments):
         last = number == len(segments) - 1
         end = log_end if last else segments[number + 1].base_offset
@@ -286,6 +292,26 @@ def replay_producers(
             if batch.producer_id >= 0 and batch.last_offset >= start:
                 note_producer(state, segment, segment.read_header(batch), partial(segment.read_batch, batch))
     state.map_end_offset = log_end
+
+
+def _producer_headers_before(segments: list[Segment], end: Offset) -> Iterator[BatchHeader]:
+    """The headers of idempotent batches in the last `RECALL_BYTES` of the log before `end`, in order."""
+    wanted = RECALL_BYTES
+    starts: list[tuple[Segment, int]] = []
+    for segment in reversed(segments):
+        if segment.base_offset >= end or wanted <= 0:
+            continue
+        index = segment.offset_index
+        stop = segment.size if starts or segment is segments[-1] else index.position_before(end)
+        start = index.boundary_at_or_before(max(0, stop - wanted))
+        starts.append((segment, start))
+        wanted -= stop - start
+    for segment, start in reversed(starts):
+        for batch in segment.batches(start):
+            if batch.base_offset >= end:
+                return
+            if batch.producer_id >= 0:
+                yield segment.read_header(batch)
 
 
 def note_producer(

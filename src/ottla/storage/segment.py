@@ -29,6 +29,8 @@ DELETED = ".deleted"
 SCAN_BYTES = 4096
 """What a look-up reads at once: about the distance of two index entries."""
 
+INDEX_CHUNK_BYTES = 16 * 1024
+
 _HEADER_BYTES = 61
 _BATCH_BYTES_MIN = _HEADER_BYTES - 12
 _POSITION = struct.Struct(">qi11xi8xqq")
@@ -236,13 +238,29 @@ class Segment:
     def _load(self, index: IndexFile) -> None:
         try:
             if self.size:
-                index.load(self._fs.read_bytes(index.path))
+                index.load(self._read_index(index.path))
         except FileNotFoundError:
             pass
         except OSError:
             self._offset_index = self._time_index = None
             raise
         self._cache.add(self)
+
+    def _read_index(self, path: str) -> bytes:
+        """An index file up to the zeros that Kafka fills the ten megabytes of an open one with."""
+        file = self._fs.open(path, read_only=True)
+        try:
+            size, chunk_bytes, parts, position = file.size(), INDEX_CHUNK_BYTES, [], 0
+            while position < size:
+                chunk = file.pread(min(chunk_bytes, size - position), position)
+                if not chunk or chunk == bytes(len(chunk)):
+                    break
+                parts.append(chunk)
+                position += len(chunk)
+                chunk_bytes *= 2
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        finally:
+            file.close()
 
     def memory_bytes(self) -> int:
         return sum(index.memory_bytes for index in (self._offset_index, self._time_index) if index is not None)
@@ -568,11 +586,18 @@ class Segment:
         next_offset = self.base_offset
         for batch in self.batches(start):
             next_offset = batch.last_offset + 1
+            if batch.position == last_boundary and positions and next_offset - 1 != self._last_indexed_offset():
+                raise self._corrupt(last_boundary)
             if batch.max_timestamp > timestamp:
                 timestamp, timestamp_offset = batch.max_timestamp, batch.last_offset
+        if start >= self.size > 0:
+            raise self._corrupt(start)
         self.bytes_since_index = self.size - last_boundary
         self.set_max_timestamp(timestamp, timestamp_offset)
         return next_offset
+
+    def _last_indexed_offset(self) -> Offset:
+        return self.base_offset + self.offset_index.offsets[-1]
 
     def mark_deleted(self) -> list[str]:
         """Rename the files to `.deleted` and let go of them; returns what is to be removed later. Raises `OSError`."""

@@ -104,7 +104,8 @@ def test_truncation_from_the_start(start: int, left: tuple[tuple[int, int], ...]
     epochs = make((2, 5), (4, 11))
     epochs.truncate_from_start(start)
     assert epochs.entries == left
-    assert LeaderEpochs(epochs._fs, "/t-0").entries == left
+    epochs.assign(9, 60)
+    assert LeaderEpochs(epochs._fs, "/t-0").entries == (*left, (9, 60))
 
 
 def test_a_file_that_is_none_is_refused_with_its_name() -> None:

@@ -281,7 +281,7 @@ def test_truncation_drops_snapshots_out_of_range() -> None:
         append(state, batch(offset, offset))
         state.take_snapshot()
     state.truncate_and_reload(2, 4, NOW)
-    assert state.snapshot_offsets == (3, 4)
+    assert state.snapshot_offsets == (2, 3, 4)
     assert state.map_end_offset == 4
     append(state, batch(4, 4))
     state.truncate_fully_and_start_at(90)

@@ -1,0 +1,208 @@
+"""Disks that refuse: full, failing, read-only, with flipped bits and missing files."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from random import Random
+
+import pytest
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.record_batch import HEADER_SIZE
+from tests.simulation import checks
+from tests.simulation.world import ROOT, World, with_flush_on_append
+
+
+def filled(seed: int = 1, batches: int = 20) -> World:
+    world = World(seed)
+    for number in range(batches):
+        world.append(1 + number % 2, count=1 + number % 3, size=200)
+    return world
+
+
+def refused_append(world: World) -> ErrorCode:
+    """The code of an append that fails; the batch may be in the log after a restart, or not."""
+    with pytest.raises(KafkaError) as caught:
+        world.append(1, count=2, size=500)
+    return caught.value.code
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_full_disk_leaves_a_clean_log(seed: int) -> None:
+    world = filled(seed)
+    world.fs.capacity_bytes = sum(map(len, world.fs.files(ROOT).values())) + 300
+    assert refused_append(world) is ErrorCode.kafka_storage_error
+    assert [data for _, data in checks.batches(world.fs.files(ROOT), world.directory)] == [
+        batch.data for batch in world.history
+    ]
+    world.uncertain = None
+    world.fs.heal()
+    world.crash(power_loss=False)
+    world.append(1)
+    world.check()
+
+
+@pytest.mark.parametrize("operation", ["write", "truncate", "fsync", "fsync_dir", "create", "rename"])
+@pytest.mark.parametrize("skip", range(4))
+def test_an_io_error_anywhere_never_costs_an_acknowledged_record(operation: str, skip: int) -> None:
+    for seed in range(4):
+        world = World(seed)
+        for number in range(5):
+            world.append(1, count=2, size=300)
+        world.flush()
+        world.fs.fail(operation, errno.EIO, path=str(world.directory), skip=skip, times=1)
+        try:
+            for number in range(12):
+                world.append(1 + number % 2, size=600)
+                if number % 4 == 3:
+                    world.flush()
+                    world.roll()
+        except KafkaError as error:
+            assert error.code is ErrorCode.kafka_storage_error
+        world.crash(power_loss=False)
+        world.append(1)
+        world.check()
+
+
+def test_after_a_failed_sync_nothing_is_acknowledged_any_more() -> None:
+    """A second fsync would succeed and mean nothing: the kernel has dropped the dirty pages."""
+    for seed in range(20):
+        world = filled(seed)
+        world.flush()
+        world.append(1)
+        world.fs.fail("fsync", path=".log", times=1)
+        with pytest.raises(KafkaError) as caught:
+            world.flush()
+        assert caught.value.code is ErrorCode.kafka_storage_error
+        for attempt in (world.log.flush, lambda: world.log.read(0, 100, up_to=1), lambda: world.log.roll()):
+            with pytest.raises(KafkaError) as caught:
+                attempt()
+            assert caught.value.code is ErrorCode.kafka_storage_error
+        assert refused_append(world) is ErrorCode.kafka_storage_error
+        world.uncertain = None
+        world.crash(power_loss=True)
+
+
+def test_a_failed_group_sync_fails_all_who_wait() -> None:
+    world = World(1, with_flush_on_append())
+    world.append(1)
+    world.fs.fail("fsync", path=".log", times=1)
+    log = world.log
+
+    async def main() -> list[BaseException | None]:
+        waiting = []
+        for _ in range(5):
+            sent = bytearray(world.build(-1, 1, 50))
+            info = log.append_as_leader(memoryview(sent), 0, now_ms=world.clock.now)
+            assert info.needs_flush
+            waiting.append(log.flush_async(info.last_offset + 1))
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    outcomes = asyncio.run(main())
+    assert all(isinstance(outcome, KafkaError) for outcome in outcomes)
+
+
+def test_one_sync_serves_all_who_wait() -> None:
+    world = World(1, with_flush_on_append())
+    log = world.log
+    syncs = []
+    run = world.fs.run
+    world.fs.run = lambda work: syncs.append(work) or run(work)  # type: ignore[method-assign, func-returns-value]
+
+    async def produce() -> None:
+        sent = bytearray(world.build(-1, 1, 50))
+        info = log.append_as_leader(memoryview(sent), 0, now_ms=world.clock.now)
+        await log.flush_async(info.last_offset + 1)
+        assert log.durable_offset > info.last_offset
+
+    async def main() -> None:
+        await asyncio.gather(*(produce() for _ in range(50)))
+
+    asyncio.run(main())
+    assert len(syncs) <= 2
+    world.fs.crash()
+    world.fs.restart(power_loss=True)
+    world.open()
+    assert world.log.log_end_offset == 50
+
+
+def test_a_read_only_disk_refuses_appends_and_serves_reads() -> None:
+    world = filled()
+    world.fs.read_only = True
+    assert refused_append(world) is ErrorCode.kafka_storage_error
+    world.uncertain = None
+    world.fs.heal()
+    world.crash(power_loss=False)
+
+
+def test_a_flipped_bit_in_the_unsynced_tail_ends_the_log_there() -> None:
+    for seed in range(40):
+        world = filled(seed, batches=6)
+        path = max(path for path in world.fs.files(ROOT) if path.endswith(".log"))
+        world.fs.crash()
+        world.fs.restart(power_loss=False)
+        bit = world.fs.flip_bit(path)
+        base = int(path.rpartition("/")[2].removesuffix(".log"))
+        position, end = 0, base
+        for batch in [batch for batch in world.history if batch.base_offset >= base]:
+            if position + len(batch.data) > bit // 8:
+                outside_crc = 12 <= bit // 8 - position < 16  # the leader epoch, which no checksum covers
+                break
+            position, end = position + len(batch.data), batch.last_offset + 1
+        world.open()
+        if not outside_crc:
+            assert world.log.log_end_offset <= end
+        found = [data for _, data in checks.batches(world.fs.files(ROOT), world.directory)]
+        expected = [batch.data for batch in world.history]
+        assert [data[HEADER_SIZE:] for data in found] == [data[HEADER_SIZE:] for data in expected[: len(found)]]
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint"])
+@pytest.mark.parametrize("damage", ["gone", "empty", "cut", "bits", "garbage"])
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "crash"])
+def test_what_can_be_made_anew_is(suffix: str, damage: str, clean: bool) -> None:
+    """Indexes, snapshots and epochs are derived from the log: damage to them costs a scan and no record."""
+    for seed in range(3):
+        world = filled(seed, batches=40)
+        if clean:
+            world.manager.shutdown()
+        else:
+            world.fs.crash()
+        world.fs.restart(power_loss=False)
+        random = Random(seed)
+        for path, content in world.fs.files(ROOT).items():
+            if not path.endswith(suffix):
+                continue
+            if damage == "gone":
+                world.fs.remove(path)
+            elif damage == "empty":
+                world.fs.write_atomic(path, b"")
+            elif damage == "cut" and content:
+                world.fs.write_atomic(path, content[: random.randrange(len(content))])
+            elif damage == "bits" and content:
+                world.fs.flip_bit(path)
+            elif damage == "garbage":
+                world.fs.write_atomic(path, random.randbytes(len(content)))
+        world.open()
+        assert world.log.log_end_offset == world.end
+        world.check_reads_of_history()
+
+
+def test_files_that_interrupted_work_left_are_cleared() -> None:
+    world = filled()
+    world.manager.shutdown()
+    world.fs.restart(power_loss=False)
+    leftovers = [
+        f"{world.directory}/00000000000000000000.log.deleted",
+        f"{world.directory}/00000000000000000003.log.cleaned",
+        f"{world.directory}/00000000000000000999.index",
+        f"{world.directory}/00000000000000000005.snapshot.deleted",
+        f"{world.directory}/leader-epoch-checkpoint.tmp",
+    ]
+    for path in leftovers:
+        world.fs.write_atomic(path, b"leftover")
+    world.open()
+    left = set(leftovers[:-1]) & set(world.fs.files(ROOT))
+    assert not left
+    world.check()
