@@ -33,7 +33,7 @@ connector_jars() {
     [ "$(find "$jars" -name '*.jar' 2>/dev/null | wc -l)" -ge 4 ] && return
     say "fetching the Kafka connector's jars into $jars"
     mkdir -p "$jars"
-    mvn --quiet --batch-mode --file "$root/demo/pom.xml" dependency:copy -Djars.directory="$jars"
+    mvn --quiet --batch-mode -Dstyle.color=never --file "$root/demo/pom.xml" dependency:copy -Djars.directory="$jars"
 }
 
 debian_packages

@@ -31,7 +31,7 @@ def session(jars: Path, work: Path) -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder: Any = SparkSession.builder
-    return (
+    spark: SparkSession = (
         builder.master("local[2]")
         .appName("ottla-demo")
         .config("spark.jars", ",".join(map(str, sorted(jars.glob("*.jar")))))
@@ -44,6 +44,7 @@ def session(jars: Path, work: Path) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
+    return spark
 
 
 def topics(spark: SparkSession, bootstrap: str, names: str) -> DataFrame:
