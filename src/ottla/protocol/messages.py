@@ -20,6 +20,7 @@ from uuid import UUID
 
 from ottla.errors import ErrorCode
 from ottla.model import ZERO_UUID
+from ottla.protocol import limits
 
 Buffer = bytes | bytearray | memoryview
 
@@ -130,7 +131,7 @@ FLEXIBLE_SINCE: dict[int, int] = {
     ApiKey.DESCRIBE_CLIENT_QUOTAS: 1, ApiKey.ALTER_CLIENT_QUOTAS: 1,
     ApiKey.VOTE: 0, ApiKey.BEGIN_QUORUM_EPOCH: 1, ApiKey.END_QUORUM_EPOCH: 1,
 }  # fmt: skip
-"""First flexible version (KIP-482) by API. SaslHandshake and OffsetDelete never are; the newer APIs not named always are."""
+"""First flexible version (KIP-482) by API. SaslHandshake and OffsetDelete never are, newer APIs not named always."""
 
 _NEVER_FLEXIBLE = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.OFFSET_DELETE})
 
@@ -141,7 +142,7 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned varint at `position` and the position after it. Raises IndexError at the end, ValueError past 5 bytes."""
+    """An unsigned varint and the position after it. Raises IndexError at the end, MalformedRequest past 5 bytes."""
     value = shift = 0
     while True:
         byte = buffer[position]
@@ -242,6 +243,7 @@ def decode_request(api_key: int, version: int, frame: Buffer, body_offset: int) 
 
 def _decode(cls: type, frame: Buffer, offset: int) -> Any:
     try:
+        limits.check(cls, frame, offset)
         return _reader(cls)(frame, offset)[0]
     except (ArithmeticError, EOFError, IndexError, LookupError, TypeError, ValueError, struct.error) as error:
         raise MalformedRequest(f"{cls.__name__} v{cls.__version__}: {error}") from error  # type: ignore[attr-defined]
@@ -261,7 +263,7 @@ def encode_response(api_key: int, version: int, correlation_id: int, values: Map
 
 
 def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
-    """Header v1 has (no) tagged fields; ApiVersions always answers with v0, so that any client can read it (KIP-511)."""
+    """Header v1 has (no) tagged fields; ApiVersions always has v0, so that any client can read it (KIP-511)."""
     header = correlation_id.to_bytes(4, "big", signed=True)
     if is_flexible(api_key, version) and api_key != ApiKey.API_VERSIONS:
         return header + b"\0"

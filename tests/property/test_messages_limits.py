@@ -1,0 +1,125 @@
+"""Requests through kio: whole ones decode, torn ones are malformed, and no claim in them costs memory or time."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import pkgutil
+import resource
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kio.serial import entity_writer
+from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
+
+from ottla.protocol import limits
+from ottla.protocol.messages import ApiKey, MalformedRequest, decode_request, request_class
+
+SCALARS: dict[str, st.SearchStrategy[Any]] = {
+    "bool": st.booleans(),
+    "int8": st.integers(-128, 127),
+    "int16": st.integers(-(2**15), 2**15 - 1),
+    "uint16": st.integers(0, 2**16 - 1),
+    "int32": st.integers(-(2**31), 2**31 - 1),
+    "int64": st.integers(-(2**63), 2**63 - 1),
+    "float64": st.floats(allow_nan=False),
+    "timedelta_i32": st.integers(0, 2**31 - 1).map(lambda value: timedelta(milliseconds=value)),
+    "timedelta_i64": st.integers(0, 2**40).map(lambda value: timedelta(milliseconds=value)),
+    "datetime_i64": st.integers(0, 2**31).map(lambda value: datetime.fromtimestamp(value, UTC)),
+    "uuid": st.uuids(),
+    "string": st.text(max_size=4) | st.just("s" * 130),
+    "bytes": st.binary(max_size=4) | st.just(b"\xff" * 130),
+    "records": st.binary(max_size=4),
+}
+PRODUCE_AND_FETCH = (ApiKey.PRODUCE, ApiKey.FETCH)
+"""Have codecs of their own."""
+
+
+@cache
+def versions() -> list[tuple[ApiKey, int]]:
+    """The oldest and the newest that kio knows of each API; importing them all would take half a minute."""
+    found = []
+    for api_key in ApiKey:
+        if api_key in PRODUCE_AND_FETCH:
+            continue
+        package = importlib.import_module(f"kio.schema.{api_key.name.lower()}")
+        numbers = [int(module.name[1:]) for module in pkgutil.iter_modules(package.__path__)]
+        found += [(api_key, version) for version in {min(numbers), max(numbers)}]
+    return found
+
+
+@cache
+def entities(cls: type) -> st.SearchStrategy[Any]:
+    """Entities of a kio class, by the same introspection that its codec uses."""
+    values = {}
+    for field in fields(cls):
+        kind = classify_field(field)
+        if isinstance(kind, EntityField | EntityTupleField):
+            item = entities(kind.type_)
+        else:
+            item = SCALARS[field.metadata["kafka_type"]]
+        if kind.is_array:
+            item = st.lists(item, max_size=2).map(tuple)
+        values[field.name] = st.none() | item if is_optional(field) else item
+    return st.builds(cls, **values)
+
+
+def encoded(entity: Any) -> bytes:
+    out = io.BytesIO()
+    entity_writer(type(entity))(out, entity)
+    return out.getvalue()
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_every_request_of_every_version_is_walked_to_its_end(data: st.DataObject) -> None:
+    api_key, version = data.draw(st.sampled_from(versions()))
+    cls: Any = request_class(api_key, version)
+    entity = data.draw(entities(cls))
+    frame = encoded(entity)
+    assert limits._entity_walk(cls)(frame, 0, [limits.ELEMENTS_MAX]) == len(frame)
+    assert decode_request(api_key, version, b"##" + frame, 2) == entity
+    for end in {len(frame) // 2, max(len(frame) - 1, 0)} - {len(frame)}:
+        with pytest.raises(MalformedRequest):
+            decode_request(api_key, version, frame[:end], 0)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_any_bytes_are_a_request_or_malformed(data: st.DataObject) -> None:
+    api_key, version = data.draw(st.sampled_from(versions()))
+    frame = data.draw(st.binary(max_size=60) | st.binary(max_size=20).map(lambda item: item + b"\xff\xff\xff\xff\x0f"))
+    try:
+        decode_request(api_key, version, frame, 0)
+    except MalformedRequest:
+        pass
+
+
+HUGE = b"\xff\xff\xff\xff\x0f"
+HOSTILE = {
+    "compact array": (ApiKey.METADATA, 12, HUGE),
+    "nested array": (ApiKey.CREATE_TOPICS, 7, b"\x02\x02a" + bytes(6) + HUGE),
+    "varint without end": (ApiKey.METADATA, 12, b"\xff" * 10),
+    "number of tags": (ApiKey.LIST_GROUPS, 3, HUGE),
+    "more tags than any client sends": (ApiKey.LIST_GROUPS, 3, b"\xff\xff\x3f" + bytes(2_200_000)),
+    "array in a tag": (ApiKey.UPDATE_FEATURES, 1, bytes(4) + HUGE),
+    "legacy array": (ApiKey.METADATA, 1, b"\x7f\xff\xff\xff"),
+    "legacy array of numbers": (ApiKey.OFFSET_FETCH, 1, b"\0\1g\0\0\0\1\0\1t\x7f\xff\xff\xff" + bytes(100)),
+    "millions of empty names": (ApiKey.DESCRIBE_GROUPS, 0, b"\x00\xff\xff\xff" + bytes(40_000_000)),
+    "negative array": (ApiKey.METADATA, 1, b"\xff\xff\xff\xfe"),
+    "string": (ApiKey.FIND_COORDINATOR, 0, b"\x7f\xffx"),
+    "negative string": (ApiKey.FIND_COORDINATOR, 0, b"\xff\xfbxxxxxxxx"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_claims_cost_nothing(name: str) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(MalformedRequest):
+        decode_request(*HOSTILE[name], 0)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000, "KiB"
