@@ -42,7 +42,7 @@ class Broker(NamedTuple):
 class Placement:
     """The view from one listener of one image. Cheap to make: per request."""
 
-    __slots__ = ("_directories", "alive", "image", "listener")
+    __slots__ = ("_directories", "_offline", "alive", "image", "listener")
 
     def __init__(self, image: MetadataImage, listener: str) -> None:
         self.image = image
@@ -51,6 +51,7 @@ class Placement:
         self._directories: dict[NodeId, frozenset[UUID]] = {
             node_id: _online(image.brokers[node_id]) for node_id in self.alive
         }
+        self._offline: dict[tuple[tuple[NodeId, ...], tuple[UUID, ...]], tuple[NodeId, ...]] = {}
 
     def brokers(self) -> Iterator[Broker]:
         """Registered brokers with this listener, fenced ones too, in order of their ids."""
@@ -67,19 +68,19 @@ class Placement:
         """The leader if it can be reached, else -1."""
         return partition.leader if partition.leader in self.alive else -1
 
-    def offline(self, partition: PartitionRegistration) -> list[NodeId]:
+    def offline(self, partition: PartitionRegistration) -> tuple[NodeId, ...]:
         """Replicas whose broker cannot be reached or whose log directory is gone (KIP-858)."""
-        return [
-            replica
-            for replica, directory in zip(partition.replicas, partition.directories, strict=False)
-            if not self._has(replica, directory)
-        ] + [replica for replica in partition.replicas[len(partition.directories) :] if replica not in self.alive]
+        key = partition.replicas, partition.directories
+        found = self._offline.get(key)
+        if found is None:
+            found = self._offline[key] = tuple(
+                replica for replica in partition.replicas if not self._has(replica, partition.directory(replica))
+            )
+        return found
 
     def _has(self, replica: NodeId, directory: UUID) -> bool:
         directories = self._directories.get(replica)
-        if directories is None:
-            return False
-        return not directories or directory in directories
+        return directories is not None and (not directories or directory in directories)
 
     def partition(self, number: int, partition: PartitionRegistration) -> dict[str, Any]:
         """What both APIs say of a partition."""

@@ -119,8 +119,12 @@ def ask(
             outcome = asyncio.run(_result_of(outcome))
     except KafkaError as error:
         outcome = loaded.on_error(context, request, error)
-    assert isinstance(outcome, Mapping)
-    data = messages.encode_response(key, version, 5, outcome)
+    if isinstance(outcome, api.EncodedResponse):
+        data = messages.response_header(key, version, 5) + b"".join(map(bytes, outcome.parts))  # type: ignore[arg-type]
+        assert len(data) == outcome.length + len(messages.response_header(key, version, 5))
+    else:
+        assert isinstance(outcome, Mapping)
+        data = messages.encode_response(key, version, 5, outcome)
     correlation_id, response = messages.decode_response(key, version, data)
     assert correlation_id == 5
     plain: dict[str, Any] = messages.plain(response)

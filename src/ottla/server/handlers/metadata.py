@@ -11,17 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
 from typing import Any
+from uuid import UUID
 
 from ottla.config.validation import validate_topic_name
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.image import NO_LEADER, MetadataImage, TopicImage
+from ottla.metadata.image import NO_LEADER, MetadataImage, PartitionRegistration, TopicImage
 from ottla.model import INTERNAL_TOPICS, ZERO_UUID
 from ottla.protocol.messages import ApiKey
+from ottla.protocol.metadata import Broker, Partition, Topic, encode_response
 from ottla.server import topic_creation
-from ottla.server.api import RequestContext, Response, api
-from ottla.server.placement import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS, Placement
-
-Topic = dict[str, Any]
+from ottla.server.api import EncodedResponse, RequestContext, Response, api
+from ottla.server.placement import (
+    CLUSTER_OPERATIONS,
+    NO_CONTROLLER,
+    OPERATIONS_NOT_ASKED,
+    TOPIC_OPERATIONS,
+    Placement,
+)
 
 _LISTENER_NOT_FOUND_SINCE = 6
 _IDS_SINCE = 12
@@ -29,8 +35,15 @@ _IDS_SINCE = 12
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
     """The error on every topic of the request, and no brokers."""
-    topics = [_failed(topic.name or "", error.code, getattr(topic, "topic_id", None)) for topic in request.topics or ()]
-    return {"controller_id": -1, "cluster_id": None, "topics": topics, "error_code": error.code}
+    topics = [
+        _failed(each.name or "", error.code, getattr(each, "topic_id", None) or ZERO_UUID)
+        for each in request.topics or ()
+    ]
+    body = encode_response(
+        context.api_version, brokers=(), cluster_id=None, controller_id=NO_CONTROLLER, topics=topics,
+        cluster_authorized_operations=OPERATIONS_NOT_ASKED, error_code=error.code,
+    )  # fmt: skip
+    return EncodedResponse([body])
 
 
 @api(ApiKey.METADATA, versions=(0, 13), on_error=on_error)
@@ -87,61 +100,58 @@ def _response(
     found: Iterable[TopicImage],
     missing: Iterable[str],
 ) -> Response:
-    version = context.api_version
     placement = Placement(image, context.listener_name)
+    asked_operations = getattr(request, "include_topic_authorized_operations", False)
+    operations = TOPIC_OPERATIONS if asked_operations else OPERATIONS_NOT_ASKED
     topics = [_failed(None, ErrorCode.unknown_topic_id, topic_id) for topic_id in unknown_ids]
-    named = [_topic(placement, topic, version) for topic in found]
-    named += [_failed(name, _name_error(name), None) for name in missing]
-    if getattr(request, "include_topic_authorized_operations", False):
-        for topic in named:
-            topic["topic_authorized_operations"] = TOPIC_OPERATIONS
+    topics += [_topic(placement, topic, context.api_version, operations) for topic in found]
+    topics += [_failed(name, _name_error(name), ZERO_UUID, operations) for name in missing]
     with_operations = getattr(request, "include_cluster_authorized_operations", False)
-    return {
-        "brokers": [
-            {"node_id": each.id, "host": each.host, "port": each.port, "rack": each.rack}
-            for each in placement.alive.values()
-        ],
-        "cluster_id": context.node.cluster_id,
-        "controller_id": placement.controller_id(context.node.random),
-        "topics": topics + named,
-        "cluster_authorized_operations": CLUSTER_OPERATIONS if with_operations else OPERATIONS_NOT_ASKED,
-    }
+    body = encode_response(
+        context.api_version,
+        brokers=[Broker(each.id, each.host, each.port, each.rack) for each in placement.alive.values()],
+        cluster_id=context.node.cluster_id,
+        controller_id=placement.controller_id(context.node.random),
+        topics=topics,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if with_operations else OPERATIONS_NOT_ASKED,
+    )
+    return EncodedResponse([body])
 
 
-def _topic(placement: Placement, topic: TopicImage, version: int) -> Topic:
-    partitions = [placement.partition(number, each) for number, each in topic.partitions.items()]
-    for answer, registration in zip(partitions, topic.partitions.values(), strict=True):
-        if answer["leader_id"] == NO_LEADER:
-            known = registration.leader in placement.image.brokers and version >= _LISTENER_NOT_FOUND_SINCE
-            answer["error_code"] = ErrorCode.listener_not_found if known else ErrorCode.leader_not_available
-        if version == 0:
-            _hide_unreachable(placement, answer)
-    return {
-        "error_code": ErrorCode.none,
-        "name": topic.name,
-        "topic_id": topic.id,
-        "is_internal": topic.name in INTERNAL_TOPICS,
-        "partitions": partitions,
-    }
+def _topic(placement: Placement, topic: TopicImage, version: int, operations: int) -> Topic:
+    alive, offline = placement.alive, placement.offline
+    none = ErrorCode.none
+    partitions = [
+        Partition(none, number, each.leader, each.leader_epoch, each.replicas, each.isr, offline(each))
+        if each.leader in alive
+        else _without_leader(placement, number, each, version)
+        for number, each in topic.partitions.items()
+    ]
+    if version == 0:
+        partitions = [_hide_unreachable(placement, each) for each in partitions]
+    return Topic(none, topic.name, topic.id, topic.name in INTERNAL_TOPICS, partitions, operations)
 
 
-def _hide_unreachable(placement: Placement, answer: dict[str, Any]) -> None:
-    """Version 0 has no list of brokers that are down: such replicas are left out, and the partition says so."""
-    for field in ("replica_nodes", "isr_nodes"):
-        reachable = [replica for replica in answer[field] if replica in placement.alive]
-        if len(reachable) < len(answer[field]):
-            answer.setdefault("error_code", ErrorCode.replica_not_available)
-            answer[field] = reachable
+def _without_leader(placement: Placement, number: int, partition: PartitionRegistration, version: int) -> Partition:
+    registered = partition.leader in placement.image.brokers
+    known = registered and version >= _LISTENER_NOT_FOUND_SINCE
+    code = ErrorCode.listener_not_found if known else ErrorCode.leader_not_available
+    offline = placement.offline(partition)
+    return Partition(code, number, NO_LEADER, partition.leader_epoch, partition.replicas, partition.isr, offline)
 
 
-def _failed(name: str | None, code: ErrorCode, topic_id: Any) -> Topic:
-    return {
-        "error_code": code,
-        "name": name,
-        "topic_id": topic_id,
-        "is_internal": name in INTERNAL_TOPICS,
-        "partitions": [],
-    }
+def _hide_unreachable(placement: Placement, partition: Partition) -> Partition:
+    """Version 0 has no list of replicas that are offline: they are left out, and the partition's error says so."""
+    replicas = tuple(each for each in partition.replicas if each in placement.alive)
+    isr = tuple(each for each in partition.isr if each in placement.alive)
+    code = partition.error_code
+    if code is ErrorCode.none and (replicas, isr) != (partition.replicas, partition.isr):
+        code = ErrorCode.replica_not_available
+    return partition._replace(error_code=code, replicas=replicas, isr=isr)
+
+
+def _failed(name: str | None, code: ErrorCode, topic_id: UUID, operations: int = OPERATIONS_NOT_ASKED) -> Topic:
+    return Topic(code, name, topic_id, name in INTERNAL_TOPICS, (), operations)
 
 
 def _name_error(name: str) -> ErrorCode:
