@@ -17,7 +17,7 @@ from ottla.config.validation import validate_topic_name
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import NO_LEADER, MetadataImage, PartitionRegistration, TopicImage
 from ottla.model import INTERNAL_TOPICS, ZERO_UUID
-from ottla.protocol.messages import ApiKey
+from ottla.protocol.messages import ApiKey, response_header
 from ottla.protocol.metadata import Broker, Partition, Topic, encode_response
 from ottla.server import topic_creation
 from ottla.server.api import EncodedResponse, RequestContext, Response, api
@@ -43,7 +43,11 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
         context.api_version, brokers=(), cluster_id=None, controller_id=NO_CONTROLLER, topics=topics,
         cluster_authorized_operations=OPERATIONS_NOT_ASKED, error_code=error.code,
     )  # fmt: skip
-    return EncodedResponse([body])
+    return _encoded(context, body)
+
+
+def _encoded(context: RequestContext, body: bytes | bytearray) -> EncodedResponse:
+    return EncodedResponse([response_header(ApiKey.METADATA, context.api_version, context.correlation_id), body])
 
 
 @api(ApiKey.METADATA, versions=(0, 13), on_error=on_error)
@@ -115,7 +119,7 @@ def _response(
         topics=topics,
         cluster_authorized_operations=CLUSTER_OPERATIONS if with_operations else OPERATIONS_NOT_ASKED,
     )
-    return EncodedResponse([body])
+    return _encoded(context, body)
 
 
 def _topic(placement: Placement, topic: TopicImage, version: int, operations: int) -> Topic:
