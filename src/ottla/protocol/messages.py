@@ -244,7 +244,8 @@ def decode_request(api_key: int, version: int, frame: Buffer, body_offset: int) 
 def _decode(cls: type, frame: Buffer, offset: int) -> Any:
     try:
         limits.check(cls, frame, offset)
-        return _reader(cls)(frame, offset)[0]
+        # kio takes no writable buffer, which is what a connection receives into.
+        return _reader(cls)(memoryview(frame).toreadonly(), offset)[0]
     except (ArithmeticError, EOFError, IndexError, LookupError, TypeError, ValueError, struct.error) as error:
         raise MalformedRequest(f"{cls.__name__} v{cls.__version__}: {error}") from error  # type: ignore[attr-defined]
     except Exception as error:

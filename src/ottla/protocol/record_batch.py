@@ -154,6 +154,11 @@ def read_batch_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     return header
 
 
+def unpack_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position` as it stands, for callers that check it themselves. Raises struct.error."""
+    return _new(BatchHeader, _HEADER.unpack_from(buffer, position))
+
+
 def _refuse(length: int, magic: int) -> None:
     if magic != MAGIC:
         raise CorruptBatch(f"a batch of message format {magic}; only {MAGIC} is supported")

@@ -40,11 +40,19 @@ def guarded(decode: Callable[[int, Buffer, int], T]) -> Callable[[int, Buffer, i
     return checked
 
 
+def _long_length(frame: Buffer, position: int) -> tuple[int, int]:
+    """A compact length of more than one byte; those of one are read where they are met, which saves a call."""
+    length, position = read_uvarint(frame, position)
+    return length - 1, position
+
+
 def read_string(frame: Buffer, position: int, flexible: bool) -> tuple[str | None, int]:
     """A string that may be null: compact, or with an int16 length."""
     if flexible:
-        length, position = read_uvarint(frame, position)
-        length -= 1
+        length = frame[position] - 1
+        position += 1
+        if length > 126:
+            length, position = _long_length(frame, position - 1)
     else:
         (length,) = INT16.unpack_from(frame, position)
         position += 2
@@ -83,8 +91,10 @@ def read_count(
 ) -> tuple[int, int]:
     """The number of items of an array, -1 for null: no more than fit into the rest at `item_bytes_min` each."""
     if flexible:
-        count, position = read_uvarint(frame, position)
-        count -= 1
+        count = frame[position] - 1
+        position += 1
+        if count > 126:
+            count, position = _long_length(frame, position - 1)
     else:
         (count,) = INT32.unpack_from(frame, position)
         position += 4
@@ -111,8 +121,10 @@ def write_uvarint(out: bytearray, value: int) -> None:
 def read_records(frame: Buffer, position: int, flexible: bool) -> tuple[memoryview | None, int]:
     """Records as a view into the frame, None for null."""
     if flexible:
-        length, position = read_uvarint(frame, position)
-        length -= 1
+        length = frame[position] - 1
+        position += 1
+        if length > 126:
+            length, position = _long_length(frame, position - 1)
     else:
         (length,) = INT32.unpack_from(frame, position)
         position += 4

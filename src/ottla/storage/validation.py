@@ -37,6 +37,7 @@ from ottla.protocol.record_batch import (
     records_section,
     set_base_offset_and_epoch,
     set_max_timestamp_and_attributes,
+    unpack_header,
 )
 
 RECORD_ERRORS_MAX: Final = 100
@@ -179,20 +180,31 @@ def _only_batch(view: memoryview) -> BatchHeader:
     The codes are Kafka's: CORRUPT_MESSAGE for what no batch starts with, INVALID_RECORD for a number other than one.
     """
     size = len(view)
-    if size <= MAGIC_POSITION:
-        raise KafkaError(ErrorCode.invalid_record, "no record batch for a partition")
-    length, magic = LENGTH_AND_MAGIC.unpack_from(view, 8)
+    if size < HEADER_SIZE:
+        raise _no_batch(view)
+    header = unpack_header(view)
+    length, magic = header[1], header[3]
     end = length + LOG_OVERHEAD
-    if length < _LENGTH_MIN or not 0 <= magic <= MAGIC:
-        raise CorruptBatch(f"no record batch has the length {length} and the message format {magic}")
-    if end > size:
-        raise KafkaError(ErrorCode.invalid_record, f"no whole record batch for a partition: {size} of {end} bytes")
-    if magic != MAGIC:
-        raise KafkaError(ErrorCode.invalid_record, f"record batches have message format {MAGIC}, not {magic}")
-    header = read_batch_header(view)
+    if length < HEADER_SIZE - LOG_OVERHEAD or magic != MAGIC or end > size:
+        raise _no_batch(view)
     if end < size and next(iterate_batches(view, end), None) is not None:
         raise KafkaError(ErrorCode.invalid_record, "more than one record batch for a partition")
     return header
+
+
+def _no_batch(view: memoryview) -> KafkaError:
+    """Why bytes do not begin with a whole batch."""
+    size = len(view)
+    if size <= MAGIC_POSITION:
+        return KafkaError(ErrorCode.invalid_record, "no record batch for a partition")
+    length, magic = LENGTH_AND_MAGIC.unpack_from(view, 8)
+    if length < _LENGTH_MIN or not 0 <= magic <= MAGIC:
+        return CorruptBatch(f"no record batch has the length {length} and the message format {magic}")
+    if length + LOG_OVERHEAD > size:
+        return KafkaError(ErrorCode.invalid_record, f"no whole record batch for a partition: {size} bytes")
+    if magic != MAGIC:
+        return KafkaError(ErrorCode.invalid_record, f"record batches have message format {MAGIC}, not {magic}")
+    return CorruptBatch(f"a batch length of {length} is less than the header takes")
 
 
 def _validate_batch(
