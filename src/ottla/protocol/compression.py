@@ -134,6 +134,8 @@ def _snappy_blocks(data: Buffer) -> list[memoryview]:
     view = memoryview(data)
     if bytes(view[: len(_SNAPPY_MAGIC)]) != _SNAPPY_MAGIC:
         return [view]
+    if len(view) < len(_SNAPPY_HEADER):
+        raise DecompressionFailed("a snappy header is cut off")
     blocks = []
     position = len(_SNAPPY_HEADER)
     while position < len(view):

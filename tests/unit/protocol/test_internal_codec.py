@@ -1,4 +1,4 @@
-"""The internal records' codec: against kio's encoding of the same schemas, fed whole, truncated and with more behind."""
+"""The internal records' codec: against kio's encoding of the same schemas, whole, truncated and with more behind."""
 
 from __future__ import annotations
 
