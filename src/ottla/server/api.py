@@ -137,13 +137,24 @@ def top_level_error(context: RequestContext, request: Any, error: KafkaError) ->
     return {"error_code": error.code, "error_message": error.message}
 
 
+Learn: TypeAlias = Callable[["RequestContext", Any, memoryview], None]
+"""(context, request, frame): may leave a `Shortcut` on `context.session` for requests that will look like this one."""
+
+
 class Api:
     """A handler and what the dispatcher must know of it."""
 
-    __slots__ = ("decode", "handle", "key", "max_version", "min_version", "on_error", "pipelined")
+    __slots__ = ("decode", "handle", "key", "learn", "max_version", "min_version", "on_error", "pipelined")
 
     def __init__(
-        self, key: int, versions: tuple[int, int], handle: Handler, decode: Decode, on_error: OnError, pipelined: bool
+        self,
+        key: int,
+        versions: tuple[int, int],
+        handle: Handler,
+        decode: Decode,
+        on_error: OnError,
+        pipelined: bool,
+        learn: Learn | None = None,
     ) -> None:
         self.key = key
         self.min_version, self.max_version = versions
@@ -151,6 +162,30 @@ class Api:
         self.decode = decode
         self.on_error = on_error
         self.pipelined = pipelined
+        self.learn = learn
+
+
+class Call:
+    """One request being handled: its context and API, and the request itself while an error may need it."""
+
+    __slots__ = ("api", "context", "request")
+
+    def __init__(self, api: Api, context: RequestContext, request: Any) -> None:
+        self.api = api
+        self.context = context
+        self.request = request
+
+
+class Shortcut(Protocol):
+    """Answers a request of one API and version that differs from an earlier one of its connection in little.
+
+    Gives the whole response frame (empty: no response), or None to leave the request to the handler, or the
+    handler's Call with an awaitable response. Raises nothing.
+    """
+
+    def __call__(
+        self, frame: memoryview, correlation_id: int
+    ) -> bytes | tuple[Call, Deferred | Awaitable[Response]] | None: ...
 
 
 def api(
@@ -160,12 +195,14 @@ def api(
     on_error: OnError = top_level_error,
     decode: Decode | None = None,
     pipelined: bool = False,
+    learn: Learn | None = None,
 ) -> Callable[[H], H]:
     """Mark the handler of an API.
 
     `on_error` builds the response for a KafkaError (pass one where the response has no top-level `error_code`).
     `decode` replaces kio's codec. `pipelined`: while its awaitable is pending, the connection's next requests are
     handled already; responses keep their order. Without it the connection waits, as Kafka mutes the channel.
+    `learn` is called after a request that was answered at once.
     """
 
     def mark(handle: H) -> H:
@@ -173,7 +210,7 @@ def api(
             # A copy: the frame lies in a receive buffer that is used again while a coroutine still holds its request.
             return messages.decode_request(key, version, bytes(frame), offset)
 
-        handle.__ottla_api__ = Api(key, versions, handle, decode or by_kio, on_error, pipelined)  # type: ignore[attr-defined]
+        handle.__ottla_api__ = Api(key, versions, handle, decode or by_kio, on_error, pipelined, learn)  # type: ignore[attr-defined]
         return handle
 
     return mark

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, cast
 
 from ottla.protocol.messages import MalformedRequest
 from ottla.server import dispatch
-from ottla.server.api import CloseConnection, Deferred, Response
-from ottla.server.dispatch import Call
+from ottla.server.api import Call, CloseConnection, Deferred, Response, Shortcut
+from ottla.server.dispatch import Outcome
 from ottla.server.outbox import Outbox, TransportOutbox
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ PENDING_MAX = 100
 """Requests of one connection begun and not answered."""
 
 _INT32 = struct.Struct(">i")
+_HEAD = struct.Struct(">ii")
+"""API key and version in one, correlation id."""
 
 
 class _Slot:
@@ -69,7 +71,8 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_end", "_listener", "_own", "_own_view", "_paused", "_pending", "_start", "_transport", "_waiting",
-        "client_host", "client_software", "closed", "closing", "listener_name", "outbox", "principal", "tick",
+        "client_host", "client_software", "closed", "closing", "listener_name", "outbox", "principal", "shortcuts",
+        "tick",
     )  # fmt: skip
 
     def __init__(self, listener: Listener) -> None:
@@ -85,6 +88,8 @@ class Connection(asyncio.BufferedProtocol):
         """The request that the next one must wait for."""
         self._pending: deque[_Slot] = deque()
         """Begun requests without a sent response, oldest first; empty while everything is answered at once."""
+        self.shortcuts: dict[int, Shortcut] = {}
+        """What handlers learned of this client's requests, by API key << 16 | version."""
         self.closed = False
         self.closing = False
         """Close as soon as what is pending was answered and sent."""
@@ -187,7 +192,22 @@ class Connection(asyncio.BufferedProtocol):
             self._keep(data, view, start, end, need)
 
     def _request(self, frame: memoryview) -> None:
-        call, outcome = dispatch.begin(self._listener.node, self, frame)
+        if len(frame) > 8 and not self._pending:
+            head, correlation_id = _HEAD.unpack_from(frame)
+            shortcut = self.shortcuts.get(head)
+            if shortcut is not None:
+                answer = shortcut(frame, correlation_id)
+                if isinstance(answer, bytes):
+                    if answer:
+                        self.outbox.write((answer,), len(answer))
+                    return
+                if answer is not None:
+                    self._take(*answer)
+                    return
+        self._take(*dispatch.begin(self._listener.node, self, frame))
+
+    def _take(self, call: Call, outcome: Outcome) -> None:
+        """Answer a request that was begun, or wait for its answer."""
         if isinstance(outcome, Deferred):
             if outcome.done:
                 outcome = self._result(call, outcome.result)

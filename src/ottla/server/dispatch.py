@@ -16,7 +16,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.server import api
-from ottla.server.api import CloseConnection, Deferred, EncodedResponse, RequestContext, Response, Slice
+from ottla.server.api import Call, CloseConnection, Deferred, EncodedResponse, RequestContext, Response, Slice
 from ottla.server.handlers import TABLE
 
 if TYPE_CHECKING:
@@ -27,17 +27,6 @@ if TYPE_CHECKING:
 Buffer = bytes | bytearray | memoryview
 
 _INT32 = struct.Struct(">i")
-
-
-class Call:
-    """One request being handled: its context and API, and the request itself while an error may need it."""
-
-    __slots__ = ("api", "context", "request")
-
-    def __init__(self, api: api.Api, context: RequestContext, request: Any) -> None:
-        self.api = api
-        self.context = context
-        self.request = request
 
 
 Outcome = Response | Deferred | Awaitable[Response]
@@ -62,9 +51,12 @@ def begin(node: Node, connection: Any, frame: memoryview) -> tuple[Call, Outcome
     loaded = api.load(key)
     call = Call(loaded, context, loaded.decode(version, frame, header.body_offset))
     try:
-        return call, loaded.handle(context, call.request)
+        outcome = loaded.handle(context, call.request)
     except Exception as error:
         return call, failure(call, error)
+    if loaded.learn is not None:
+        loaded.learn(context, call.request, frame)
+    return call, outcome
 
 
 def unsupported_api_versions() -> dict[str, Any]:

@@ -54,9 +54,14 @@ class Outbox:
 
     def flush(self) -> None:
         """Send what the socket takes now; the rest follows as it becomes writable."""
-        if self._socket is None or self._watching or not self._queue:
+        queue = self._queue
+        if not queue or self._socket is None or self._watching:
             return
         try:
+            if len(queue) == 1 and type(queue[0]) is bytes and self._socket.send(queue[0]) == self.queued:
+                queue.clear()
+                self.queued = 0
+                return
             sent_all = self._send()
         except OSError as error:
             self._on_error(error)

@@ -19,9 +19,13 @@ from ottla.server.api import EncodedResponse
 from ottla.server.listener import ConnectionLimits, Listener, new_receive_buffer
 
 
+def answer(correlation_id: int, body: bytes) -> EncodedResponse:
+    return EncodedResponse([struct.pack(">i", correlation_id), body])
+
+
 def echo(context: Any, request: bytes) -> EncodedResponse:
     """Answers with the body it got."""
-    return EncodedResponse([bytes(request)])
+    return answer(context.correlation_id, bytes(request))
 
 
 def serve(monkeypatch: Any, handle: Callable[..., Any], *, pipelined: bool = False) -> None:

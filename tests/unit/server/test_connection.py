@@ -14,7 +14,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.server import connection
-from ottla.server.api import CloseConnection, Deferred, EncodedResponse
+from ottla.server.api import CloseConnection, Deferred
 from tests.unit.server import stub
 
 
@@ -99,7 +99,7 @@ def test_the_next_request_waits_for_a_deferred_answer(monkeypatch: Any) -> None:
         if request == b"slow":
             waiting.append(Deferred())
             return waiting[-1]
-        return EncodedResponse([request])
+        return stub.answer(context.correlation_id, request)
 
     stub.serve(monkeypatch, handle)
 
@@ -111,7 +111,7 @@ def test_the_next_request_waits_for_a_deferred_answer(monkeypatch: Any) -> None:
             writer.write(stub.frame(b"last", 3))
             await asyncio.sleep(0.01)
             assert begun == [b"slow"]
-            waiting[0].complete(EncodedResponse([b"done"]))
+            waiting[0].complete(stub.answer(1, b"done"))
             assert [await stub.read_frame(reader) for _ in range(3)] == [(1, b"done"), (2, b"next"), (3, b"last")]
             writer.close()
 
@@ -123,7 +123,7 @@ def test_pipelined_requests_begin_at_once_and_answer_in_order(monkeypatch: Any) 
 
     def handle(context: Any, request: bytes) -> Any:
         if request == b"now":
-            return EncodedResponse([request])
+            return stub.answer(context.correlation_id, request)
         waiting.append(Deferred())
         return waiting[-1]
 
@@ -134,8 +134,8 @@ def test_pipelined_requests_begin_at_once_and_answer_in_order(monkeypatch: Any) 
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(stub.frame(b"1", 1) + stub.frame(b"2", 2) + stub.frame(b"now", 3))
             await stub.until(lambda: len(waiting) >= 2)
-            waiting[1].complete(EncodedResponse([b"second"]))
-            waiting[0].complete(EncodedResponse([b"first"]))
+            waiting[1].complete(stub.answer(2, b"second"))
+            waiting[0].complete(stub.answer(1, b"first"))
             answers = [await stub.read_frame(reader) for _ in range(3)]
             assert answers == [(1, b"first"), (2, b"second"), (3, b"now")]
             writer.close()
@@ -232,7 +232,7 @@ def test_a_reader_that_does_not_read_is_held_back(monkeypatch: Any) -> None:
     def handle(context: Any, request: bytes) -> Any:
         nonlocal handled
         handled += 1
-        return EncodedResponse([bytes(50_000)])
+        return stub.answer(context.correlation_id, bytes(50_000))
 
     stub.serve(monkeypatch, handle)
 
@@ -273,7 +273,7 @@ def test_a_half_closed_client_still_gets_its_answer(monkeypatch: Any) -> None:
             writer.write_eof()
             await stub.until(lambda: waiting)
             await asyncio.sleep(0.01)
-            waiting[0].complete(EncodedResponse([b"late"]))
+            waiting[0].complete(stub.answer(5, b"late"))
             assert await stub.read_frame(reader) == (5, b"late")
             assert await reader.read() == b""
             writer.close()

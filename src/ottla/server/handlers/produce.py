@@ -9,24 +9,178 @@ produce requests begin already.
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Coroutine
 from typing import Any
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import INTERNAL_TOPICS
 from ottla.protocol import produce
-from ottla.protocol.messages import ApiKey, MalformedRequest
+from ottla.protocol.messages import ApiKey, MalformedRequest, read_uvarint
 from ottla.protocol.produce import ProducedPartition, ProducedTopic, ProduceRequest, ProduceResponse
-from ottla.protocol.wire import LeaderIdAndEpoch, NodeEndpoint
+from ottla.protocol.wire import INT32, LeaderIdAndEpoch, NodeEndpoint
 from ottla.replication.partition import ACKS_NONE, Partition
-from ottla.server.api import CloseConnection, EncodedResponse, RequestContext, Response, api
+from ottla.server.api import Call, CloseConnection, EncodedResponse, RequestContext, Response, api, load
 from ottla.storage.validation import InvalidRecords
 
 ADMIN_CLIENT_ID = "__admin_client"
 """The one client id that may write to internal topics (Kafka's AdminUtils)."""
 
+ENVELOPES_MAX = 1000
+"""Partitions of one producer connection that are remembered; above, all are forgotten and learned anew."""
+
+ENVELOPE_LENGTHS_MAX = 4
+"""Every length is one more look-up; topics of more different name lengths take the ordinary way."""
+
 LEADER_ERRORS = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
 """Errors that come with a hint at the leader (KIP-951)."""
+
+
+_LENGTH_AND_ID = struct.Struct(">ii")
+_TWO_INT64 = struct.Struct(">qq")
+_THREE_INT64 = struct.Struct(">qqq")
+_MARK = 0x01FE02FD03FC04FB
+"""Stands for the base offset in a response made once as a pattern."""
+
+
+class Envelope:
+    """What one producer's requests for one partition have in common, and the pattern of their answers."""
+
+    __slots__ = ("acks", "partition", "prefix", "suffix", "topic", "topic_id")
+
+    def __init__(self, context: RequestContext, request: ProduceRequest, partition: Partition) -> None:
+        topic = request.topics[0]
+        self.partition = partition
+        self.acks = request.acks
+        self.topic = topic.name
+        self.topic_id = topic.topic_id
+        answer = ProducedPartition(topic.partitions[0].index, 0, _MARK, _MARK, _MARK)
+        pattern = produce.encode_response(
+            context.api_version, 0, ProduceResponse([ProducedTopic(topic.name, topic.topic_id, [answer])])
+        )
+        mark = _MARK.to_bytes(8, "big")
+        self.prefix = bytes(pattern[4 : pattern.index(mark)])
+        self.suffix = bytes(pattern[pattern.rindex(mark) + 8 :])
+
+
+class ProduceShortcut:
+    """Produce requests of one connection and version for a single partition, as librdkafka sends them all.
+
+    Such requests of a producer are equal but for correlation id and records: what was decoded and looked up once, the
+    `Envelope`, is found again by those equal bytes.
+    """
+
+    __slots__ = ("_context", "_envelopes", "_lengths")
+
+    def __init__(self, context: RequestContext) -> None:
+        self._context = context
+        self._envelopes: dict[bytes, Envelope] = {}
+        self._lengths: list[int] = []
+        """Where the records' length stands in the frames of the known envelopes."""
+
+    def add(self, envelope: Envelope, frame: memoryview, length_at: int) -> None:
+        if len(self._envelopes) >= ENVELOPES_MAX:
+            self._envelopes.clear()
+            self._lengths.clear()
+        if length_at not in self._lengths:
+            if len(self._lengths) >= ENVELOPE_LENGTHS_MAX:
+                return
+            self._lengths.append(length_at)
+        self._envelopes[bytes(frame[8:length_at])] = envelope
+
+    def __call__(
+        self, frame: memoryview, correlation_id: int
+    ) -> bytes | tuple[Call, Coroutine[Any, Any, Response]] | None:
+        for length_at in self._lengths:
+            envelope = self._envelopes.get(bytes(frame[8:length_at]))
+            if envelope is not None:
+                break
+        else:
+            return None
+        version = self._context.api_version
+        records = _sole_records(frame, length_at, version)
+        partition = envelope.partition
+        if records is None or not partition.is_leader:
+            return None
+        try:
+            info = partition.append_as_leader(
+                records, envelope.acks, now_ms=self._context.node.clock.now_ms(), request_version=version
+            )
+        except KafkaError:
+            return None  # nothing was written: the handler meets the same error, and knows how to tell it
+        if info.needs_flush:
+            return self._wait(envelope, partition, info, correlation_id)
+        if envelope.acks == ACKS_NONE:
+            return b""
+        if version >= 5:
+            middle = _THREE_INT64.pack(info.first_offset, info.log_append_time_ms, info.log_start_offset)
+        else:
+            middle = _TWO_INT64.pack(info.first_offset, info.log_append_time_ms)
+        prefix, suffix = envelope.prefix, envelope.suffix
+        size = len(prefix) + len(suffix) + len(middle) + 4
+        return _LENGTH_AND_ID.pack(size, correlation_id) + prefix + middle + suffix
+
+    def _wait(
+        self, envelope: Envelope, partition: Partition, info: Any, correlation_id: int
+    ) -> bytes | tuple[Call, Coroutine[Any, Any, Response]]:
+        """The topic asks for a sync before the answer."""
+        model = self._context
+        context = RequestContext(
+            model.node, model.api_key, model.api_version, correlation_id, model.client_id, model.client_host,
+            model.listener_name, model.principal, model.session,
+        )  # fmt: skip
+        answer = _appended(partition.topic_partition.partition, info)
+        unsynced = [Unsynced(answer, partition, info.last_offset + 1)]
+        if envelope.acks == ACKS_NONE:
+            context.node.spawn(_sync_all(unsynced))
+            return b""
+        topics = [ProducedTopic(envelope.topic, envelope.topic_id, [answer])]
+        return Call(load(ApiKey.PRODUCE), context, None), _answer_synced(context, topics, unsynced)
+
+
+def _sole_records(frame: memoryview, position: int, version: int) -> memoryview | None:
+    """The records whose length stands at `position`, if nothing but empty tagged fields follows them."""
+    try:
+        if version < produce.FLEXIBLE_SINCE:
+            (length,) = INT32.unpack_from(frame, position)
+            return frame[position + 4 :] if length == len(frame) - position - 4 else None
+        length, position = read_uvarint(frame, position)
+    except (struct.error, IndexError, MalformedRequest):
+        return None
+    end = position + length - 1
+    return frame[position:end] if end == len(frame) - 3 and bytes(frame[end:]) == b"\0\0\0" else None
+
+
+def learn(context: RequestContext, request: ProduceRequest, frame: memoryview) -> None:
+    """Note the envelope of a request for one partition, if it is one that can come again."""
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1 or context.session is None:
+        return
+    topic, data = request.topics[0], request.topics[0].partitions[0]
+    replicas = context.node.replicas
+    try:
+        if topic.topic_id is None:
+            partition = replicas.find(topic.name or "", data.index)
+        else:
+            partition = replicas.find_by_id(topic.topic_id, data.index)
+        _check(context, request, partition)
+    except KafkaError:
+        return
+    if data.records is None or not -1 <= request.acks <= 1:
+        return
+    flexible = context.api_version >= produce.FLEXIBLE_SINCE
+    length_size = uvarint_size(len(data.records) + 1) if flexible else 4
+    length_at = len(frame) - (3 if flexible else 0) - len(data.records) - length_size
+    if _sole_records(frame, length_at, context.api_version) is None:
+        return
+    shortcuts = context.session.shortcuts
+    head = context.api_key << 16 | context.api_version
+    if head not in shortcuts:
+        shortcuts[head] = ProduceShortcut(context)
+    shortcuts[head].add(Envelope(context, request, partition), frame, length_at)
+
+
+def uvarint_size(value: int) -> int:
+    return max(1, (value.bit_length() + 6) // 7)
 
 
 class Unsynced:
@@ -54,7 +208,7 @@ def refuse_all(context: RequestContext, request: ProduceRequest, error: KafkaErr
     )
 
 
-@api(ApiKey.PRODUCE, versions=(0, 13), decode=decode, on_error=refuse_all, pipelined=True)
+@api(ApiKey.PRODUCE, versions=(0, 13), decode=decode, on_error=refuse_all, pipelined=True, learn=learn)
 def handle(context: RequestContext, request: ProduceRequest) -> Response | Coroutine[Any, Any, Response]:
     acks = request.acks
     if not -1 <= acks <= 1:
@@ -82,7 +236,7 @@ def handle(context: RequestContext, request: ProduceRequest) -> Response | Corou
                 failed = True
                 answers.append(_failed(data.index, error, context))
                 continue
-            answer = ProducedPartition(data.index, 0, info.first_offset, info.log_append_time_ms, info.log_start_offset)
+            answer = _appended(data.index, info)
             answers.append(answer)
             if info.needs_flush:
                 unsynced.append(Unsynced(answer, partition, info.last_offset + 1))
@@ -105,6 +259,10 @@ def _check(context: RequestContext, request: ProduceRequest, partition: Partitio
         raise KafkaError(ErrorCode.invalid_txn_state)
     if partition.topic_partition.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
         raise KafkaError(ErrorCode.invalid_topic_exception)
+
+
+def _appended(index: int, info: Any) -> ProducedPartition:
+    return ProducedPartition(index, 0, info.first_offset, info.log_append_time_ms, info.log_start_offset)
 
 
 def _failed(index: int, error: KafkaError, context: RequestContext | None = None) -> ProducedPartition:
