@@ -1,7 +1,7 @@
 """A crash at every single change to the disk: what comes back is a clean prefix with all that was safe.
 
-Covers the row "one log" of the reliability table and its bugs 7 (duplicates after kill -9), 8, 11 and 12: every check of
-a world retries the last five batches of each producer, reads from every offset of every batch and looks up by time.
+Covers the row "one log" of the reliability table and its bugs 7 (duplicates after kill -9), 8, 11 and 12: every check
+of a world retries the last five batches of each producer, reads from every offset of every batch and looks up by time.
 """
 
 from __future__ import annotations

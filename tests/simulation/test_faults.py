@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from functools import partial
 from random import Random
 
 import pytest
@@ -48,7 +49,7 @@ def test_a_full_disk_leaves_a_clean_log(seed: int) -> None:
 def test_an_io_error_anywhere_never_costs_an_acknowledged_record(operation: str, skip: int) -> None:
     for seed in range(4):
         world = World(seed)
-        for number in range(5):
+        for _ in range(5):
             world.append(1, count=2, size=300)
         world.flush()
         world.fs.fail(operation, errno.EIO, path=str(world.directory), skip=skip, times=1)
@@ -75,7 +76,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_any_more() -> None:
         with pytest.raises(KafkaError) as caught:
             world.flush()
         assert caught.value.code is ErrorCode.kafka_storage_error
-        for attempt in (world.log.flush, lambda: world.log.read(0, 100, up_to=1), lambda: world.log.roll()):
+        for attempt in (world.log.flush, partial(world.log.read, 0, 100, up_to=1), world.log.roll):
             with pytest.raises(KafkaError) as caught:
                 attempt()
             assert caught.value.code is ErrorCode.kafka_storage_error
@@ -158,35 +159,49 @@ def test_a_flipped_bit_in_the_unsynced_tail_ends_the_log_there() -> None:
         assert [data[HEADER_SIZE:] for data in found] == [data[HEADER_SIZE:] for data in expected[: len(found)]]
 
 
+DAMAGES = ["gone", "empty", "cut", "bits", "garbage"]
+
+
+def damage(world: World, suffix: str, how: str, random: Random) -> None:
+    for path, content in world.fs.files(ROOT).items():
+        if not path.endswith(suffix) or not content:
+            continue
+        if how == "gone":
+            world.fs.remove(path)
+        elif how == "empty":
+            world.fs.write_atomic(path, b"")
+        elif how == "cut":
+            world.fs.write_atomic(path, content[: random.randrange(len(content))])
+        elif how == "bits":
+            world.fs.flip_bit(path)
+        else:
+            world.fs.write_atomic(path, random.randbytes(len(content)))
+
+
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint"])
-@pytest.mark.parametrize("damage", ["gone", "empty", "cut", "bits", "garbage"])
+@pytest.mark.parametrize("how", DAMAGES)
 @pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "crash"])
-def test_what_can_be_made_anew_is(suffix: str, damage: str, clean: bool) -> None:
-    """Indexes, snapshots and epochs are derived from the log: damage to them costs a scan and no record."""
-    for seed in range(3):
+def test_what_can_be_made_anew_is(suffix: str, how: str, clean: bool) -> None:
+    """Indexes, snapshots and epochs are derived from the log: damage to them costs a scan and no record.
+
+    After a clean stop indexes are trusted, as in Kafka: only a missing or empty one is made anew. What must not happen
+    even then is that the log ends early.
+    """
+    for seed in range(4):
         world = filled(seed, batches=40)
         if clean:
             world.manager.shutdown()
         else:
             world.fs.crash()
         world.fs.restart(power_loss=False)
-        random = Random(seed)
-        for path, content in world.fs.files(ROOT).items():
-            if not path.endswith(suffix):
-                continue
-            if damage == "gone":
-                world.fs.remove(path)
-            elif damage == "empty":
-                world.fs.write_atomic(path, b"")
-            elif damage == "cut" and content:
-                world.fs.write_atomic(path, content[: random.randrange(len(content))])
-            elif damage == "bits" and content:
-                world.fs.flip_bit(path)
-            elif damage == "garbage":
-                world.fs.write_atomic(path, random.randbytes(len(content)))
+        damage(world, suffix, how, Random(seed))
         world.open()
         assert world.log.log_end_offset == world.end
-        world.check_reads_of_history()
+        if suffix == "leader-epoch-checkpoint" and how in ("bits", "garbage"):
+            continue  # another number is as good as the right one for a file without a checksum
+        if not clean or how in ("gone", "empty") or suffix == ".snapshot":
+            world.check_reads()
+            world.check_times()
 
 
 def test_files_that_interrupted_work_left_are_cleared() -> None:

@@ -198,10 +198,17 @@ class Log:
                 fs.makedirs(directory)
                 log._directory_dirty = True
             loaded = load_segments(
-                fs, directory, log._open_segment, recovery_point=recovery_point, clean_shutdown=clean_shutdown
+                fs,
+                directory,
+                log._open_segment,
+                recovery_point=recovery_point,
+                clean_shutdown=clean_shutdown,
+                contiguous=not config.compact,
             )
             log._take_segments(loaded, log_start_offset, recovery_point, clean_shutdown)
             log._load_epochs(loaded)
+            if not clean_shutdown:
+                log._doubt_files()
             log._load_producers(loaded, clean_shutdown, producer_id_expiration_ms)
         except OSError as error:
             raise log._fail(error) from error
@@ -234,10 +241,12 @@ class Log:
         except CorruptFile:
             self._fs.remove(posixpath.join(self.directory, LEADER_EPOCH_CHECKPOINT))
             self.epochs = LeaderEpochs(self._fs, self.directory)
-            for segment in self._segments:
-                loaded.epochs.extend(
-                    (segment.read_header(batch).leader_epoch, batch.base_offset) for batch in segment.batches(0)
-                )
+        if not self.epochs.entries:  # the file is gone or was damaged: the batches know as well
+            loaded.epochs = [
+                (segment.read_header(batch).leader_epoch, batch.base_offset)
+                for segment in self._segments
+                for batch in segment.batches(0)
+            ]
         latest = self.epochs.latest_epoch
         for epoch, offset in loaded.epochs:
             if epoch >= 0 and (latest is None or epoch > latest):
@@ -246,6 +255,12 @@ class Log:
         self.epochs.truncate_from_end(self._end)
         self.epochs.truncate_from_start(self.log_start_offset)
         self._latest_epoch = self._cached_epoch()
+
+    def _doubt_files(self) -> None:
+        """Let the next full sync include what the process that was killed may have written and not synced."""
+        self._directory_dirty = True
+        if self.epochs.entries and self.epochs.path not in self._unsynced_files:
+            self._unsynced_files.append(self.epochs.path)
 
     def _cached_epoch(self) -> LeaderEpoch:
         latest = self.epochs.latest_epoch

@@ -63,9 +63,18 @@ def segment_offset(name: str) -> Offset | None:
 
 
 def load_segments(
-    fs: FileSystem, directory: str, open_segment: OpenSegment, *, recovery_point: Offset, clean_shutdown: bool
+    fs: FileSystem,
+    directory: str,
+    open_segment: OpenSegment,
+    *,
+    recovery_point: Offset,
+    clean_shutdown: bool,
+    contiguous: bool,
 ) -> LoadedSegments:
     """Open all segments of a directory, repairing what a crash left behind. There may be none.
+
+    `contiguous` says that the log was never compacted: a segment that ends below the next one's base then has lost
+    batches to a power failure, and the log ends there. (Kafka keeps the later segments and the hole.)
 
     Raises `OSError`, and `KafkaError` for message formats older than Kafka 0.11's.
     """
@@ -91,7 +100,9 @@ def load_segments(
             trusted = base
         if trusted is not None:
             _recover(loaded, segment, trusted)
-            if loaded.truncated_bytes and not last:
+            unsynced = not clean_shutdown and end is not None and end > recovery_point
+            hole = contiguous and unsynced and loaded.next_offset < bases[number + 1]
+            if (loaded.truncated_bytes or hole) and not last:
                 _drop(fs, directory, names, bases[number + 1 :])
                 break
         elif last:

@@ -513,12 +513,21 @@ class Segment:
                 self._max_timestamp, self._max_timestamp_offset = self._last_time_entry()
             else:
                 self._max_timestamp, self._max_timestamp_offset = self.time_index.last_entry
+            if self._max_timestamp < 0 and self.size:  # the index was emptied, or the records have no time stamps
+                self._max_timestamp, self._max_timestamp_offset = self._scan_max_timestamp()
         return self._max_timestamp
 
     @property
     def offset_of_max_timestamp(self) -> Offset:
         """The last offset of the first batch that has `max_timestamp`."""
         return self._max_timestamp_offset if self.max_timestamp >= 0 else self.base_offset
+
+    def _scan_max_timestamp(self) -> tuple[Millis, Offset]:
+        largest = NO_TIMESTAMP, self.base_offset
+        for batch in self.batches(0):
+            if batch.max_timestamp > largest[0]:
+                largest = batch.max_timestamp, batch.last_offset
+        return largest
 
     def _last_time_entry(self) -> tuple[Millis, Offset]:
         """The end of the time index without loading all of it: retention asks this of every segment."""
@@ -581,7 +590,7 @@ class Segment:
         timestamp, timestamp_offset = self.time_index.last_entry
         positions = self.offset_index.positions
         last_boundary = start = positions[-1] if positions else 0
-        if not trust_time_index:
+        if not trust_time_index or timestamp < 0:
             start = min(self.offset_index.position_before(timestamp_offset), start)
         next_offset = self.base_offset
         for batch in self.batches(start):
