@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from ottla.config import definitions
 from ottla.config.server import EMBEDDED
 from ottla.config.setting import Setting
+from ottla.filesystem import OsFileSystem
 
 INTRODUCTION = """\
 # Configuration
@@ -103,8 +104,7 @@ def _broker_settings(setting: Setting) -> str:
 def main(arguments: list[str]) -> int:
     """Write the page to the file that `arguments` name, or to standard output."""
     if arguments:
-        with open(arguments[0], "w", encoding="utf-8") as file:
-            file.write(document())
+        OsFileSystem().write_atomic(arguments[0], document().encode(), sync=False)
     else:
         sys.stdout.write(document())
     return 0
