@@ -18,6 +18,7 @@ from ottla.model import INTERNAL_TOPICS
 from ottla.protocol import produce
 from ottla.protocol.messages import ApiKey, MalformedRequest, read_uvarint
 from ottla.protocol.produce import ProducedPartition, ProducedTopic, ProduceRequest, ProduceResponse
+from ottla.protocol.record_batch import HEADER_SIZE
 from ottla.protocol.wire import INT32, LeaderIdAndEpoch, NodeEndpoint
 from ottla.replication.partition import ACKS_NONE, Partition
 from ottla.server.api import Call, CloseConnection, EncodedResponse, RequestContext, Response, api, load
@@ -102,12 +103,16 @@ class ProduceShortcut:
         partition = envelope.partition
         if records is None or not partition.is_leader:
             return None
+        header = bytes(records[:HEADER_SIZE])
         try:
             info = partition.append_as_leader(
                 records, envelope.acks, now_ms=self._context.node.clock.now_ms(), request_version=version
             )
         except KafkaError:
-            return None  # nothing was written: the handler meets the same error, and knows how to tell it
+            # Nothing was written: the handler meets the same error, and knows how to tell it. But offsets may have been
+            # assigned before producer state refused the batch, and a batch with offsets is another error.
+            records[:HEADER_SIZE] = header
+            return None
         if info.needs_flush:
             return self._wait(envelope, partition, info, correlation_id)
         if envelope.acks == ACKS_NONE:
