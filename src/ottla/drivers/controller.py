@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from ottla.clock import Clock
-from ottla.controller import brokers, producer_ids
+from ottla.controller import brokers, producer_ids, topics
 from ottla.controller.bootstrap import bootstrap
 from ottla.controller.decision import RECORDS_PER_DECISION_MAX, Decide, Decision
 from ottla.drivers.directories import identify
@@ -389,6 +389,17 @@ class ControllerDriver:
         )
         self.broker_epoch = await self.submit(lambda image, now: brokers.register_broker(image, me))
         return self.broker_epoch
+
+    async def create_topics(self, request: Mapping[str, Any], *, principal: str = "User:ANONYMOUS") -> dict[str, Any]:
+        """CreateTopics: request to response, as mappings with the newest version's names. Also for auto-creation.
+
+        `principal` is who asks; policies and quotas will want to know.
+        """
+        return await self.submit(lambda image, now: topics.create_topics(image, request, self.config, self._random))
+
+    async def assign_directories(self, directories: Mapping[tuple[UUID, int], UUID]) -> None:
+        """Record in which log directory this node keeps its replicas: (topic id, partition) to directory id."""
+        await self.submit(lambda image, now: brokers.assign_directories(image, self.node_id, directories))
 
     async def allocate_producer_id(self) -> int:
         """The next unused producer id, from blocks of 1,000 that the metadata log hands out."""

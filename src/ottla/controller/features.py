@@ -1,0 +1,122 @@
+"""Changes of finalized feature levels (Kafka's `FeatureControlManager`, KIP-584, KIP-778)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ottla.controller.decision import Decision
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata import features
+from ottla.metadata.image import MetadataImage
+from ottla.protocol.internal.metadata_records import FeatureLevelRecord
+
+
+class UpgradeType(enum.IntEnum):
+    """What a change of level may do, as numbered in UpdateFeatures."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+_KINDS: frozenset[int] = frozenset(UpgradeType)
+_REQUIRED_METADATA_VERSION: Mapping[str, Mapping[int, int]] = {
+    features.ELR_VERSION: {1: 23},
+    features.GROUP_VERSION: {1: 22},
+    features.TRANSACTION_VERSION: {2: 22},
+    features.SHARE_VERSION: {1: 28},
+    features.STREAMS_VERSION: {1: 28},
+}
+"""`metadata.version` that a feature's level needs (`Feature.validateVersion`)."""
+
+
+def update_features(image: MetadataImage, request: Mapping[str, Any]) -> Decision[dict[str, Any]]:
+    """UpdateFeatures. One change that is refused refuses all; before version 2 each feature has a row of the response.
+
+    Raises KafkaError INVALID_UPDATE_VERSION, whose message the top level of the response carries.
+    """
+    updates: Sequence[Mapping[str, Any]] = request["feature_updates"]
+    proposed = dict(image.features)
+    proposed.update({update["feature"]: update["max_version_level"] for update in updates})
+    try:
+        records = [_update(image, update, proposed) for update in updates]
+    except KafkaError as error:
+        why = f"The update failed for all features since the following feature had an error: {error.message}"
+        raise KafkaError(error.code, why) from error
+    rows = [{"feature": update["feature"], "error_code": ErrorCode.none, "error_message": "NONE"} for update in updates]
+    return Decision({"results": rows}, () if request.get("validate_only") else records)
+
+
+def upgrade_type(update: Mapping[str, Any]) -> int:
+    """Version 0 of the request only knows whether a downgrade is allowed."""
+    if update.get("upgrade_type") is None:
+        return UpgradeType.SAFE_DOWNGRADE if update.get("allow_downgrade") else UpgradeType.UPGRADE
+    return int(update["upgrade_type"])
+
+
+def _update(image: MetadataImage, update: Mapping[str, Any], proposed: Mapping[str, int]) -> FeatureLevelRecord:
+    name, level = update["feature"], update["max_version_level"]
+    kind = upgrade_type(update)
+    is_metadata = name == features.METADATA_VERSION
+    current = features.metadata_version(image.features) if is_metadata else image.features.get(name, 0)
+    if kind not in _KINDS:
+        raise _refused(name, level, "The controller does not support the given upgrade type.")
+    if level < 0:
+        raise _refused(name, level, "A feature version cannot be less than 0.")
+    _check_supported(image, name, level)
+    if level < current and kind == UpgradeType.UPGRADE:
+        why = "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
+        raise _refused(name, level, why + "downgrade.")
+    if level > current and kind != UpgradeType.UPGRADE:
+        raise _refused(name, level, "Can't downgrade to a newer version.")
+    if is_metadata:
+        _check_metadata_downgrade(current, level, kind)
+    elif name not in features.SUPPORTED:
+        raise _refused(name, level, f"Feature {name} not found.")
+    else:
+        _check_dependency(name, level, proposed)
+    return FeatureLevelRecord(name, level)
+
+
+def _check_supported(image: MetadataImage, name: str, level: int) -> None:
+    if name == features.KRAFT_VERSION:
+        raise _refused(name, level, "Ottla does not change the voters of a running quorum yet.")
+    nodes = [("Local controller", min(image.controllers, default=1), features.SUPPORTED)]
+    nodes += [(f"Broker {broker.id}", broker.id, broker.features) for broker in image.brokers.values()]
+    for who, node_id, supported in nodes:
+        low, high = supported.get(name, (0, 0))
+        if low <= level <= high:
+            continue
+        who = f"{who} {node_id}" if who == "Local controller" else who
+        if high == 0:
+            raise _refused(name, level, f"{who} does not support this feature.")
+        raise _refused(name, level, f"{who} only supports versions {low}-{high}")
+
+
+def _check_metadata_downgrade(current: int, level: int, kind: int) -> None:
+    """A downgrade must not lose what only newer records can say."""
+    if level >= current:
+        return
+    lost = any(release.changes_records for release in features.METADATA_VERSIONS if level < release.level <= current)
+    if not lost:
+        return
+    why = "Refusing to perform the requested downgrade because it might delete metadata information."
+    if kind == UpgradeType.UNSAFE_DOWNGRADE:
+        why = "Unsafe metadata downgrade is not supported in this version."
+    message = f"Unsupported metadata.version downgrade from {current} to {level}. {why}"
+    raise KafkaError(ErrorCode.invalid_update_version, message)
+
+
+def _check_dependency(name: str, level: int, proposed: Mapping[str, int]) -> None:
+    needed = _REQUIRED_METADATA_VERSION.get(name, {}).get(level, 0)
+    if proposed.get(features.METADATA_VERSION, features.METADATA_VERSION_MIN) < needed:
+        raise _refused(
+            name, level, f"{name} could not be set to {level} because it depends on metadata.version level {needed}"
+        )
+
+
+def _refused(name: str, level: int, why: str) -> KafkaError:
+    message = f"Invalid update version {level} for feature {name}. {why}"
+    return KafkaError(ErrorCode.invalid_update_version, message)

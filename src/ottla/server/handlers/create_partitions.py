@@ -1,0 +1,22 @@
+"""CreatePartitions, versions 0-3 (KIP-195)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.controller.topics import create_partitions
+from ottla.errors import KafkaError
+from ottla.protocol.messages import ApiKey, plain
+from ottla.server.api import RequestContext, Response, api
+
+
+def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    row = {"error_code": error.code, "error_message": error.message}
+    return {"results": [{"name": topic.name, **row} for topic in request.topics]}
+
+
+@api(ApiKey.CREATE_PARTITIONS, versions=(0, 3), on_error=_on_error)
+async def handle(context: RequestContext, request: Any) -> Response:
+    asked = plain(request)
+    random = context.node.random
+    return await context.node.controller.submit(lambda image, now: create_partitions(image, asked, random))

@@ -1,0 +1,22 @@
+"""CreateTopics, versions 2-7 (topic ids from 7, KIP-516; effective settings in the answer from 5, KIP-525).
+
+Rows of the answer stand for themselves: a topic that cannot be created does not keep the others from it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.errors import KafkaError
+from ottla.protocol.messages import ApiKey, plain
+from ottla.server.api import RequestContext, Response, api
+
+
+def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    row = {"error_code": error.code, "error_message": error.message}
+    return {"topics": [{"name": topic.name, **row} for topic in request.topics]}
+
+
+@api(ApiKey.CREATE_TOPICS, versions=(2, 7), on_error=_on_error)
+async def handle(context: RequestContext, request: Any) -> Response:
+    return await context.node.controller.create_topics(plain(request))

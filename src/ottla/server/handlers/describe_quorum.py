@@ -1,0 +1,64 @@
+"""DescribeQuorum, versions 0-2: who leads the metadata quorum and how far its replicas are (KIP-595, 836, 853)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.errors import ErrorCode
+from ottla.model import METADATA_TOPIC
+from ottla.protocol.messages import ApiKey
+from ottla.quorum.core import Replica
+from ottla.server.api import RequestContext, Response, api
+
+
+@api(ApiKey.DESCRIBE_QUORUM, versions=(0, 2))
+def handle(context: RequestContext, request: Any) -> Response:
+    asked = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in request.topics]
+    if not asked:
+        return {"error_code": ErrorCode.none, "error_message": "", "topics": (), "nodes": ()}
+    if asked != [(METADATA_TOPIC, [0])]:
+        return {"error_code": ErrorCode.none, "error_message": "", "topics": _unknown(asked), "nodes": ()}
+    info = context.node.controller.quorum_info()
+    partition = {
+        "partition_index": 0,
+        "error_code": ErrorCode.none,
+        "error_message": "",
+        "leader_id": info.leader_id,
+        "leader_epoch": info.leader_epoch,
+        "high_watermark": info.high_watermark,
+        "current_voters": [_replica(each) for each in info.voters],
+        "observers": [_replica(each) for each in info.observers],
+    }
+    nodes = [
+        {
+            "node_id": node_id,
+            "listeners": [{"name": name, "host": end.host, "port": end.port} for name, end in endpoints.items()],
+        }
+        for node_id, endpoints in info.endpoints.items()
+    ]
+    topics = [{"topic_name": METADATA_TOPIC, "partitions": [partition]}]
+    return {"error_code": ErrorCode.none, "error_message": "", "topics": topics, "nodes": nodes}
+
+
+def _replica(replica: Replica) -> dict[str, Any]:
+    return {
+        "replica_id": replica.node_id,
+        "replica_directory_id": replica.directory_id,
+        "log_end_offset": replica.end_offset,
+        "last_fetch_timestamp": replica.last_fetch_ms,
+        "last_caught_up_timestamp": replica.last_caught_up_ms,
+    }
+
+
+def _unknown(asked: list[tuple[str, list[int]]]) -> list[dict[str, Any]]:
+    """Kafka answers so for every partition when the request names anything but the metadata partition alone."""
+    row = {
+        "error_code": ErrorCode.unknown_topic_or_partition,
+        "error_message": "This server does not host this topic-partition.",
+        "leader_id": 0,
+        "leader_epoch": 0,
+        "high_watermark": 0,
+    }
+    return [
+        {"topic_name": name, "partitions": [{"partition_index": n, **row} for n in numbers]} for name, numbers in asked
+    ]

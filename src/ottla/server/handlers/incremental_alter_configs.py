@@ -1,0 +1,44 @@
+"""IncrementalAlterConfigs, versions 0-1: set, delete, append to and subtract from single settings (KIP-339).
+
+Settings go to the metadata log. Log levels of this process (BROKER_LOGGER, KIP-412) last as long as it does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.controller.configs import incremental_alter_configs
+from ottla.errors import KafkaError
+from ottla.metadata.image import ConfigResourceType
+from ottla.protocol.messages import ApiKey, plain
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.handlers.alter_configs import on_error
+from ottla.server.log_levels import alter_log_levels
+
+
+@api(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), on_error=on_error)
+async def handle(context: RequestContext, request: Any) -> Response:
+    asked = plain(request)
+    node = context.node
+    is_logger = [each["resource_type"] == ConfigResourceType.BROKER_LOGGER for each in asked["resources"]]
+    stored = [each for each, logger in zip(asked["resources"], is_logger, strict=True) if not logger]
+    answer: dict[str, Any] = {"responses": []}
+    if stored:
+        request_stored = {**asked, "resources": stored}
+        answer = await node.controller.submit(
+            lambda image, now: incremental_alter_configs(image, request_stored, node.config, node.node_id)
+        )
+    rows = iter(answer["responses"])
+    responses = []
+    for each, logger in zip(asked["resources"], is_logger, strict=True):
+        responses.append(_logger_row(node.node_id, each, asked["validate_only"]) if logger else next(rows))
+    return {"responses": responses}
+
+
+def _logger_row(node_id: int, resource: dict[str, Any], validate_only: bool) -> dict[str, Any]:
+    row = {"resource_type": resource["resource_type"], "resource_name": resource["resource_name"]}
+    try:
+        alter_log_levels(node_id, resource, validate_only=validate_only)
+    except KafkaError as error:
+        return {**row, "error_code": error.code, "error_message": error.message}
+    return {**row, "error_message": None}
