@@ -137,7 +137,8 @@ def validate(
     check has passed, except that a buffer of several batches may have its first ones changed.
 
     Raises KafkaError: CORRUPT_MESSAGE (lengths, format, CRC), MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE,
-    INVALID_RECORD and INVALID_TIMESTAMP (as InvalidRecords where single records are at fault).
+    INVALID_RECORD and INVALID_TIMESTAMP (as InvalidRecords where single records are at fault),
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED (clients' transactional batches).
     """
     if origin is REPLICATION:
         return _validate_replicated(records)
@@ -315,8 +316,11 @@ def _check_claims(header: BatchHeader) -> None:
     if attributes & (CONTROL | TRANSACTIONAL):
         if attributes & CONTROL:
             raise KafkaError(ErrorCode.invalid_record, "clients may not write control records")
-        if header[9] == NO_PRODUCER_ID:
-            raise KafkaError(ErrorCode.invalid_record, "transactional records without a producer id")
+        # Requests with a transactional id are refused before they get here, until there are transactions: an open one
+        # that nobody can end would hold back the last stable offset for good.
+        raise KafkaError(
+            ErrorCode.transactional_id_authorization_failed, "transactional records without a transactional id"
+        )
     if header[9] != NO_PRODUCER_ID and header[11] < 0:
         raise KafkaError(ErrorCode.invalid_record, f"producer {header[9]} sent the sequence {header[11]}")
 
