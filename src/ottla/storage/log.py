@@ -11,17 +11,16 @@ import asyncio
 import errno
 import posixpath
 import random as random_module
-from bisect import bisect_right
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import Buffer, FileSystem
 from ottla.model import NO_TIMESTAMP, LeaderEpoch, Millis, Offset, TopicPartition
 from ottla.protocol.compression import Codec
-from ottla.protocol.record_batch import BatchHeader, iterate_records
+from ottla.protocol.record_batch import BatchHeader
 from ottla.storage.checkpoints import CorruptFile
 from ottla.storage.config import LogConfig
 from ottla.storage.leader_epochs import LEADER_EPOCH_CHECKPOINT, LeaderEpochs
@@ -41,8 +40,9 @@ from ottla.storage.recovery import (
     segment_offset,
 )
 from ottla.storage.retention import count_deletable
-from ottla.storage.segment import ColdRead, LogSlice, RollLimits, Segment
+from ottla.storage.segment import ColdRead, LogSlice, RollLimits, Segment, sync_file
 from ottla.storage.segment_cache import SegmentCache
+from ottla.storage.segment_list import SegmentList
 from ottla.storage.time_index import TimeIndex
 from ottla.storage.transaction_index import AbortedTransaction
 from ottla.storage.validation import CLIENT, REPLICATION, Origin, ValidationPolicy, check_produce_version, validate
@@ -54,6 +54,7 @@ _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _RECORDS_UNCHECKED_VERSION = 7
 """From this Produce version on no codec is forbidden."""
 _new = tuple.__new__
+T = TypeVar("T")
 
 
 class AppendInfo(NamedTuple):
@@ -79,40 +80,11 @@ class Log:
     """The log of one partition. `Log.load` makes it."""
 
     __slots__ = (
-        "_bases",
-        "_cache",
-        "_closed",
-        "_directory_dirty",
-        "_end",
-        "_failure",
-        "_flush_messages",
-        "_flushing",
-        "_fs",
-        "_high_watermark",
-        "_latest_epoch",
-        "_limits",
-        "_now_ms",
-        "_policy",
-        "_random",
-        "_segments",
-        "_truncations",
-        "_unsynced_files",
-        "active_segment",
-        "config",
-        "directory",
-        "durable_offset",
-        "epochs",
-        "garbage",
-        "last_flush_ms",
-        "log_start_offset",
-        "needs_background_flush",
-        "producer_state",
-        "recovered_bytes",
-        "recovery_point",
-        "size_bytes",
-        "topic_id",
-        "topic_partition",
-    )
+        "_changes", "_closed", "_end", "_failure", "_flush_messages", "_flushing", "_fs", "_high_watermark",
+        "_latest_epoch", "_limits", "_now_ms", "_policy", "_random", "_segments", "_truncations", "_unsynced", "config",
+        "directory", "durable_offset", "epochs", "last_flush_ms", "log_start_offset", "needs_background_flush",
+        "producer_state", "recovered_bytes", "recovery_point", "topic_id", "topic_partition",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -126,7 +98,6 @@ class Log:
         now_ms: Millis,
     ) -> None:
         self._fs = fs
-        self._cache = cache
         self._random = random
         self._now_ms = now_ms
         self.directory = directory
@@ -140,22 +111,19 @@ class Log:
         """Everything below is on disk, indexes included: what recovery need not check."""
         self.durable_offset: Offset = 0
         """Everything below is on disk as far as the records go; at least `recovery_point`."""
-        self.size_bytes = 0
-        self._segments: list[Segment] = []
-        self._bases: list[Offset] = []
+        self._segments = SegmentList(fs, cache, directory, config, random)
         self._latest_epoch: LeaderEpoch = -1
         self._failure: OSError | None = None
         self._closed = False
-        self._directory_dirty = False
-        """Files were created whose names may not be on disk yet."""
-        self._unsynced_files: list[str] = []
+        self._unsynced: dict[str, int] = {}
+        """Files besides the segments' that the next full sync includes, each with the number of its last change; under
+        the directory's name the creation of files in it, without which their contents are worth nothing."""
+        self._changes = 0
         self._flushing: asyncio.Future[None] | None = None
         self._truncations = 0
         self.last_flush_ms = now_ms
         self.needs_background_flush = False
         """A segment was rolled or recovered: `flush_all_async` should run soon, so that recovery has less to check."""
-        self.garbage: list[tuple[Millis, str]] = []
-        """Files to remove and from when on; `LogManager` does it off the loop."""
         self.recovered_bytes = 0
         self.update_config(config)
 
@@ -196,11 +164,11 @@ class Log:
         try:
             if not fs.is_dir(directory):
                 fs.makedirs(directory)
-                log._directory_dirty = True
+                log.sync_later(directory)
             loaded = load_segments(
                 fs,
                 directory,
-                log._open_segment,
+                lambda base_offset, size: log._segments.open(base_offset, size, now_ms),
                 recovery_point=recovery_point,
                 clean_shutdown=clean_shutdown,
                 contiguous=not config.compact,
@@ -217,18 +185,16 @@ class Log:
     def _take_segments(
         self, loaded: LoadedSegments, log_start_offset: Offset, recovery_point: Offset, clean_shutdown: bool
     ) -> None:
-        self._segments = loaded.segments
-        self._bases = [segment.base_offset for segment in loaded.segments]
+        segments = self._segments
+        segments.take(loaded.segments)
         self._end = loaded.next_offset
         self.recovered_bytes = loaded.recovered_bytes
-        if self._segments and self._end < log_start_offset:  # segment files were taken away from below us
-            self._drop_segments(len(self._segments), self._now_ms)
-        if not self._segments:
+        if segments.items and self._end < log_start_offset:  # segment files were taken away from below us
+            segments.drop_from(0, self._now_ms)
+        if not segments.items:
             self._add_segment(log_start_offset)
             self._end = log_start_offset
-        self.active_segment = self._segments[-1]
-        self.size_bytes = sum(segment.size for segment in self._segments)
-        self.log_start_offset = max(log_start_offset, self._bases[0])
+        self.log_start_offset = max(log_start_offset, segments.bases[0])
         self._high_watermark = self.log_start_offset
         checked = loaded.recovered_bytes or loaded.truncated_bytes
         self.recovery_point = self._end if clean_shutdown and not checked else min(recovery_point, self._end)
@@ -244,7 +210,7 @@ class Log:
         if not self.epochs.entries:  # the file is gone or was damaged: the batches know as well
             loaded.epochs = [
                 (segment.read_header(batch).leader_epoch, batch.base_offset)
-                for segment in self._segments
+                for segment in self._segments.items
                 for batch in segment.batches(0)
             ]
         latest = self.epochs.latest_epoch
@@ -258,9 +224,9 @@ class Log:
 
     def _doubt_files(self) -> None:
         """Let the next full sync include what the process that was killed may have written and not synced."""
-        self._directory_dirty = True
-        if self.epochs.entries and self.epochs.path not in self._unsynced_files:
-            self._unsynced_files.append(self.epochs.path)
+        self.sync_later(self.directory)
+        if self.epochs.entries:
+            self.sync_later(self.epochs.path)
 
     def _cached_epoch(self) -> LeaderEpoch:
         latest = self.epochs.latest_epoch
@@ -278,53 +244,26 @@ class Log:
         self.producer_state = state = ProducerStateManager(
             self._fs, self.directory, self.topic_partition, expiration_ms=expiration_ms, file_names=names
         )
-        strays = set(state.snapshot_offsets) - set(self._bases)
+        strays = set(state.snapshot_offsets) - set(self._segments.bases)
         if len(strays) > 1:
-            state.remove_stray_snapshots(self._bases)
+            state.remove_stray_snapshots(self._segments.bases)
         if clean_shutdown and not state.snapshot_offsets:
             state.map_end_offset = self._end  # a clean stop leaves none only where there were no producers
         else:
-            replay_producers(state, self._segments, self.log_start_offset, self._end, self._now_ms)
-
-    def _open_segment(self, base_offset: Offset, size: int) -> Segment:
-        return Segment(
-            self._fs,
-            self._cache,
-            self.directory,
-            base_offset,
-            size=size,
-            index_interval_bytes=self.config.index_interval_bytes,
-            jitter_ms=self._jitter_ms(),
-            now_ms=self._now_ms,
-        )
-
-    def _jitter_ms(self) -> Millis:
-        jitter_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
-        return self._random.randrange(jitter_ms) if jitter_ms > 0 else 0
+            replay_producers(state, self._segments.items, self.log_start_offset, self._end, self._now_ms)
 
     def _add_segment(self, base_offset: Offset) -> None:
-        """Make an empty segment the active one. Raises `OSError`."""
-        segment = Segment.create(
-            self._fs,
-            self._cache,
-            self.directory,
-            base_offset,
-            index_interval_bytes=self.config.index_interval_bytes,
-            jitter_ms=self._jitter_ms(),
-            now_ms=self._now_ms,
-        )
-        self._segments.append(segment)
-        self._bases.append(base_offset)
-        self.active_segment = segment
-        self._directory_dirty = True
+        self._segments.add(base_offset, self._now_ms)
+        self.sync_later(self.directory)
 
     def update_config(self, config: LogConfig) -> None:
         """Follow the topic's settings from now on."""
         self.config = config
         self._limits, self._policy = _limits_and_policy(config)
         self._flush_messages = config.flush_messages if config.flush_ms > 0 else 1
-        if self._segments:
-            self.active_segment.index_interval_bytes = config.index_interval_bytes
+        self._segments.config = config
+        if self._segments.items:
+            self._segments.active.index_interval_bytes = config.index_interval_bytes
 
     # What the log is
 
@@ -363,17 +302,31 @@ class Log:
     @property
     def segments(self) -> tuple[Segment, ...]:
         """Oldest first; the last one is active."""
-        return tuple(self._segments)
+        return tuple(self._segments.items)
+
+    @property
+    def active_segment(self) -> Segment:
+        return self._segments.active
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all log files."""
+        return self._segments.size_bytes
+
+    @property
+    def garbage(self) -> list[tuple[Millis, str]]:
+        """Files to remove and from when on; `LogManager` does it off the loop."""
+        return self._segments.garbage
 
     @property
     def first_segment_offset(self) -> Offset:
         """Base offset of the oldest segment, at or below the log start."""
-        return self._bases[0]
+        return self._segments.bases[0]
 
     @property
     def max_timestamp_ms(self) -> Millis:
         """The largest time stamp of all segments, -1 without any."""
-        return max(segment.max_timestamp for segment in self._segments)
+        return max(segment.max_timestamp for segment in self._segments.items)
 
     @property
     def failure(self) -> OSError | None:
@@ -512,11 +465,11 @@ class Log:
         first, last = headers[0], headers[-1]
         last_offset = last.base_offset + last.last_offset_delta
         self._now_ms = now_ms
-        segment = self.active_segment
+        segment = self._segments.active
         try:
             if segment.should_roll(size, last_offset, max_timestamp, now_ms, self._limits):
                 self._roll(first.base_offset)
-                segment = self.active_segment
+                segment = self._segments.active
             if last.leader_epoch != self._latest_epoch:
                 self._assign_epochs(headers)
         except OSError as error:
@@ -527,7 +480,7 @@ class Log:
         except OSError as error:
             raise self._take_back(segment, position, error) from error
         self._end = last_offset + 1
-        self.size_bytes += size
+        self._segments.size_bytes += size
         if first.producer_id >= 0 or len(headers) > 1:
             self._update_producers(segment, buffer, headers)
         else:
@@ -553,9 +506,8 @@ class Log:
     def _note_epoch(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
         """Without an fsync here: the next full sync does it, and until then recovery finds the epoch in the batches."""
         if self.epochs.assign(epoch, start_offset, sync=False):
-            self._directory_dirty = True
-            if self.epochs.path not in self._unsynced_files:
-                self._unsynced_files.append(self.epochs.path)
+            self.sync_later(self.directory)
+            self.sync_later(self.epochs.path)
         self._latest_epoch = self._cached_epoch()
 
     def assign_epoch(self, epoch: LeaderEpoch) -> None:
@@ -591,7 +543,7 @@ class Log:
             raise self._refuse(error) from error
 
     def _roll(self, base_offset: Offset) -> None:
-        old = self.active_segment
+        old = self._segments.active
         if old.base_offset == base_offset and not old.size:
             return
         old.close_to_appends()
@@ -600,14 +552,10 @@ class Log:
         state.map_end_offset = base_offset
         snapshot = state.take_snapshot(sync=False)
         if snapshot is not None:
-            self._unsynced_files.append(snapshot)
+            self.sync_later(snapshot)
         self.needs_background_flush = True
 
     # Reading
-
-    def _index_of(self, offset: Offset) -> int:
-        """The number of the last segment that starts at or below `offset`."""
-        return max(bisect_right(self._bases, offset) - 1, 0)
 
     def read(
         self, offset: Offset, max_bytes: int, *, up_to: Offset, min_one_batch: bool = True, nowait: bool = False
@@ -630,86 +578,40 @@ class Log:
             )
         if offset >= up_to or offset == end:
             return None
-        bases = self._bases
-        number = len(bases) - 1
-        if offset < bases[number]:
-            number = self._index_of(offset)
         try:
-            while number < len(bases):
-                segment = self._segments[number]
-                number += 1
-                if up_to >= end or (number < len(bases) and up_to >= bases[number]):
-                    stop = segment.size
-                else:
-                    stop = segment.position_of(up_to)
-                found = segment.read(offset, max_bytes, end=stop, min_one_batch=min_one_batch, nowait=nowait)
-                if found is not None:
-                    return found if found.length else None
+            return self._segments.read(
+                offset, max_bytes, up_to=up_to, end=end, min_one_batch=min_one_batch, nowait=nowait
+            )
         except OSError as error:
             raise self._fail(error) from error
-        return None
 
     def aborted_transactions(self, start: Offset, end: Offset) -> list[AbortedTransaction]:
-        """The aborted transactions that overlap [start, end), for read_committed."""
-        self._check()
-        found: list[AbortedTransaction] = []
-        for segment in self._segments[self._index_of(start) :]:
-            some, complete = segment.transaction_index.overlapping(start, end)
-            found += some
-            if complete:
-                break
-        return found
+        """The aborted transactions that overlap [start, end), for read_committed. Raises `KafkaError`."""
+        return self._look_up(lambda: self._segments.aborted_transactions(start, end))
 
     def offset_bound_of(self, found: LogSlice) -> Offset:
         """An offset at or above the end of a slice, from the index alone: the bound for `aborted_transactions`."""
         bound = found.segment.offset_index.offset_bound_after(found.position + found.length)
         if bound is not None:
             return bound
-        number = self._index_of(found.segment.base_offset) + 1
-        return self._bases[number] if number < len(self._bases) else self._end
+        bases = self._segments.bases
+        number = self._segments.index_of(found.segment.base_offset) + 1
+        return bases[number] if number < len(bases) else self._end
 
     def offset_for_timestamp(self, timestamp_ms: Millis) -> tuple[Millis, Offset, LeaderEpoch] | None:
-        """The first record at or after the log start whose time stamp is at least `timestamp_ms`.
-
-        Goes on to the next segment where Kafka stops at the first that reaches the time stamp: records below the log
-        start may be all that reached it (redpanda#18282).
-        """
-        self._check()
-        try:
-            for segment in self._segments[self._index_of(self.log_start_offset) :]:
-                if segment.size and segment.max_timestamp >= timestamp_ms:
-                    found = segment.find_timestamp(timestamp_ms, self.log_start_offset)
-                    if found is not None:
-                        return found
-        except OSError as error:
-            raise self._fail(error) from error
-        return None
+        """The first record from the log start on with a time stamp of at least `timestamp_ms`. Raises `KafkaError`."""
+        return self._look_up(lambda: self._segments.find_timestamp(timestamp_ms, self.log_start_offset))
 
     def offset_of_max_timestamp(self) -> tuple[Millis, Offset, LeaderEpoch] | None:
-        """The first record with the largest time stamp (ListOffsets -3)."""
+        """The first record with the largest time stamp (ListOffsets -3). Raises `KafkaError`."""
+        return self._look_up(lambda: self._segments.find_max_timestamp(self.log_start_offset))
+
+    def _look_up(self, look: Callable[[], T]) -> T:
         self._check()
         try:
-            live = self._segments[self._index_of(self.log_start_offset) :]
-            best = max(live, key=lambda segment: segment.max_timestamp)
-            if best.max_timestamp < 0:
-                return None
-            found = best.find_timestamp(best.max_timestamp, self.log_start_offset)
-            return found if found is not None else self._search_max_timestamp(live)
+            return look()
         except OSError as error:
             raise self._fail(error) from error
-
-    def _search_max_timestamp(self, segments: list[Segment]) -> tuple[Millis, Offset, LeaderEpoch] | None:
-        """The same without the index, which remembers a record that now is below the log start."""
-        start = self.log_start_offset
-        largest = NO_TIMESTAMP
-        for segment in segments:
-            for batch in segment.batches(segment.offset_index.position_before(start)):
-                if batch.base_offset >= start:
-                    largest = max(largest, batch.max_timestamp)
-                elif batch.last_offset >= start:  # cut by the log start: its largest may be in the part that is gone
-                    records = iterate_records(segment.read_batch(batch))
-                    largest = max(largest, *(record.timestamp for record in records if record.offset >= start))
-        return None if largest < 0 else self.offset_for_timestamp(largest)
 
     def epoch_for_offset(self, offset: Offset) -> LeaderEpoch:
         """The leader epoch of the record at `offset`, -1 if unknown."""
@@ -760,7 +662,7 @@ class Log:
         try:
             if offset >= self._end:
                 self.epochs.truncate_from_end(self._end)
-            elif offset < self._bases[0]:
+            elif offset < self._segments.bases[0]:
                 self._start_afresh(offset)
             else:
                 self._truncate(offset)
@@ -770,18 +672,15 @@ class Log:
 
     def _truncate(self, offset: Offset) -> None:
         self._truncations += 1
-        keep = self._index_of(offset) + 1
-        for segment in reversed(self._segments[keep:]):  # newest first: a crash must not leave a gap
-            self._discard(segment, self._now_ms)
-        del self._segments[keep:], self._bases[keep:]
-        self.active_segment = active = self._segments[-1]
-        active.truncate_to(offset)
+        segments = self._segments
+        segments.drop_from(segments.index_of(offset) + 1, self._now_ms)
+        segments.active.truncate_to(offset)
+        segments.recount()
         self._end = offset
-        self.size_bytes = sum(segment.size for segment in self._segments)
         self.epochs.truncate_from_end(offset)
         self.log_start_offset = min(self.log_start_offset, offset)
         self._lower_bounds(offset)
-        replay_producers(self.producer_state, self._segments, self.log_start_offset, offset, self._now_ms)
+        replay_producers(self.producer_state, self._segments.items, self.log_start_offset, offset, self._now_ms)
 
     def _lower_bounds(self, offset: Offset) -> None:
         self._high_watermark = max(min(self._high_watermark, offset), self.log_start_offset)
@@ -798,31 +697,14 @@ class Log:
 
     def _start_afresh(self, offset: Offset) -> None:
         self._truncations += 1
-        for segment in reversed(self._segments):
-            self._discard(segment, self._now_ms)
-        self._segments.clear()
-        self._bases.clear()
+        self._segments.drop_from(0, self._now_ms)
         self._add_segment(offset)
-        self.size_bytes = 0
         self._end = self.log_start_offset = offset
         self.epochs.clear()
         self._latest_epoch = -1
         self.producer_state.truncate_fully_and_start_at(offset)
         self._high_watermark = offset
         self.recovery_point = self.durable_offset = offset
-
-    def _discard(self, segment: Segment, now_ms: Millis) -> None:
-        """Rename a segment's files and its snapshot away. The caller takes it out of the list. Raises `OSError`."""
-        due_ms = now_ms + self.config.file_delete_delay_ms
-        self.garbage += [(due_ms, path) for path in segment.mark_deleted()]
-
-    def _drop_segments(self, count: int, now_ms: Millis) -> None:
-        """Take the oldest segments out of the log. Raises `OSError`."""
-        dropped = self._segments[:count]
-        del self._segments[:count], self._bases[:count]
-        for segment in dropped:
-            self._discard(segment, now_ms)
-            self.size_bytes -= segment.size
 
     def delete_old_segments(self, now_ms: Millis) -> int:
         """Apply retention; returns the number of segments dropped. Their files go after `file.delete.delay.ms`.
@@ -833,7 +715,7 @@ class Log:
         self._now_ms = now_ms
         try:
             count = count_deletable(
-                self._segments,
+                self._segments.items,
                 self.config,
                 log_start_offset=self.log_start_offset,
                 high_watermark=self._high_watermark,
@@ -842,13 +724,13 @@ class Log:
             )
             if not count:
                 return 0
-            if count == len(self._segments):
+            if count == len(self._segments.items):
                 self._roll(self._end)
                 # Were the new file's name lost with a power failure, the log would start over at an old offset.
                 self._fs.fsync_dir(self.directory)
-            self.advance_log_start(self._bases[count])
-            bases = self._bases[:count]
-            self._drop_segments(count, now_ms)
+            bases = self._segments.bases[:count]
+            self.advance_log_start(self._segments.bases[count])
+            self._segments.drop_oldest(count, now_ms)
             for base in bases:
                 path = self.producer_state.mark_snapshot_for_deletion(base)
                 if path is not None:
@@ -859,37 +741,47 @@ class Log:
 
     # Syncing
 
-    def _sync_work(self, first: Offset, *, with_indexes: bool) -> Callable[[], None]:
-        """What makes everything from `first` on durable, to be called in a thread or here. Raises `OSError`."""
-        works = [segment.sync_work(with_indexes=with_indexes) for segment in self._segments[self._index_of(first) :]]
-        fs, directory, directory_dirty = self._fs, self.directory, self._directory_dirty
-        self._directory_dirty = False
-        files: list[str] = []
-        if with_indexes:
-            files, self._unsynced_files = self._unsynced_files, files
+    def sync_later(self, path: str) -> None:
+        """Let the next full sync include a file; any sync a directory, which stands for the files created in it."""
+        self._changes += 1
+        self._unsynced[path] = self._changes
 
-        def sync() -> None:
-            for work in works:
-                work()
-            for path in files:
-                _sync_file(fs, path)
-            if directory_dirty:
+    def _sync(self, *, with_indexes: bool) -> tuple[Callable[[], None], Callable[[], None]]:
+        """How to make the log durable as it is now: what to do, in a thread if need be, and what to call after.
+
+        Raises `OSError`, as the work does.
+        """
+        end, truncations = self._end, self._truncations
+        first = self.recovery_point if with_indexes else self.durable_offset
+        sync_segments, finish_segments = self._segments.sync_work(first, with_indexes=with_indexes)
+        fs, directory = self._fs, self.directory
+        unsynced = {path: change for path, change in self._unsynced.items() if with_indexes or path == directory}
+
+        def work() -> None:
+            sync_segments()
+            for path in unsynced:
+                if path != directory:
+                    sync_file(fs, path)
+            if directory in unsynced:
                 fs.fsync_dir(directory)
                 fs.fsync_dir(posixpath.dirname(directory) or ".")
 
-        return sync
+        def done() -> None:
+            finish_segments()
+            for path, change in unsynced.items():
+                if self._unsynced.get(path) == change:
+                    del self._unsynced[path]
+            self.last_flush_ms = self._now_ms
+            if truncations == self._truncations:
+                self.durable_offset = max(self.durable_offset, end)
+                if with_indexes:
+                    self.recovery_point = max(self.recovery_point, end)
 
-    def _synced(self, end: Offset, truncations: int, *, with_indexes: bool) -> None:
-        """A sync that began at log end `end` is over."""
-        if truncations != self._truncations:
-            return
-        self.durable_offset = max(self.durable_offset, end)
-        if with_indexes:
-            self.recovery_point = max(self.recovery_point, end)
+        return work, done
 
-    def sync_file_later(self, path: str) -> None:
-        """Let the next full sync include a file of the log's directory."""
-        self._unsynced_files.append(path)
+    def _is_synced(self, up_to: Offset | None) -> bool:
+        wanted = self._end if up_to is None else min(up_to, self._end)
+        return self.recovery_point >= wanted and not self._unsynced
 
     def flush(self, up_to: Offset | None = None) -> None:
         """Sync everything below `up_to` (default: all), indexes included, and move the recovery point. Blocks.
@@ -897,20 +789,15 @@ class Log:
         Raises `KafkaError`; after a failed sync the log is offline, as nobody knows what the disk has.
         """
         self._check()
+        self.needs_background_flush = False
         if self._is_synced(up_to):
             return
-        end, truncations = self._end, self._truncations
         try:
-            self._sync_work(self.recovery_point, with_indexes=True)()
+            work, done = self._sync(with_indexes=True)
+            work()
         except OSError as error:
             raise self._fail(error) from error
-        self.last_flush_ms = self._now_ms
-        self.needs_background_flush = False
-        self._synced(end, truncations, with_indexes=True)
-
-    def _is_synced(self, up_to: Offset | None) -> bool:
-        wanted = self._end if up_to is None else min(up_to, self._end)
-        return self.recovery_point >= wanted and not self._directory_dirty and not self._unsynced_files
+        done()
 
     async def flush_async(self, up_to: Offset | None = None) -> None:
         """Wait until every record below `up_to` (default: log end) is on disk. One fsync serves all who wait.
@@ -926,29 +813,25 @@ class Log:
             await asyncio.shield(self._flushing)
 
     async def _group_flush(self) -> None:
-        end, truncations = self._end, self._truncations
         try:
-            await self._fs.run(self._sync_work(self.durable_offset, with_indexes=False))
-        except OSError as error:
-            raise self._fail(error) from error
+            await self._sync_in_thread(with_indexes=False)
         finally:
             self._flushing = None
-        self.last_flush_ms = self._now_ms
-        self._synced(end, truncations, with_indexes=False)
 
     async def flush_all_async(self) -> None:
         """Like `flush`, with the waiting in a thread. Raises `KafkaError`."""
         self._check()
         self.needs_background_flush = False
-        if self._is_synced(None):
-            return
-        end, truncations = self._end, self._truncations
+        if not self._is_synced(None):
+            await self._sync_in_thread(with_indexes=True)
+
+    async def _sync_in_thread(self, *, with_indexes: bool) -> None:
         try:
-            await self._fs.run(self._sync_work(self.recovery_point, with_indexes=True))
+            work, done = self._sync(with_indexes=with_indexes)
+            await self._fs.run(work)
         except OSError as error:
             raise self._fail(error) from error
-        self.last_flush_ms = self._now_ms
-        self._synced(end, truncations, with_indexes=True)
+        done()
 
     # The end
 
@@ -958,7 +841,7 @@ class Log:
             return
         if self._failure is None:
             try:
-                self.active_segment.close_to_appends()
+                self._segments.active.close_to_appends()
                 state = self.producer_state
                 if state.snapshot_offsets or not state.is_empty:
                     state.take_snapshot(sync=not state.is_empty)
@@ -970,8 +853,7 @@ class Log:
 
     def _let_go(self) -> None:
         self._closed = True
-        for segment in self._segments:
-            segment.close()
+        self._segments.close()
 
     def rename_for_deletion(self, suffix: str = "delete") -> None:
         """Rename the directory to `<topic>-<partition>.<uuid>-<suffix>` and close; readers keep their slices.
@@ -987,7 +869,7 @@ class Log:
             self._fs.rename(self.directory, target)
         except OSError as error:
             raise self._fail(error) from error
-        self.directory = target
+        self.directory = self._segments.directory = target
         self.garbage.clear()
 
     def delete(self) -> None:
@@ -998,17 +880,6 @@ class Log:
 
 def _part(buffer: Buffer, position: int, size: int) -> Buffer:
     return buffer[position : position + size]
-
-
-def _sync_file(fs: FileSystem, path: str) -> None:
-    try:
-        file = fs.open(path)
-    except FileNotFoundError:  # deleted since
-        return
-    try:
-        file.fsync()
-    finally:
-        file.close()
 
 
 @lru_cache(maxsize=256)

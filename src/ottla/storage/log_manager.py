@@ -340,7 +340,7 @@ class LogManager:
             write_partition_metadata(self._fs, log.directory, topic_id, sync=False)
         except OSError as error:
             raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
-        log.sync_file_later(partition_metadata_path(log.directory))
+        log.sync_later(partition_metadata_path(log.directory))
         log.topic_id = topic_id
 
     def update_topic_config(self, topic: str, config: LogConfig) -> None:

@@ -211,7 +211,7 @@ def _recover(loaded: LoadedSegments, segment: Segment, trusted: Offset) -> None:
             next_offset = batch.last_offset + 1
     segment.set_max_timestamp(*largest)
     loaded.next_offset = _scan(loaded, segment, file, file_size, next_offset)
-    segment.indexes_dirty = True
+    segment.index_changes += 1
     loaded.recovered_bytes += segment.size - start
     if segment.size < file_size:
         loaded.truncated_bytes += file_size - segment.size
@@ -337,4 +337,4 @@ def note_producer(
                 completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset
             )
         )
-        segment.indexes_dirty = True
+        segment.index_changes += 1

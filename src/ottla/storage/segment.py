@@ -37,6 +37,18 @@ _POSITION = struct.Struct(">qi11xi8xqq")
 """Of a batch header: base offset, length, last offset delta, largest time stamp, producer id."""
 
 
+def sync_file(fs: FileSystem, path: str) -> None:
+    """Sync a file by its name, if it is there. Raises `OSError`."""
+    try:
+        file = fs.open(path)
+    except FileNotFoundError:
+        return
+    try:
+        file.fsync()
+    finally:
+        file.close()
+
+
 class ColdRead(Exception):
     """Bytes that a look-up needs are not in the page cache. Call `warm` in a thread, then try again."""
 
@@ -107,6 +119,7 @@ class Segment:
         "_max_timestamp",
         "_max_timestamp_offset",
         "_offset_index",
+        "_synced_index_changes",
         "_time_index",
         "_transaction_index",
         "base_offset",
@@ -114,8 +127,8 @@ class Segment:
         "created_ms",
         "directory",
         "first_timestamp",
+        "index_changes",
         "index_interval_bytes",
-        "indexes_dirty",
         "jitter_ms",
         "recently_used",
         "size",
@@ -142,7 +155,9 @@ class Segment:
         self.jitter_ms = jitter_ms
         self.created_ms = now_ms
         self.bytes_since_index = 0
-        self.indexes_dirty = False
+        self.index_changes = 0
+        """Counts what a sync has to put on disk besides the log file."""
+        self._synced_index_changes = 0
         self.recently_used = False
         self.first_timestamp: Millis | None = None
         """Largest time stamp of the first batch, from which `segment.ms` counts; None until looked at."""
@@ -281,29 +296,29 @@ class Segment:
         if self._time_index is not None:
             self._time_index.write()
 
-    def sync_work(self, *, with_indexes: bool) -> Callable[[], None]:
-        """What makes the segment durable as it is now: call it, in a thread if need be. Both raise `OSError`."""
-        file = self.open()
+    def sync_work(self, *, with_indexes: bool) -> tuple[Callable[[], None], Callable[[], None]]:
+        """How to make the segment durable as it is now: what to do, in a thread if need be, and what to call after.
+
+        Raises `OSError`, as the work does.
+        """
+        handle = self.open()
+        changes = self.index_changes
         paths: list[str] = []
-        if with_indexes and self.indexes_dirty:
+        if with_indexes and self._synced_index_changes != changes:
             self.write_indexes()
             paths = [self.path(suffix) for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX)]
-            self.indexes_dirty = False
         fs = self._fs
 
-        def sync() -> None:
-            file.file.fsync()
+        def work() -> None:
+            handle.file.fsync()
             for path in paths:
-                try:
-                    index = fs.open(path)
-                except FileNotFoundError:  # no transaction index, or the segment was deleted meanwhile
-                    continue
-                try:
-                    index.fsync()
-                finally:
-                    index.close()
+                sync_file(fs, path)  # there may be no transaction index, or the segment was deleted meanwhile
 
-        return sync
+        def done() -> None:
+            if paths:
+                self._synced_index_changes = max(self._synced_index_changes, changes)
+
+        return work, done
 
     # Appending
 
@@ -334,7 +349,7 @@ class Segment:
         if self.bytes_since_index > self.index_interval_bytes:
             self.offset_index.append(last_offset, position)
             self.time_index.maybe_append(largest, self._max_timestamp_offset)
-            self.indexes_dirty = True
+            self.index_changes += 1
             self.bytes_since_index = size
         else:
             self.bytes_since_index += size
@@ -375,7 +390,7 @@ class Segment:
         if self.size and self.max_timestamp >= 0:
             before = len(self.time_index)
             self.time_index.maybe_append(self.max_timestamp, self._max_timestamp_offset)
-            self.indexes_dirty |= len(self.time_index) != before
+            self.index_changes += len(self.time_index) != before
         self.write_indexes()
 
     # Reading
@@ -575,7 +590,7 @@ class Segment:
         self.offset_index.truncate(self.offset_index.count_below(offset))
         self.time_index.truncate(self.time_index.count_below(offset))
         self.transaction_index.truncate_to(offset)
-        self.indexes_dirty = True
+        self.index_changes += 1
         self._hint = (-1, 0, 0)
         self.bytes_since_index = 0
         if not position:

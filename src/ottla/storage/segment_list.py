@@ -1,0 +1,197 @@
+"""The segments of one log, oldest first, with what needs several of them: look-ups, syncing, deletion.
+
+Kafka's `LogSegments` and the file half of its `LocalLog`. Knows files and offsets; what is committed or stable is the
+log's matter.
+"""
+
+from __future__ import annotations
+
+import random as random_module
+from bisect import bisect_right
+from collections.abc import Callable
+
+from ottla.filesystem import FileSystem
+from ottla.model import NO_TIMESTAMP, LeaderEpoch, Millis, Offset
+from ottla.protocol.record_batch import iterate_records
+from ottla.storage.config import LogConfig
+from ottla.storage.segment import LogSlice, Segment
+from ottla.storage.segment_cache import SegmentCache
+from ottla.storage.transaction_index import AbortedTransaction
+
+
+class SegmentList:
+    """At least one segment, once the log is loaded; the last one is active."""
+
+    __slots__ = ("_cache", "_fs", "_random", "active", "bases", "config", "directory", "garbage", "items", "size_bytes")
+
+    active: Segment
+
+    def __init__(
+        self, fs: FileSystem, cache: SegmentCache, directory: str, config: LogConfig, random: random_module.Random
+    ) -> None:
+        self._fs = fs
+        self._cache = cache
+        self._random = random
+        self.directory = directory
+        self.config = config
+        self.items: list[Segment] = []
+        self.bases: list[Offset] = []
+        """Base offsets of `items`."""
+        self.size_bytes = 0
+        """Of all log files."""
+        self.garbage: list[tuple[Millis, str]] = []
+        """Files to remove and from when on."""
+
+    # The list
+
+    def open(self, base_offset: Offset, size: int, now_ms: Millis) -> Segment:
+        """A segment whose files exist. Does not add it."""
+        config = self.config
+        return Segment(
+            self._fs, self._cache, self.directory, base_offset, size=size, now_ms=now_ms,
+            index_interval_bytes=config.index_interval_bytes, jitter_ms=self._jitter_ms(),
+        )  # fmt: skip
+
+    def _jitter_ms(self) -> Millis:
+        jitter_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return self._random.randrange(jitter_ms) if jitter_ms > 0 else 0
+
+    def take(self, segments: list[Segment]) -> None:
+        """Become the list of these."""
+        self.items = segments
+        self.bases = [segment.base_offset for segment in segments]
+        if segments:
+            self.active = segments[-1]
+        self.recount()
+
+    def recount(self) -> None:
+        self.size_bytes = sum(segment.size for segment in self.items)
+
+    def add(self, base_offset: Offset, now_ms: Millis) -> None:
+        """Make an empty segment the active one. Raises `OSError`."""
+        config = self.config
+        segment = Segment.create(
+            self._fs, self._cache, self.directory, base_offset, now_ms=now_ms,
+            index_interval_bytes=config.index_interval_bytes, jitter_ms=self._jitter_ms(),
+        )  # fmt: skip
+        self.items.append(segment)
+        self.bases.append(base_offset)
+        self.active = segment
+
+    def index_of(self, offset: Offset) -> int:
+        """The number of the last segment that starts at or below `offset`."""
+        return max(bisect_right(self.bases, offset) - 1, 0)
+
+    def from_offset(self, offset: Offset) -> list[Segment]:
+        """The segments that can hold `offset` or something above it."""
+        return self.items[self.index_of(offset) :]
+
+    # Deletion
+
+    def _discard(self, segment: Segment, now_ms: Millis) -> None:
+        due_ms = now_ms + self.config.file_delete_delay_ms
+        self.garbage += [(due_ms, path) for path in segment.mark_deleted()]
+        self.size_bytes -= segment.size
+
+    def drop_oldest(self, count: int, now_ms: Millis) -> None:
+        """Take the oldest segments out and rename their files. Raises `OSError`."""
+        dropped = self.items[:count]
+        del self.items[:count], self.bases[:count]
+        for segment in dropped:
+            self._discard(segment, now_ms)
+
+    def drop_from(self, number: int, now_ms: Millis) -> None:
+        """Take the newest segments out, newest first, so that a crash leaves no gap. Raises `OSError`."""
+        while len(self.items) > number:
+            segment = self.items.pop()
+            self.bases.pop()
+            self._discard(segment, now_ms)
+        if self.items:
+            self.active = self.items[-1]
+
+    def close(self) -> None:
+        for segment in self.items:
+            segment.close()
+
+    # Look-ups
+
+    def read(
+        self, offset: Offset, max_bytes: int, *, up_to: Offset, end: Offset, min_one_batch: bool, nowait: bool
+    ) -> LogSlice | None:
+        """`Log.read` without the checks; `end` is the log end. Raises `OSError`, `KafkaError`, `ColdRead`."""
+        bases = self.bases
+        number = len(bases) - 1
+        if offset < bases[number]:
+            number = self.index_of(offset)
+        while number < len(bases):
+            segment = self.items[number]
+            number += 1
+            if up_to >= end or (number < len(bases) and up_to >= bases[number]):
+                stop = segment.size
+            else:
+                stop = segment.position_of(up_to)
+            found = segment.read(offset, max_bytes, end=stop, min_one_batch=min_one_batch, nowait=nowait)
+            if found is not None:
+                return found if found.length else None
+        return None
+
+    def aborted_transactions(self, start: Offset, end: Offset) -> list[AbortedTransaction]:
+        found: list[AbortedTransaction] = []
+        for segment in self.from_offset(start):
+            some, complete = segment.transaction_index.overlapping(start, end)
+            found += some
+            if complete:
+                break
+        return found
+
+    def find_timestamp(self, timestamp_ms: Millis, start: Offset) -> tuple[Millis, Offset, LeaderEpoch] | None:
+        """The first record at or after `start` whose time stamp is at least `timestamp_ms`.
+
+        Goes on to the next segment where Kafka stops at the first that reaches the time stamp: records below the log
+        start may be all that reached it (redpanda#18282).
+        """
+        for segment in self.from_offset(start):
+            if segment.size and segment.max_timestamp >= timestamp_ms:
+                found = segment.find_timestamp(timestamp_ms, start)
+                if found is not None:
+                    return found
+        return None
+
+    def find_max_timestamp(self, start: Offset) -> tuple[Millis, Offset, LeaderEpoch] | None:
+        """The first record with the largest time stamp at or after `start`."""
+        live = self.from_offset(start)
+        best = max(live, key=lambda segment: segment.max_timestamp)
+        if best.max_timestamp < 0:
+            return None
+        found = best.find_timestamp(best.max_timestamp, start)
+        if found is not None:
+            return found
+        # What the index remembers lies below the log start now.
+        largest = NO_TIMESTAMP
+        for segment in live:
+            for batch in segment.batches(segment.offset_index.position_before(start)):
+                if batch.base_offset >= start:
+                    largest = max(largest, batch.max_timestamp)
+                elif batch.last_offset >= start:  # cut by the log start: its largest may be in the part that is gone
+                    records = iterate_records(segment.read_batch(batch))
+                    largest = max(largest, *(record.timestamp for record in records if record.offset >= start))
+        return None if largest < 0 else self.find_timestamp(largest, start)
+
+    # Syncing
+
+    def sync_work(self, first: Offset, *, with_indexes: bool) -> tuple[Callable[[], None], Callable[[], None]]:
+        """How to make everything from `first` on durable: what to do, in a thread if need be, and what to call after.
+
+        Raises `OSError`, as the work does.
+        """
+        pairs = [segment.sync_work(with_indexes=with_indexes) for segment in self.from_offset(first)]
+
+        def work() -> None:
+            for sync, _ in pairs:
+                sync()
+
+        def done() -> None:
+            for _, finish in pairs:
+                finish()
+
+        return work, done
