@@ -120,8 +120,8 @@ def ask(
     except KafkaError as error:
         outcome = loaded.on_error(context, request, error)
     if isinstance(outcome, api.EncodedResponse):
-        data = messages.response_header(key, version, 5) + b"".join(map(bytes, outcome.parts))  # type: ignore[arg-type]
-        assert len(data) == outcome.length + len(messages.response_header(key, version, 5))
+        data = b"".join(map(bytes, outcome.parts))
+        assert len(data) == outcome.length
     else:
         assert isinstance(outcome, Mapping)
         data = messages.encode_response(key, version, 5, outcome)
