@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.cli import consume, produce
+from ottla.cli import places, produce
 from ottla.cli.exits import CommandFailed
 from ottla.cli.output import bytes_field
 from ottla.cli.produce import Outgoing
@@ -58,13 +58,13 @@ def test_consume_json_is_what_produce_reads(
     ("text", "offset"), [("beginning", 10), ("end", 90), ("50", 50), ("-5", 85), ("-0", 90), ("latest", 90)]
 )
 def test_places(text: str, offset: int) -> None:
-    place = consume._place(text)
+    place = places.place_of(text)
     assert place is not None and place(10, 90) == offset
 
 
 def test_a_time_is_no_place() -> None:
-    assert consume._place("10m") is None
-    assert consume._place("2026-05-01") is None
+    assert places.place_of("10m") is None
+    assert places.place_of("2026-05-01") is None
 
 
 def _message(partition: int, offset: int, *, end: bool = False) -> Any:
@@ -72,7 +72,7 @@ def _message(partition: int, offset: int, *, end: bool = False) -> Any:
 
 
 def test_reading_stops_at_each_partitions_bound() -> None:
-    bounds = consume._Bounds({0: 3, 1: 2})
+    bounds = places.Bounds({0: 3, 1: 2})
     assert bounds.position(_message(0, 2)) and not bounds.reached()
     assert not bounds.position(_message(0, 3)), "a record past the bound is not shown"
     assert bounds.position(_message(1, 0)) and not bounds.reached()
@@ -82,7 +82,7 @@ def test_reading_stops_at_each_partitions_bound() -> None:
 
 
 def test_following_never_ends_by_itself() -> None:
-    bounds = consume._Bounds(None)
+    bounds = places.Bounds(None)
     bounds.position(_message(0, 5, end=True))
     assert not bounds.reached()
 
