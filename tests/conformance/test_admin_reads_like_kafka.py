@@ -101,7 +101,7 @@ def topics(pair: Pair) -> list[str]:
             {"name": names[0], "num_partitions": 5, "replication_factor": 1, "assignments": [], "configs": []},
             {"name": names[1], "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": configs},
         ],
-        "timeout_ms": 10_000,
+        "timeout": 10_000,
         "validate_only": False,
     }
     for answer in pair.both(ApiKey.CREATE_TOPICS, 7, values):
