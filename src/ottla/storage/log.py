@@ -169,6 +169,7 @@ class Log:
                 fs,
                 directory,
                 lambda base_offset, size: log._segments.open(base_offset, size, now_ms),
+                log_start_offset=log_start_offset,
                 recovery_point=recovery_point,
                 clean_shutdown=clean_shutdown,
                 contiguous=not config.compact,

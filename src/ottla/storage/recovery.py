@@ -67,6 +67,7 @@ def load_segments(
     directory: str,
     open_segment: OpenSegment,
     *,
+    log_start_offset: Offset,
     recovery_point: Offset,
     clean_shutdown: bool,
     contiguous: bool,
@@ -100,7 +101,7 @@ def load_segments(
             trusted = base
         if trusted is not None:
             _recover(loaded, segment, trusted)
-            unsynced = not clean_shutdown and end is not None and end > recovery_point
+            unsynced = not clean_shutdown and end is not None and end > max(recovery_point, log_start_offset)
             hole = contiguous and unsynced and loaded.next_offset < bases[number + 1]
             if (loaded.truncated_bytes or hole) and not last:
                 _drop(fs, directory, names, bases[number + 1 :])
@@ -184,6 +185,7 @@ def _drop(fs: FileSystem, directory: str, names: list[str], bases: list[Offset])
     for name in names:
         if segment_offset(name) in bases and name.endswith((LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)):
             fs.remove(posixpath.join(directory, name))
+    fs.fsync_dir(directory)  # or a power failure might bring them back behind what is appended next
 
 
 def _recover(loaded: LoadedSegments, segment: Segment, trusted: Offset) -> None:
@@ -216,7 +218,8 @@ def _recover(loaded: LoadedSegments, segment: Segment, trusted: Offset) -> None:
     if segment.size < file_size:
         loaded.truncated_bytes += file_size - segment.size
         file.truncate(segment.size)
-        segment.transaction_index.truncate_to(loaded.next_offset)
+        file.fsync()  # or a power failure might bring back the old tail behind what is appended next
+    segment.transaction_index.truncate_to(trusted)
     segment.close_to_appends()
 
 

@@ -585,7 +585,9 @@ class Segment:
     def truncate_to(self, offset: Offset) -> None:
         """Drop the batches that end at or above `offset`. Raises `OSError`."""
         position = self.position_of(offset)
-        self.open().file.truncate(position)
+        file = self.open().file
+        file.truncate(position)
+        file.fsync()  # or a power failure might bring back the old tail behind what is appended next
         self.size = position
         self.offset_index.truncate(self.offset_index.count_below(offset))
         self.time_index.truncate(self.time_index.count_below(offset))

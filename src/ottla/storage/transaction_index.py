@@ -41,7 +41,7 @@ class TransactionIndex:
         last = -1
         for version, *numbers in ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY.size]):
             entry = AbortedTransaction(*numbers)
-            if version != _VERSION or not last < entry.last_offset or not 0 <= entry.first_offset <= entry.last_offset:
+            if version != _VERSION or not last < entry.last_offset or not 0 <= entry.first_offset < entry.last_offset:
                 break
             last = entry.last_offset
             self.entries.append(entry)
