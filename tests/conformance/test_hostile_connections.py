@@ -24,6 +24,22 @@ def connect(node: NodeProcess) -> socket.socket:
     return connection
 
 
+def exactly(connection: socket.socket, size: int) -> bytes:
+    """`size` bytes; raises ConnectionResetError at the end of the stream."""
+    data = b""
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            raise ConnectionResetError
+        data += part
+    return data
+
+
+def receive(connection: socket.socket) -> bytes:
+    """The body of the next frame."""
+    return exactly(connection, struct.unpack(">i", exactly(connection, 4))[0])
+
+
 def is_closed(connection: socket.socket) -> bool:
     try:
         return connection.recv(1 << 16) == b""
@@ -75,8 +91,7 @@ def test_garbage_closes_that_connection_and_no_other(node: NodeProcess, sent: by
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(node: NodeProcess) -> None:
     with connect(node) as connection:
         connection.sendall(frame(struct.pack(">hhihx", 18, 99, 7, -1)))
-        size = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))[0]
-        answer = connection.recv(size, socket.MSG_WAITALL)
+        answer = receive(connection)
         correlation_id, error, count = struct.unpack_from(">ihi", answer)
         assert (correlation_id, error) == (7, 35)
         assert struct.unpack_from(">hhh", answer, 10) == (18, 0, 4)
@@ -98,9 +113,10 @@ def test_many_requests_in_one_segment_are_answered_in_order(node: NodeProcess) -
     with connect(node) as connection:
         requests = [messages.encode_request(ApiKey.METADATA, 9, i, "x", {"topics": ()}) for i in range(500)]
         connection.sendall(b"".join(map(frame, requests)))
+        answers = connection.makefile("rb")  # recv with a time-out returns what is there, even under MSG_WAITALL
         for expected in range(500):
-            size = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))[0]
-            assert struct.unpack_from(">i", connection.recv(size, socket.MSG_WAITALL))[0] == expected
+            size = struct.unpack(">i", answers.read(4))[0]
+            assert struct.unpack_from(">i", answers.read(size))[0] == expected
 
 
 def test_half_a_request_and_then_silence_or_goodbye(node: NodeProcess, topic: str) -> None:
@@ -128,8 +144,7 @@ def test_a_half_closed_client_still_gets_its_answer(node: NodeProcess) -> None:
     with connect(node) as connection:
         connection.sendall(frame(messages.encode_request(ApiKey.METADATA, 9, 5, "x", {"topics": ()})))
         connection.shutdown(socket.SHUT_WR)
-        size = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))[0]
-        assert len(connection.recv(size, socket.MSG_WAITALL)) == size
+        assert receive(connection)[:4] == struct.pack(">i", 5)
         assert is_closed(connection)
 
 
@@ -246,11 +261,7 @@ def test_mutated_requests_never_harm_the_node(node: NodeProcess, topic: str) -> 
         connection.sendall(frame(messages.encode_request(ApiKey.METADATA, 9, 77, "x", {"topics": ()})))
         try:
             while True:
-                head = connection.recv(4, socket.MSG_WAITALL)
-                if len(head) < 4:
-                    raise ConnectionResetError
-                answer = connection.recv(struct.unpack(">i", head)[0], socket.MSG_WAITALL)
-                if answer[:4] == struct.pack(">i", 77):
+                if receive(connection)[:4] == struct.pack(">i", 77):
                     break
         except (ConnectionResetError, BrokenPipeError):
             connection.close()

@@ -8,13 +8,13 @@ marker), metadata log.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 import traceback
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ottla.drivers.controller import ControllerDriver
+from ottla.drivers.coordinator import GroupCoordinatorDriver
 from ottla.metadata.image import ConfigResourceType, Endpoint, MetadataImage, SecurityProtocol
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.server.listener import ConnectionLimits, Listener, new_receive_buffer
@@ -58,13 +58,17 @@ class Node:
         )  # fmt: skip
         self.replicas = ReplicaManager(self.node_id, self.logs, clock, self._topic_log_config)
         self.sessions = FetchSessionCache(config["max.incremental.fetch.session.cache.slots"], random)
-        self.groups: Any = None
-        """The group coordinator's driver, once started."""
+        self.groups: GroupCoordinatorDriver
+        """Made by `start`, once the settings of the metadata log are known."""
         self.listeners: list[Listener] = []
         self.ports: dict[str, int] = {}
         """The port that each listener really has."""
         self.stopping = False
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._undo: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        """What `stop` has to do for what `start` did, in reverse order."""
+        self._loaded = False
+        """Whether the logs are known; until then closing them would call an unclean directory clean."""
         self._log_configs: dict[str, LogConfig] = {}
         self._default_log_config: LogConfig | None = None
         self.on_stop: list[Callable[[], None]] = []
@@ -110,33 +114,29 @@ class Node:
     # Life.
 
     async def start(self) -> None:
-        """Returns when clients are served. Raises OttlaError or OSError when that is impossible."""
+        """Returns when clients are served. Raises OttlaError or OSError when that is impossible; `stop` then too."""
         for directory in self.config.log_dirs:
             self.fs.makedirs(directory)
         self.logs.lock()
+        self._undo.append(self._close_logs)
         await self.controller.start()
+        self._undo.append(self.controller.stop)
         self.config.apply_dynamic(
             self.image.config(ConfigResourceType.BROKER, ""),
             self.image.config(ConfigResourceType.BROKER, str(self.node_id)),
         )
         self.logs.load()
+        self._loaded = True
         self.replicas.delete_strays(self.image)
-        self._start_groups()
+        self.groups = GroupCoordinatorDriver(self)
+        self._undo.append(self.groups.stop)
         self.controller.subscribe(self._apply)
         endpoints = await self._bind()
         await self.controller.register_broker(endpoints, rack=self.config["broker.rack"])
-        if self.groups is not None:
-            await self.groups.start()
+        await self.groups.start()
         for listener in self.listeners:
             await listener.accept()
         self._every(HOUSEKEEPING_SECONDS, self._housekeep)
-
-    def _start_groups(self) -> None:
-        try:
-            from ottla.drivers.coordinator import GroupCoordinatorDriver
-        except ImportError:  # TODO: remove once the coordinator is there
-            return
-        self.groups = GroupCoordinatorDriver(self)
 
     async def _bind(self) -> dict[str, Endpoint]:
         """Take the listening sockets, and say under which names and ports clients reach them."""
@@ -170,22 +170,23 @@ class Node:
             callback()
         for listener in self.listeners:
             await listener.stop(drain_seconds_max=DRAIN_SECONDS_MAX)
-        for task in self._tasks:
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        for task in self._tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-        if self.groups is not None:
-            await self.groups.stop()
-        registration = self.image.brokers.get(self.node_id)
-        self.logs.shutdown(broker_epoch=-1 if registration is None else registration.epoch)
-        await self.controller.stop()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        while self._undo:
+            await self._undo.pop()()
+
+    async def _close_logs(self) -> None:
+        if self._loaded:
+            registration = self.image.brokers.get(self.node_id)
+            self.logs.shutdown(broker_epoch=-1 if registration is None else registration.epoch)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something in the background until the node stops."""
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.append(task)
-        task.add_done_callback(self._tasks.remove)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return task
 
     def _every(self, seconds: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
