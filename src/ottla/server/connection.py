@@ -36,7 +36,7 @@ RECEIVE_BUFFER_BYTES = 262_144
 RECEIVE_AHEAD_BYTES = 4096
 """Smallest buffer of a connection's own, for the head of a frame whose length is not known yet."""
 
-GROW_STEP_BYTES = 1 << 20
+GROW_STEP_BYTES = 65_536
 """A frame's claimed length is believed up to here; beyond, memory is taken as bytes really arrive (doubling)."""
 
 KEEP_BYTES_MAX = 2 << 20
