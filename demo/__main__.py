@@ -30,7 +30,7 @@ CATCH_UP_TIMEOUT_S = 15.0
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20, help="how long Spark watches the live metrics")
+    parser.add_argument("--seconds", type=float, default=15, help="how long Spark watches the live metrics")
     parser.add_argument("--bootstrap", help="use a broker that is running already instead of starting a node")
     parser.add_argument("--keep", action="store_true", help="leave the node running until Ctrl-C")
     options = parser.parse_args()
@@ -189,7 +189,7 @@ def _how_to_go_on() -> None:
     _step("How to go on")
     _say("$ .venv/bin/ottla server start                         # a node of your own, data in ./ottla-data")
     _say("$ .venv/bin/ottla topic create events --partitions 3")
-    _say("$ tail -f /var/log/syslog | .venv/bin/ottla produce events")
+    _say("$ tail -F /var/log/dpkg.log | .venv/bin/ottla produce events")
     _say("$ .venv/bin/ottla consume events --follow              # or any Kafka client, at 127.0.0.1:9092")
     _say("$ .venv/bin/python -m demo --keep                      # this again, and the node stays")
     _say("demo/spark_job.py is a Spark job to start from; docs/architecture.md tells how it all works.")
