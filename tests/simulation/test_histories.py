@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ottla.testing.disk import SimulatedCrash
-from tests.simulation.world import World
+from tests.simulation.world import TRANSACTIONAL, World
+
+EXAMPLES = int(os.environ.get("OTTLA_SIMULATIONS", "120"))
+"""What `make test` can afford; set it to 10000 after a change to the log."""
 
 Action = Callable[[World], object]
 
@@ -17,6 +21,9 @@ ACTIONS: dict[str, Action] = {
     "append large": lambda world: world.append(world.random.choice((1, 2)), count=3, size=700),
     "append without idempotence": lambda world: world.append(-1, count=2),
     "append compressed": lambda world: world.append(4, count=10, codec=world.random.randrange(5)),
+    "in transaction": lambda world: world.append_in_transaction(world.random.choice(TRANSACTIONAL)),
+    "commit": lambda world: world.end_transaction(world.random.choice(TRANSACTIONAL), abort=False),
+    "abort": lambda world: world.end_transaction(world.random.choice(TRANSACTIONAL), abort=True),
     "flush": World.flush,
     "roll": World.roll,
     "delete records": lambda world: world.delete_records(world.random.randint(0, world.end)),
@@ -32,11 +39,15 @@ ACTIONS: dict[str, Action] = {
 }
 
 
-@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.integers(0, 2**32),
     st.booleans(),
-    st.lists(st.sampled_from(sorted([*ACTIONS, *["append", "append large"] * 4])), min_size=5, max_size=60),
+    st.lists(
+        st.sampled_from(sorted([*ACTIONS, *["append", "append large", "in transaction", "abort"] * 3])),
+        min_size=5,
+        max_size=60,
+    ),
 )
 def test_any_history_leaves_a_clean_prefix(seed: int, power_loss: bool, actions: list[str]) -> None:
     world = World(seed)

@@ -34,6 +34,8 @@ ROOT = "/data"
 PARTITION = TopicPartition("t", 0)
 TOPIC_ID = UUID("01020304-0506-0708-090a-0b0c0d0e0f10")
 SMALL = LogConfig(segment_bytes=3000, index_interval_bytes=300, file_delete_delay_ms=1000, retention_ms=3_600_000)
+TRANSACTIONAL = (10, 11)
+"""Producers that write in transactions only."""
 PRODUCER_EXPIRATION_MS = 10**15
 
 
@@ -158,9 +160,11 @@ class World:
     # What clients and timers do
 
     def last_of(self, producer_id: int) -> Written | None:
-        return next((batch for batch in reversed(self.history) if batch.producer_id == producer_id), None)
+        """Its last batch of records; markers have no sequence."""
+        mine = (batch for batch in reversed(self.history) if batch.producer_id == producer_id)
+        return next((batch for batch in mine if batch.header_sequence >= 0), None)
 
-    def build(self, producer_id: int, count: int, size: int, *, codec: int = 0) -> bytes:
+    def build(self, producer_id: int, count: int, size: int, *, codec: int = 0, transactional: bool = False) -> bytes:
         last = self.last_of(producer_id)
         sequence = 0 if last is None else read_batch_header(last.sent).last_sequence + 1
         records = [
@@ -171,21 +175,32 @@ class World:
         ]
         if producer_id < 0:
             return bytes(build_batch(records, codec=codec))
-        batch = build_batch(records, codec=codec, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+        batch = build_batch(
+            records,
+            codec=codec,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=sequence,
+            transactional=transactional,
+        )
         return bytes(batch)
 
     def append(self, producer_id: int = 1, count: int = 1, size: int = 100, *, codec: int = 0) -> AppendInfo:
         return self.send(self.build(producer_id, count, size, codec=codec))
 
     def send(self, sent: bytes) -> AppendInfo:
-        """Append a batch, expecting the end of the log for it."""
+        """Append a batch, expecting the end of the log for it; those of transactions as a follower."""
         header = read_batch_header(sent)
         data = bytearray(sent)
         base_offset = self.end
         set_base_offset_and_epoch(data, 0, base_offset, self.leader_epoch)
         written = Written(header.base_sequence, header.producer_id, sent, base_offset, bytes(data))
         self.uncertain = written
-        info = self.log.append_as_leader(memoryview(bytearray(sent)), self.leader_epoch, now_ms=self.clock.now)
+        if header.is_transactional:
+            info = self.log.append_as_follower(memoryview(data), now_ms=self.clock.now)
+        else:
+            records = memoryview(bytearray(sent))
+            info = self.log.append_as_leader(records, self.leader_epoch, now_ms=self.clock.now)
         assert not info.is_duplicate
         assert (info.first_offset, info.last_offset) == (base_offset, written.last_offset)
         if info.needs_flush:
@@ -196,6 +211,31 @@ class World:
         self.log.high_watermark = self.log.log_end_offset
         self.clock.now += 10
         return info
+
+    def append_in_transaction(self, producer_id: int) -> None:
+        """A batch of a transactional producer, which opens a transaction unless one is open."""
+        self.send(self.build(producer_id, 2, 100, transactional=True))
+
+    def end_transaction(self, producer_id: int, *, abort: bool) -> None:
+        """The coordinator's marker."""
+        record = SimpleRecord(self.clock.now, b"\0\0\0" + bytes([not abort]), bytes(6))
+        marker = build_batch([record], producer_id=producer_id, producer_epoch=0, transactional=True, control=True)
+        self.send(bytes(marker))
+
+    def transactions(self) -> tuple[set[tuple[int, int, int]], int | None]:
+        """Of the history: (producer, first offset, marker's offset) of the aborted; where the oldest open one began."""
+        opened: dict[int, int] = {}
+        aborted = set()
+        for batch in self.history:
+            header = read_batch_header(batch.data)
+            if header.is_control:
+                first = opened.pop(header.producer_id, None)
+                key = next(iterate_records(batch.data)).key
+                if first is not None and key == bytes(4):
+                    aborted.add((header.producer_id, first, header.base_offset))
+            elif header.is_transactional:
+                opened.setdefault(header.producer_id, header.base_offset)
+        return aborted, min(opened.values(), default=None)
 
     def retry(self, batch: Written) -> AppendInfo:
         """Send a batch of the history again, which has to be recognised."""
@@ -266,6 +306,7 @@ class World:
         assert self.log.log_start_offset == self.log_start
         self.check_reads()
         self.check_times()
+        self.check_transactions()
         self.check_producers()
 
     def check_reads(self) -> None:
@@ -316,22 +357,31 @@ class World:
         else:
             assert latest is None
 
+    def check_transactions(self) -> None:
+        """Readers of committed records stop at the oldest open transaction and are told of every aborted one."""
+        aborted, oldest_open = self.transactions()
+        if oldest_open is None or oldest_open >= self.trimmed:
+            stable = self.end if oldest_open is None else oldest_open
+            assert self.log.last_stable_offset == stable, (self.log.last_stable_offset, stable)
+        cut = {marker for _, first, marker in aborted if first < self.trimmed}  # their beginning may be forgotten
+        found = {entry[:3] for entry in self.log.aborted_transactions(self.log_start, self.end)}
+        assert {entry for entry in found if entry[2] not in cut} == {entry for entry in aborted if entry[2] not in cut}
+
     def check_producers(self) -> None:
         """The last five batches of a producer are recognised, unless they are gone from the log (bugs 7 and 8).
 
         Of older ones a restart remembers only the last.
         """
-        for producer_id in {batch.producer_id for batch in self.live()} - {-1}:
+        idempotent = {batch.producer_id for batch in self.live()} - {-1, *TRANSACTIONAL}
+        for producer_id in idempotent:
             mine = [batch for batch in self.live() if batch.producer_id == producer_id]
             for batch in mine[-5:]:
                 age_ms = self.clock.now - read_batch_header(batch.data).max_timestamp
                 if age_ms < RECALL_MS // 2 or batch is mine[-1]:
                     self.retry(batch)
-            gap = bytearray(mine[-1].sent)
             header = read_batch_header(mine[-1].sent)
-            records = [SimpleRecord(self.clock.now, None, b"")]
             gap = build_batch(
-                records,
+                [SimpleRecord(self.clock.now, None, b"")],
                 producer_id=producer_id,
                 producer_epoch=0,
                 base_sequence=header.last_sequence + 2,
