@@ -102,6 +102,8 @@ def _create_topic(
         "topic_id": topic_id,
         "num_partitions": len(partitions),
         "replication_factor": len(partitions[0].replicas),
+        "error_code": ErrorCode.none,
+        "error_message": None,
         "configs": sorted(topic_entries(config, configs), key=lambda entry: entry["name"]),
     }
     return row, records
@@ -225,7 +227,7 @@ def _add_partitions(image: MetadataImage, request: Request, random: random_modul
     name, count, assignments = request["name"], request["count"], request.get("assignments")
     topic = image.topic(name)
     if topic is None:
-        raise KafkaError(ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
+        raise KafkaError(ErrorCode.unknown_topic_or_partition)
     have = len(topic.partitions)
     if count == have:
         raise KafkaError(ErrorCode.invalid_partitions, f"Topic already has {have} partition(s).")

@@ -37,6 +37,8 @@ class FeatureRange:
 
 @dataclass(slots=True)
 class RegisterBrokerRecord:
+    """A broker registered; its epoch is the offset of this record."""
+
     broker_id: int = spec("int32")
     is_migrating_zk_broker: bool = spec("bool", versions="2+")
     incarnation_id: UUID = spec("uuid")
@@ -54,18 +56,24 @@ class RegisterBrokerRecord:
 
 @dataclass(slots=True)
 class UnregisterBrokerRecord:
+    """A broker was removed from the cluster for good."""
+
     broker_id: int = spec("int32")
     broker_epoch: int = spec("int64")
 
 
 @dataclass(slots=True)
 class TopicRecord:
+    """A topic was created; its partitions follow."""
+
     name: str = spec("string")
     topic_id: UUID = spec("uuid")
 
 
 @dataclass(slots=True)
 class PartitionRecord:
+    """A partition as it is, whole: when it is created, and in snapshots."""
+
     partition_id: int = spec("int32", default=-1)
     topic_id: UUID = spec("uuid")
     replicas: tuple[int, ...] = spec("[]int32")
@@ -87,6 +95,8 @@ class PartitionRecord:
 
 @dataclass(slots=True)
 class ConfigRecord:
+    """A dynamic setting of a resource has a new value; null removes it."""
+
     resource_type: int = spec("int8")
     resource_name: str = spec("string")
     name: str = spec("string")
@@ -118,6 +128,8 @@ class PartitionChangeRecord:
 
 @dataclass(slots=True)
 class AccessControlEntryRecord:
+    """An access control entry was added."""
+
     id: UUID = spec("uuid")
     resource_type: int = spec("int8")
     resource_name: str = spec("string")
@@ -130,23 +142,31 @@ class AccessControlEntryRecord:
 
 @dataclass(slots=True)
 class FenceBrokerRecord:
+    """A broker was fenced (before metadata.version 3.3-IV2)."""
+
     id: int = spec("int32")
     epoch: int = spec("int64")
 
 
 @dataclass(slots=True)
 class UnfenceBrokerRecord:
+    """A broker was unfenced (before metadata.version 3.3-IV2)."""
+
     id: int = spec("int32")
     epoch: int = spec("int64")
 
 
 @dataclass(slots=True)
 class RemoveTopicRecord:
+    """A topic was deleted, with its partitions and settings."""
+
     topic_id: UUID = spec("uuid")
 
 
 @dataclass(slots=True)
 class DelegationTokenRecord:
+    """A delegation token was created or renewed."""
+
     owner: str = spec("string")
     requester: str = spec("string")
     renewers: tuple[str, ...] = spec("[]string")
@@ -158,6 +178,8 @@ class DelegationTokenRecord:
 
 @dataclass(slots=True)
 class UserScramCredentialRecord:
+    """A user's SCRAM credential was set."""
+
     name: str = spec("string")
     mechanism: int = spec("int8")
     salt: bytes = spec("bytes")
@@ -168,18 +190,24 @@ class UserScramCredentialRecord:
 
 @dataclass(slots=True)
 class FeatureLevelRecord:
+    """A feature was finalized at a level; 0 switches it off."""
+
     name: str = spec("string")
     feature_level: int = spec("int16")
 
 
 @dataclass(slots=True)
 class QuotaEntityData:
+    """One part of whom a quota is for; no name stands for the default."""
+
     entity_type: str = spec("string")
     entity_name: str | None = spec("string", nullable="0+")
 
 
 @dataclass(slots=True)
 class ClientQuotaRecord:
+    """A quota was set or removed."""
+
     entity: tuple[QuotaEntityData, ...] = spec([QuotaEntityData])
     key: str = spec("string")
     value: float = spec("float64")
@@ -211,47 +239,61 @@ class BrokerRegistrationChangeRecord:
 
 @dataclass(slots=True)
 class RemoveAccessControlEntryRecord:
+    """An access control entry was removed."""
+
     id: UUID = spec("uuid")
 
 
 @dataclass(slots=True)
 class NoOpRecord:
-    pass
+    """Nothing; lets followers measure how far behind they are."""
 
 
 @dataclass(slots=True)
 class ZkMigrationStateRecord:
+    """How far a migration from ZooKeeper has come."""
+
     zk_migration_state: int = spec("int8")
 
 
 @dataclass(slots=True)
 class RemoveUserScramCredentialRecord:
+    """A user's SCRAM credential was removed."""
+
     name: str = spec("string")
     mechanism: int = spec("int8")
 
 
 @dataclass(slots=True)
 class BeginTransactionRecord:
+    """The records up to EndTransactionRecord count together or not at all (KIP-868)."""
+
     name: str | None = spec("string", nullable="0+", tag=0, default=None)
 
 
 @dataclass(slots=True)
 class EndTransactionRecord:
-    pass
+    """The transaction that was begun counts."""
 
 
 @dataclass(slots=True)
 class AbortTransactionRecord:
+    """The transaction that was begun does not count."""
+
     reason: str | None = spec("string", nullable="0+", tag=0, default=None)
 
 
 @dataclass(slots=True)
 class RemoveDelegationTokenRecord:
+    """A delegation token was removed."""
+
     token_id: str = spec("string")
 
 
 @dataclass(slots=True)
 class RegisterControllerRecord:
+    """A controller registered."""
+
     controller_id: int = spec("int32")
     incarnation_id: UUID = spec("uuid")
     zk_migration_ready: bool = spec("bool")
@@ -261,6 +303,8 @@ class RegisterControllerRecord:
 
 @dataclass(slots=True)
 class ClearElrRecord:
+    """The eligible leader replicas of a topic, or of all without a name, are void."""
+
     topic_name: str = spec("string")
 
 

@@ -20,6 +20,8 @@ _KEY: Final = struct.Struct(">hh")
 
 @dataclass(slots=True)
 class LeaderChangeVoter:
+    """A voter of the epoch, by id and, from version 1 on, directory."""
+
     voter_id: int = spec("int32")
     voter_directory_id: UUID = spec("uuid", versions="1+", ignorable=True)
 
@@ -36,23 +38,31 @@ class LeaderChangeMessage:
 
 @dataclass(slots=True)
 class SnapshotHeaderRecord:
+    """First record of a snapshot; the time is that of the last record it contains."""
+
     version: int = spec("int16")
     last_contained_log_timestamp: int = spec("int64")
 
 
 @dataclass(slots=True)
 class SnapshotFooterRecord:
+    """Last record of a snapshot; one without it is incomplete."""
+
     version: int = spec("int16")
 
 
 @dataclass(slots=True)
 class KRaftVersionRecord:
+    """The finalized level of `kraft.version`."""
+
     version: int = spec("int16")
     kraft_version: int = spec("int16")
 
 
 @dataclass(slots=True)
 class VoterEndpoint:
+    """One listener of a voter."""
+
     name: str = spec("string")
     host: str = spec("string")
     port: int = spec("uint16")
@@ -60,12 +70,16 @@ class VoterEndpoint:
 
 @dataclass(slots=True)
 class KRaftVersionRange:
+    """The levels of `kraft.version` that a voter supports."""
+
     min_supported_version: int = spec("int16")
     max_supported_version: int = spec("int16")
 
 
 @dataclass(slots=True)
 class Voter:
+    """A voter with its directory, listeners and what it supports."""
+
     voter_id: int = spec("int32")
     voter_directory_id: UUID = spec("uuid")
     endpoints: tuple[VoterEndpoint, ...] = spec([VoterEndpoint])

@@ -16,4 +16,6 @@ from ottla.server.api import RequestContext, Response, api
 async def handle(context: RequestContext, request: Any) -> Response:
     asked = plain(request)
     answer = await context.node.controller.submit(lambda image, now: update_features(image, asked))
-    return answer if context.api_version < 2 else {"error_code": 0}
+    if context.api_version >= 2:
+        del answer["results"]
+    return {**answer, "error_message": None}
