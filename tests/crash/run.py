@@ -32,7 +32,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": "3",
     "log.flush.offset.checkpoint.interval.ms": "500",
     "log.flush.start.offset.checkpoint.interval.ms": "500",
-    "file.delete.delay.ms": "100",
+    "log.segment.delete.delay.ms": "100",
 }
 """Small segments, so that kills fall on rolls; frequent checkpoints, so that recovery points matter."""
 
