@@ -211,6 +211,8 @@ class LogManager:
             topic_id = read_partition_metadata(self._fs, path)
         except CorruptFile:
             topic_id = None  # torn by a power failure; `create` writes it anew
+        except OSError as error:
+            raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
         return Log.load(
             self._fs,
             path,
