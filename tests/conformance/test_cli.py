@@ -192,6 +192,10 @@ class TestServer:
         error = ottla("", "server", "start", str(tmp_path / "other"), "--listen", fresh_node.bootstrap, code=1)
         assert fresh_node.bootstrap in error and "Traceback" not in error
 
+    def test_a_directory_that_cannot_be_made_is_refused(self) -> None:
+        error = ottla("", "server", "start", "/proc/nowhere", "--listen", "127.0.0.1:0", code=1)
+        assert "/proc/nowhere" in error and "Traceback" not in error
+
 
 def json_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in ottla("", "log", "dump", "--json", str(path)).splitlines()]

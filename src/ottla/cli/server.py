@@ -90,4 +90,8 @@ def run_with(options: StartOptions) -> int:
     config = load_config(options, os.environ)
     from ottla.server.main import run
 
-    return run(config) or OK
+    try:
+        return run(config) or OK
+    except OSError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename is not None else str(error)
+        raise CommandFailed(f"the node cannot use its files or its port: {what}") from error
