@@ -120,7 +120,13 @@ def produce(
     lines = _lines(values, file)
     null_text = None if null is None else null.encode()
     records = (_from_json(line, common) for line in lines) if from_json else _plain(lines, common, separator, null_text)
-    extra = {
+    producer = client.producer(bootstrap, _producer_settings(acks, idempotent, compression))
+    delivered = _send(producer, topic, records)
+    return _conclude(topic, delivered, json, acks)
+
+
+def _producer_settings(acks: str, idempotent: bool, compression: str) -> dict[str, Any]:
+    return {
         "acks": acks,
         "enable.idempotence": idempotent,
         "compression.codec": compression,
@@ -129,8 +135,6 @@ def produce(
         "queue.buffering.max.messages": QUEUED_RECORDS_MAX,
         "topic.metadata.propagation.max.ms": 5000,
     }
-    delivered = _send(client.producer(bootstrap, extra), topic, records)
-    return _conclude(topic, delivered, json, acks)
 
 
 def _lines(values: list[str] | None, files: list[Path] | None) -> Iterator[bytes]:
