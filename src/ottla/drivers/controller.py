@@ -21,12 +21,13 @@ from ottla.controller import brokers, producer_ids, topics
 from ottla.controller.bootstrap import bootstrap
 from ottla.controller.decision import RECORDS_PER_DECISION_MAX, Decide, Decision
 from ottla.drivers.directories import identify
-from ottla.drivers.metadata_log import LoadedBatch, MetadataLog
+from ottla.drivers.metadata_log import MetadataLog
 from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import FileSystem
 from ottla.metadata import features
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage, SecurityProtocol
+from ottla.metadata.loader import MetadataLoader
 from ottla.metadata.replay import replay
 from ottla.metadata.writer import encode, image_records
 from ottla.model import LeaderEpoch, Millis, NodeId, Offset, random_uuid
@@ -39,8 +40,6 @@ from ottla.protocol.internal.metadata_records import (
 from ottla.protocol.internal.quorum_records import (
     KRaftVersionRecord,
     QuorumStateFile,
-    SnapshotHeaderRecord,
-    VotersRecord,
 )
 from ottla.quorum.core import QuorumCore, Ready, Replica
 from ottla.quorum.snapshot import BOOTSTRAP_FILE, SnapshotId, control_batch, data_batch, read_snapshot, write_snapshot
@@ -59,7 +58,7 @@ SNAPSHOT_CHECK_SECONDS = 60.0
 """How often to look whether a snapshot is due by time."""
 
 REPLAY_RATIO_MAX = 2
-"""A start that replays more records than this times those of the image (and a few thousand) writes a snapshot, so that
+"""A start that replays more records than this times the partitions (and a few thousand) writes a snapshot, so that
 starting costs what the cluster has, not what ever happened to it."""
 REPLAY_RECORDS_FREE = 20_000
 
@@ -141,22 +140,23 @@ class ControllerDriver:
         jobs = self._first_decisions(image)
         image = replace(image, offset=self._quorum.end_offset - 1, epoch=self._quorum.epoch, timestamp_ms=now)
         for decide in jobs:
-            decision = decide(image, now)
-            image = self._append(decision, image, now, delta)
+            values = _prepare(decide(image, now), image, delta)
+            self._append(values, now)
+            image = delta.apply(self._quorum.end_offset - 1, self._quorum.epoch, now)
         self._log.log.flush()
         self._commit(self._quorum.on_flushed(self._quorum.end_offset, now))
         self._publish(delta, image)
         self._snapshot_ms = now
-        if replayed > REPLAY_RECORDS_FREE + REPLAY_RATIO_MAX * sum(1 for _ in image_records(image)):
+        if replayed > REPLAY_RECORDS_FREE + REPLAY_RATIO_MAX * image.partition_count:
             self._begin_snapshot()
         self._timer = asyncio.get_running_loop().call_later(SNAPSHOT_CHECK_SECONDS, self._on_timer)
 
     def _load(self) -> tuple[MetadataDelta, MetadataImage, int]:
         """(delta from the empty image, image, records replayed). Part of a transaction that never ended has no
         effect."""
-        loader = _Loader(MetadataDelta(replace(EMPTY_IMAGE, cluster_id=self.cluster_id)))
+        loader = MetadataLoader(MetadataDelta(replace(EMPTY_IMAGE, cluster_id=self.cluster_id)))
         for batch in self._log.load():
-            loader.add(batch)
+            loader.add(batch.header, batch.items, batch.snapshot)
             if batch.snapshot is None:
                 self._bytes_since_snapshot += batch.header.size
         self._voter_records = loader.voter_records
@@ -261,7 +261,7 @@ class ControllerDriver:
             self._queue.clear()
             try:
                 await self._take(jobs)
-            except (KafkaError, OSError) as error:
+            except Exception as error:
                 self._fail(jobs, error)
 
     async def _take(self, jobs: Sequence[_Job]) -> None:
@@ -271,17 +271,19 @@ class ControllerDriver:
         done: list[_Done] = []
         for job in jobs:
             now = self._clock.now_ms()
+            delta = MetadataDelta(image)
             try:
                 decision = job.decide(image, now)
                 decision.check_size()
+                values = _prepare(decision, image, delta)
             except Exception as error:
                 done.append(_Done(job, error, failed=True))
                 continue
-            if not decision.records:
+            if not values:
                 done.append(_Done(job, decision.response))
                 continue
-            delta = MetadataDelta(image)
-            image = self._append(decision, image, now, delta)
+            self._append(values, now)
+            image = delta.apply(self._quorum.end_offset - 1, self._quorum.epoch, now)
             done.append(_Done(job, decision.response, delta=delta, image=image))
         if self._quorum.end_offset > start:
             end = self._quorum.end_offset
@@ -298,20 +300,8 @@ class ControllerDriver:
                 each.job.future.set_result(each.outcome)
         self._maybe_snapshot(self._clock.now_ms())
 
-    def _append(
-        self, decision: Decision[Any], image: MetadataImage, now: Millis, delta: MetadataDelta
-    ) -> MetadataImage:
-        """Replay the records into `delta` and append them; returns the image that results.
-
-        Replayed and encoded first: what cannot be replayed or written must not get into the log.
-        """
-        if not decision.records:
-            return image
-        for record in decision.records:
-            if not isinstance(record, BeginTransactionRecord | EndTransactionRecord | AbortTransactionRecord):
-                replay(record, delta)
-        level = delta.features.get(features.METADATA_VERSION, features.metadata_version(image.features))
-        values = [encode(record, level) for record in decision.records]
+    def _append(self, values: Sequence[bytes], now: Millis) -> None:
+        """Append framed records, in one batch up to the largest decision that must be whole."""
         quorum, log = self._quorum, self._log.log
         for first in range(0, len(values), RECORDS_PER_DECISION_MAX):
             chunk = values[first : first + RECORDS_PER_DECISION_MAX]
@@ -319,7 +309,6 @@ class ControllerDriver:
             self._bytes_since_snapshot += len(batch)
             self._log.append(batch, now)
             quorum.on_appended(log.log_end_offset)
-        return delta.apply(quorum.end_offset - 1, quorum.epoch, now)
 
     def _commit(self, ready: Ready) -> None:
         if ready.high_watermark is not None:
@@ -330,9 +319,10 @@ class ControllerDriver:
         for callback in list(self._subscribers):
             callback(delta, image)
 
-    def _fail(self, jobs: Sequence[_Job], error: KafkaError | OSError) -> None:
+    def _fail(self, jobs: Sequence[_Job], error: Exception) -> None:
         """After a disk error nobody knows what the log holds: refuse all further writes, as Kafka's controller
         halts."""
+        _report("the metadata log failed; this node accepts no further changes", error)
         self._failure = KafkaError(ErrorCode.kafka_storage_error, f"the metadata log failed: {error}")
         self._failure.__cause__ = error
         waiting = [*jobs, *self._queue]
@@ -430,59 +420,17 @@ class ControllerDriver:
         )
 
 
-class _Loader:
-    """Replays what the log and the newest snapshot hold."""
+def _prepare(decision: Decision[Any], image: MetadataImage, delta: MetadataDelta) -> list[bytes]:
+    """Replay the records into `delta` and encode them: what cannot be replayed or written must not get into the log."""
+    for record in decision.records:
+        if not isinstance(record, BeginTransactionRecord | EndTransactionRecord | AbortTransactionRecord):
+            replay(record, delta)
+    level = delta.features.get(features.METADATA_VERSION, features.metadata_version(image.features))
+    return [encode(record, level) for record in decision.records]
 
-    def __init__(self, delta: MetadataDelta) -> None:
-        self.delta = delta
-        self.voter_records: dict[type, Any] = {}
-        self.transaction: list[Any] | None = None
-        """Records of a transaction that has not ended yet; they count only once it has (KIP-868)."""
-        self.replayed = 0
-        self._offset: Offset = -1
-        self._epoch: LeaderEpoch = -1
-        self._timestamp_ms: Millis = -1
 
-    def add(self, batch: LoadedBatch) -> None:
-        header = batch.header
-        if header.is_control:
-            for item in batch.items:
-                if isinstance(item, KRaftVersionRecord | VotersRecord):
-                    self.voter_records[type(item)] = item
-                elif isinstance(item, SnapshotHeaderRecord):
-                    self._timestamp_ms = item.last_contained_log_timestamp
-        else:
-            for item in batch.items:
-                self._record(decode_record(item)[0])
-            self.replayed += len(batch.items)
-        if batch.snapshot is None:
-            self._offset, self._epoch, self._timestamp_ms = (
-                header.last_offset,
-                header.leader_epoch,
-                header.max_timestamp,
-            )
-        else:
-            self._offset, self._epoch = batch.snapshot.end_offset - 1, batch.snapshot.epoch
-
-    def _record(self, record: Any) -> None:
-        if isinstance(record, BeginTransactionRecord):
-            self.transaction = []
-        elif isinstance(record, AbortTransactionRecord):
-            self.transaction = None
-        elif isinstance(record, EndTransactionRecord):
-            for each in self.transaction or ():
-                replay(each, self.delta)
-            self.transaction = None
-        elif self.transaction is not None:
-            self.transaction.append(record)
-        else:
-            replay(record, self.delta)
-
-    def image(self) -> MetadataImage:
-        kraft = self.voter_records.get(KRaftVersionRecord)
-        if kraft is not None and kraft.kraft_version > 0:
-            self.delta.features[features.KRAFT_VERSION] = kraft.kraft_version
-        return self.delta.apply(self._offset, self._epoch, self._timestamp_ms)
+def _report(message: str, error: Exception) -> None:
+    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
 
 
 def _snapshot_batches(image: MetadataImage, voters: Sequence[Any], now: Millis) -> Iterator[bytearray]:

@@ -16,7 +16,7 @@ from ottla.errors import OttlaError
 from ottla.filesystem import FileSystem
 from ottla.metadata import features
 from ottla.metadata.writer import encode
-from ottla.model import Millis, NodeId, uuid_from_base64
+from ottla.model import METADATA_TOPIC, Millis, NodeId, uuid_from_base64
 from ottla.protocol.internal.metadata_records import FeatureLevelRecord
 from ottla.quorum.snapshot import BOOTSTRAP_FILE, write_snapshot
 from ottla.storage.meta_properties import (
@@ -25,6 +25,8 @@ from ottla.storage.meta_properties import (
     read_meta_properties,
     write_meta_properties,
 )
+
+METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
 
 
 class Identity(NamedTuple):
@@ -45,8 +47,8 @@ def identify(
 ) -> Identity:
     """Read the identity of all directories, giving one to those that are new.
 
-    Raises OttlaError for directories of another node or of different clusters, and for a directory with logs but
-    without `meta.properties`, whose cluster nobody knows.
+    Raises OttlaError for directories of another node or of different clusters, and for a directory with a metadata log
+    but without `meta.properties`, whose cluster nobody knows. A crash in the middle leaves what a new start completes.
     """
     paths = list(dict.fromkeys((metadata_log_dir, *log_dirs)))
     found: dict[str, MetaProperties | None] = {}
@@ -57,7 +59,7 @@ def identify(
     for path, meta in found.items():
         if meta is not None:
             meta.check(path, cluster_id=cluster_id, node_id=node_id)
-        elif cluster_id is None and fs.exists(posixpath.join(path, BOOTSTRAP_FILE)):
+        elif cluster_id is None and fs.exists(posixpath.join(path, METADATA_DIRECTORY)):
             raise OttlaError(f"{path} has metadata but no meta.properties: restore that file, or empty the directory")
     if cluster_id is None:
         cluster_id = random_directory_id(random)

@@ -5,7 +5,7 @@ A record that contradicts the image (a partition of an unknown topic, say) means
 
 from __future__ import annotations
 
-from functools import singledispatch
+from functools import lru_cache, singledispatch
 from typing import Any
 
 from ottla.metadata.delta import MetadataDelta
@@ -62,18 +62,24 @@ def _partition(record: r.PartitionRecord, delta: MetadataDelta) -> None:
     if topic is None:
         raise ReplayError(f"PartitionRecord for unknown topic id {record.topic_id}")
     topic.changes[record.partition_id] = PartitionRegistration(
-        record.replicas,
-        record.isr,
+        _shared(tuple(record.replicas)),
+        _shared(tuple(record.isr)),
         record.leader,
         record.leader_epoch,
         record.partition_epoch,
-        record.directories or (DIRECTORY_MIGRATING,) * len(record.replicas),
+        _shared(tuple(record.directories) or (DIRECTORY_MIGRATING,) * len(record.replicas)),
         record.removing_replicas,
         record.adding_replicas,
         record.eligible_leader_replicas or (),
         record.last_known_elr or (),
         record.leader_recovery_state,
     )
+
+
+@lru_cache(maxsize=4096)
+def _shared(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The first tuple seen of those that are equal: thousands of partitions have few sets of replicas."""
+    return value
 
 
 @replay.register

@@ -1,0 +1,79 @@
+"""From what a metadata log and its newest snapshot hold to an image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ottla.metadata import features
+from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.replay import replay
+from ottla.model import LeaderEpoch, Millis, Offset
+from ottla.protocol.internal.metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    decode_record,
+)
+from ottla.protocol.internal.quorum_records import KRaftVersionRecord, SnapshotHeaderRecord, VotersRecord
+from ottla.protocol.record_batch import BatchHeader
+from ottla.quorum.snapshot import SnapshotId
+
+
+class MetadataLoader:
+    """Replays what the log and the newest snapshot hold."""
+
+    def __init__(self, delta: MetadataDelta) -> None:
+        self.delta = delta
+        self.voter_records: dict[type, Any] = {}
+        self.transaction: list[Any] | None = None
+        """Records of a transaction that has not ended yet; they count only once it has (KIP-868)."""
+        self.replayed = 0
+        self._offset: Offset = -1
+        self._epoch: LeaderEpoch = -1
+        self._timestamp_ms: Millis = -1
+
+    def add(self, header: BatchHeader, items: Sequence[Any], snapshot: SnapshotId | None) -> None:
+        """Replay a batch of the log, or of `snapshot`: decoded control records, or framed metadata records.
+
+        Raises MalformedRecord or ReplayError.
+        """
+        if header.is_control:
+            for item in items:
+                if isinstance(item, KRaftVersionRecord | VotersRecord):
+                    self.voter_records[type(item)] = item
+                elif isinstance(item, SnapshotHeaderRecord):
+                    self._timestamp_ms = item.last_contained_log_timestamp
+        else:
+            for item in items:
+                self._record(decode_record(item)[0])
+            self.replayed += len(items)
+        if snapshot is None:
+            self._offset, self._epoch, self._timestamp_ms = (
+                header.last_offset,
+                header.leader_epoch,
+                header.max_timestamp,
+            )
+        else:
+            self._offset, self._epoch = snapshot.end_offset - 1, snapshot.epoch
+
+    def _record(self, record: Any) -> None:
+        if isinstance(record, BeginTransactionRecord):
+            self.transaction = []
+        elif isinstance(record, AbortTransactionRecord):
+            self.transaction = None
+        elif isinstance(record, EndTransactionRecord):
+            for each in self.transaction or ():
+                replay(each, self.delta)
+            self.transaction = None
+        elif self.transaction is not None:
+            self.transaction.append(record)
+        else:
+            replay(record, self.delta)
+
+    def image(self) -> MetadataImage:
+        kraft = self.voter_records.get(KRaftVersionRecord)
+        if kraft is not None and kraft.kraft_version > 0:
+            self.delta.features[features.KRAFT_VERSION] = kraft.kraft_version
+        return self.delta.apply(self._offset, self._epoch, self._timestamp_ms)
