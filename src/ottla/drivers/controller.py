@@ -22,7 +22,7 @@ from ottla.controller.bootstrap import bootstrap
 from ottla.controller.decision import RECORDS_PER_DECISION_MAX, Decide, Decision
 from ottla.drivers.directories import identify
 from ottla.drivers.metadata_log import MetadataLog
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.filesystem import FileSystem
 from ottla.metadata import features
 from ottla.metadata.delta import MetadataDelta
@@ -40,6 +40,7 @@ from ottla.protocol.internal.metadata_records import (
 from ottla.protocol.internal.quorum_records import (
     KRaftVersionRecord,
     QuorumStateFile,
+    VotersRecord,
 )
 from ottla.quorum.core import QuorumCore, Ready, Replica
 from ottla.quorum.snapshot import BOOTSTRAP_FILE, SnapshotId, control_batch, data_batch, read_snapshot, write_snapshot
@@ -137,7 +138,7 @@ class ControllerDriver:
         self._log.open(now)
         delta, image, replayed = self._load()
         self._lead(image, now)
-        jobs = self._first_decisions(image)
+        jobs = self._first_decisions(is_new=replayed == 0)
         image = replace(image, offset=self._quorum.end_offset - 1, epoch=self._quorum.epoch, timestamp_ms=now)
         for decide in jobs:
             values = _prepare(decide(image, now), image, delta)
@@ -171,6 +172,7 @@ class ControllerDriver:
         if record is not None:
             kraft_version = record.kraft_version
         stored = self._log.read_quorum_state()
+        self._check_alone(stored)
         log = self._log.log
         self._quorum = QuorumCore(
             self.node_id,
@@ -186,13 +188,27 @@ class ControllerDriver:
         self._log.append(batch, now)
         self._quorum.on_appended(log.log_end_offset)
 
-    def _first_decisions(self, image: MetadataImage) -> list[Decide[Any]]:
-        """What a new leader writes before anything else (`ActivationRecordsGenerator`)."""
+    def _check_alone(self, stored: QuorumStateFile | None) -> None:
+        """Raises OttlaError when the directory belongs to a quorum of several: leading it alone would split it."""
+        dynamic = self._voter_records.get(VotersRecord)
+        others = {voter.voter_id for voter in dynamic.voters} if dynamic is not None else set()
+        if stored is not None:
+            others.update(stored.voters)
+        others.discard(self.node_id)
+        if others:
+            raise OttlaError(
+                f"{self.config.metadata_log_dir} belongs to a quorum with controllers "
+                f"{', '.join(map(str, sorted(others)))}: this version runs a quorum of one"
+            )
+
+    def _first_decisions(self, *, is_new: bool) -> list[Decide[Any]]:
+        """What a new leader writes before anything else (`ActivationRecordsGenerator`). A log that has only the results
+        of elections is still new: a crash may have come before the bootstrap records."""
         decisions: list[Decide[Any]] = []
         if self._open_transaction:
             abort = AbortTransactionRecord("the controller that began it is gone")
             decisions.append(lambda image, now: Decision(None, [abort]))
-        levels = self._bootstrap_levels() if image.offset < 0 else {}
+        levels = self._bootstrap_levels() if is_new else {}
         static = self.config.static.get("min.insync.replicas", "1")
         decisions.append(lambda image, now: bootstrap(image, levels, static))
         listeners = {each.name: _endpoint(each) for each in self.config.controller_listeners}
@@ -315,9 +331,13 @@ class ControllerDriver:
             self._log.log.high_watermark = ready.high_watermark
 
     def _publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """A subscriber that fails keeps neither the others nor the writer from hearing of what is committed."""
         self.image = image
         for callback in list(self._subscribers):
-            callback(delta, image)
+            try:
+                callback(delta, image)
+            except Exception as error:
+                _report("a subscriber failed to apply a metadata change", error)
 
     def _fail(self, jobs: Sequence[_Job], error: Exception) -> None:
         """After a disk error nobody knows what the log holds: refuse all further writes, as Kafka's controller
