@@ -269,12 +269,9 @@ class World:
         self.log_start = max(self.log_start, self.retention_start())
         self.trimmed = max(self.trimmed, self.log_start)
         self.manager.periodic(self.clock.now)
-        asyncio.run(self._remove_deleted())
+        asyncio.run(self.manager.background(self.clock.now))
         assert self.log.log_start_offset <= self.log_start
         self.log_start = self.log.log_start_offset
-
-    async def _remove_deleted(self) -> None:
-        await self.manager.remove_deleted(self.clock.now)
 
     def retention_start(self) -> int:
         """The highest log start that retention may give now: everything old goes, the active segment included."""

@@ -58,13 +58,17 @@ class IndexFile(ABC):
         self._written = len(self)
         return len(self) * self.ENTRY_SIZE == len(data)
 
-    def truncate(self, count: int) -> None:
-        """Keep the first `count` entries, in memory and in the file. Raises `OSError`."""
+    def truncate(self, count: int) -> bool:
+        """Keep the first `count` entries, in memory and in the file; returns whether that changed. Raises `OSError`."""
         self._cut(count)
         self._written = min(self._written, count)
+        size = self._written * self.ENTRY_SIZE
         file = self._fs.open(self.path, create=True)
         try:
-            file.truncate(self._written * self.ENTRY_SIZE)
+            changed = file.size() != size
+            if changed:
+                file.truncate(size)
+            return changed
         finally:
             file.close()
 

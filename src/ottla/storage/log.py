@@ -25,6 +25,7 @@ from ottla.storage.checkpoints import CorruptFile
 from ottla.storage.config import LogConfig
 from ottla.storage.leader_epochs import LEADER_EPOCH_CHECKPOINT, LeaderEpochs
 from ottla.storage.offset_index import OffsetIndex
+from ottla.storage.partition_metadata import partition_metadata_path
 from ottla.storage.producer_entry import Duplicate
 from ottla.storage.producer_snapshot import read_end_marker
 from ottla.storage.producer_state import (
@@ -40,7 +41,7 @@ from ottla.storage.recovery import (
     segment_offset,
 )
 from ottla.storage.retention import count_deletable
-from ottla.storage.segment import ColdRead, LogSlice, RollLimits, Segment, sync_file
+from ottla.storage.segment import TIME_INDEX, ColdRead, LogSlice, RollLimits, Segment, sync_file
 from ottla.storage.segment_cache import SegmentCache
 from ottla.storage.segment_list import SegmentList
 from ottla.storage.time_index import TimeIndex
@@ -81,8 +82,8 @@ class Log:
 
     __slots__ = (
         "_changes", "_closed", "_end", "_failure", "_flush_messages", "_flushing", "_fs", "_high_watermark",
-        "_latest_epoch", "_limits", "_now_ms", "_policy", "_random", "_segments", "_truncations", "_unsynced", "config",
-        "directory", "durable_offset", "epochs", "last_flush_ms", "log_start_offset", "needs_background_flush",
+        "_latest_epoch", "_limits", "_now_ms", "_policy", "_random", "_repaired", "_segments", "_truncations", "_unsynced",
+        "config", "directory", "durable_offset", "epochs", "last_flush_ms", "log_start_offset", "needs_background_flush",
         "producer_state", "recovered_bytes", "recovery_point", "topic_id", "topic_partition",
     )  # fmt: skip
 
@@ -116,8 +117,8 @@ class Log:
         self._failure: OSError | None = None
         self._closed = False
         self._unsynced: dict[str, int] = {}
-        """Files besides the segments' that the next full sync includes, each with the number of its last change; under
-        the directory's name the creation of files in it, without which their contents are worth nothing."""
+        """Files besides the segments' that the next full sync includes, each with the number of its last change; the
+        directory and its parent stand for what was created in them, without which no content is worth anything."""
         self._changes = 0
         self._flushing: asyncio.Future[None] | None = None
         self._truncations = 0
@@ -125,6 +126,7 @@ class Log:
         self.needs_background_flush = False
         """A segment was rolled or recovered: `flush_all_async` should run soon, so that recovery has less to check."""
         self.recovered_bytes = 0
+        self._repaired = False
         self.update_config(config)
 
     # Loading
@@ -165,6 +167,7 @@ class Log:
             if not fs.is_dir(directory):
                 fs.makedirs(directory)
                 log.sync_later(directory)
+                log.sync_later(posixpath.dirname(directory))
             loaded = load_segments(
                 fs,
                 directory,
@@ -190,6 +193,7 @@ class Log:
         segments.take(loaded.segments)
         self._end = loaded.next_offset
         self.recovered_bytes = loaded.recovered_bytes
+        self._repaired = loaded.repaired
         if segments.items and self._end < log_start_offset:  # segment files were taken away from below us
             segments.drop_from(0, self._now_ms)
         if not segments.items:
@@ -226,6 +230,8 @@ class Log:
     def _doubt_files(self) -> None:
         """Let the next full sync include what the process that was killed may have written and not synced."""
         self.sync_later(self.directory)
+        self.sync_later(posixpath.dirname(self.directory))
+        self.sync_later(partition_metadata_path(self.directory))
         if self.epochs.entries:
             self.sync_later(self.epochs.path)
 
@@ -295,6 +301,11 @@ class Log:
         if unstable is None or unstable >= self._high_watermark:
             return self._high_watermark
         return max(unstable, self.log_start_offset)
+
+    @property
+    def last_append_ms(self) -> Millis:
+        """When the log last heard of the time: at the latest append, load or retention check."""
+        return self._now_ms
 
     @property
     def latest_epoch(self) -> LeaderEpoch | None:
@@ -547,7 +558,7 @@ class Log:
         old = self._segments.active
         if old.base_offset == base_offset and not old.size:
             return
-        old.close_to_appends()
+        self._close_to_appends(old)
         self._add_segment(base_offset)
         state = self.producer_state
         state.map_end_offset = base_offset
@@ -555,6 +566,12 @@ class Log:
         if snapshot is not None:
             self.sync_later(snapshot)
         self.needs_background_flush = True
+
+    def _close_to_appends(self, segment: Segment) -> None:
+        before = segment.index_changes
+        segment.close_to_appends()
+        if segment.index_changes != before:  # the records may all be synced already
+            self.sync_later(segment.path(TIME_INDEX))
 
     # Reading
 
@@ -743,7 +760,7 @@ class Log:
     # Syncing
 
     def sync_later(self, path: str) -> None:
-        """Let the next full sync include a file; any sync a directory, which stands for the files created in it."""
+        """Let the next full sync include a file, or any sync a directory, which stands for what was created in it."""
         self._changes += 1
         self._unsynced[path] = self._changes
 
@@ -755,17 +772,17 @@ class Log:
         end, truncations = self._end, self._truncations
         first = self.recovery_point if with_indexes else self.durable_offset
         sync_segments, finish_segments = self._segments.sync_work(first, with_indexes=with_indexes)
-        fs, directory = self._fs, self.directory
-        unsynced = {path: change for path, change in self._unsynced.items() if with_indexes or path == directory}
+        fs, directories = self._fs, (self.directory, posixpath.dirname(self.directory))
+        unsynced = {path: change for path, change in self._unsynced.items() if with_indexes or path in directories}
 
         def work() -> None:
             sync_segments()
             for path in unsynced:
-                if path != directory:
+                if path not in directories:
                     sync_file(fs, path)
-            if directory in unsynced:
-                fs.fsync_dir(directory)
-                fs.fsync_dir(posixpath.dirname(directory) or ".")
+            for path in directories:
+                if path in unsynced:
+                    fs.fsync_dir(path or ".")
 
         def done() -> None:
             finish_segments()
@@ -842,11 +859,11 @@ class Log:
             return
         if self._failure is None:
             try:
-                self._segments.active.close_to_appends()
+                self._close_to_appends(self._segments.active)
                 state = self.producer_state
                 if state.snapshot_offsets or not state.is_empty:
                     state.take_snapshot(sync=not state.is_empty)
-                if self.size_bytes or self._end:  # an empty log that gets lost is made again
+                if self._end or self._repaired or self._truncations:  # an empty log that gets lost is made again
                     self.flush()
             except OSError as error:
                 raise self._fail(error) from error

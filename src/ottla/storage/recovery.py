@@ -48,6 +48,8 @@ class LoadedSegments:
     """Read and checked because they were not known to be synced."""
     truncated_bytes: int = 0
     """Cut off because they were no whole, valid batches."""
+    repaired: bool = False
+    """Something was cut off a file, which a power failure must not bring back."""
     epochs: list[tuple[LeaderEpoch, Offset]] = field(default_factory=list)
     """Leader epochs with their first offsets in the part that was checked."""
     names: list[str] = field(default_factory=list)
@@ -95,7 +97,8 @@ def load_segments(
         indexed = {f"{base:020d}{INDEX}", f"{base:020d}{TIME_INDEX}"} <= files
         loaded.segments.append(segment)
         trusted: Offset | None = None
-        if not clean_shutdown and (end is None or end > recovery_point):
+        # A segment that ends at the recovery point may have been closed, its time index completed, after the last sync.
+        if not clean_shutdown and (end is None or end >= recovery_point):
             trusted = recovery_point if indexed else base
         elif not indexed:
             trusted = base
@@ -198,9 +201,10 @@ def _recover(loaded: LoadedSegments, segment: Segment, trusted: Offset) -> None:
     next_offset = segment.base_offset
     if keep and not _starts_batch(file, start, file_size, segment, index.offsets[keep - 1]):
         keep = start = 0
-    index.truncate(keep)
+    loaded.repaired |= index.truncate(keep)
     times = segment.time_index
-    times.truncate(times.count_below(segment.base_offset + index.offsets[keep - 1]) if keep else 0)
+    kept_times = times.count_below(segment.base_offset + index.offsets[keep - 1]) if keep else 0
+    loaded.repaired |= times.truncate(kept_times)
     largest = times.last_entry
     segment.reset()
     segment.size = start
@@ -217,6 +221,7 @@ def _recover(loaded: LoadedSegments, segment: Segment, trusted: Offset) -> None:
     loaded.recovered_bytes += segment.size - start
     if segment.size < file_size:
         loaded.truncated_bytes += file_size - segment.size
+        loaded.repaired = True
         file.truncate(segment.size)
         file.fsync()  # or a power failure might bring back the old tail behind what is appended next
     segment.transaction_index.truncate_to(trusted)
