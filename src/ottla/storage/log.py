@@ -82,9 +82,9 @@ class Log:
 
     __slots__ = (
         "_changes", "_closed", "_end", "_failure", "_flush_messages", "_flushing", "_fs", "_high_watermark",
-        "_latest_epoch", "_limits", "_now_ms", "_policy", "_random", "_repaired", "_segments", "_truncations", "_unsynced",
-        "config", "directory", "durable_offset", "epochs", "last_flush_ms", "log_start_offset", "needs_background_flush",
-        "producer_state", "recovered_bytes", "recovery_point", "topic_id", "topic_partition",
+        "_latest_epoch", "_limits", "_now_ms", "_policy", "_random", "_repaired", "_segments", "_truncations",
+        "_unsynced", "config", "directory", "durable_offset", "epochs", "last_flush_ms", "log_start_offset",
+        "needs_background_flush", "producer_state", "recovered_bytes", "recovery_point", "topic_id", "topic_partition",
     )  # fmt: skip
 
     def __init__(
