@@ -44,6 +44,11 @@ PRODUCER_EXPIRY_INTERVAL_MS = 600_000
 """Default of producer.id.expiration.check.interval.ms."""
 CACHE_TRIM_INTERVAL_MS = 10_000
 
+IDLE_SYNC_AFTER_MS = 60_000
+IDLE_SYNCS_MAX = 20
+"""Logs that were not written for that long are synced, so many per call of `background`: a crash then finds little to
+check and a stop little to sync, and as the kernel has written their pages by then it costs next to nothing."""
+
 _PARTITION_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,10})\Z")
 
 
@@ -411,14 +416,17 @@ class LogManager:
         await self.remove_deleted(now_ms)
 
     async def flush_due(self, now_ms: Millis) -> None:
-        """Sync the logs that rolled or were recovered, and those whose `flush.ms` is over. One at a time."""
+        """Sync the logs that rolled or were recovered, whose `flush.ms` is over, or that are idle. One at a time."""
         due = []
+        idle: list[Log] = []
         for log in self._logs.values():
             flush_ms = log.config.flush_ms
             late = flush_ms != LONG_MAX and log.durable_offset < log.log_end_offset
             if log.needs_background_flush or (late and now_ms - log.last_flush_ms >= flush_ms):
                 due.append(log)
-        for log in due:
+            elif log.recovery_point < log.log_end_offset and now_ms - log.last_append_ms >= IDLE_SYNC_AFTER_MS:
+                idle.append(log)
+        for log in due + idle[:IDLE_SYNCS_MAX]:
             if log.failure is None and self._logs.get(log.topic_partition) is log:
                 try:
                     await log.flush_all_async()

@@ -208,6 +208,19 @@ def test_rolled_segments_are_synced_in_the_background() -> None:
     assert log.recovery_point == 5
 
 
+def test_idle_logs_are_synced_a_few_at_a_time() -> None:
+    managed = Managed(new_disk())
+    logs = [managed.logs.create(TopicPartition("t", partition), ID) for partition in range(30)]
+    for log in logs:
+        append(log)
+    managed.background(59_999)
+    assert sum(log.recovery_point for log in logs) == 0
+    managed.background(1)
+    assert sum(log.recovery_point for log in logs) == 20
+    managed.background()
+    assert sum(log.recovery_point for log in logs) == 30
+
+
 def test_flush_ms() -> None:
     managed = Managed(new_disk(), defaults=LogConfig(flush_ms=2000))
     log = managed.logs.create(T0, ID)
