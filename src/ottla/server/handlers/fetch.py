@@ -154,7 +154,7 @@ class Fetch:
                     min_one_batch=not size,
                 )
             else:
-                read = Read(partition)
+                read = Read(partition, aborted=[])
             if read.records is not None:
                 length = read.records.length
                 size += length

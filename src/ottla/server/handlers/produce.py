@@ -27,6 +27,13 @@ from ottla.storage.validation import InvalidRecords
 ADMIN_CLIENT_ID = "__admin_client"
 """The one client id that may write to internal topics (Kafka's AdminUtils)."""
 
+WITHOUT_LOG_START = frozenset({
+    ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id, ErrorCode.not_leader_or_follower,
+    ErrorCode.message_too_large, ErrorCode.record_list_too_large, ErrorCode.corrupt_message,
+    ErrorCode.kafka_storage_error, ErrorCode.invalid_topic_exception,
+})  # fmt: skip
+"""Refusals that do not tell the log start, as ReplicaManager.appendRecordsToLeader sorts them."""
+
 ENVELOPES_MAX = 1000
 """Partitions of one producer connection that are remembered; above, all are forgotten and learned anew."""
 
@@ -226,6 +233,7 @@ def handle(context: RequestContext, request: ProduceRequest) -> Response | Corou
     for topic in request.topics:
         answers = []
         for data in topic.partitions:
+            partition = None
             try:
                 if topic.topic_id is None:
                     partition = replicas.find(topic.name or "", data.index)
@@ -239,7 +247,7 @@ def handle(context: RequestContext, request: ProduceRequest) -> Response | Corou
                 )
             except KafkaError as error:
                 failed = True
-                answers.append(_failed(data.index, error, context))
+                answers.append(_failed(data.index, error, partition))
                 continue
             answer = _appended(data.index, info)
             answers.append(answer)
@@ -270,8 +278,10 @@ def _appended(index: int, info: Any) -> ProducedPartition:
     return ProducedPartition(index, 0, info.first_offset, info.log_append_time_ms, info.log_start_offset)
 
 
-def _failed(index: int, error: KafkaError, context: RequestContext | None = None) -> ProducedPartition:
+def _failed(index: int, error: KafkaError, partition: Partition | None = None) -> ProducedPartition:
     answer = ProducedPartition(index, error.code)
+    if partition is not None and error.code not in WITHOUT_LOG_START:
+        answer.log_start_offset = partition.log.log_start_offset
     if isinstance(error, InvalidRecords):
         answer.record_errors = error.record_errors
         answer.error_message = error.message
