@@ -89,7 +89,8 @@ class CrashTest:
         assert int(response.topics[0].error_code) == 0, response.topics[0].error_message
 
     async def _round(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        await self._sleep(self.random.uniform(0.02, 0.4), tasks)
+        longer = self.random.random() < 0.15  # long enough for background syncs and checkpoints
+        await self._sleep(self.random.uniform(1, 2.5) if longer else self.random.uniform(0.02, 0.4), tasks)
         self._kill()
         if self.random.random() < 0.2:
             start = asyncio.create_task(asyncio.to_thread(self._start_or_not))
@@ -140,10 +141,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="put the data directory here and leave it")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the node")
     arguments = parser.parse_args()
     settings = dict(pair.split("=", 1) for pair in arguments.set)
-    directory = Path(tempfile.mkdtemp(prefix="ottla-crash-"))
+    directory = arguments.keep or Path(tempfile.mkdtemp(prefix="ottla-crash-"))
+    directory.mkdir(parents=True, exist_ok=True)
     test = CrashTest(directory / "data", arguments.seed, settings)
     print(f"seed {arguments.seed}, data in {directory}", flush=True)
     began = time.monotonic()
@@ -152,7 +155,8 @@ def main() -> int:
     except (AssertionError, Disconnected, RuntimeError, TimeoutError) as error:
         print(f"FAILED after {test.summary()}: {type(error).__name__} {error}", file=sys.stderr)
         return 1
-    shutil.rmtree(directory)
+    if arguments.keep is None:
+        shutil.rmtree(directory)
     print(f"ok: {test.summary()}, {time.monotonic() - began:.0f} s")
     return 0
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from tests.crash.run import CrashTest
 
-ROUNDS = 12
+ROUNDS = 8
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_killed_node_keeps_its_word(tmp_path: Path, seed: int) -> None:
-    test = CrashTest(tmp_path / "data", seed)
+def test_a_killed_node_keeps_its_word(tmp_path: Path) -> None:
+    test = CrashTest(tmp_path / "data", seed=1)
     asyncio.run(test.run(ROUNDS, check_every=4))
     assert test.kills >= ROUNDS
     assert all(producer.acknowledged for producer in test.producers)

@@ -221,3 +221,37 @@ def test_files_that_interrupted_work_left_are_cleared() -> None:
     left = set(leftovers[:-1]) & set(world.fs.files(ROOT))
     assert not left
     world.check()
+
+
+def test_the_log_ends_where_batches_are_missing_between_segments() -> None:
+    """A power failure may lose the end of one file and keep the next one whole; Kafka then serves a log with a hole."""
+    world = filled(batches=40)
+    path = min(path for path in world.fs.files(ROOT) if path.endswith(".log"))
+    batches = [batch for batch in world.history if batch.base_offset < world.log.segments[1].base_offset]
+    world.fs.crash()
+    world.fs.restart(power_loss=False)
+    world.fs.open(path).truncate(sum(len(batch.data) for batch in batches[:-1]))
+    world.open()
+    assert world.log.log_end_offset == batches[-1].base_offset
+    assert len(world.log.segments) == 1
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_recovery_cut_away_does_not_come_back(seed: int) -> None:
+    """Neither old batches behind new ones of the same size, nor later segments."""
+    world = World(seed)
+    for _ in range(30):
+        world.append(-1, size=120)
+    path = sorted(path for path in world.fs.files(ROOT) if path.endswith(".log"))[seed % 2]
+    world.fs.crash()
+    world.fs.restart(power_loss=False)
+    world.fs.sync_all()
+    size = world.fs.size(path)
+    world.fs.flip_bit(path, (size - 250) * 8)
+    world.open()
+    end = world.log.log_end_offset
+    assert end < world.end
+    world.history = [batch for batch in world.history if batch.last_offset < end]
+    for _ in range(2):
+        world.append(-1, size=120)
+    world.crash(power_loss=True)
