@@ -1,11 +1,10 @@
 """Validation on append. What is refused, and with which code, is what Apache Kafka 4.3 answered to the same bytes.
 
-With OTTLA_ORACLE=host:port set, the table of refusals is asked of a running Apache Kafka again.
+The table of refusals is asked of a running Apache Kafka again.
 """
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 import time
@@ -294,9 +293,8 @@ def test_scan_results_do_not_depend_on_the_buffer() -> None:
     assert len({_records.scan(kind(GOOD), HEADER_SIZE, len(GOOD), 3, NOW) for kind in kinds}) == 1
 
 
-@pytest.mark.skipif("OTTLA_ORACLE" not in os.environ, reason="OTTLA_ORACLE names no running Apache Kafka")
-def test_apache_kafka_refuses_the_same() -> None:
-    host, _, port = os.environ["OTTLA_ORACLE"].rpartition(":")
+def test_apache_kafka_refuses_the_same(oracle: str) -> None:
+    host, _, port = oracle.rpartition(":")
 
     def call(frame: bytes | bytearray) -> bytes:
         connection.sendall(struct.pack(">i", len(frame)) + frame)

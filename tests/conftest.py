@@ -1,0 +1,30 @@
+"""What all tests share: a real Apache Kafka to compare with."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from tests import oracle as oracle_of_the_run
+
+_CONTROLLER = "PYTEST_CONTROLLER_PID"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        os.environ[_CONTROLLER] = str(os.getpid())  # workers of xdist inherit it
+
+
+@pytest.fixture(scope="session")
+def oracle(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> str:
+    """Address of an Apache Kafka: the one at OTTLA_ORACLE, or the run's own, started for the first test that asks."""
+    external = os.environ.get("OTTLA_ORACLE")
+    if external:
+        return external
+    if shutil.which("java") is None:
+        pytest.skip("no Java here to run Apache Kafka with")
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if hasattr(request.config, "workerinput") else base
+    return oracle_of_the_run.address(shared / "oracle", int(os.environ[_CONTROLLER]))
