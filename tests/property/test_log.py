@@ -73,9 +73,13 @@ class Model:
         else:
             self.fs.restart(power_loss=False)
         self.log = self.load(clean=clean)
-        if not clean and not any(batch.last == self.end - 1 for batch in self.batches):
-            # A gap before the end, left by a truncation inside a batch, is not in the files.
+        written = self.batches[-1].last + 1 if self.batches else 0
+        if written < self.end:
+            # A truncation inside a batch left a gap before the end, of which the files know nothing.
+            assert written <= self.log.log_end_offset <= self.end
             self.end = self.log.log_end_offset
+            if written < self.start:  # nothing of what was left is above the log start
+                self.batches.clear()
         self.log.high_watermark = self.end
 
     def check(self, limits: list[int]) -> None:

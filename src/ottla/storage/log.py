@@ -7,24 +7,23 @@ after a disk error that leaves the log's content in doubt every call raises KAFK
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import posixpath
 import random as random_module
 from collections.abc import Callable
-from functools import lru_cache, partial
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import Buffer, FileSystem
 from ottla.model import NO_TIMESTAMP, LeaderEpoch, Millis, Offset, TopicPartition
-from ottla.protocol.compression import Codec
 from ottla.protocol.record_batch import BatchHeader
+from ottla.storage.append_info import AppendInfo
 from ottla.storage.checkpoints import CorruptFile
 from ottla.storage.config import LogConfig
 from ottla.storage.leader_epochs import LEADER_EPOCH_CHECKPOINT, LeaderEpochs
-from ottla.storage.offset_index import OffsetIndex
+from ottla.storage.limits import limits_and_policy
 from ottla.storage.partition_metadata import partition_metadata_path
 from ottla.storage.producer_entry import Duplicate
 from ottla.storage.producer_snapshot import read_end_marker
@@ -41,12 +40,12 @@ from ottla.storage.recovery import (
     segment_offset,
 )
 from ottla.storage.retention import count_deletable
-from ottla.storage.segment import TIME_INDEX, ColdRead, LogSlice, RollLimits, Segment, sync_file
+from ottla.storage.segment import TIME_INDEX, ColdRead, LogSlice, Segment
 from ottla.storage.segment_cache import SegmentCache
 from ottla.storage.segment_list import SegmentList
-from ottla.storage.time_index import TimeIndex
+from ottla.storage.syncing import SyncedLog
 from ottla.storage.transaction_index import AbortedTransaction
-from ottla.storage.validation import CLIENT, REPLICATION, Origin, ValidationPolicy, check_produce_version, validate
+from ottla.storage.validation import CLIENT, REPLICATION, Origin, check_produce_version, validate
 
 __all__ = ["AppendInfo", "ColdRead", "Log", "LogSlice"]
 
@@ -58,33 +57,12 @@ _new = tuple.__new__
 T = TypeVar("T")
 
 
-class AppendInfo(NamedTuple):
-    """What an append did. For a duplicate these are the numbers of the original append."""
-
-    first_offset: Offset
-    last_offset: Offset
-    log_append_time_ms: Millis
-    """The broker's time when the topic uses LogAppendTime, else -1; of a duplicate its time stamp, as in Kafka."""
-    log_start_offset: Offset
-    max_timestamp_ms: Millis
-    leader_epoch: LeaderEpoch
-    size_bytes: int
-    """Bytes written; 0 for a duplicate."""
-    batch_count: int
-    is_duplicate: bool
-    needs_flush: bool
-    """`flush.messages` or `flush.ms` asks for a sync before the answer: await `flush_async(last_offset + 1)`
-    and only then raise the high watermark and answer."""
-
-
-class Log:
+class Log(SyncedLog):
     """The log of one partition. `Log.load` makes it."""
 
     __slots__ = (
-        "_changes", "_closed", "_end", "_failure", "_flush_messages", "_flushing", "_fs", "_high_watermark",
-        "_latest_epoch", "_limits", "_now_ms", "_policy", "_random", "_repaired", "_segments", "_truncations",
-        "_unsynced", "config", "directory", "durable_offset", "epochs", "last_flush_ms", "log_start_offset",
-        "needs_background_flush", "producer_state", "recovered_bytes", "recovery_point", "topic_id", "topic_partition",
+        "_flush_messages", "_high_watermark", "_latest_epoch", "_limits", "_policy", "_random", "_repaired", "config",
+        "epochs", "log_start_offset", "producer_state", "recovered_bytes", "topic_id",
     )  # fmt: skip
 
     def __init__(
@@ -98,33 +76,14 @@ class Log:
         random: random_module.Random,
         now_ms: Millis,
     ) -> None:
-        self._fs = fs
+        segments = SegmentList(fs, cache, directory, config, random)
+        super().__init__(fs, directory, topic_partition, segments, now_ms)
         self._random = random
-        self._now_ms = now_ms
-        self.directory = directory
-        self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log_start_offset: Offset = 0
-        self._end: Offset = 0
         self._high_watermark: Offset = 0
         """Between log start and log end; goes down only with a truncation."""
-        self.recovery_point: Offset = 0
-        """Everything below is on disk, indexes included: what recovery need not check."""
-        self.durable_offset: Offset = 0
-        """Everything below is on disk as far as the records go; at least `recovery_point`."""
-        self._segments = SegmentList(fs, cache, directory, config, random)
         self._latest_epoch: LeaderEpoch = -1
-        self._failure: OSError | None = None
-        self._closed = False
-        self._unsynced: dict[str, int] = {}
-        """Files besides the segments' that the next full sync includes, each with the number of its last change; the
-        directory and its parent stand for what was created in them, without which no content is worth anything."""
-        self._changes = 0
-        self._flushing: asyncio.Future[None] | None = None
-        self._truncations = 0
-        self.last_flush_ms = now_ms
-        self.needs_background_flush = False
-        """A segment was rolled or recovered: `flush_all_async` should run soon, so that recovery has less to check."""
         self.recovered_bytes = 0
         self._repaired = False
         self.update_config(config)
@@ -266,7 +225,7 @@ class Log:
     def update_config(self, config: LogConfig) -> None:
         """Follow the topic's settings from now on."""
         self.config = config
-        self._limits, self._policy = _limits_and_policy(config)
+        self._limits, self._policy = limits_and_policy(config)
         self._flush_messages = config.flush_messages if config.flush_ms > 0 else 1
         self._segments.config = config
         if self._segments.items:
@@ -339,25 +298,6 @@ class Log:
     def max_timestamp_ms(self) -> Millis:
         """The largest time stamp of all segments, -1 without any."""
         return max(segment.max_timestamp for segment in self._segments.items)
-
-    @property
-    def failure(self) -> OSError | None:
-        """The disk error after which this log refuses everything."""
-        return self._failure
-
-    def _check(self) -> None:
-        if self._failure is not None or self._closed:
-            raise self._storage_error()
-
-    def _storage_error(self) -> KafkaError:
-        reason = "it is closed" if self._failure is None else str(self._failure)
-        return KafkaError(ErrorCode.kafka_storage_error, f"the log of {self.topic_partition} is offline: {reason}")
-
-    def _fail(self, error: OSError) -> KafkaError:
-        """From now on nothing is known of what is on disk: go offline, as Kafka does, until the next start."""
-        if self._failure is None:
-            self._failure = error
-        return self._storage_error()
 
     # Appending
 
@@ -757,100 +697,6 @@ class Log:
             raise self._refuse(error) from error
         return count
 
-    # Syncing
-
-    def sync_later(self, path: str) -> None:
-        """Let the next full sync include a file, or any sync a directory, which stands for what was created in it."""
-        self._changes += 1
-        self._unsynced[path] = self._changes
-
-    def _sync(self, *, with_indexes: bool) -> tuple[Callable[[], None], Callable[[], None]]:
-        """How to make the log durable as it is now: what to do, in a thread if need be, and what to call after.
-
-        Raises `OSError`, as the work does.
-        """
-        end, truncations = self._end, self._truncations
-        first = self.recovery_point if with_indexes else self.durable_offset
-        sync_segments, finish_segments = self._segments.sync_work(first, with_indexes=with_indexes)
-        fs, directories = self._fs, (self.directory, posixpath.dirname(self.directory))
-        unsynced = {path: change for path, change in self._unsynced.items() if with_indexes or path in directories}
-
-        def work() -> None:
-            sync_segments()
-            for path in unsynced:
-                if path not in directories:
-                    sync_file(fs, path)
-            for path in directories:
-                if path in unsynced:
-                    fs.fsync_dir(path or ".")
-
-        def done() -> None:
-            finish_segments()
-            for path, change in unsynced.items():
-                if self._unsynced.get(path) == change:
-                    del self._unsynced[path]
-            self.last_flush_ms = self._now_ms
-            if truncations == self._truncations:
-                self.durable_offset = max(self.durable_offset, end)
-                if with_indexes:
-                    self.recovery_point = max(self.recovery_point, end)
-
-        return work, done
-
-    def _is_synced(self, up_to: Offset | None) -> bool:
-        wanted = self._end if up_to is None else min(up_to, self._end)
-        return self.recovery_point >= wanted and not self._unsynced
-
-    def flush(self, up_to: Offset | None = None) -> None:
-        """Sync everything below `up_to` (default: all), indexes included, and move the recovery point. Blocks.
-
-        Raises `KafkaError`; after a failed sync the log is offline, as nobody knows what the disk has.
-        """
-        self._check()
-        self.needs_background_flush = False
-        if self._is_synced(up_to):
-            return
-        try:
-            work, done = self._sync(with_indexes=True)
-            work()
-        except OSError as error:
-            raise self._fail(error) from error
-        done()
-
-    async def flush_async(self, up_to: Offset | None = None) -> None:
-        """Wait until every record below `up_to` (default: log end) is on disk. One fsync serves all who wait.
-
-        Syncs the log file only: recovery makes indexes anew. Raises `KafkaError`, and the log is offline then.
-        """
-        target = self._end if up_to is None else min(up_to, self._end)
-        truncations = self._truncations
-        while self.durable_offset < target and truncations == self._truncations:
-            self._check()
-            if self._flushing is None:
-                self._flushing = asyncio.ensure_future(self._group_flush())
-            await asyncio.shield(self._flushing)
-
-    async def _group_flush(self) -> None:
-        try:
-            await self._sync_in_thread(with_indexes=False)
-        finally:
-            self._flushing = None
-
-    async def flush_all_async(self) -> None:
-        """Like `flush`, with the waiting in a thread. Raises `KafkaError`."""
-        self._check()
-        self.needs_background_flush = False
-        if not self._is_synced(None):
-            await self._sync_in_thread(with_indexes=True)
-
-    async def _sync_in_thread(self, *, with_indexes: bool) -> None:
-        try:
-            work, done = self._sync(with_indexes=with_indexes)
-            await self._fs.run(work)
-        except OSError as error:
-            raise self._fail(error) from error
-        done()
-
     # The end
 
     def close(self) -> None:
@@ -898,34 +744,3 @@ class Log:
 
 def _part(buffer: Buffer, position: int, size: int) -> Buffer:
     return buffer[position : position + size]
-
-
-@lru_cache(maxsize=256)
-def _limits_and_policy(config: LogConfig) -> tuple[RollLimits, ValidationPolicy]:
-    """What segments and validation need of a topic's settings; the many logs of a node share few configurations."""
-    segment_ms = config.segment_ms
-    if config.compact and config.max_compaction_lag_ms > 0:
-        segment_ms = min(segment_ms, config.max_compaction_lag_ms)
-    limits = RollLimits(
-        config.segment_bytes,
-        segment_ms,
-        max(config.segment_index_bytes // OffsetIndex.ENTRY_SIZE, 1),
-        max(config.segment_index_bytes // TimeIndex.ENTRY_SIZE - 1, 1),
-    )
-    kind = config.compression_type
-    codec = None if kind == "producer" else Codec.NONE if kind == "uncompressed" else Codec[kind.upper()]
-    levels = {
-        Codec.GZIP: config.compression_gzip_level,
-        Codec.LZ4: config.compression_lz4_level,
-        Codec.ZSTD: config.compression_zstd_level,
-    }
-    policy = ValidationPolicy(
-        max_message_bytes=config.max_message_bytes,
-        codec=codec,
-        level=None if codec is None else levels.get(codec),
-        log_append_time=config.uses_log_append_time,
-        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
-        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
-        compacted=config.compact,
-    )
-    return limits, policy

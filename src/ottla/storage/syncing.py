@@ -1,0 +1,169 @@
+"""What of a log is on disk: syncing, group commit, and going offline when the disk has failed.
+
+The half of `Log` that knows nothing of records. One fsync serves all who wait for it; what it covered counts as synced
+only when it is over, because another sync may begin and end meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+from collections.abc import Callable
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.filesystem import FileSystem
+from ottla.model import Millis, Offset, TopicPartition
+from ottla.storage.segment import sync_file
+from ottla.storage.segment_list import SegmentList
+
+
+class SyncedLog:
+    """Segments with an end and with what is known to be on disk."""
+
+    __slots__ = (
+        "_changes", "_closed", "_end", "_failure", "_flushing", "_fs", "_now_ms", "_segments", "_truncations",
+        "_unsynced", "directory", "durable_offset", "last_flush_ms", "needs_background_flush", "recovery_point",
+        "topic_partition",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        topic_partition: TopicPartition,
+        segments: SegmentList,
+        now_ms: Millis,
+    ) -> None:
+        self._fs = fs
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self._segments = segments
+        self._now_ms = now_ms
+        """The latest time that a caller told."""
+        self._end: Offset = 0
+        self.recovery_point: Offset = 0
+        """Everything below is on disk, indexes included: what recovery need not check."""
+        self.durable_offset: Offset = 0
+        """Everything below is on disk as far as the records go; at least `recovery_point`."""
+        self._failure: OSError | None = None
+        self._closed = False
+        self._unsynced: dict[str, int] = {}
+        """Files besides the segments' that the next full sync includes, each with the number of its last change; the
+        directory and its parent stand for what was created in them, without which no content is worth anything."""
+        self._changes = 0
+        self._flushing: asyncio.Future[None] | None = None
+        self._truncations = 0
+        self.last_flush_ms = now_ms
+        self.needs_background_flush = False
+        """A segment was rolled or recovered: `flush_all_async` should run soon, so that recovery has less to check."""
+
+    @property
+    def failure(self) -> OSError | None:
+        """The disk error after which this log refuses everything."""
+        return self._failure
+
+    def _check(self) -> None:
+        if self._failure is not None or self._closed:
+            raise self._storage_error()
+
+    def _storage_error(self) -> KafkaError:
+        reason = "it is closed" if self._failure is None else str(self._failure)
+        return KafkaError(ErrorCode.kafka_storage_error, f"the log of {self.topic_partition} is offline: {reason}")
+
+    def _fail(self, error: OSError) -> KafkaError:
+        """From now on nothing is known of what is on disk: go offline, as Kafka does, until the next start."""
+        if self._failure is None:
+            self._failure = error
+        return self._storage_error()
+
+    def sync_later(self, path: str) -> None:
+        """Let the next full sync include a file, or any sync a directory, which stands for what was created in it."""
+        self._changes += 1
+        self._unsynced[path] = self._changes
+
+    def _sync(self, *, with_indexes: bool) -> tuple[Callable[[], None], Callable[[], None]]:
+        """How to make the log durable as it is now: what to do, in a thread if need be, and what to call after.
+
+        Raises `OSError`, as the work does.
+        """
+        end, truncations = self._end, self._truncations
+        first = self.recovery_point if with_indexes else self.durable_offset
+        sync_segments, finish_segments = self._segments.sync_work(first, with_indexes=with_indexes)
+        fs, directories = self._fs, (self.directory, posixpath.dirname(self.directory))
+        unsynced = {path: change for path, change in self._unsynced.items() if with_indexes or path in directories}
+
+        def work() -> None:
+            sync_segments()
+            for path in unsynced:
+                if path not in directories:
+                    sync_file(fs, path)
+            for path in directories:
+                if path in unsynced:
+                    fs.fsync_dir(path or ".")
+
+        def done() -> None:
+            finish_segments()
+            for path, change in unsynced.items():
+                if self._unsynced.get(path) == change:
+                    del self._unsynced[path]
+            self.last_flush_ms = self._now_ms
+            if truncations == self._truncations:
+                self.durable_offset = max(self.durable_offset, end)
+                if with_indexes:
+                    self.recovery_point = max(self.recovery_point, end)
+
+        return work, done
+
+    def _is_synced(self, up_to: Offset | None) -> bool:
+        wanted = self._end if up_to is None else min(up_to, self._end)
+        return self.recovery_point >= wanted and not self._unsynced
+
+    def flush(self, up_to: Offset | None = None) -> None:
+        """Sync everything below `up_to` (default: all), indexes included, and move the recovery point. Blocks.
+
+        Raises `KafkaError`; after a failed sync the log is offline, as nobody knows what the disk has.
+        """
+        self._check()
+        self.needs_background_flush = False
+        if self._is_synced(up_to):
+            return
+        try:
+            work, done = self._sync(with_indexes=True)
+            work()
+        except OSError as error:
+            raise self._fail(error) from error
+        done()
+
+    async def flush_async(self, up_to: Offset | None = None) -> None:
+        """Wait until every record below `up_to` (default: log end) is on disk. One fsync serves all who wait.
+
+        Syncs the log file only: recovery makes indexes anew. Raises `KafkaError`, and the log is offline then.
+        """
+        target = self._end if up_to is None else min(up_to, self._end)
+        truncations = self._truncations
+        while self.durable_offset < target and truncations == self._truncations:
+            self._check()
+            if self._flushing is None:
+                self._flushing = asyncio.ensure_future(self._group_flush())
+            await asyncio.shield(self._flushing)
+
+    async def _group_flush(self) -> None:
+        try:
+            await self._sync_in_thread(with_indexes=False)
+        finally:
+            self._flushing = None
+
+    async def flush_all_async(self) -> None:
+        """Like `flush`, with the waiting in a thread. Raises `KafkaError`."""
+        self._check()
+        self.needs_background_flush = False
+        if not self._is_synced(None):
+            await self._sync_in_thread(with_indexes=True)
+
+    async def _sync_in_thread(self, *, with_indexes: bool) -> None:
+        try:
+            work, done = self._sync(with_indexes=with_indexes)
+            await self._fs.run(work)
+        except OSError as error:
+            raise self._fail(error) from error
+        done()
