@@ -72,7 +72,7 @@ class Node:
         self._log_configs: dict[str, LogConfig] = {}
         self._default_log_config: LogConfig | None = None
         self.on_stop: list[Callable[[], None]] = []
-        """Called when the node stops taking requests: long polls answer now."""
+        """Called when the node stops taking requests: whatever waits has to answer now."""
 
     @property
     def image(self) -> MetadataImage:
@@ -168,6 +168,8 @@ class Node:
             listener.stop_accepting()
         for callback in self.on_stop:
             callback()
+        for partition in self.replicas:
+            partition.wake()
         for listener in self.listeners:
             await listener.stop(drain_seconds_max=DRAIN_SECONDS_MAX)
         tasks = list(self._tasks)

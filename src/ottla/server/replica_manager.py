@@ -191,10 +191,11 @@ class ReplicaManager:
         leader_epoch: int = -1,
         last_fetched_epoch: int = -1,
         min_one_batch: bool = True,
+        nowait: bool = True,
     ) -> Read:
         """What a consumer may read at `offset` of a leader's log; errors are in the result, not raised.
 
-        Raises only ColdRead, where even finding the records needs the disk.
+        Raises only ColdRead, and only with `nowait`, where even finding the records needs the disk.
         """
         log = partition.log
         try:
@@ -210,7 +211,7 @@ class ReplicaManager:
                 diverging = _divergence(partition, last_fetched_epoch, offset)
                 if diverging is not None:
                     return Read(ErrorCode.none, high_watermark, stable, log_start, None, None, diverging)
-            records = log.read(offset, max_bytes, up_to=up_to, min_one_batch=min_one_batch, nowait=True)
+            records = log.read(offset, max_bytes, up_to=up_to, min_one_batch=min_one_batch, nowait=nowait)
             aborted: list[Any] | None = None
             if isolation == READ_COMMITTED:
                 aborted = log.aborted_transactions(offset, up_to) if records is not None else []

@@ -32,6 +32,9 @@ INLINE_BYTES_MAX = 32_768
 WARM_STEP_BYTES = 1 << 20
 """How much a disk thread reads at once to bring a range into the page cache."""
 
+COLD_READS_MAX = 8
+"""Look-ups handed to a disk thread for one request; then memory is so short that waiting for the disk is no worse."""
+
 Entry = tuple[Any, Any, CachedPartition | None]
 """((topic name or id, partition number), FetchPartition, the session's partition)."""
 
@@ -57,7 +60,7 @@ def handle(context: RequestContext, request: FetchRequest) -> Response | Deferre
 class Fetch:
     """One fetch request from its first read to its answer."""
 
-    __slots__ = ("_context", "_deferred", "_delayed", "_entries", "_expired", "_max_bytes", "_min_bytes",
+    __slots__ = ("_cold_reads", "_context", "_deferred", "_delayed", "_entries", "_expired", "_max_bytes", "_min_bytes",
                  "_new_session", "_node", "_request", "_scheduled", "_session", "_timer")  # fmt: skip
 
     def __init__(self, context: RequestContext, request: FetchRequest) -> None:
@@ -74,6 +77,7 @@ class Fetch:
         self._delayed: DelayedFetch | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._expired = False
+        self._cold_reads = 0
         self._scheduled = False
 
     def begin(self) -> Response | Deferred:
@@ -119,6 +123,7 @@ class Fetch:
         try:
             reads, size, urgent = self._read_all()
         except ColdRead as cold:
+            self._cold_reads += 1
             self._run(cold.warm, self._retry)
             return self._promise()
         if (
@@ -152,6 +157,7 @@ class Fetch:
                     leader_epoch=asked[3],
                     last_fetched_epoch=asked[4],
                     min_one_batch=not size,
+                    nowait=self._cold_reads < COLD_READS_MAX,
                 )
             else:
                 read = Read(partition, aborted=[])

@@ -30,7 +30,7 @@ ADMIN_CLIENT_ID = "__admin_client"
 WITHOUT_LOG_START = frozenset({
     ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id, ErrorCode.not_leader_or_follower,
     ErrorCode.message_too_large, ErrorCode.record_list_too_large, ErrorCode.corrupt_message,
-    ErrorCode.kafka_storage_error, ErrorCode.invalid_topic_exception,
+    ErrorCode.kafka_storage_error, ErrorCode.invalid_topic_exception, ErrorCode.invalid_txn_state,
 })  # fmt: skip
 """Refusals that do not tell the log start, as ReplicaManager.appendRecordsToLeader sorts them."""
 
