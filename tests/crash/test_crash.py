@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.crash.run import CrashTest
 
-ROUNDS = 8
+ROUNDS = 6
 
 
 def test_a_killed_node_keeps_its_word(tmp_path: Path) -> None:
