@@ -33,19 +33,22 @@ def _parse(words: list[str]) -> EpochEntry:
 class LeaderEpochs:
     """The epochs of one partition. Epochs and start offsets both increase strictly from entry to entry."""
 
-    __slots__ = ("_directory", "_entries", "_fs")
+    __slots__ = ("_directory", "_entries", "_fs", "_written")
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
         """Read the checkpoint in `directory`; no file means no epochs. Raises `CorruptFile`."""
         self._fs = fs
         self._directory = directory
         self._entries: list[EpochEntry] = []
+        self._written: tuple[EpochEntry, ...] | None = None
+        """What the file holds, as far as is known: starting 10,000 empty partitions must not write 10,000 files."""
         try:
             data = fs.read_bytes(self.path)
         except FileNotFoundError:
             return
         for entry in decode_checkpoint(self.path, data, _parse):
             self._assign(entry)
+        self._written = tuple(self._entries)
 
     @property
     def path(self) -> str:
@@ -71,21 +74,19 @@ class LeaderEpochs:
         """The partition's directory was renamed."""
         self._directory = directory
 
-    def assign(self, epoch: LeaderEpoch, start_offset: Offset, *, sync: bool = True) -> bool:
-        """Note that `epoch` starts at `start_offset`; nothing happens if the epoch is the latest already.
+    def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
+        """Note in memory that `epoch` starts at `start_offset`; nothing happens if the epoch is the latest already.
 
-        Durable with `sync`; without it the very first epoch is not, and the caller syncs `path` before its recovery
-        point passes `start_offset`: recovery finds the epochs of what follows in the batches. Returns whether the file
-        was written. Entries that contradict the new one are dropped. Raises `OSError`, and `ValueError` on negative
-        numbers.
+        The caller writes it down, see `is_written`, before its recovery point passes `start_offset`: until then
+        recovery finds the epochs in the batches, and an epoch without a record means nothing after a restart. Entries
+        that contradict the new one are dropped. Raises `ValueError` on negative numbers.
         """
-        entries = self._entries
-        if entries and entries[-1].epoch == epoch and start_offset >= entries[-1].start_offset:
-            return False
-        if not self._assign(EpochEntry(epoch, start_offset)):
-            return False
-        self.write(sync=sync or len(entries) > 1)
-        return True
+        self._assign(EpochEntry(epoch, start_offset))
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the file is known to say the same."""
+        return tuple(self._entries) == self._written
 
     def _assign(self, entry: EpochEntry) -> bool:
         if entry.epoch < 0 or entry.start_offset < 0:
@@ -120,14 +121,18 @@ class LeaderEpochs:
         return self._entries[at - 1].epoch if at else None
 
     def truncate_from_end(self, end_offset: Offset) -> None:
-        """Forget epochs that start at or after `end_offset`, durably: the log was cut there."""
+        """Forget epochs that start at or after `end_offset`, durably: the log was cut there.
+
+        When none is left the file may stay: whatever is appended next begins with an epoch, and that writes it.
+        """
         entries = self._entries
         kept = len(entries)
         while kept and end_offset >= 0 and entries[kept - 1].start_offset >= end_offset:
             kept -= 1
         if kept != len(entries):
             del entries[kept:]
-            self.write()
+            if entries:
+                self.write()
 
     def truncate_from_start(self, start_offset: Offset) -> None:
         """Forget epochs that ended at or before `start_offset`; the epoch in force there starts there from now on.
@@ -145,7 +150,11 @@ class LeaderEpochs:
         self._entries.clear()
         self.write()
 
-    def write(self, *, sync: bool = True) -> None:
-        """Replace the checkpoint file. Raises `OSError`."""
-        data = encode_checkpoint(f"{epoch} {start_offset}" for epoch, start_offset in self._entries)
-        self._fs.write_atomic(self.path, data, sync=sync)
+    def write(self) -> None:
+        """Replace the checkpoint file, durably. Raises `OSError`."""
+        self._fs.write_atomic(self.path, self.encode())
+
+    def encode(self) -> bytes:
+        """The content of the checkpoint file, which the caller is about to write."""
+        self._written = tuple(self._entries)
+        return encode_checkpoint(f"{epoch} {start_offset}" for epoch, start_offset in self._entries)

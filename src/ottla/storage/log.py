@@ -192,7 +192,7 @@ class Log(SyncedLog):
         self.sync_later(posixpath.dirname(self.directory))
         self.sync_later(partition_metadata_path(self.directory))
         if self.epochs.entries:
-            self.sync_later(self.epochs.path)
+            self.write_later(self.epochs.path, self.epochs.encode)
 
     def _cached_epoch(self) -> LeaderEpoch:
         latest = self.epochs.latest_epoch
@@ -456,21 +456,19 @@ class Log(SyncedLog):
                 self._note_epoch(epoch, header.base_offset)
 
     def _note_epoch(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
-        """Without an fsync here: the next full sync does it, and until then recovery finds the epoch in the batches."""
-        if self.epochs.assign(epoch, start_offset, sync=False):
-            self.sync_later(self.directory)
-            self.sync_later(self.epochs.path)
+        """Written by the next full sync; until then recovery finds the epoch in the batches."""
+        self.epochs.assign(epoch, start_offset)
+        if not self.epochs.is_written:
+            self.write_later(self.epochs.path, self.epochs.encode)
         self._latest_epoch = self._cached_epoch()
 
     def assign_epoch(self, epoch: LeaderEpoch) -> None:
-        """Record that `epoch` starts at the log end, as a new leader does. Raises `KafkaError`."""
+        """Begin `epoch` at the log end, as a new leader does; its first append sees to it that it is written down.
+
+        So the start of a node with thousands of idle partitions writes nothing. Raises `KafkaError`.
+        """
         self._check()
-        if epoch == self._latest_epoch:
-            return
-        try:
-            self._note_epoch(epoch, self._end)
-        except OSError as error:
-            raise self._refuse(error) from error
+        self.epochs.assign(epoch, self._end)
 
     def _refuse(self, error: OSError) -> KafkaError:
         """An error before anything was appended: a full disk may have room again for the next attempt."""

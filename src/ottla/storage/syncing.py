@@ -22,8 +22,8 @@ class SyncedLog:
 
     __slots__ = (
         "_changes", "_closed", "_end", "_failure", "_flushing", "_fs", "_now_ms", "_segments", "_truncations",
-        "_unsynced", "directory", "durable_offset", "last_flush_ms", "needs_background_flush", "recovery_point",
-        "topic_partition",
+        "_unsynced", "_unwritten", "directory", "durable_offset", "last_flush_ms", "needs_background_flush",
+        "recovery_point", "topic_partition",
     )  # fmt: skip
 
     def __init__(
@@ -50,6 +50,8 @@ class SyncedLog:
         self._unsynced: dict[str, int] = {}
         """Files besides the segments' that the next full sync includes, each with the number of its last change; the
         directory and its parent stand for what was created in them, without which no content is worth anything."""
+        self._unwritten: dict[str, Callable[[], bytes]] = {}
+        """Those of `_unsynced` that are still to be replaced, and what gives their content then."""
         self._changes = 0
         self._flushing: asyncio.Future[None] | None = None
         self._truncations = 0
@@ -81,6 +83,11 @@ class SyncedLog:
         self._changes += 1
         self._unsynced[path] = self._changes
 
+    def write_later(self, path: str, encode: Callable[[], bytes]) -> None:
+        """Let the next full sync replace a file with what `encode` gives by then."""
+        self.sync_later(path)
+        self._unwritten[path] = encode
+
     def _sync(self, *, with_indexes: bool) -> tuple[Callable[[], None], Callable[[], None]]:
         """How to make the log durable as it is now: what to do, in a thread if need be, and what to call after.
 
@@ -91,11 +98,14 @@ class SyncedLog:
         sync_segments, finish_segments = self._segments.sync_work(first, with_indexes=with_indexes)
         fs, directories = self._fs, (self.directory, posixpath.dirname(self.directory))
         unsynced = {path: change for path, change in self._unsynced.items() if with_indexes or path in directories}
+        contents = {path: encode() for path, encode in self._unwritten.items() if path in unsynced}
 
         def work() -> None:
             sync_segments()
             for path in unsynced:
-                if path not in directories:
+                if path in contents:
+                    fs.write_atomic(path, contents[path])
+                elif path not in directories:
                     sync_file(fs, path)
             for path in directories:
                 if path in unsynced:
@@ -106,6 +116,7 @@ class SyncedLog:
             for path, change in unsynced.items():
                 if self._unsynced.get(path) == change:
                     del self._unsynced[path]
+                    self._unwritten.pop(path, None)
             self.last_flush_ms = self._now_ms
             if truncations == self._truncations:
                 self.durable_offset = max(self.durable_offset, end)
