@@ -30,10 +30,10 @@ class Topic:
                 7,
                 {"topics": [{"name": name, **CREATED, "configs": entries}], "timeout": 9000, "validate_only": False},
             )
-        self.ids = [self._id(wire) for wire in (pair.ottla, pair.kafka)]
         for wire in (pair.ottla, pair.kafka):
-            while self.list_offsets(wire)["topics"][0]["partitions"][0]["error_code"]:
+            while any(each["error_code"] for each in self.list_offsets(wire)["topics"][0]["partitions"]):
                 pass
+        self.ids = [self._id(wire) for wire in (pair.ottla, pair.kafka)]
 
     def _id(self, wire: Any) -> UUID:
         answer = wire.ask(ApiKey.METADATA, 12, {"topics": [{"topic_id": None, "name": self.name}]})
@@ -41,7 +41,7 @@ class Topic:
         return topic_id
 
     def list_offsets(self, wire: Any) -> Any:
-        wanted = [{"partition_index": 0, "timestamp": -1, "current_leader_epoch": -1}]
+        wanted = [{"partition_index": index, "timestamp": -1, "current_leader_epoch": -1} for index in (0, 1)]
         topics = [{"name": self.name, "partitions": wanted}]
         return wire.ask(ApiKey.LIST_OFFSETS, 7, {"replica_id": -1, "isolation_level": 0, "topics": topics})
 

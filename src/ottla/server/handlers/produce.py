@@ -31,6 +31,7 @@ WITHOUT_LOG_START = frozenset({
     ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id, ErrorCode.not_leader_or_follower,
     ErrorCode.message_too_large, ErrorCode.record_list_too_large, ErrorCode.corrupt_message,
     ErrorCode.kafka_storage_error, ErrorCode.invalid_topic_exception, ErrorCode.invalid_txn_state,
+    ErrorCode.transactional_id_authorization_failed,
 })  # fmt: skip
 """Refusals that do not tell the log start, as ReplicaManager.appendRecordsToLeader sorts them."""
 
