@@ -277,8 +277,10 @@ class ControllerDriver:
             self._queue.clear()
             try:
                 await self._take(jobs)
-            except Exception as error:
+            except BaseException as error:  # nobody may wait for ever, not even when this task is cancelled
                 self._fail(jobs, error)
+                if not isinstance(error, Exception):
+                    raise
 
     async def _take(self, jobs: Sequence[_Job]) -> None:
         """Decide, append, sync once, publish, answer. Raises KafkaError or OSError when the disk fails."""
@@ -339,7 +341,7 @@ class ControllerDriver:
             except Exception as error:
                 _report("a subscriber failed to apply a metadata change", error)
 
-    def _fail(self, jobs: Sequence[_Job], error: Exception) -> None:
+    def _fail(self, jobs: Sequence[_Job], error: BaseException) -> None:
         """After a disk error nobody knows what the log holds: refuse all further writes, as Kafka's controller
         halts."""
         _report("the metadata log failed; this node accepts no further changes", error)
@@ -449,7 +451,7 @@ def _prepare(decision: Decision[Any], image: MetadataImage, delta: MetadataDelta
     return [encode(record, level) for record in decision.records]
 
 
-def _report(message: str, error: Exception) -> None:
+def _report(message: str, error: BaseException) -> None:
     asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
 
 

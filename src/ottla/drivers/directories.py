@@ -6,6 +6,7 @@ the feature levels beside the metadata log, so that Apache Kafka could start on 
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 import random as random_module
 from collections.abc import Mapping, Sequence
@@ -70,10 +71,17 @@ def identify(
     for path, meta in found.items():
         directory_id = None if meta is None else meta.directory_id
         if directory_id is None:
+            _sync_name(fs, path)
             directory_id = random_directory_id(random)
             write_meta_properties(fs, path, MetaProperties(cluster_id, node_id, directory_id))
         ids[path] = uuid_from_base64(directory_id)
     return Identity(cluster_id, ids)
+
+
+def _sync_name(fs: FileSystem, path: str) -> None:
+    """Let a new directory survive power loss: its name is content of its parent, which may not be ours to sync."""
+    with contextlib.suppress(PermissionError):
+        fs.fsync_dir(posixpath.dirname(path.rstrip("/")) or ".")
 
 
 def bootstrap_checkpoint(now: Millis) -> bytes:

@@ -63,6 +63,7 @@ class MetadataLog:
         """
         fs = self._fs
         fs.makedirs(self.directory)
+        fs.fsync_dir(posixpath.dirname(self.directory) or ".")
         if read_partition_metadata(fs, self.directory) is None:
             write_partition_metadata(fs, self.directory, METADATA_TOPIC_ID)
         for name in fs.listdir(self.directory):

@@ -94,7 +94,9 @@ def test_a_topic_created_and_deleted_in_one_delta_leaves_nothing() -> None:
 
 
 def test_a_setting_set_to_null_is_removed_and_a_resource_without_settings_with_it() -> None:
-    image = one_broker(r.ConfigRecord(4, "", "a", "1"), r.ConfigRecord(4, "", "b", "2"), r.ConfigRecord(4, "1", "b", "3"))
+    image = one_broker(
+        r.ConfigRecord(4, "", "a", "1"), r.ConfigRecord(4, "", "b", "2"), r.ConfigRecord(4, "1", "b", "3")
+    )
     assert image.broker_config(1) == {"a": "1", "b": "3"}
     assert image.broker_config(2) == {"a": "1", "b": "2"}
     image = apply([r.ConfigRecord(4, "1", "b", None)], image)
