@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -66,6 +67,9 @@ class Listener:
         self.receive_view = memoryview(receive_buffer)
         self.verbose = verbose
         self.connections: set[Connection] = set()
+        self.served: Connection | None = None
+        """Whose bytes came last, and how many in a row."""
+        self.served_bytes = 0
         self.tick = 0
         """Counts sweeps; a connection notes it with every byte received."""
         self._limits = limits
@@ -86,7 +90,7 @@ class Listener:
             )
         except OSError as error:
             raise OttlaError(
-                f"cannot listen on {host or '*'}:{port}: {error.strerror}; stop what uses the port or choose another "
+                f"cannot listen on {host or '*'}:{port}: {os.strerror(error.errno or 0).lower()}; stop what uses the port or choose another "
                 "with --listen HOST:PORT"
             ) from error
         for sock in self._server.sockets:
