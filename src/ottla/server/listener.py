@@ -89,8 +89,9 @@ class Listener:
                 lambda: Connection(self), host or None, port, backlog=BACKLOG, reuse_address=True, start_serving=False
             )
         except OSError as error:
+            reason = os.strerror(error.errno or 0).lower()
             raise OttlaError(
-                f"cannot listen on {host or '*'}:{port}: {os.strerror(error.errno or 0).lower()}; stop what uses the port or choose another "
+                f"cannot listen on {host or '*'}:{port}: {reason}; stop what uses the port or choose another "
                 "with --listen HOST:PORT"
             ) from error
         for sock in self._server.sockets:
