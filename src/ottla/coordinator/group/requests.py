@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
@@ -60,7 +61,7 @@ class OffsetCommit:
     member_id: str = ""
     instance_id: str | None = None
     generation: int = -1
-    offsets: tuple[OffsetToCommit, ...] = ()
+    offsets: Sequence[OffsetToCommit] = ()
     knows_unknown_group: bool = False
     """Since version 9 a commit to a group that is not there fails with GROUP_ID_NOT_FOUND, before with
     ILLEGAL_GENERATION."""

@@ -18,7 +18,7 @@ from ottla.protocol.internal.codec import MalformedRecord, decode, encode_into, 
 Buffer = bytes | bytearray | memoryview
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class OffsetCommitKey:
     FLEXIBLE: ClassVar[str] = "none"
     group: str = spec("string")
@@ -26,7 +26,7 @@ class OffsetCommitKey:
     partition: int = spec("int32")
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class OffsetCommitValue:
     FLEXIBLE: ClassVar[str] = "4+"
     offset: int = spec("int64")
@@ -37,13 +37,13 @@ class OffsetCommitValue:
     topic_id: UUID = spec("uuid", versions="4+", tag=0, default=ZERO_UUID, ignorable=True)
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class GroupMetadataKey:
     FLEXIBLE: ClassVar[str] = "none"
     group: str = spec("string")
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class MemberMetadata:
     FLEXIBLE: ClassVar[str] = "4+"
     member_id: str = spec("string")
@@ -56,7 +56,7 @@ class MemberMetadata:
     assignment: bytes = spec("bytes")
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class GroupMetadataValue:
     FLEXIBLE: ClassVar[str] = "4+"
     protocol_type: str = spec("string")

@@ -11,84 +11,104 @@ from typing import Any
 
 from ottla.coordinator.group.requests import OffsetCommit, OffsetToCommit
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import ZERO_UUID, TopicPartition
-from ottla.protocol.messages import ApiKey
-from ottla.server.api import Deferred, RequestContext, Response, api
-from ottla.server.waiting import Finishing
+from ottla.model import TopicPartition
+from ottla.protocol.messages import ApiKey, response_header
+from ottla.protocol.offset_commit import (
+    TOPIC_IDS_SINCE,
+    CommittedTopic,
+    OffsetCommitRequest,
+    decode_request,
+    encode_response,
+)
+from ottla.server.api import Deferred, EncodedResponse, RequestContext, Response, api
 
-
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
-    return {
-        "topics": [
-            {
-                "name": getattr(topic, "name", ""),
-                "topic_id": getattr(topic, "topic_id", None),
-                "partitions": [
-                    {"partition_index": partition.partition_index, "error_code": error.code}
-                    for partition in topic.partitions
-                ],
-            }
-            for topic in request.topics
-        ]
-    }
-
-
-@api(ApiKey.OFFSET_COMMIT, versions=(2, 10), on_error=on_error)
-def handle(context: RequestContext, request: Any) -> Response | Deferred:
-    topics, offsets = _resolve(context, request)
-    asked = OffsetCommit(
-        group_id=request.group_id,
-        member_id=request.member_id,
-        instance_id=getattr(request, "group_instance_id", None),
-        generation=request.generation_id_or_member_epoch,
-        offsets=tuple(offsets),
-        knows_unknown_group=context.api_version >= 9,
-    )
-
-    def finish(result: Mapping[str, Any]) -> Mapping[str, Any]:
-        return _answer(topics, result["partitions"])
-
-    if not offsets:
-        return finish({"partitions": {}})
-    waiter = Finishing(finish)
-    try:
-        context.node.groups.commit(waiter, asked)
-    except KafkaError as error:
-        return _answer(topics, {TopicPartition(each.topic, each.partition): error.code for each in offsets})
-    return waiter.deferred
-
-
-Topics = list[tuple[str, dict[str, Any]]]
+Topics = list[tuple[str, CommittedTopic]]
 """Each topic's name and what is already known of its answer: the partitions that do not exist."""
 
 
-def _resolve(context: RequestContext, request: Any) -> tuple[Topics, list[OffsetToCommit]]:
+def on_error(context: RequestContext, request: OffsetCommitRequest, error: KafkaError) -> Response:
+    return _encoded(
+        context,
+        [
+            CommittedTopic(name, topic_id, [(each.partition_index, error.code) for each in partitions])
+            for name, topic_id, partitions in request.topics
+        ],
+    )
+
+
+@api(ApiKey.OFFSET_COMMIT, versions=(2, 10), on_error=on_error, decode=decode_request)
+def handle(context: RequestContext, request: OffsetCommitRequest) -> Response | Deferred:
+    topics, offsets = _resolve(context, request)
+    if not offsets:
+        return _answer(context, topics, {})
+    asked = OffsetCommit(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id_or_member_epoch,
+        offsets=offsets,
+        knows_unknown_group=context.api_version >= 9,
+    )
+    waiter = _Commit(context, topics, offsets)
+    try:
+        context.node.groups.commit(waiter, asked)
+    except KafkaError as error:
+        waiter.complete(error)
+    return waiter.deferred
+
+
+class _Commit:
+    """Waits for the coordinator. An error is that of every partition that exists."""
+
+    __slots__ = ("context", "deferred", "offsets", "topics")
+
+    def __init__(self, context: RequestContext, topics: Topics, offsets: list[OffsetToCommit]) -> None:
+        self.deferred = Deferred()
+        self.context = context
+        self.topics = topics
+        self.offsets = offsets
+
+    def complete(self, result: Mapping[str, Any] | KafkaError) -> None:
+        if isinstance(result, KafkaError):
+            errors = {TopicPartition(each.topic, each.partition): result.code for each in self.offsets}
+        else:
+            errors = result["partitions"]
+        self.deferred.complete(_answer(self.context, self.topics, errors))
+
+
+def _resolve(context: RequestContext, request: OffsetCommitRequest) -> tuple[Topics, list[OffsetToCommit]]:
     image = context.node.image
-    by_id = context.api_version >= 10
+    by_id = context.api_version >= TOPIC_IDS_SINCE
     topics: Topics = []
     offsets: list[OffsetToCommit] = []
-    for asked in request.topics:
-        topic = image.topic_by_id(asked.topic_id or ZERO_UUID) if by_id else image.topic(asked.name)
-        answers = []
-        unknown = ErrorCode.unknown_topic_id if by_id and topic is None else ErrorCode.unknown_topic_or_partition
-        for partition in asked.partitions:
-            number = partition.partition_index
-            if topic is None or number not in topic.partitions:
-                answers.append({"partition_index": number, "error_code": unknown})
-                continue
-            epoch = getattr(partition, "committed_leader_epoch", -1)
-            metadata = partition.committed_metadata or ""
-            offsets.append(OffsetToCommit(topic.name, number, partition.committed_offset, epoch, metadata, topic.id))
-        name = topic.name if topic is not None else "" if by_id else asked.name
-        topic_id = asked.topic_id if by_id else None
-        topics.append((name, {"name": name, "topic_id": topic_id, "partitions": answers}))
+    for name, topic_id, partitions in request.topics:
+        topic = image.topic_by_id(topic_id) if by_id else image.topic(name)
+        answers: list[tuple[int, ErrorCode]] = []
+        topics.append((name if topic is None else topic.name, CommittedTopic(name, topic_id, answers)))
+        for number, offset, leader_epoch, metadata in partitions:
+            if topic is not None and number in topic.partitions:
+                offsets.append(OffsetToCommit(topic.name, number, offset, leader_epoch, metadata or "", topic.id))
+            elif topic is None and by_id:
+                answers.append((number, ErrorCode.unknown_topic_id))
+            else:
+                answers.append((number, ErrorCode.unknown_topic_or_partition))
     return topics, offsets
 
 
-def _answer(topics: Topics, results: Mapping[TopicPartition, ErrorCode]) -> Mapping[str, Any]:
-    by_topic: dict[str, list[dict[str, Any]]] = {}
-    for (topic, number), error in results.items():
-        by_topic.setdefault(topic, []).append({"partition_index": number, "error_code": error})
-    return {
-        "topics": [{**answer, "partitions": answer["partitions"] + by_topic.pop(name, [])} for name, answer in topics]
-    }
+def _answer(context: RequestContext, topics: Topics, errors: Mapping[TopicPartition, ErrorCode]) -> Response:
+    by_topic: dict[str, list[tuple[int, ErrorCode]]] = {}
+    for (topic, number), error in errors.items():
+        by_topic.setdefault(topic, []).append((number, error))
+    return _encoded(
+        context,
+        [
+            CommittedTopic(asked.name, asked.topic_id, [*asked.partitions, *by_topic.pop(topic, ())])
+            for topic, asked in topics
+        ],
+    )
+
+
+def _encoded(context: RequestContext, topics: list[CommittedTopic]) -> EncodedResponse:
+    version = context.api_version
+    header = response_header(ApiKey.OFFSET_COMMIT, version, context.correlation_id)
+    return EncodedResponse([encode_response(version, topics, header=header)])
