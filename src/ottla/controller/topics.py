@@ -29,8 +29,12 @@ Response = dict[str, Any]
 def create_topics(
     image: MetadataImage, request: Request, config: ServerConfig, random: random_module.Random
 ) -> Decision[Response]:
-    """CreateTopics. `validate_only` answers as if it were done, without records."""
+    """CreateTopics. `validate_only` answers as if it were done, without records.
+
+    Raises KafkaError POLICY_VIOLATION for a request that is too large as a whole.
+    """
     names = Counter(topic["name"] for topic in request["topics"])
+    _check_total(request, names, config["num.partitions"])
     rows: list[Response] = []
     records: list[Any] = []
     collisions = _collisions(image, names)
@@ -40,8 +44,6 @@ def create_topics(
             continue
         try:
             row, created = _create_topic(image, topic, config, random, collisions)
-            if len(records) + len(created) > RECORDS_PER_DECISION_MAX:
-                raise _too_many()
         except KafkaError as error:
             rows.append(_failed(name, error))
             continue
@@ -53,7 +55,21 @@ def create_topics(
         elif name == METADATA_TOPIC:
             why = f"Creation of internal topic {METADATA_TOPIC} is prohibited."
             rows.append(_failed(name, KafkaError(ErrorCode.invalid_request, why)))
+    if len(records) > RECORDS_PER_DECISION_MAX:
+        raise KafkaError(ErrorCode.policy_violation, "Unable to perform excessively large batch operation.")
     return Decision({"topics": rows}, () if request.get("validate_only") else records)
+
+
+def _check_total(request: Request, names: Mapping[str, int], default: int) -> None:
+    """Before anything is made: thousands of partitions are a moment's work, millions would stall the node."""
+    total = 0
+    for topic in request["topics"]:
+        if names[topic["name"]] > 1:
+            continue
+        asked = topic["num_partitions"]
+        total += len(topic.get("assignments", ())) or (default if asked == -1 else max(asked, 0))
+    if total > RECORDS_PER_DECISION_MAX:
+        raise _too_many()
 
 
 def _failed(name: str | None, error: KafkaError) -> Response:
@@ -104,9 +120,22 @@ def _create_topic(
         "replication_factor": len(partitions[0].replicas),
         "error_code": ErrorCode.none,
         "error_message": None,
-        "configs": sorted(topic_entries(config, configs), key=lambda entry: entry["name"]),
+        # As they were given, not as they are understood: Kafka's answer to DescribeConfigs differs from this one there.
+        "configs": sorted(
+            (
+                {**entry, "value": configs.get(entry["name"], entry["value"])}
+                for entry in topic_entries(config, configs)
+            ),
+            key=lambda entry: entry["name"],
+        ),
     }
     return row, records
+
+
+def _effective_configs(config: ServerConfig, given: Mapping[str, str]) -> list[Response]:
+    """All settings of the new topic, by name; those given in the words of the request, as Kafka shows them here."""
+    entries = [{**entry, "value": given.get(entry["name"], entry["value"])} for entry in topic_entries(config, given)]
+    return sorted(entries, key=lambda entry: entry["name"])
 
 
 def _creation_configs(topic: Request, config: ServerConfig) -> dict[str, str]:
@@ -125,6 +154,8 @@ def _new_partitions(
     count, factor = topic["num_partitions"], topic["replication_factor"]
     if topic.get("assignments"):
         return _assigned_partitions(image, topic["assignments"], count, factor)
+    if count > RECORDS_PER_DECISION_MAX:
+        raise _too_many()
     if factor < -1 or factor == 0:
         raise KafkaError(
             ErrorCode.invalid_replication_factor,
@@ -134,8 +165,6 @@ def _new_partitions(
         raise KafkaError(ErrorCode.invalid_partitions, "Number of partitions was set to an invalid non-positive value.")
     count = config["num.partitions"] if count == -1 else count
     factor = config["default.replication.factor"] if factor == -1 else factor
-    if count > RECORDS_PER_DECISION_MAX:
-        raise _too_many()
     try:
         placed = place(image, count, factor, random)
     except KafkaError as error:

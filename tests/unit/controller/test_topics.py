@@ -78,8 +78,6 @@ REFUSED = [
         "Replication factor must be larger than 0, or -1 to use the default value.",
     ),
     (topic("t", 0), ErrorCode.invalid_partitions, "Number of partitions was set to an invalid non-positive value."),
-    (topic("t", 10_001), ErrorCode.policy_violation, "Excessively large number of partitions per request."),
-    (topic("t", 10_000), ErrorCode.policy_violation, "Excessively large number of partitions per request."),
     (topic("t", configs=[{"name": "no", "value": "1"}]), ErrorCode.invalid_config, "Unknown topic config name: no"),
     (
         topic("t", configs=[{"name": "retention.ms", "value": "x"}]),
@@ -137,10 +135,30 @@ def test_a_bad_topic_does_not_keep_others_from_being_created() -> None:
     assert [record.name for record in records if isinstance(record, r.TopicRecord)] == ["a"]
 
 
-def test_records_of_one_request_are_limited_together() -> None:
-    rows, records = create(one_broker(), topic("a", 6000), topic("b", 6000))
-    assert [row["error_code"] for row in rows] == [ErrorCode.none, ErrorCode.policy_violation]
-    assert len(records) == 6001
+@pytest.mark.parametrize(
+    ("topics", "message"),
+    [
+        ([topic("a", 10_001)], "Excessively large number of partitions per request."),
+        ([topic("a", 10_001, 0), topic("b", -5)], "Excessively large number of partitions per request."),
+        ([topic("a", 6000), topic("b", 6000)], "Excessively large number of partitions per request."),
+        ([topic("a", 10_000)], "Unable to perform excessively large batch operation."),
+        ([topic("a", 5000), topic("b", 5000)], "Unable to perform excessively large batch operation."),
+    ],
+)
+def test_a_request_that_is_too_large_is_refused_as_a_whole(topics: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(KafkaError) as caught:
+        create(one_broker(), *topics)
+    assert (caught.value.code, caught.value.message) == (ErrorCode.policy_violation, message)
+
+
+def test_the_largest_request_is_one_decision() -> None:
+    _, records = create(one_broker(), topic("a", 9999))
+    assert len(records) == 10_000
+
+
+def test_given_settings_are_shown_as_they_were_given() -> None:
+    (row,), _ = create(one_broker(), topic("t", configs=[{"name": "cleanup.policy", "value": " compact "}]))
+    assert next(e for e in row["configs"] if e["name"] == "cleanup.policy")["value"] == " compact "
 
 
 def test_a_manual_assignment_is_kept() -> None:
