@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, NamedTuple
 from uuid import UUID
 
@@ -96,6 +97,9 @@ _TYPES: dict[int, _Type] = {
 }
 """By the int16 at the start of the key. Type 0 is the offset commit of Kafka 0.8; the fields are the same."""
 
+PREFIXES_MAX = 1024
+"""Encoded names of groups and topics that are kept, a few hundred bytes each: those that commit at the moment."""
+
 _SHORT = struct.Struct(">h")
 _OFFSET = struct.Struct(">hqi")
 _LONG = struct.Struct(">q")
@@ -104,7 +108,7 @@ _INT = struct.Struct(">i")
 
 def encode_key(key: Key) -> bytes:
     if isinstance(key, OffsetCommitKey):
-        return _SHORT.pack(1) + _text(key.group) + _text(key.topic) + _INT.pack(key.partition)
+        return _offset_key_prefix(key.group, key.topic) + _INT.pack(key.partition)
     return _SHORT.pack(2) + _text(key.group)
 
 
@@ -141,16 +145,17 @@ def _text(text: str) -> bytes:
     return _SHORT.pack(len(data)) + data
 
 
+@lru_cache(PREFIXES_MAX)
+def _offset_key_prefix(group: str, topic: str) -> bytes:
+    return _SHORT.pack(1) + _text(group) + _text(topic)
+
+
 def _encode_offset(value: OffsetCommitValue) -> bytes:
     """By hand, because every commit pays for it; a test compares it with the codec."""
-    out = bytearray(_OFFSET.pack(OFFSET_COMMIT_VERSION, value.offset, value.leader_epoch))
     metadata = value.metadata.encode()
-    write_uvarint(out, len(metadata) + 1)
-    out += metadata
-    out += _LONG.pack(value.commit_timestamp)
-    if value.topic_id == ZERO_UUID:
-        out.append(0)
-    else:
-        out += b"\1\0\x10"
-        out += value.topic_id.bytes
-    return bytes(out)
+    length = bytearray()
+    write_uvarint(length, len(metadata) + 1)
+    topic_id = value.topic_id
+    tags = b"\0" if topic_id == ZERO_UUID else b"\1\0\x10" + topic_id.bytes
+    head = _OFFSET.pack(OFFSET_COMMIT_VERSION, value.offset, value.leader_epoch)
+    return b"".join((head, length, metadata, _LONG.pack(value.commit_timestamp), tags))
