@@ -17,21 +17,16 @@ from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import WRITE_ERRORS, Effect, Now, Write
 from ottla.coordinator.group.requests import JoinGroup, Leaving, OffsetCommit, SyncGroup
 from ottla.coordinator.shard import GroupShard, partition_for
+from ottla.drivers.coordinator_load import load
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import Endpoint, MetadataImage
 from ottla.model import OFFSETS_TOPIC, NodeId, Offset, TopicPartition
 from ottla.protocol.internal.codec import MalformedRecord
-from ottla.protocol.internal.group_records import decode_record, encode_key, encode_value
-from ottla.protocol.record_batch import build_batch, iterate_batches, iterate_records
+from ottla.protocol.internal.group_records import encode_key, encode_value
+from ottla.protocol.record_batch import build_batch
 from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.storage.validation import COORDINATOR
-
-COMMIT_MARKER = b"\0\0\0\1"
-"""The key of a control record that commits a transaction: version 0, type 1. Type 0 aborts."""
-
-RECORDS_BETWEEN_YIELDS = 2_000
-"""About 10 ms of replay, for which other clients may have to wait."""
 
 
 class Waiter(Protocol):
@@ -203,42 +198,14 @@ class GroupCoordinatorDriver:
     # Loading
 
     async def _load(self, shard: _Shard) -> None:
-        log = shard.partition.log
-        position: Offset = log.log_start_offset
         try:
-            while position < log.log_end_offset:
-                part = log.read(position, self._node.config["offsets.load.buffer.size"], up_to=log.log_end_offset)
-                if part is None:
-                    break
-                data = await self._node.fs.run(part.read)
-                position = await self._replay(shard.core, data, position)
+            buffer_bytes = self._node.config["offsets.load.buffer.size"]
+            await load(shard.core, shard.partition.log, self._node.fs, buffer_bytes)
         except (KafkaError, MalformedRecord, OSError) as error:
             shard.error = ErrorCode.not_coordinator
             print(f"ottla: groups of {shard.partition.topic_partition} can not be loaded: {error}", file=sys.stderr)
             return
         self._loaded(shard)
-
-    async def _replay(self, core: GroupShard, data: bytes, position: Offset) -> Offset:
-        """Apply batches; returns the offset after them. Lets others run between batches of many records."""
-        since_yield = 0
-        for start, header in iterate_batches(data):
-            for record in iterate_records(data, start):
-                if header.is_control:
-                    if record.key is not None and record.key[:2] == b"\0\0":
-                        core.replay_transaction_end(header.producer_id, record.key[:4] == COMMIT_MARKER)
-                    continue
-                if record.key is None:
-                    continue
-                decoded = decode_record(record.key, record.value)
-                if decoded is not None:
-                    producer_id = header.producer_id if header.is_transactional else -1
-                    core.replay(decoded, record.offset, producer_id)
-            position = header.next_offset
-            since_yield += header.count
-            if since_yield >= RECORDS_BETWEEN_YIELDS:
-                since_yield = 0
-                await asyncio.sleep(0)
-        return position
 
     def _loaded(self, shard: _Shard) -> None:
         shard.error = None
