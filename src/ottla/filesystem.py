@@ -89,6 +89,13 @@ class FileSystem(Protocol):
         """Take the exclusive lock file at `path`, creating it. Raises `BlockingIOError` if another process has it."""
         ...
 
+    def start_writeback(self, file: File, length: int, position: int) -> None:
+        """Have a range of dirty pages written to disk soon, without waiting for it.
+
+        Left to itself the kernel collects gigabytes and then stops whoever writes next, which here is everybody.
+        """
+        ...
+
     def run(self, work: Callable[[], T]) -> Awaitable[T]:
         """Do blocking work away from the event loop and await its result there."""
         ...
@@ -178,6 +185,7 @@ class OsFileSystem:
 
     def __init__(self) -> None:
         self._threads: ThreadPoolExecutor | None = None
+        self._writing_back = False
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> OsFile:
         flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR) | (os.O_CREAT if create else 0)
@@ -260,10 +268,31 @@ class OsFileSystem:
             raise BlockingIOError(error.errno, "locked by another process", path) from error
         return _OsFileLock(fd)
 
+    def start_writeback(self, file: File, length: int, position: int) -> None:
+        from ottla.page_cache import start_writeback
+
+        if self._writing_back:  # the disk is behind: more hints would only keep threads from reads and syncs
+            return
+        self._writing_back = True
+        # The file may be closed, and its descriptor another file's, before a thread gets to it.
+        fd = os.dup(file.fileno())
+
+        def work() -> None:
+            try:
+                start_writeback(fd, length, position)
+            finally:
+                os.close(fd)
+                self._writing_back = False
+
+        self._pool().submit(work)
+
     def run(self, work: Callable[[], T]) -> Awaitable[T]:
+        return asyncio.get_running_loop().run_in_executor(self._pool(), work)
+
+    def _pool(self) -> ThreadPoolExecutor:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(DISK_THREADS_MAX, thread_name_prefix="ottla-disk")
-        return asyncio.get_running_loop().run_in_executor(self._threads, work)
+        return self._threads
 
     def close(self) -> None:
         if self._threads is not None:

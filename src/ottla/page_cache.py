@@ -1,6 +1,7 @@
-"""Whether a range of a file is in memory, so that reading or sending it does not wait for the disk.
+"""What of a file is in memory, and when it is written back, so that neither reads nor writes wait for the disk.
 
-Loaded on the first large read only: ctypes costs memory that an idle node does not need. `ottla.filesystem` calls it.
+Loaded with the first large read or write only: ctypes costs memory that an idle node does not need. `ottla.filesystem`
+calls it.
 """
 
 from __future__ import annotations
@@ -61,3 +62,21 @@ def _by_cachestat() -> Probe | None:
 
 
 is_cached: Probe = _by_cachestat() or by_sampling
+
+_SYNC_FILE_RANGE_WRITE = 2
+
+
+def _by_sync_file_range() -> Callable[[int, int, int], None]:
+    import ctypes
+
+    call = ctypes.CDLL(None).sync_file_range
+    call.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+
+    def start(fd: int, length: int, position: int) -> None:
+        call(fd, position, length, _SYNC_FILE_RANGE_WRITE)
+
+    return start
+
+
+start_writeback: Callable[[int, int, int], None] = _by_sync_file_range()
+"""(descriptor, length, position): begin to write dirty pages to disk. A hint: nothing is promised or reported."""

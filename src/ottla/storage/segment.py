@@ -31,6 +31,9 @@ SCAN_BYTES = 4096
 
 INDEX_CHUNK_BYTES = 16 * 1024
 
+WRITEBACK_STEP_BYTES = 8 << 20
+"""After so many bytes the kernel is asked to begin writing them to disk: a fraction of what it would collect itself."""
+
 _HEADER_BYTES = 61
 _BATCH_BYTES_MIN = _HEADER_BYTES - 12
 _POSITION = struct.Struct(">qi11xi8xqq")
@@ -329,7 +332,10 @@ class Segment:
         if handle is None:
             handle = self.open()
         self.recently_used = True
-        handle.file.pwrite((buffer,), position)
+        end = position + handle.file.pwrite((buffer,), position)
+        if position // WRITEBACK_STEP_BYTES != end // WRITEBACK_STEP_BYTES:
+            start = position - position % WRITEBACK_STEP_BYTES
+            self._fs.start_writeback(handle.file, end - start, start)
         for header in headers:
             base_offset = header.base_offset
             last_offset = base_offset + header.last_offset_delta

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
-from ottla.filesystem import Buffer
+from ottla.filesystem import Buffer, File
 from ottla.testing.disk_nodes import Directory, Inode, SimulatedCrash
 
 T = TypeVar("T")
@@ -341,6 +341,9 @@ class SimulatedFileSystem:
             raise BlockingIOError(errno.EAGAIN, "locked by another process", path)
         self._locks.add(path)
         return SimulatedLock(self._locks, path)
+
+    def start_writeback(self, file: File, length: int, position: int) -> None:
+        """Nothing: what was not synced may be lost, whoever hinted what."""
 
     def run(self, work: Callable[[], T]) -> Awaitable[T]:
         """Do the work after a random number of turns of the event loop, as a thread would at some later moment."""
