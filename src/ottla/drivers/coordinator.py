@@ -253,7 +253,8 @@ class GroupCoordinatorDriver:
         now_ms = self._node.clock.now_ms()
         records = [(now_ms, encode_key(key), encode_value(value), ()) for key, value in write.records]
         try:
-            info = shard.partition.append_as_leader(build_batch(records), ACKS_ALL, now_ms=now_ms, origin=COORDINATOR)
+            batch = build_batch(records, base_sequence=0)  # as Kafka's coordinators do, without a producer id
+            info = shard.partition.append_as_leader(batch, ACKS_ALL, now_ms=now_ms, origin=COORDINATOR)
         except KafkaError as error:
             self._fail([write, *rest], error.code)
             return False

@@ -144,8 +144,7 @@ def delete_of_partitions(state: GroupState, partitions: Iterable[TopicPartition]
         ours = {(topic, partition) for topic, partition, _ in state.offsets.items(group_id)}
         ours.update(state.offsets.pending_items(group_id))
         records += [tombstone(group_id, *found) for found in sorted(ours & gone)]
-    if records:
-        state.write(records)
+    state.write_in_parts(records)
 
 
 def tombstone(group_id: str, topic: str, partition: int) -> GroupRecord:
@@ -164,8 +163,7 @@ def expire(state: GroupState) -> None:
         if is_empty and len(expired) == count and not state.offsets.has_open_transactions(group.group_id):
             records.append(GroupRecord(GroupMetadataKey(group.group_id), None))
             gone.append(group)
-    if records:
-        state.write(records, failed=state.forget(gone))
+    state.write_in_parts(records, state.forget(gone))
 
 
 def _expired(state: GroupState, group: ClassicGroup) -> list[GroupRecord]:

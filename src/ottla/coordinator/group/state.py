@@ -17,6 +17,9 @@ from ottla.errors import ErrorCode
 from ottla.model import Millis
 from ottla.protocol.internal.group_records import GroupRecord
 
+RECORDS_PER_PART_MAX = 500
+"""Tombstones in one batch: a name has at most 32 KB, but real ones leave this far below max.message.bytes."""
+
 
 class GroupState:
     """The groups and offsets of one partition of `__consumer_offsets`."""
@@ -45,6 +48,11 @@ class GroupState:
         failed: Callable[[ErrorCode], None] | None = None,
     ) -> None:
         self.effects.append(Write(records, committed, failed))
+
+    def write_in_parts(self, records: list[GroupRecord], failed: Callable[[ErrorCode], None] | None = None) -> None:
+        """Write records that need not be written together, in batches that are sure to fit the log."""
+        for start in range(0, len(records), RECORDS_PER_PART_MAX):
+            self.write(records[start : start + RECORDS_PER_PART_MAX], failed=failed)
 
     # Groups
 
