@@ -7,6 +7,9 @@ COMPILED := src/ottla/protocol/.compiled
 TESTS ?= tests
 WORKERS ?= 3
 
+# Nodes start by the hundred in the tests; without cached bytecode each start compiles every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 
 help:  ## what can be made

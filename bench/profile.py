@@ -1,0 +1,71 @@
+"""Where a node's time goes under one load: `python -m bench.profile produce|small|fetch|round_trip [FILE]`.
+
+Runs the node under cProfile, which slows it about threefold and makes small functions look dearer than they are; the
+order of the rows is what to read. The kept profiles are in docs/profiles.
+"""
+
+from __future__ import annotations
+
+import io
+import pstats
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from bench import workloads
+from bench.brokers import Ottla
+from peers.kafka import wait_until_answering
+
+ROWS = 30
+
+
+class ProfiledOttla(Ottla):
+    """A node under cProfile; its statistics are in `stats` once it has stopped."""
+
+    stats: Path
+
+    def start(self) -> float:
+        overrides = [part for name, value in self.settings.items() for part in ("--set", f"{name}={value}")]
+        self.stats = self.data.with_name("profile.stats")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "cProfile", "-o", str(self.stats), "-m", "ottla.cli.main", "server", "start",
+             str(self.data), *overrides],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        return wait_until_answering("127.0.0.1", self.port, 60, self.process)
+
+
+LOADS: dict[str, Callable[[Ottla], object]] = {
+    "produce": lambda side: workloads.produce(side, 16 << 10, 5),
+    "small": lambda side: workloads.produce(side, 1, 5),
+    "fetch": lambda side: workloads.fetch(side, 5),
+    "round_trip": lambda side: workloads.round_trip(side, 5000),
+}
+
+
+def profile(load: str) -> str:
+    """The rows of the profile of one load, most own time first."""
+    with tempfile.TemporaryDirectory(prefix="ottla-profile-") as base:
+        node = ProfiledOttla(Path(base) / "data")
+        node.start()
+        try:
+            LOADS[load](node)
+        finally:
+            node.stop()
+        out = io.StringIO()
+        pstats.Stats(str(node.stats), stream=out).strip_dirs().sort_stats("tottime").print_stats(ROWS)
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    first = next(index for index, line in enumerate(lines) if "function calls" in line)
+    return "\n".join(lines[first:]).strip() + "\n"
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1] not in LOADS:
+        sys.exit(__doc__)
+    text = profile(sys.argv[1])
+    if len(sys.argv) > 2:
+        Path(sys.argv[2]).write_text(text)
+    print(text)
