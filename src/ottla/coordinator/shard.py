@@ -29,7 +29,7 @@ from ottla.coordinator.group.rebalance import (
 )
 from ottla.coordinator.group.requests import JoinGroup, Leaving, OffsetCommit, SyncGroup
 from ottla.coordinator.group.state import GroupState
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode
 from ottla.model import NO_PRODUCER_ID, UNKNOWN_OFFSET, Millis, Offset, ProducerId, TopicPartition
 from ottla.protocol.internal.group_records import (
     GroupMetadataValue,
@@ -188,5 +188,3 @@ _GROUP_TIMERS: dict[str, Callable[[GroupState, ClassicGroup], None]] = {
     "join": join_timer_expired,
     "sync": sync_timer_expired,
 }
-
-__all__ = ["GroupShard", "KafkaError", "partition_for"]

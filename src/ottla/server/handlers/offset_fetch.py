@@ -18,7 +18,7 @@ from ottla.server.api import RequestContext, Response, api
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
     if context.api_version < 8:
-        return _single(context, {"topics": _failed(request.topics, error.code), "error_code": error.code})
+        return {"topics": _failed(request.topics, error.code), "error_code": error.code}
     return {
         "groups": [{"group_id": group.group_id, "topics": [], "error_code": error.code} for group in request.groups]
     }
@@ -29,11 +29,11 @@ def handle(context: RequestContext, request: Any) -> Response:
     require_stable = getattr(request, "require_stable", False)
     if context.api_version >= 8:
         return {"groups": [_fetch(context, group, require_stable) for group in request.groups]}
-    return _single(context, _fetch(context, request, require_stable))
+    return _fetch(context, request, require_stable)
 
 
 def _fetch(context: RequestContext, group: Any, require_stable: bool) -> dict[str, Any]:
-    """One group's part of the response; `group` is that of a request or, before version 8, the request."""
+    """One group's answer. Before version 8 `group` is the whole request, and the answer the whole response."""
     groups = context.node.groups
     try:
         if group.topics is None:
@@ -45,11 +45,6 @@ def _fetch(context: RequestContext, group: Any, require_stable: bool) -> dict[st
         topics = _failed(group.topics, error.code) if context.api_version == 1 else []
         return {"group_id": group.group_id, "topics": topics, "error_code": error.code}
     return {"group_id": group.group_id, "topics": topics, "error_code": ErrorCode.none}
-
-
-def _single(context: RequestContext, group: dict[str, Any]) -> dict[str, Any]:
-    """The response before version 8; in version 1 only partitions have an error code."""
-    return {"topics": group["topics"], "error_code": group["error_code"]}
 
 
 def _resolve(
