@@ -11,6 +11,8 @@ from uuid import UUID
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 
+TIME_LIMIT_S = 10
+
 
 class Wire:
     """A connection that sends requests as plain values; `None` stands for a connection closed instead of an answer."""
@@ -18,14 +20,14 @@ class Wire:
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
         self.address = host, int(port)
-        self.socket = socket.create_connection(self.address, timeout=10)
+        self.socket = socket.create_connection(self.address, timeout=TIME_LIMIT_S)
 
     def ask(self, key: ApiKey, version: int, values: Mapping[str, Any]) -> Any:
         frame = messages.encode_request(key, version, 1, "conformance", values)
         self.socket.sendall(struct.pack(">i", len(frame)) + frame)
         head = self._read(4)
         if not head:
-            self.socket = socket.create_connection(self.address, timeout=10)
+            self.socket = socket.create_connection(self.address, timeout=TIME_LIMIT_S)
             return None
         return messages.plain(messages.decode_response(key, version, self._read(struct.unpack(">i", head)[0]))[1])
 

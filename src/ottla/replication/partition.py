@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import PartitionRegistration
-from ottla.model import LeaderEpoch, Millis, NodeId, Offset, TopicId, TopicPartition
+from ottla.model import NO_LEADER_EPOCH, LeaderEpoch, Millis, NodeId, Offset, TopicId, TopicPartition
 from ottla.replication.purgatory import DelayedFetch
 
 ACKS_ALL = -1
@@ -96,9 +96,9 @@ class Partition:
             self.advance_high_watermark(self.log.log_end_offset)
         return changed
 
-    def check_leader(self, claimed_epoch: LeaderEpoch = -1) -> None:
+    def check_leader(self, claimed_epoch: LeaderEpoch = NO_LEADER_EPOCH) -> None:
         """Refuse a client that talks to the wrong replica or with an epoch that is not the current one (KIP-320)."""
-        if claimed_epoch >= 0 and claimed_epoch != self.leader_epoch:
+        if claimed_epoch != NO_LEADER_EPOCH and claimed_epoch != self.leader_epoch:
             if claimed_epoch < self.leader_epoch:
                 raise KafkaError(ErrorCode.fenced_leader_epoch)
             raise KafkaError(ErrorCode.unknown_leader_epoch)

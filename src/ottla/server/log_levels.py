@@ -24,6 +24,9 @@ LEVELS: Mapping[str, int] = {
 def alter_log_levels(node_id: int, resource: Mapping[str, Any], *, validate_only: bool) -> None:
     """Apply the changes of one resource, all or none. Raises KafkaError."""
     name = resource["resource_name"]
+    for entry in resource["configs"]:
+        if entry["value"] is None and entry["config_operation"] != Operation.DELETE:
+            raise KafkaError(ErrorCode.invalid_request, f"Null value not supported for : {entry['name']}")
     if not name.isdigit():
         raise KafkaError(ErrorCode.invalid_request, f"Node id must be an integer, but it is: {name}")
     if int(name) != node_id:

@@ -200,7 +200,7 @@ class ReplicaManager:
         log = partition.log
         try:
             if not partition.is_leader or leader_epoch >= 0:
-                partition.check_leader(leader_epoch)
+                partition.check_leader(max(leader_epoch, -1))  # any negative one claims nothing here
             high_watermark: Offset = log.high_watermark
             log_start: Offset = log.log_start_offset
             if isolation == READ_COMMITTED:

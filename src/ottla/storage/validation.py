@@ -93,6 +93,10 @@ class InvalidRecords(KafkaError):
         self.record_errors = record_errors
 
 
+class NotOneBatch(KafkaError):
+    """Refused before a look at the log: bytes that are no single batch of the one format, or too new a codec."""
+
+
 class Validated(NamedTuple):
     buffer: memoryview
     """What to append: the caller's bytes changed in place, or a new batch. No bytes behind the last batch."""
@@ -166,7 +170,7 @@ def validate(
 def check_produce_version(records: Buffer, version: int) -> None:
     """Produce requests below version 7 may not carry zstd (KIP-110). Raises KafkaError; for old versions only."""
     if version < _ZSTD_PRODUCE_VERSION and len(records) >= HEADER_SIZE and _codec_of(records) == Codec.ZSTD:
-        raise KafkaError(
+        raise NotOneBatch(
             ErrorCode.unsupported_compression_type, f"Produce version {version} may not carry zstd-compressed records"
         )
 
@@ -189,7 +193,7 @@ def _only_batch(view: memoryview) -> BatchHeader:
     if length < HEADER_SIZE - LOG_OVERHEAD or magic != MAGIC or end > size:
         raise _no_batch(view)
     if end < size and next(iterate_batches(view, end), None) is not None:
-        raise KafkaError(ErrorCode.invalid_record, "more than one record batch for a partition")
+        raise NotOneBatch(ErrorCode.invalid_record, "more than one record batch for a partition")
     return header
 
 
@@ -197,14 +201,14 @@ def _no_batch(view: memoryview) -> KafkaError:
     """Why bytes do not begin with a whole batch."""
     size = len(view)
     if size <= MAGIC_POSITION:
-        return KafkaError(ErrorCode.invalid_record, "no record batch for a partition")
+        return NotOneBatch(ErrorCode.invalid_record, "no record batch for a partition")
     length, magic = LENGTH_AND_MAGIC.unpack_from(view, 8)
     if length < _LENGTH_MIN or not 0 <= magic <= MAGIC:
         return CorruptBatch(f"no record batch has the length {length} and the message format {magic}")
     if length + LOG_OVERHEAD > size:
-        return KafkaError(ErrorCode.invalid_record, f"no whole record batch for a partition: {size} bytes")
+        return NotOneBatch(ErrorCode.invalid_record, f"no whole record batch for a partition: {size} bytes")
     if magic != MAGIC:
-        return KafkaError(ErrorCode.invalid_record, f"record batches have message format {MAGIC}, not {magic}")
+        return NotOneBatch(ErrorCode.invalid_record, f"record batches have message format {MAGIC}, not {magic}")
     return CorruptBatch(f"a batch length of {length} is less than the header takes")
 
 

@@ -15,20 +15,17 @@ from ottla.server.api import RequestContext, Response, api
 
 @api(ApiKey.DELETE_RECORDS, versions=(0, 2))
 def handle(context: RequestContext, request: Any) -> Response:
-    topics = []
+    topics: dict[str, dict[int, dict[str, Any]]] = {}
     for topic in request.topics:
-        answers = []
         for asked in topic.partitions:
             low_watermark, error = -1, ErrorCode.none
             try:
                 low_watermark = _delete(context, topic.name, asked.partition_index, asked.offset)
             except KafkaError as refused:
                 error = refused.code
-            answers.append(
-                {"partition_index": asked.partition_index, "low_watermark": low_watermark, "error_code": error}
-            )
-        topics.append({"name": topic.name, "partitions": answers})
-    return {"topics": topics}
+            row = {"partition_index": asked.partition_index, "low_watermark": low_watermark, "error_code": error}
+            topics.setdefault(topic.name, {})[asked.partition_index] = row
+    return {"topics": [{"name": name, "partitions": list(rows.values())} for name, rows in topics.items()]}
 
 
 def _delete(context: RequestContext, topic: str, number: int, offset: int) -> int:

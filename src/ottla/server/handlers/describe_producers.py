@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
+from ottla.config.validation import validate_topic_name
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import RequestContext, Response, api
-
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 @api(ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0))
@@ -25,12 +23,7 @@ def handle(context: RequestContext, request: Any) -> Response:
 def _describe(context: RequestContext, topic: str, number: int) -> dict[str, Any]:
     answer: dict[str, Any] = {"partition_index": number, "error_code": ErrorCode.none, "active_producers": []}
     try:
-        if not _LEGAL_NAME.fullmatch(topic) or topic in (".", ".."):
-            raise KafkaError(
-                ErrorCode.invalid_topic_exception,
-                f"Topic name is invalid: '{topic}' contains one or more characters other than "
-                "ASCII alphanumerics, '.', '_' and '-'",
-            )
+        validate_topic_name(topic)
         if context.node.image.topic(topic) is None:
             raise KafkaError(ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
         partition = context.node.replicas.find(topic, number)

@@ -23,7 +23,7 @@ from ottla.replication.partition import Partition
 from ottla.replication.purgatory import DelayedFetch
 from ottla.server.api import Deferred, EncodedResponse, RequestContext, Response, api
 from ottla.server.handlers.produce import LEADER_ERRORS, endpoints_of
-from ottla.server.replica_manager import Read
+from ottla.server.replica_manager import READ_COMMITTED, READ_UNCOMMITTED, Read
 from ottla.storage.log import ColdRead
 
 INLINE_BYTES_MAX = 32_768
@@ -54,6 +54,8 @@ def refuse(context: RequestContext, request: FetchRequest, error: KafkaError) ->
 
 @api(ApiKey.FETCH, versions=(4, 18), decode=fetch.decode_request, on_error=refuse)
 def handle(context: RequestContext, request: FetchRequest) -> Response | Deferred:
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        raise KafkaError(ErrorCode.invalid_request)
     return Fetch(context, request).begin()
 
 
@@ -93,6 +95,8 @@ class Fetch:
             for topic in request.topics
             for asked in topic.partitions
         ]
+        if len(requested) > 1:
+            requested = list(dict(requested).items())  # of duplicates the last one counts
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id:
                 sessions.remove(request.session_id)

@@ -18,7 +18,11 @@ from ottla.server.api import RequestContext, Response, api
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 NO_NODE = {"node_id": -1, "host": "", "port": -1}
 _NOT_SERVED = {TRANSACTION: "Transactions are not served by this version of Ottla.", SHARE: ""}
-_UNKNOWN = "There is no coordinator of this type."
+_UNKNOWN = (
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
+    "incompatible broker. See the broker logs for more details."
+)
+"""What Kafka's clients say of INVALID_REQUEST."""
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:

@@ -30,26 +30,24 @@ NOTHING: Found = (NO_TIMESTAMP, UNKNOWN_OFFSET, NO_LEADER_EPOCH)
 @api(ApiKey.LIST_OFFSETS, versions=(1, 11))
 def handle(context: RequestContext, request: Any) -> Response:
     isolation = getattr(request, "isolation_level", 0)
-    topics = []
+    counts = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    topics: dict[str, dict[int, dict[str, Any]]] = {}
     for topic in request.topics:
-        counts = Counter(partition.partition_index for partition in topic.partitions)
-        answers: dict[int, dict[str, Any]] = {}
         for asked in topic.partitions:
             number = asked.partition_index
             try:
-                if counts[number] > 1:
+                if counts[topic.name, number] > 1:
                     raise KafkaError(ErrorCode.invalid_request)
                 timestamp, offset, epoch = _look_up(context, topic.name, asked, isolation)
                 error = ErrorCode.none
             except KafkaError as refused:
                 error = refused.code
                 timestamp, offset, epoch = NOTHING
-            answers[number] = {
+            topics.setdefault(topic.name, {})[number] = {
                 "partition_index": number, "error_code": error, "timestamp": timestamp, "offset": offset,
                 "leader_epoch": epoch,
             }  # fmt: skip
-        topics.append({"name": topic.name, "partitions": list(answers.values())})
-    return {"topics": topics}
+    return {"topics": [{"name": name, "partitions": list(answers.values())} for name, answers in topics.items()]}
 
 
 def _look_up(context: RequestContext, topic: str, asked: Any, isolation: int) -> Found:
@@ -69,7 +67,9 @@ def find_offset(partition: Partition, timestamp: Millis, isolation: int) -> Foun
         return NO_TIMESTAMP, end, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
-        return NO_TIMESTAMP, start, log.epoch_for_offset(start)
+        # Where there is no record yet, it is the current epoch's that comes next.
+        epoch = log.epoch_for_offset(start) if start < log.log_end_offset else partition.leader_epoch
+        return NO_TIMESTAMP, start, epoch
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING
     found: Found | None

@@ -22,7 +22,7 @@ from ottla.protocol.record_batch import HEADER_SIZE
 from ottla.protocol.wire import INT32, LeaderIdAndEpoch, NodeEndpoint
 from ottla.replication.partition import ACKS_NONE, Partition
 from ottla.server.api import Call, CloseConnection, EncodedResponse, RequestContext, Response, api, load
-from ottla.storage.validation import InvalidRecords
+from ottla.storage.validation import InvalidRecords, NotOneBatch
 
 ADMIN_CLIENT_ID = "__admin_client"
 """The one client id that may write to internal topics (Kafka's AdminUtils)."""
@@ -254,7 +254,8 @@ def handle(context: RequestContext, request: ProduceRequest) -> Response | Corou
             answers.append(answer)
             if info.needs_flush:
                 unsynced.append(Unsynced(answer, partition, info.last_offset + 1))
-        topics.append(ProducedTopic(topic.name, topic.topic_id, answers))
+        if answers:
+            topics.append(ProducedTopic(topic.name, topic.topic_id, answers))
     if unsynced:
         if acks == ACKS_NONE:
             context.node.spawn(_sync_all(unsynced))
@@ -281,7 +282,7 @@ def _appended(index: int, info: Any) -> ProducedPartition:
 
 def _failed(index: int, error: KafkaError, partition: Partition | None = None) -> ProducedPartition:
     answer = ProducedPartition(index, error.code)
-    if partition is not None and error.code not in WITHOUT_LOG_START:
+    if partition is not None and error.code not in WITHOUT_LOG_START and not isinstance(error, NotOneBatch):
         answer.log_start_offset = partition.log.log_start_offset
     if isinstance(error, InvalidRecords):
         answer.record_errors = error.record_errors

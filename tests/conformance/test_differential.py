@@ -1,0 +1,59 @@
+"""Every served API in every version: the same requests to Ottla and to Apache Kafka, the answers compared."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from ottla.protocol.messages import ApiKey
+from ottla.server.handlers import TABLE
+from tests.conformance import differential_groups  # noqa: F401  adds its rows to CASES
+from tests.conformance.differential import EXEMPTIONS, Side
+from tests.conformance.differential_cases import CASES, World
+
+OF_ALL = {ApiKey.METADATA, ApiKey.DESCRIBE_LOG_DIRS, ApiKey.LIST_GROUPS, ApiKey.LIST_CONFIG_RESOURCES}
+"""Their answers have rows of what other tests created, too."""
+
+
+@pytest.fixture(scope="module")
+def world(bootstrap: str, oracle: str) -> World:
+    made = World(Side(bootstrap), Side(oracle), f"d{os.getpid()}-{time.time_ns() % 10**9}-")
+    made.populate()
+    for group in ("g", ""):  # Kafka makes its offsets topic for the first to ask, and answers when it has a leader
+        for side in made.sides:
+            asked = {"group_id": group, "topics": None}
+            while (
+                side.ask(ApiKey.FIND_COORDINATOR, 0, {"key": group})["error_code"]
+                or side.ask(ApiKey.OFFSET_FETCH, 5, asked)["error_code"]
+            ):
+                time.sleep(0.05)
+    return made
+
+
+EVERY = [
+    (ApiKey(key), version) for key, row in TABLE.items() for version in range(row.min_version, row.max_version + 1)
+]
+
+
+def test_every_api_has_cases() -> None:
+    assert CASES.keys() == TABLE.keys()
+
+
+@pytest.mark.parametrize(("key", "version"), [pytest.param(*each, id=f"{each[0].name}-{each[1]}") for each in EVERY])
+def test_answers(world: World, key: ApiKey, version: int) -> None:
+    if key is ApiKey.PRODUCE and version < 3:
+        pytest.skip("advertised for old clients, but refused")
+    before = world.asked
+    for values in CASES[key](world, version):
+        world.ask(key, version, values, ours=key in OF_ALL)
+    assert world.asked > before
+    world.check()
+
+
+def test_every_exemption_is_documented() -> None:
+    text = " ".join((Path(__file__).parents[2] / "docs" / "compatibility.md").read_text().split())
+    _, _, section = text.partition("## Where answers differ on purpose")
+    assert [each.reason for each in EXEMPTIONS if each.reason not in section] == []
