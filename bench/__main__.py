@@ -90,9 +90,10 @@ class Bench:
 
     def fetch(self) -> dict[str, Table]:
         return {
-            "Fetch of cached data, 1 MB answers, 6 connections x 2 in flight": self.each(
-                lambda s: rate_columns(s.name, workloads.fetch(s, self.seconds))
+            f"Fetch of cached data, {label} answers, 6 connections x 2 in flight": self.each(
+                lambda s, size=size: rate_columns(s.name, workloads.fetch(s, self.seconds, fetch_bytes=size))
             )
+            for label, size in (("64 KB", 64 << 10), ("256 KB", 256 << 10), ("1 MB", 1 << 20))
         }
 
     def latency(self) -> dict[str, Table]:
@@ -225,6 +226,7 @@ def main() -> None:
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=", ".join(TABLES))
     parser.add_argument("--side", action="append", choices=list(SIDES))
     parser.add_argument("--seconds", type=float, default=5.0, help="measured seconds of each load")
+    parser.add_argument("--directory", type=Path, help="where data goes (default: the temporary directory)")
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -233,7 +235,7 @@ def main() -> None:
             parser.error(f"no table {name!r}; there are {', '.join(TABLES)}")
     found: dict[str, Table] = {}
     print(machine(), flush=True)
-    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as base:
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=arguments.directory) as base:
         bench = Bench(arguments.side or list(SIDES), arguments.seconds, Path(base))
         for name in arguments.tables or TABLES:
             for title, rows in getattr(bench, name)().items():

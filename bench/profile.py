@@ -41,7 +41,7 @@ class ProfiledOttla(Ottla):
 LOADS: dict[str, Callable[[Ottla], object]] = {
     "produce": lambda side: workloads.produce(side, 16 << 10, 5),
     "small": lambda side: workloads.produce(side, 1, 5),
-    "fetch": lambda side: workloads.fetch(side, 5),
+    "fetch": lambda side: workloads.fetch(side, 5, fetch_bytes=64 << 10),
     "round_trip": lambda side: workloads.round_trip(side, 5000),
 }
 

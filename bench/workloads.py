@@ -40,7 +40,7 @@ def fetch(side: Side, seconds: float, *, total_mb: int = 192, fetch_bytes: int =
     topic, partitions = "fetch", CONNECTIONS
     client = Client(side.port)
     client.create_topic(topic, partitions)
-    batch, count = batch_of(64 << 10)
+    batch, count = batch_of(60 << 10)
     per_partition = total_mb * (1 << 20) // len(batch) // partitions
     for partition in range(partitions):
         request = produce_frame(topic, partition, batch)
