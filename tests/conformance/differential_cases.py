@@ -7,6 +7,7 @@ requests are in test_differential_log.py.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 from uuid import UUID
@@ -41,6 +42,18 @@ class World(Comparison):
             self.produce("t", batch(3, times=[TIME + 10 * number + each for each in (2, 0, 1)]))
         self.produce("t", batch(4, codec=1), partition=1)
         self.check()
+
+    def wait_for_groups(self) -> None:
+        """Kafka makes its offsets topic for the first to ask, and answers when every partition has a leader."""
+        for side in self.sides:
+            for number in range(100):
+                group = f"{self.prefix}{number}" if number else ""
+                asked = {"group_id": group, "topics": None}
+                while (
+                    side.ask(ApiKey.FIND_COORDINATOR, 0, {"key": group})["error_code"]
+                    or side.ask(ApiKey.OFFSET_FETCH, 5, asked)["error_code"]
+                ):
+                    time.sleep(0.05)
 
     @property
     def nowhere(self) -> str:
@@ -181,7 +194,8 @@ BAD_CONFIGS: tuple[dict[str, str | None], ...] = (
 GOOD_CONFIGS: tuple[dict[str, str | None], ...] = (
     {}, {"retention.ms": "-1"}, {"cleanup.policy": "compact,delete"}, {"cleanup.policy": " compact "},
     {"compression.type": "zstd", "compression.zstd.level": "3"}, {"preallocate": "TRUE"},
-    {"segment.bytes": " 1048576 "},    {"leader.replication.throttled.replicas": "*"}, {"leader.replication.throttled.replicas": "0:1"},
+    {"segment.bytes": " 1048576 "},
+    {"leader.replication.throttled.replicas": "*"}, {"leader.replication.throttled.replicas": "0:1"},
     {"min.cleanable.dirty.ratio": "0.25", "message.timestamp.type": "LogAppendTime"}, {"retention.bytes": "123456789"},
 )  # fmt: skip
 

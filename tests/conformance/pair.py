@@ -22,9 +22,12 @@ class Wire:
         self.address = host, int(port)
         self.socket = socket.create_connection(self.address, timeout=TIME_LIMIT_S)
 
-    def ask(self, key: ApiKey, version: int, values: Mapping[str, Any]) -> Any:
+    def send(self, key: ApiKey, version: int, values: Mapping[str, Any]) -> None:
         frame = messages.encode_request(key, version, 1, "conformance", values)
         self.socket.sendall(struct.pack(">i", len(frame)) + frame)
+
+    def ask(self, key: ApiKey, version: int, values: Mapping[str, Any]) -> Any:
+        self.send(key, version, values)
         head = self._read(4)
         if not head:
             self.socket = socket.create_connection(self.address, timeout=TIME_LIMIT_S)

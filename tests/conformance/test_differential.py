@@ -22,14 +22,7 @@ OF_ALL = {ApiKey.METADATA, ApiKey.DESCRIBE_LOG_DIRS, ApiKey.LIST_GROUPS, ApiKey.
 def world(bootstrap: str, oracle: str) -> World:
     made = World(Side(bootstrap), Side(oracle), f"d{os.getpid()}-{time.time_ns() % 10**9}-")
     made.populate()
-    for group in ("g", ""):  # Kafka makes its offsets topic for the first to ask, and answers when it has a leader
-        for side in made.sides:
-            asked = {"group_id": group, "topics": None}
-            while (
-                side.ask(ApiKey.FIND_COORDINATOR, 0, {"key": group})["error_code"]
-                or side.ask(ApiKey.OFFSET_FETCH, 5, asked)["error_code"]
-            ):
-                time.sleep(0.05)
+    made.wait_for_groups()
     return made
 
 

@@ -100,7 +100,7 @@ class Fetch:
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id:
                 sessions.remove(request.session_id)
-            self._new_session = request.session_epoch == INITIAL_EPOCH and bool(requested)
+            self._new_session = request.session_epoch == INITIAL_EPOCH
             self._entries = [(key, asked, None) for key, asked in requested]
             return
         session = sessions.resume(
@@ -119,7 +119,9 @@ class Fetch:
             self._session = session
             self._entries = [(cached.key, cached.request, cached) for cached in session.partitions.values()]
         else:
+            # As if there had been none: what is both asked for and forgotten is answered once more.
             sessions.remove(session.id)
+            self._entries = [(key, asked, None) for key, asked in requested]
 
     # Reading and waiting.
 

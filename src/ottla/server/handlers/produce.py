@@ -31,7 +31,7 @@ WITHOUT_LOG_START = frozenset({
     ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id, ErrorCode.not_leader_or_follower,
     ErrorCode.message_too_large, ErrorCode.record_list_too_large, ErrorCode.corrupt_message,
     ErrorCode.kafka_storage_error, ErrorCode.invalid_topic_exception, ErrorCode.invalid_txn_state,
-    ErrorCode.transactional_id_authorization_failed,
+    ErrorCode.transactional_id_authorization_failed, ErrorCode.invalid_required_acks,
 })  # fmt: skip
 """Refusals that do not tell the log start, as ReplicaManager.appendRecordsToLeader sorts them."""
 
@@ -224,8 +224,7 @@ def refuse_all(context: RequestContext, request: ProduceRequest, error: KafkaErr
 @api(ApiKey.PRODUCE, versions=(0, 13), decode=decode, on_error=refuse_all, pipelined=True, learn=learn)
 def handle(context: RequestContext, request: ProduceRequest) -> Response | Coroutine[Any, Any, Response]:
     acks = request.acks
-    if not -1 <= acks <= 1:
-        return refuse_all(context, request, KafkaError(ErrorCode.invalid_required_acks))
+    acks_are_known = -1 <= acks <= 1
     replicas = context.node.replicas
     now_ms = context.node.clock.now_ms()
     unsynced: list[Unsynced] = []
@@ -243,6 +242,8 @@ def handle(context: RequestContext, request: ProduceRequest) -> Response | Corou
                 _check(context, request, partition)
                 if data.records is None:
                     raise KafkaError(ErrorCode.invalid_record)
+                if not acks_are_known:
+                    raise KafkaError(ErrorCode.invalid_required_acks)
                 info = partition.append_as_leader(
                     data.records, acks, now_ms=now_ms, request_version=context.api_version
                 )
