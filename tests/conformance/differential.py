@@ -250,7 +250,9 @@ class Comparison:
 
     def _foreign(self, row: Any) -> bool:
         name = isinstance(row, dict) and next((row[each] for each in IDENTITY if isinstance(row.get(each), str)), "")
-        return bool(name) and not str(name).startswith(self.prefix)
+        return (bool(name) or (isinstance(row, dict) and row.get("group_id") == "")) and not str(name).startswith(
+            self.prefix
+        )
 
     def short(self, value: Any) -> str:
         text = str(value).replace(self.prefix, "")

@@ -43,9 +43,11 @@ class World(Comparison):
         self.produce("t", batch(4, codec=1), partition=1)
         self.check()
 
-    def wait_for_groups(self) -> None:
+    def wait_for_coordinators(self) -> None:
         """Kafka makes its offsets topic for the first to ask, and answers when every partition has a leader."""
         for side in self.sides:
+            while side.ask(ApiKey.INIT_PRODUCER_ID, 2, {"transactional_id": None})["error_code"]:
+                time.sleep(0.05)
             for number in range(100):
                 group = f"{self.prefix}{number}" if number else ""
                 asked = {"group_id": group, "topics": None}

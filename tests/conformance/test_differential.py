@@ -22,7 +22,7 @@ OF_ALL = {ApiKey.METADATA, ApiKey.DESCRIBE_LOG_DIRS, ApiKey.LIST_GROUPS, ApiKey.
 def world(bootstrap: str, oracle: str) -> World:
     made = World(Side(bootstrap), Side(oracle), f"d{os.getpid()}-{time.time_ns() % 10**9}-")
     made.populate()
-    made.wait_for_groups()
+    made.wait_for_coordinators()
     return made
 
 

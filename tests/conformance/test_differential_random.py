@@ -156,7 +156,7 @@ SETTINGS = [pair for each in (*GOOD_CONFIGS, *BAD_CONFIGS) for pair in each.item
 def world(bootstrap: str, oracle: str) -> World:
     made = World(Side(bootstrap), Side(oracle), f"r{os.getpid()}-{time.time_ns() % 10**9}-")
     made.populate()
-    made.wait_for_groups()
+    made.wait_for_coordinators()
     return made
 
 
