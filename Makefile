@@ -16,21 +16,23 @@ help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 $(READY): pyproject.toml
-	@echo "== Python packages into $(VENV)"
-	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Ottla needs Python 3.11 or later; name one with: make PYTHON=python3.11" >&2; exit 1; }
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+	@echo "== Python packages into $(VENV) (PySpark is the large one: a minute or two)"
 	@$(PY) -m pip install --quiet --upgrade pip
 	@$(PY) -m pip install --quiet --editable ".[dev,spark]"
 	@touch $@
 
 $(COMPILED): src/ottla/protocol/_records.py setup.py $(READY)
-	@echo "== the compiled module (falls back to the interpreter without a C compiler)"
+	@echo "== the compiled module (without a C compiler the same code runs interpreted)"
 	@$(PY) setup.py --quiet build_ext --inplace
 	@touch $@
 
 setup: $(READY) $(COMPILED)  ## the virtual environment with Ottla in it
 
 peers: setup  ## what the tests run against: Kafka's own jars, kcat
-	@command -v kcat >/dev/null || { echo "== kcat from Debian's packages"; apt-get update -qq && apt-get install -qq -y kcat >/dev/null; }
+	@peers/debian.sh java:openjdk-17-jre-headless mvn:maven git:git kcat:kcat
 	@test -d .cache/kafka/libs || echo "== Apache Kafka's jars from Maven Central"
 	@$(PY) -m peers.kafka install
 

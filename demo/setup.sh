@@ -8,21 +8,6 @@ jars=${OTTLA_SPARK_JARS:-$root/.cache/spark-jars}
 
 say() { printf 'demo: %s\n' "$*"; }
 
-debian_packages() {
-    local missing=()
-    command -v java >/dev/null || missing+=(openjdk-17-jre-headless)
-    command -v mvn >/dev/null || missing+=(maven)
-    command -v git >/dev/null || missing+=(git)
-    [ ${#missing[@]} -eq 0 ] && return
-    if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
-        say "please install: ${missing[*]}" >&2
-        exit 1
-    fi
-    say "installing ${missing[*]}"
-    apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-}
-
 python_packages() {
     "$python" -c 'import pyspark, pandas, pyarrow, sys; sys.exit(pyspark.__version__ != "4.2.0")' 2>/dev/null && return
     say "installing PySpark (about 450 MB)"
@@ -36,7 +21,7 @@ connector_jars() {
     mvn --quiet --batch-mode -Dstyle.color=never --file "$root/demo/pom.xml" dependency:copy -Djars.directory="$jars"
 }
 
-debian_packages
+"$root/peers/debian.sh" java:openjdk-17-jre-headless mvn:maven git:git
 python_packages
 connector_jars
 say "ready"
