@@ -46,18 +46,6 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-class TopicIdPartition(NamedTuple):
-    """A partition by its topic's id, which a topic of the same name created later does not share (KIP-516)."""
-
-    topic_id: TopicId
-    topic: str
-    partition: int
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
-
-
 def uuid_to_base64(uuid: UUID) -> str:
     """A uuid as Kafka writes it in files and messages: URL-safe base64 of the 16 bytes, without padding."""
     return binascii.b2a_base64(uuid.bytes, newline=False).decode().rstrip("=").translate(_TO_URL_SAFE)

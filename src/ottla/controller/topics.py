@@ -132,12 +132,6 @@ def _create_topic(
     return row, records
 
 
-def _effective_configs(config: ServerConfig, given: Mapping[str, str]) -> list[Response]:
-    """All settings of the new topic, by name; those given in the words of the request, as Kafka shows them here."""
-    entries = [{**entry, "value": given.get(entry["name"], entry["value"])} for entry in topic_entries(config, given)]
-    return sorted(entries, key=lambda entry: entry["name"])
-
-
 def _creation_configs(topic: Request, config: ServerConfig) -> dict[str, str]:
     given = {entry["name"]: entry["value"] for entry in topic.get("configs", ())}
     nulls = [entry["name"] for entry in topic.get("configs", ()) if entry["value"] is None]

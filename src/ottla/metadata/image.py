@@ -184,12 +184,6 @@ class MetadataImage:
     def topic_config(self, topic: str) -> Configs:
         return self.config(ConfigResourceType.TOPIC, topic)
 
-    def broker_config(self, node_id: NodeId) -> Configs:
-        """Dynamic settings of one broker over those of all brokers."""
-        shared = self.config(ConfigResourceType.BROKER, "")
-        own = self.config(ConfigResourceType.BROKER, str(node_id))
-        return {**shared, **own} if shared and own else own or shared
-
     @cached_property
     def partition_count(self) -> int:
         return sum(len(topic.partitions) for topic in self.topics_by_name.values())

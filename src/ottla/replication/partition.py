@@ -39,15 +39,11 @@ class ReplicaLog(Protocol):
     def log_end_offset(self) -> Offset: ...
     @property
     def last_stable_offset(self) -> Offset: ...
-    @property
-    def latest_epoch(self) -> LeaderEpoch | None:
-        """Of the last record."""
-        ...
-
     def append_as_leader(
         self, records: Any, leader_epoch: LeaderEpoch, *, now_ms: Millis, origin: Any = ..., request_version: int = ...
     ) -> Any: ...
     def read(self, offset: Offset, max_bytes: int, *, up_to: Offset, min_one_batch: bool = True) -> Any: ...
+    def assign_epoch(self, epoch: LeaderEpoch) -> None: ...
     def end_offset_for_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]: ...
 
 
@@ -89,9 +85,10 @@ class Partition:
         self.leader_id = registration.leader
         self.is_leader = registration.leader == self.node_id
         self.sole_in_sync = self.is_leader and registration.isr == (self.node_id,)
-        # The log notes the epoch with its first record. Noting it here, as Kafka does, would write a file for every
-        # partition at every start; `end_of_epoch` answers as if it had been.
-        self.leader_epoch = registration.leader_epoch
+        if registration.leader_epoch != self.leader_epoch:
+            self.leader_epoch = registration.leader_epoch
+            if self.is_leader:
+                self.log.assign_epoch(registration.leader_epoch)
         if self.sole_in_sync:
             self.advance_high_watermark(self.log.log_end_offset)
         return changed
@@ -154,8 +151,5 @@ class Partition:
         """(epoch, end offset) for OffsetForLeaderEpoch: the current epoch ends at the log end (KIP-101, KIP-279)."""
         if epoch == self.leader_epoch:
             return epoch, self.log.log_end_offset
-        latest = self.log.latest_epoch
-        if latest is not None and latest < epoch < self.leader_epoch:
-            return latest, self.log.log_end_offset
         found: tuple[LeaderEpoch, Offset] = self.log.end_offset_for_epoch(epoch)
         return found

@@ -465,9 +465,8 @@ class Log(SyncedLog):
     def assign_epoch(self, epoch: LeaderEpoch) -> None:
         """Begin `epoch` at the log end, as a new leader does; its first append sees to it that it is written down.
 
-        So the start of a node with thousands of idle partitions writes nothing. Raises `KafkaError`.
+        So the start of a node with thousands of idle partitions writes nothing.
         """
-        self._check()
         self.epochs.assign(epoch, self._end)
 
     def _refuse(self, error: OSError) -> KafkaError:

@@ -97,11 +97,8 @@ def test_a_setting_set_to_null_is_removed_and_a_resource_without_settings_with_i
     image = one_broker(
         r.ConfigRecord(4, "", "a", "1"), r.ConfigRecord(4, "", "b", "2"), r.ConfigRecord(4, "1", "b", "3")
     )
-    assert image.broker_config(1) == {"a": "1", "b": "3"}
-    assert image.broker_config(2) == {"a": "1", "b": "2"}
     image = apply([r.ConfigRecord(4, "1", "b", None)], image)
     assert ConfigResource(4, "1") not in image.configs
-    assert image.broker_config(1) == {"a": "1", "b": "2"}
 
 
 def test_a_broker_is_fenced_unfenced_and_shut_down() -> None:
