@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import sys
+import traceback
 from collections import deque
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, cast
@@ -114,8 +115,7 @@ class Connection(asyncio.BufferedProtocol):
             loop = self._listener.loop
             self.outbox = Outbox(loop, sock.fileno(), self._advance, self._send_failed)
         else:
-            self._transport.set_write_buffer_limits(OUTBOX_BYTES_MAX)
-            self.outbox = TransportOutbox(self._transport)
+            self.outbox = TransportOutbox(self._transport, OUTBOX_BYTES_MAX)
         if not self._listener.admit(self):
             self.abort()
 
@@ -124,13 +124,18 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         self.outbox.close()
         for slot in self._pending:
-            if slot.deferred is not None:
-                slot.deferred.cancel()
-            if slot.task is not None:
-                slot.task.cancel()
+            self._abandon(slot)
         self._pending.clear()
         self._drop_own()
         self._listener.forget(self)
+
+    def _abandon(self, slot: _Slot) -> None:
+        """Nobody waits for this response any more. What has begun to change something comes to its end all the same:
+        records that were appended must still be committed, a topic must not be half created."""
+        if slot.deferred is not None:
+            slot.deferred.cancel()
+        if slot.task is not None:
+            self._listener.let_finish(slot.task)
 
     def eof_received(self) -> bool:
         """A peer that only closed its sending side still gets the answers that are due."""
@@ -162,7 +167,11 @@ class Connection(asyncio.BufferedProtocol):
                 listener.served_bytes = 0
                 self._yield_turn()
         if self._own is None:
-            self._consume(self._listener.receive_buffer, self._listener.receive_view, 0, nbytes)
+            if (self._pending or self.outbox.queued) and self._blocked():
+                if not self.closing:
+                    self._keep(listener.receive_buffer, listener.receive_view, 0, nbytes, 4)
+                return
+            self._consume(listener.receive_buffer, listener.receive_view, 0, nbytes)
             return
         self._end += nbytes
         if self._blocked():
@@ -205,6 +214,9 @@ class Connection(asyncio.BufferedProtocol):
                         break
         except (MalformedRequest, CloseConnection) as error:
             self._refuse(error)
+            return
+        except Exception as error:
+            self._break(error)
             return
         self.outbox.flush()
         if not self.closing:
@@ -266,19 +278,26 @@ class Connection(asyncio.BufferedProtocol):
         return dispatch.failure(call, result) if isinstance(result, BaseException) else result
 
     def _completed(self, slot: _Slot, result: Response | BaseException) -> None:
-        """A suspended request has its response (or exception) now."""
+        """A suspended request has its response (or exception) now. Raises nothing: it is called by whoever completed
+        the request, often on behalf of another client."""
         if self.closed:
             return
-        try:
-            slot.response = self._result(slot.call, result)
-        except (MalformedRequest, CloseConnection) as error:
-            self._pending.remove(slot)
-            self._refuse(error)
-            return
-        slot.ready = True
-        slot.deferred = None
         if self._waiting is slot:
             self._waiting = None
+        slot.deferred = None
+        try:
+            slot.response = self._result(slot.call, result)
+            slot.ready = True
+            self._answer_ready()
+        except (MalformedRequest, CloseConnection) as error:
+            while self._pending[-1] is not slot:  # what was asked for after it gets no answer
+                self._abandon(self._pending.pop())
+            self._pending.pop()
+            self._refuse(error)
+        except Exception as error:
+            self._break(error)
+
+    def _answer_ready(self) -> None:
         pending = self._pending
         while pending and pending[0].ready:
             done = pending.popleft()
@@ -361,6 +380,12 @@ class Connection(asyncio.BufferedProtocol):
             self._pause()
             if not self._pending and not self.outbox.queued:
                 self.close()
+
+    def _break(self, error: Exception) -> None:
+        """A mistake of ours: tell it, and end the connection, whose client would wait for ever."""
+        print(f"ottla: closing {self.client_host}: its request met an error in the node", file=sys.stderr)
+        traceback.print_exception(error, file=sys.stderr)
+        self.abort()
 
     def _send_failed(self, error: OSError) -> None:
         self.abort()

@@ -74,6 +74,8 @@ class Listener:
         """Counts sweeps; a connection notes it with every byte received."""
         self._limits = limits
         self._counted: set[Connection] = set()
+        self._unheard: set[asyncio.Task[None]] = set()
+        """Requests still being handled whose clients are gone."""
         self._idle_ms_max = idle_ms_max
         self._server: asyncio.Server | None = None
         self._all_gone: asyncio.Event | None = None
@@ -108,7 +110,7 @@ class Listener:
         self._schedule_sweep()
 
     def admit(self, connection: Connection) -> bool:
-        if not self._limits.take(connection.client_host):
+        if self._server is None or not self._limits.take(connection.client_host):
             return False
         self._counted.add(connection)
         self.connections.add(connection)
@@ -121,6 +123,11 @@ class Listener:
         if connection in self._counted:
             self._counted.discard(connection)
             self._limits.give_back(connection.client_host)
+
+    def let_finish(self, task: asyncio.Task[None]) -> None:
+        """Keep a request going whose client is gone."""
+        self._unheard.add(task)
+        task.add_done_callback(self._unheard.discard)
 
     def stop_accepting(self) -> None:
         if self._server is not None:
@@ -140,8 +147,12 @@ class Listener:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline):
                     await self._all_gone.wait()
+        if self._unheard:
+            await asyncio.wait(self._unheard, timeout=max(0, deadline - self.loop.time()))
         for connection in list(self.connections):
             connection.abort()
+        for task in list(self._unheard):
+            task.cancel()
         await asyncio.sleep(0)
 
     def _schedule_sweep(self) -> None:

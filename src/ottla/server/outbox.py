@@ -58,16 +58,22 @@ class Outbox:
         if not queue or self._socket is None or self._watching:
             return
         try:
-            if len(queue) == 1 and type(queue[0]) is bytes and self._socket.send(queue[0]) == self.queued:
-                queue.clear()
-                self.queued = 0
-                return
-            sent_all = self._send()
+            if len(queue) == 1 and type(queue[0]) is bytes:
+                try:
+                    sent = self._socket.send(queue[0])
+                except BlockingIOError:
+                    sent = 0
+                if sent == self.queued:
+                    queue.clear()
+                    self.queued = 0
+                    return
+                self.queued -= sent
+                self._drop(sent)
+                self._watch()
+            elif not self._send():
+                self._watch()
         except OSError as error:
             self._on_error(error)
-            return
-        if not sent_all:
-            self._watch()
 
     def close(self) -> None:
         """Forget what was not sent. The transport closes the descriptor itself."""
@@ -169,24 +175,35 @@ class SliceRest:
 
 
 class TransportOutbox:
-    """The same, through a transport that must see the bytes (TLS) or has no descriptor (simulated network)."""
+    """The same, through a transport that must see the bytes (TLS) or has no descriptor (simulated network).
 
-    __slots__ = ("_parts", "_transport", "queued")
+    What the transport holds counts as queued only above `limit`, its high-water mark: below that it tells nobody when it
+    has sent everything, but does so even after `close`.
+    """
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    __slots__ = ("_limit", "_parts", "_transport", "_unflushed")
+
+    def __init__(self, transport: asyncio.Transport, limit: int) -> None:
         self._transport = transport
+        self._limit = limit
         self._parts: list[Part] = []
-        self.queued = 0
+        self._unflushed = 0
+        transport.set_write_buffer_limits(limit)
+
+    @property
+    def queued(self) -> int:
+        held = self._transport.get_write_buffer_size()
+        return self._unflushed + (held if held > self._limit else 0)
 
     def write(self, parts: Sequence[Part], length: int) -> None:
         self._parts.extend(parts)
+        self._unflushed += length
 
     def flush(self) -> None:
-        parts, self._parts = self._parts, []
+        parts, self._parts, self._unflushed = self._parts, [], 0
         for part in parts:
             self._transport.write(part if isinstance(part, bytes | bytearray | memoryview) else part.read())
-        self.queued = self._transport.get_write_buffer_size()
 
     def close(self) -> None:
         self._parts.clear()
-        self.queued = 0
+        self._unflushed = 0
