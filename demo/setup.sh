@@ -18,7 +18,12 @@ connector_jars() {
     [ "$(find "$jars" -name '*.jar' 2>/dev/null | wc -l)" -ge 4 ] && return
     say "fetching the Kafka connector's jars into $jars"
     mkdir -p "$jars"
-    mvn --quiet --batch-mode -Dstyle.color=never --file "$root/demo/pom.xml" dependency:copy -Djars.directory="$jars"
+    local log=$jars/maven.log
+    mvn --batch-mode --log-file "$log" --file "$root/demo/pom.xml" dependency:copy -Djars.directory="$jars" &>/dev/null </dev/null || {
+        grep -F '[ERROR]' "$log" >&2 || true
+        say "Maven could not fetch them; all it said is in $log" >&2
+        exit 1
+    }
 }
 
 "$root/peers/debian.sh" java:openjdk-17-jre-headless mvn:maven git:git
