@@ -12,7 +12,8 @@ from peers.kafka import free_port, wait_until_answering
 
 
 class NodeProcess:
-    """`bootstrap` is its address, `data` its log directory. As a context manager it starts and stops cleanly."""
+    """`bootstrap` is its address, `data` its log directory unless `log.dirs` is set. As a context manager it starts and
+    stops cleanly."""
 
     def __init__(self, data: Path, settings: dict[str, str] | None = None) -> None:
         self.data = data
@@ -25,10 +26,11 @@ class NodeProcess:
     def start(self, *, ready_s: float = 30) -> float:
         """Start, and return the seconds until the first answer. Raises RuntimeError with what the node printed."""
         settings = {"listeners": f"PLAINTEXT://{self.bootstrap}", **self.settings}
+        place = [] if "log.dirs" in settings else [str(self.data)]
         arguments = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
         with open(self.output, "ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "ottla.cli.main", "server", "start", str(self.data), *arguments],
+                [sys.executable, "-m", "ottla.cli.main", "server", "start", *place, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -14,6 +14,8 @@ from uuid import UUID
 from ottla.controller.decision import Decision
 from ottla.metadata import features
 from ottla.metadata.image import (
+    DIRECTORIES_RESERVED,
+    NO_LEADER,
     BrokerRegistration,
     ControllerRegistration,
     Endpoint,
@@ -64,14 +66,19 @@ def register_broker(image: MetadataImage, node: Registration) -> Decision[int]:
     )
     unfence = r.BrokerRegistrationChangeRecord(node.node_id, epoch, fenced=-1)
     records: list[Any] = [broker_record(registration), unfence]
-    records += _elect_returning(image, node.node_id)
+    records += _elect_returning(image, node.node_id, frozenset(node.log_dirs))
     return Decision(epoch, records, atomic=False)
 
 
-def _elect_returning(image: MetadataImage, node_id: NodeId) -> Iterator[Any]:
+def _elect_returning(image: MetadataImage, node_id: NodeId, log_dirs: frozenset[UUID]) -> Iterator[Any]:
+    """What is in a log directory that did not come back leads nothing until that does."""
+    online = log_dirs | DIRECTORIES_RESERVED
     for topic in image.topics_by_name.values():
         for number, partition in topic.partitions.items():
-            change = returning_leader(partition, node_id)
+            if log_dirs and partition.directory(node_id) not in online:
+                change = None if partition.leader != node_id else r.PartitionChangeRecord(leader=NO_LEADER)
+            else:
+                change = returning_leader(partition, node_id)
             if change is not None:
                 change.topic_id = topic.id
                 change.partition_id = number

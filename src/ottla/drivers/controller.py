@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import posixpath
 import random as random_module
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -125,15 +126,16 @@ class ControllerDriver:
 
     # Start and stop.
 
-    async def start(self) -> None:
+    async def start(self, log_dirs: Sequence[str] | None = None) -> None:
         """Give new directories an identity, load the newest snapshot and the log, become leader, register, publish.
 
-        Raises OttlaError for directories of another node, MalformedRecord for a log that cannot be read, KafkaError
-        (KAFKA_STORAGE_ERROR) or OSError when the disk fails.
+        `log_dirs` are those that can be used, if not all can. Raises OttlaError for directories of another node,
+        MalformedRecord for a log that cannot be read, KafkaError (KAFKA_STORAGE_ERROR) or OSError when the disk fails.
         """
         now = self._clock.now_ms()
         config = self.config
-        identity = identify(self._fs, config.log_dirs, config.metadata_log_dir, self.node_id, self._random, now)
+        paths = config.log_dirs if log_dirs is None else log_dirs
+        identity = identify(self._fs, paths, config.metadata_log_dir, self.node_id, self._random, now)
         self.cluster_id, self.directory_ids = identity
         self._log.open(now)
         delta, image, replayed = self._load()
@@ -243,7 +245,10 @@ class ControllerDriver:
         for task in (self._worker, self._snapshot_task):
             if task is not None:
                 await asyncio.wait([task])
-        self._log.close()
+        try:
+            self._log.close()
+        except KafkaError as error:  # its next start checks it anyhow
+            print(f"ottla: {error}", file=sys.stderr)
 
     # Changes.
 
@@ -300,7 +305,15 @@ class ControllerDriver:
             if not values:
                 done.append(_Done(job, decision.response))
                 continue
-            self._append(values, now)
+            before = self._quorum.end_offset
+            try:
+                self._append(values, now)
+            except KafkaError as error:
+                if self._log.log.failure is not None:
+                    raise
+                self._take_back(before)  # a full disk may have room again for the next
+                done.append(_Done(job, error, failed=True))
+                continue
             image = delta.apply(self._quorum.end_offset - 1, self._quorum.epoch, now)
             done.append(_Done(job, decision.response, delta=delta, image=image))
         if self._quorum.end_offset > start:
@@ -327,6 +340,12 @@ class ControllerDriver:
             self._bytes_since_snapshot += len(batch)
             self._log.append(batch, now)
             quorum.on_appended(log.log_end_offset)
+
+    def _take_back(self, end: Offset) -> None:
+        """Cut off what was appended of a decision that did not fit, none of which anybody has heard of."""
+        if self._log.log.log_end_offset > end:
+            self._log.log.truncate_to(end)
+        self._quorum.end_offset = end
 
     def _commit(self, ready: Ready) -> None:
         if ready.high_watermark is not None:
@@ -397,7 +416,7 @@ class ControllerDriver:
             random_uuid(self._random),
             endpoints,
             rack,
-            tuple(self.directory_ids[path] for path in self.config.log_dirs),
+            tuple(self.directory_ids[path] for path in self.config.log_dirs if path in self.directory_ids),
         )
         self.broker_epoch = await self.submit(lambda image, now: brokers.register_broker(image, me))
         return self.broker_epoch

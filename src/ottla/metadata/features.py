@@ -96,6 +96,11 @@ def supports_elr(features: Mapping[str, int]) -> bool:
     return features.get(ELR_VERSION, 0) >= 1 and metadata_version(features) >= 23
 
 
+def supports_directories(features: Mapping[str, int]) -> bool:
+    """Whether partitions say in which log directory their replicas are (KIP-858)."""
+    return metadata_version(features) >= 17
+
+
 def supports_controller_registration(features: Mapping[str, int]) -> bool:
     return metadata_version(features) >= 15
 

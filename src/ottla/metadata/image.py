@@ -24,6 +24,8 @@ NO_LEADER_CHANGE = -2
 DIRECTORY_MIGRATING = UUID(int=0)
 DIRECTORY_UNASSIGNED = UUID(int=1)
 DIRECTORY_LOST = UUID(int=2)
+DIRECTORIES_RESERVED = frozenset({DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, DIRECTORY_LOST})
+"""Ids that stand for no directory in particular."""
 """Directory ids with a meaning of their own (KIP-858); real ids never are among the first hundred."""
 
 

@@ -8,13 +8,17 @@ marker), metadata log.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import posixpath
 import sys
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ottla.drivers.controller import ControllerDriver
 from ottla.drivers.coordinator import GroupCoordinatorDriver
+from ottla.errors import KafkaError, OttlaError
+from ottla.metadata import features
 from ottla.metadata.image import ConfigResourceType, Endpoint, MetadataImage, SecurityProtocol
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.server.listener import ConnectionLimits, Listener, new_receive_buffer
@@ -24,6 +28,7 @@ from ottla.storage.log_manager import LogManager
 
 if TYPE_CHECKING:
     import random as random_module
+    from uuid import UUID
 
     from ottla.clock import Clock
     from ottla.config.server import ServerConfig
@@ -56,7 +61,7 @@ class Node:
             recovery_point_checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
             log_start_checkpoint_interval_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
         )  # fmt: skip
-        self.replicas = ReplicaManager(self.node_id, self.logs, clock, self._topic_log_config)
+        self.replicas = ReplicaManager(self.node_id, self.logs, clock, self._topic_log_config, self._usable_directories)
         self.sessions = FetchSessionCache(config["max.incremental.fetch.session.cache.slots"], random)
         self.groups: GroupCoordinatorDriver
         """Made by `start`, once the settings of the metadata log are known."""
@@ -65,6 +70,8 @@ class Node:
         """The port that each listener really has."""
         self.stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._housekeeping: asyncio.Task[None] | None = None
+        """While it is being done."""
         self._undo: list[Callable[[], Coroutine[Any, Any, None]]] = []
         """What `stop` has to do for what `start` did, in reverse order."""
         self._loaded = False
@@ -110,16 +117,37 @@ class Node:
                 for topic in self.replicas.by_name:
                     self.replicas.update_topic_config(image, topic)
         self.replicas.apply(delta, image)
+        if self.controller.broker_epoch >= 0:
+            self._note_directories()
+
+    def _usable_directories(self) -> dict[str, UUID]:
+        online = self.logs.online_dirs
+        ids = {posixpath.normpath(path): found for path, found in self.controller.directory_ids.items()}
+        return {path: ids[path] for path in online if path in ids}
+
+    def _note_directories(self) -> None:
+        """Let the metadata say in which of several log directories new partitions were put (KIP-858)."""
+        placed = self.replicas.take_placed()
+        if placed and features.supports_directories(self.image.features):
+            self.spawn(self._assign_directories(placed))
+
+    async def _assign_directories(self, placed: dict[tuple[UUID, int], UUID]) -> None:
+        try:
+            await self.controller.assign_directories(placed)
+        except KafkaError as error:  # the next start finds the same
+            print(f"ottla: the metadata does not say where logs are: {error}", file=sys.stderr)
 
     # Life.
 
     async def start(self) -> None:
         """Returns when clients are served. Raises OttlaError or OSError when that is impossible; `stop` then too."""
-        for directory in self.config.log_dirs:
-            self.fs.makedirs(directory)
         self.logs.lock()
         self._undo.append(self._close_logs)
-        await self.controller.start()
+        online = set(self.logs.online_dirs)
+        metadata_dir = self.config.metadata_log_dir
+        if posixpath.normpath(metadata_dir) in self.logs.offline_dirs:
+            raise OttlaError(f"{metadata_dir} holds the metadata log, without which a node cannot start")
+        await self.controller.start([path for path in self.config.log_dirs if posixpath.normpath(path) in online])
         self._undo.append(self.controller.stop)
         self.config.apply_dynamic(
             self.image.config(ConfigResourceType.BROKER, ""),
@@ -131,12 +159,15 @@ class Node:
         self.groups = GroupCoordinatorDriver(self)
         self._undo.append(self.groups.stop)
         self.controller.subscribe(self._apply)
+        placed = self.replicas.take_placed()
+        if placed and features.supports_directories(self.image.features):
+            await self._assign_directories(placed)
         endpoints = await self._bind()
         await self.controller.register_broker(endpoints, rack=self.config["broker.rack"])
         await self.groups.start()
         for listener in self.listeners:
             await listener.accept()
-        self._every(HOUSEKEEPING_SECONDS, self._housekeep)
+        self.spawn(self._keep_house())
 
     async def _bind(self) -> dict[str, Endpoint]:
         """Take the listening sockets, and say under which names and ports clients reach them."""
@@ -172,6 +203,9 @@ class Node:
             partition.wake()
         for listener in self.listeners:
             await listener.stop(drain_seconds_max=DRAIN_SECONDS_MAX)
+        # What has begun is brought to an end: its thread goes on anyhow, and closing the logs would come in its way.
+        if self._housekeeping is not None:
+            await asyncio.wait([self._housekeeping])
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -191,22 +225,33 @@ class Node:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _every(self, seconds: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        async def repeat() -> None:
-            while True:
-                await asyncio.sleep(seconds)
-                try:
-                    await work()
-                except Exception as error:
-                    print("ottla: housekeeping failed", file=sys.stderr)
-                    traceback.print_exception(error, file=sys.stderr)
-
-        self.spawn(repeat())
+    async def _keep_house(self) -> None:
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_SECONDS)
+            self._housekeeping = asyncio.get_running_loop().create_task(self._housekeep())
+            await asyncio.shield(self._housekeeping)
+            self._housekeeping = None
 
     async def _housekeep(self) -> None:
+        """What is due. One failure does not keep the rest from being done. Raises nothing."""
         now_ms = self.clock.now_ms()
-        self.logs.periodic(now_ms)
-        await self.logs.background(now_ms)
+        with _told():
+            self.replicas.open_missing(self.image)
+            self._note_directories()
+        with _told():
+            self.logs.periodic(now_ms)
+        with _told():
+            await self.logs.background(now_ms)
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Print an exception and go on."""
+    try:
+        yield
+    except Exception as error:
+        print("ottla: housekeeping failed", file=sys.stderr)
+        traceback.print_exception(error, file=sys.stderr)
 
 
 def _per_host(overrides: Any) -> dict[str, int]:

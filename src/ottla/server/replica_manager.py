@@ -6,13 +6,14 @@ partition's and the log's business, who waits for it the purgatory's.
 
 from __future__ import annotations
 
+import posixpath
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.image import ConfigResourceType
+from ottla.metadata.image import DIRECTORIES_RESERVED, ConfigResourceType
 from ottla.model import METADATA_TOPIC, NodeId, Offset, TopicPartition
 from ottla.replication.partition import Partition
 from ottla.storage.config import LogConfig
@@ -20,7 +21,8 @@ from ottla.storage.config import LogConfig
 if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.metadata.delta import MetadataDelta
-    from ottla.metadata.image import MetadataImage
+    from ottla.metadata.image import MetadataImage, PartitionRegistration
+    from ottla.storage.log import Log
     from ottla.storage.log_manager import LogManager
 
 NO_PARTITIONS: Mapping[int, Partition] = {}
@@ -64,11 +66,18 @@ class ReplicaManager:
         logs: LogManager,
         clock: Clock,
         topic_config: Callable[[MetadataImage, str], LogConfig],
+        directory_ids: Callable[[], Mapping[str, UUID]] = dict,
     ) -> None:
+        """`directory_ids` tells the ids of the log directories that can be used, by path."""
         self.node_id = node_id
         self.logs = logs
         self._clock = clock
         self._topic_config = topic_config
+        self._directory_ids = directory_ids
+        self._placed: dict[tuple[UUID, int], UUID] = {}
+        """Partitions whose log directory the metadata does not know yet."""
+        self.missing: dict[TopicPartition, KafkaError] = {}
+        """Partitions that should be here, and why their logs could not be opened or made."""
         self.by_name: dict[str, dict[int, Partition]] = {}
         self.by_id: dict[UUID, dict[int, Partition]] = {}
         """The same inner dictionaries as in `by_name`."""
@@ -84,21 +93,18 @@ class ReplicaManager:
     # Looking up.
 
     def find(self, topic: str, partition: int) -> Partition:
-        """The partition. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        """The partition. Raises UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR where its log cannot be used."""
         found = self.by_name.get(topic, NO_PARTITIONS).get(partition)
         if found is None:
-            raise KafkaError(ErrorCode.unknown_topic_or_partition)
+            raise self.missing.get(TopicPartition(topic, partition)) or KafkaError(ErrorCode.unknown_topic_or_partition)
         return found
 
     def find_by_id(self, topic_id: UUID, partition: int) -> Partition:
-        """The partition. Raises UNKNOWN_TOPIC_ID for the topic, UNKNOWN_TOPIC_OR_PARTITION for the partition of one."""
+        """The partition. Raises UNKNOWN_TOPIC_ID for the topic, and as `find` for the partition of one."""
         topic = self.by_id.get(topic_id)
         if topic is None:
             raise KafkaError(ErrorCode.unknown_topic_id)
-        found = topic.get(partition)
-        if found is None:
-            raise KafkaError(ErrorCode.unknown_topic_or_partition)
-        return found
+        return topic.get(partition) or self.find(self.names[topic_id], partition)
 
     def get(self, topic: str, partition: int) -> Partition | None:
         return self.by_name.get(topic, NO_PARTITIONS).get(partition)
@@ -109,12 +115,30 @@ class ReplicaManager:
         """Create, update and delete replicas as `delta` says; `image` is the result. The controller calls this."""
         for gone in delta.deleted_topics.values():
             self._forget_topic(gone.name, gone.id, gone.partitions)
+        missing = set(self.missing)
         for topic, number, registration in delta.changed_partitions():
             if self.node_id in registration.replicas:
                 self._update(image, topic.name, topic.id, number, registration)
+        new = [key for key in self.missing if key not in missing]
+        if new:
+            others = f" and {len(new) - 1} more" if len(new) > 1 else ""
+            print(f"ottla: no log for {new[0]}{others}: {self.missing[new[0]]}", file=sys.stderr)
         for topic_name in delta.changed_configs(ConfigResourceType.TOPIC):
             if topic_name in self.by_name:
                 self.update_topic_config(image, topic_name)
+
+    def open_missing(self, image: MetadataImage) -> None:
+        """Try once more where a log could not be made: there may be room on the disk again."""
+        for key in list(self.missing):
+            topic = image.topic(key.topic)
+            registration = None if topic is None else topic.partitions.get(key.partition)
+            if topic is not None and registration is not None:
+                self._update(image, topic.name, topic.id, key.partition, registration)
+
+    def take_placed(self) -> dict[tuple[UUID, int], UUID]:
+        """(topic id, partition) to directory id where the metadata says something else, for the controller to know."""
+        placed, self._placed = self._placed, {}
+        return placed
 
     def update_topic_config(self, image: MetadataImage, topic: str) -> None:
         """Give a topic's partitions their configuration anew."""
@@ -136,18 +160,38 @@ class ReplicaManager:
             key = TopicPartition(topic, number)
             config = self._topic_config(image, topic)
             try:
-                log = self.logs.get(key)
-                if log is None or log.topic_id != topic_id:
-                    log = self.logs.create(key, topic_id, config)
+                log = self._open(key, topic_id, config, registration)
             except KafkaError as error:
-                print(f"ottla: no log for {key}: {error}", file=sys.stderr)
+                self.missing[key] = error
                 return
+            self.missing.pop(key, None)
             partition = partitions[number] = Partition(self.node_id, key, topic_id, log)
             partition.min_isr = config.min_insync_replicas
         if partition.update(registration):
             partition.wake()
             for callback in self.on_leadership:
                 callback(partition)
+
+    def _open(self, key: TopicPartition, topic_id: UUID, config: LogConfig, registration: PartitionRegistration) -> Log:
+        """The log of a partition, made if need be. Raises KafkaError.
+
+        Never made anew beside one that may be in a directory that cannot be used now: its records would seem lost, and
+        the two logs could not be joined again.
+        """
+        ids = self._directory_ids()
+        assigned = registration.directory(self.node_id)
+        log = self.logs.get(key)
+        if log is None or log.topic_id != topic_id:
+            log_dir = next((path for path, directory_id in ids.items() if directory_id == assigned), None)
+            if log_dir is None and ids and assigned not in DIRECTORIES_RESERVED:
+                raise KafkaError(ErrorCode.kafka_storage_error, "its log directory is missing or offline")
+            if log_dir is None and self.logs.offline_dirs and registration.leader_epoch:
+                raise KafkaError(ErrorCode.kafka_storage_error, "it may be in a log directory that is offline")
+            log = self.logs.create(key, topic_id, config, log_dir=log_dir)
+        directory_id = ids.get(posixpath.dirname(log.directory))
+        if directory_id not in (None, assigned):
+            self._placed[topic_id, key.partition] = directory_id
+        return log
 
     def _forget_topic(self, topic: str, topic_id: UUID, numbers: Mapping[int, Any]) -> None:
         self.by_id.pop(topic_id, None)
@@ -156,6 +200,7 @@ class ReplicaManager:
         self.ids.pop(topic, None)
         for number in numbers:
             partition = partitions.get(number)
+            self.missing.pop(TopicPartition(topic, number), None)
             if partition is not None:
                 partition.is_leader = partition.sole_in_sync = False
                 partition.leader_id = -1

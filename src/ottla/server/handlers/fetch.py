@@ -184,7 +184,12 @@ class Fetch:
         partitions = replicas.by_name.get(topic) if isinstance(topic, str) else replicas.by_id.get(topic)
         if partitions is None:
             return ErrorCode.unknown_topic_or_partition if isinstance(topic, str) else ErrorCode.unknown_topic_id
-        return partitions.get(number) or ErrorCode.unknown_topic_or_partition
+        found = partitions.get(number)
+        if found is None and replicas.missing:
+            name = topic if isinstance(topic, str) else replicas.names[topic]
+            if (name, number) in replicas.missing:
+                return ErrorCode.kafka_storage_error
+        return found or ErrorCode.unknown_topic_or_partition
 
     def _wait(self, lacking: int) -> None:
         partitions = [found for key, _, _ in self._entries if isinstance(found := self._find(key), Partition)]
@@ -254,14 +259,9 @@ class Fetch:
                 cold.append(records)
         if not cold:
             return self._answer(reads)
-        self._leave()
-
-        def done() -> None:
-            self._end()
-            promise.complete(self._answer(reads))
-
+        self._end()  # a second answer would tell the session what the client never hears
         promise = self._promise()
-        self._run(lambda: warm(cold), done)
+        self._run(lambda: warm(cold), lambda: promise.complete(self._answer(reads)))
         return promise
 
     def _run(self, work: Any, then: Any) -> None:
@@ -270,11 +270,13 @@ class Fetch:
         async def run() -> None:
             try:
                 await self._node.fs.run(work)
+                then()
             except OSError as error:
                 self._end()
                 self._promise().complete(KafkaError(ErrorCode.kafka_storage_error, str(error)))
-            else:
-                then()
+            except Exception as error:
+                self._end()
+                self._promise().complete(error)
 
         self._promise()
         self._node.spawn(run())
