@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from ottla.cli import topics
 from ottla.cli.consume import consume
 from ottla.cli.dump.command import dump
-from ottla.cli.exits import MISUSED
+from ottla.cli.exits import MISUSED, CommandFailed
 from ottla.cli.produce import produce
 
 _HELP = """Ottla: a partitioned commit log that every Kafka client can use.
@@ -26,9 +26,9 @@ def _version() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        return version("ottla")
+        return f"ottla {version('ottla')}"
     except PackageNotFoundError:
-        return "0 (not installed)"
+        return "ottla (not installed)"
 
 
 app = App(name="ottla", help=_HELP, help_format="markdown", version=_version, version_flags=["--version"])
@@ -71,10 +71,19 @@ def start(
     return run_with(StartOptions(directory, config, parse_settings(set or (), "--set"), listen))
 
 
+def _sentence(error: CycloptsError) -> str:
+    """What is wrong, as the other complaints say it: `ottla: unknown option: --max`."""
+    if isinstance(error, UnusedCliTokensError):
+        return f"one argument too many: {' '.join(error.unused_tokens or ())}"
+    text = str(error).rstrip(".")
+    return text[:1].lower() + text[1:]
+
+
 def run(arguments: Sequence[str]) -> int:
     """Parse and run. Returns the exit code."""
     try:
-        code = app(arguments, exit_on_error=False, print_error=True, result_action="return_value")
-    except CycloptsError:
-        return MISUSED
+        code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        command = " ".join(("ottla", *(error.command_chain or ())))
+        raise CommandFailed(f"{_sentence(error)}\n  see: {command} --help", MISUSED) from None
     return code if isinstance(code, int) else 0

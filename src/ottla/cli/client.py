@@ -24,7 +24,6 @@ _ADVICE = {
     "_UNKNOWN_PARTITION": "see the partitions with: ottla topic describe TOPIC",
     "TOPIC_ALREADY_EXISTS": "change it with: ottla topic alter TOPIC, or add --if-not-exists",
     "INVALID_REPLICATION_FACTOR": "a cluster cannot hold more replicas than it has brokers",
-    "INVALID_TOPIC": "names have letters, digits, dots, dashes and underscores, at most 249 of them",
     "MSG_SIZE_TOO_LARGE": "the topic's max.message.bytes is smaller than this record",
     "COORDINATOR_NOT_AVAILABLE": "try again in a moment",
     "COORDINATOR_LOAD_IN_PROGRESS": "try again in a moment",

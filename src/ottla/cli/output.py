@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 WIDE = 10_000
-"""Columns of a table that goes to a file or a pipe: nothing there wraps or is cut off."""
+"""Width that tables are laid out for: a terminal wraps a long row by itself, and what is copied from it stays whole."""
 
 
 def print_json(value: Any) -> None:
@@ -33,10 +33,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, indent
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in columns:
         right = name.endswith(">")
-        table.add_column(name.rstrip(">"), justify="right" if right else "left", overflow="fold", no_wrap=right)
+        table.add_column(name.rstrip(">"), justify="right" if right else "left", overflow="fold", no_wrap=True)
     for row in rows:
         table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    console = Console(highlight=False, width=WIDE)
     for line in _lines(console, Padding(table, (0, 0, 0, indent), expand=False)):
         print(line)
 

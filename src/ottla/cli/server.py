@@ -93,5 +93,7 @@ def run_with(options: StartOptions) -> int:
     try:
         return run(config) or OK
     except OSError as error:
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            raise CommandFailed(f"{error.filename} is a file; data needs a directory") from error
         what = f"{error.filename}: {error.strerror}" if error.filename is not None else str(error)
         raise CommandFailed(f"the node cannot use its files or its port: {what}") from error

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 app = App(name="topic", help="Create, list, describe, alter and delete topics.", sort_key=2)
 
 Names = Annotated[list[str], Parameter(help="One topic or more.", negative="")]
-Settings = Annotated[
-    list[str] | None, Parameter(help="A topic setting; may be repeated.", negative="", consume_multiple=False)
-]
+Settings = Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)]
 
 
 @app.command
@@ -29,8 +27,8 @@ def create(
     topics: Names,
     /,
     *,
-    partitions: Annotated[int, Parameter(alias="-p")] = -1,
-    replication_factor: Annotated[int, Parameter(alias="-r")] = -1,
+    partitions: Annotated[int, Parameter(alias="-p", show_default=False)] = -1,
+    replication_factor: Annotated[int, Parameter(alias="-r", show_default=False)] = -1,
     set: Settings = None,
     if_not_exists: Flag = False,
     validate_only: Flag = False,
@@ -46,7 +44,7 @@ def create(
     replication_factor
         How many copies of each; the broker's default.replication.factor unless given.
     set
-        A topic setting as name=value, for example retention.ms=3600000.
+        A topic setting as name=value, for example retention.ms=3600000; may be repeated.
     if_not_exists
         Succeed where the topic is there already.
     validate_only
@@ -106,9 +104,9 @@ def alter(
     partitions
         The new number of partitions; it can only grow.
     set
-        A topic setting as name=value.
+        A topic setting as name=value; may be repeated.
     unset
-        The name of a setting that goes back to its default.
+        The name of a setting that goes back to its default; may be repeated.
     """
     changes = parse_settings(set or (), "--set")
     if partitions is None and not changes and not unset:

@@ -159,9 +159,9 @@ class ServerConfig(Mapping[str, Any]):
         self.controller_listeners = tuple(each for each in everywhere if each.name in controllers)
         advertised = self["advertised.listeners"]
         texts = [str(each) for each in self.listeners] if advertised is None else advertised
-        self.advertised_listeners: tuple[Listener, ...] = tuple(
-            _routable(parse_listener("advertised.listeners", text, protocols)) for text in texts
-        )
+        told = [_routable(parse_listener("advertised.listeners", text, protocols)) for text in texts]
+        # Those of controllers may stand among them since KIP-853, as in Kafka's own example; clients never see them.
+        self.advertised_listeners: tuple[Listener, ...] = tuple(each for each in told if each.name not in controllers)
         name = self["inter.broker.listener.name"] or self["security.inter.broker.protocol"]
         self.inter_broker_listener_name: str = name.upper()
 
@@ -187,6 +187,8 @@ class ServerConfig(Mapping[str, Any]):
         for each in self.listeners:
             if each.protocol not in SERVED:
                 raise OttlaError(f"listeners: {each} needs {each.protocol}; this version serves {', '.join(SERVED)}")
+        if not self.advertised_listeners:
+            raise OttlaError("advertised.listeners: name a listener for clients beside the controller's")
         known = {each.name for each in self.listeners}
         for each in self.advertised_listeners:
             if each.name not in known:
@@ -253,8 +255,9 @@ def _check(name: str, text: str) -> None:
     try:
         setting.parse(text)
     except InvalidValue as error:
+        kind = ", and this is not a number" if "Not a number" in str(error) else ""
         shown = "[hidden]" if setting.sensitive else text
-        raise OttlaError(f"setting {name}={shown} is refused: allowed is {setting.allowed} ({error})") from error
+        raise OttlaError(f"setting {name}={shown} is refused: allowed is {setting.allowed}{kind}") from error
 
 
 def _distinct(setting: str, listeners: list[Listener]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 from collections import Counter
@@ -91,10 +92,15 @@ class Listener:
                 lambda: Connection(self), host or None, port, backlog=BACKLOG, reuse_address=True, start_serving=False
             )
         except OSError as error:
-            reason = os.strerror(error.errno or 0).lower()
+            code = error.errno or 0
+            reason = os.strerror(code).lower() if code > 0 else f"{error.strerror}"  # negative: the name is unknown
+            advice = (
+                "stop what uses the port or choose another"
+                if code == errno.EADDRINUSE
+                else "choose an address of this machine"
+            )
             raise OttlaError(
-                f"cannot listen on {host or '*'}:{port}: {reason}; stop what uses the port or choose another "
-                "with --listen HOST:PORT"
+                f"cannot listen on {host or '*'}:{port}: {reason}; {advice} with --listen HOST:PORT"
             ) from error
         for sock in self._server.sockets:
             # Answers are whole frames: waiting for more to send only delays them. Accepted sockets inherit it.

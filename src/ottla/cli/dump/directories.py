@@ -27,8 +27,15 @@ def is_log_directory(fs: FileSystem, path: str) -> bool:
 
 
 def partition_directories(fs: FileSystem, path: str) -> list[str]:
-    found = (posixpath.join(path, name) for name in fs.listdir(path) if topic_of(name) is not None)
+    """Those of a node's directory, by topic and number."""
+    names = [name for name in fs.listdir(path) if topic_of(name) is not None]
+    found = [posixpath.join(path, name) for name in sorted(names, key=_topic_and_number)]
     return [directory for directory in found if fs.is_dir(directory)]
+
+
+def _topic_and_number(name: str) -> tuple[str, int, str]:
+    topic, _, number = name.rpartition("-")
+    return topic, int(number) if number.isdigit() else -1, name
 
 
 def check_partition(fs: FileSystem, directory: str, *, deep: bool) -> tuple[list[Segment], list[Problem]]:
