@@ -247,7 +247,8 @@ def _describe(client: AdminClient, name: str, all_settings: bool) -> dict[str, A
     starts, ends = offsets(OffsetSpec.earliest), offsets(OffsetSpec.latest)
     return {
         "topic": name,
-        "topic_id": str(topic.topic_id),
+        # As Kafka writes ids: librdkafka uses the other alphabet of base64.
+        "topic_id": str(topic.topic_id).replace("+", "-").replace("/", "_"),
         "internal": topic.is_internal,
         "settings": dict(sorted(settings.items())),
         "partitions": [
