@@ -89,12 +89,14 @@ class Bench:
         }
 
     def fetch(self) -> dict[str, Table]:
-        return {
-            f"Fetch of cached data, {label} answers, 6 connections x 2 in flight": self.each(
+        tables = {}
+        for label, size in (("64 KB", 64 << 10), ("256 KB", 256 << 10), ("1 MB", 1 << 20)):
+            table = self.each(
                 lambda s, size=size: rate_columns(s.name, workloads.fetch(s, self.seconds, fetch_bytes=size))
             )
-            for label, size in (("64 KB", 64 << 10), ("256 KB", 256 << 10), ("1 MB", 1 << 20))
-        }
+            table.append(rate_columns("bare loop", workloads.bare_fetch(self.base, size, min(self.seconds, 3))))
+            tables[f"Fetch of cached data, {label} answers, 6 connections x 2 in flight"] = table
+        return tables
 
     def latency(self) -> dict[str, Table]:
         def measure(side: Ottla | Kafka) -> Row:

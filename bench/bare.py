@@ -1,12 +1,15 @@
-"""The physical limit beside which a broker is judged: receive a frame, append it to a file, answer.
+"""The physical limit beside which a broker is judged: receive a frame, append it, answer; or sendfile one back.
 
 It parses nothing but the length, checks nothing and keeps nothing: no broker in this language can be faster.
+`python -m bench.bare FILE` for the first, `python -m bench.bare FILE SIZE` for answers of SIZE bytes out of FILE.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import select
+import socket
 import sys
 
 import uvloop
@@ -62,5 +65,47 @@ async def main(path: str) -> None:
     await server.serve_forever()
 
 
+def send_files(path: str, size: int) -> None:
+    """Answer every frame on every connection with a length and `size` bytes of the file."""
+    fd = os.open(path, os.O_RDONLY)
+    places = max(1, os.fstat(fd).st_size // size)
+    listener = socket.create_server(("127.0.0.1", 0))
+    print(listener.getsockname()[1], flush=True)
+    poller = select.epoll()
+    poller.register(listener, select.EPOLLIN)
+    head = size.to_bytes(4, "big")
+    clients: dict[int, list[int]] = {}  # descriptor: [answers due, bytes left of the current one, its place]
+    sockets = {}
+    while True:
+        for ready, event in poller.poll():
+            if ready == listener.fileno():
+                client = listener.accept()[0]
+                client.setblocking(False)
+                sockets[client.fileno()] = client
+                clients[client.fileno()] = [0, 0, 0]
+                poller.register(client, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
+                continue
+            state = clients[ready]
+            try:
+                if event & select.EPOLLIN:
+                    data = sockets[ready].recv(1 << 16)
+                    if not data:
+                        poller.unregister(ready)
+                        sockets.pop(ready).close()
+                        continue
+                    state[0] += data.count(b"bench")  # one client id in each request
+                while state[0]:
+                    if state[1] == 0:
+                        sockets[ready].send(head, socket.MSG_MORE)
+                        state[1], state[2] = size, (state[2] + 1) % places
+                    state[1] -= os.sendfile(ready, fd, state[2] * size + size - state[1], state[1])
+                    state[0] -= state[1] == 0
+            except BlockingIOError:
+                pass
+
+
 if __name__ == "__main__":
-    uvloop.run(main(sys.argv[1]))
+    if len(sys.argv) > 2:
+        send_files(sys.argv[1], int(sys.argv[2]))
+    else:
+        uvloop.run(main(sys.argv[1]))

@@ -285,3 +285,23 @@ def bare_produce(directory: Path, batch_bytes: int, seconds: float) -> Result:
         process.wait()
         for path in directory.glob("bare.*"):
             path.unlink()
+
+
+def bare_fetch(directory: Path, fetch_bytes: int, seconds: float) -> Result:
+    """The same fetch load against the loop of `bench/bare.py`, out of a cached file of 64 MB."""
+    path = directory / "bare-file"
+    path.write_bytes(bytes(64 << 20))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.bare", str(path), str(fetch_bytes)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    port = int(process.stdout.readline())
+    try:
+        return run(
+            port, [[fetch_frame("x", p, 0, fetch_bytes)] for p in range(CONNECTIONS)], in_flight=2, seconds=seconds,
+            warmup_s=1.0, pid=process.pid, payload_bytes=0, small_answers=False,
+        )  # fmt: skip
+    finally:
+        process.terminate()
+        process.wait()
+        path.unlink()
