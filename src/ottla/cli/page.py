@@ -1,0 +1,105 @@
+"""`docs/cli.md`, rendered from the commands themselves: `python -m ottla.cli.page docs/cli.md`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from inspect import cleandoc
+from pathlib import Path
+from typing import Any
+
+from cyclopts import App
+
+from ottla.cli.app import app
+
+_HEAD = """# The command line
+
+This page is rendered from the commands: `python -m ottla.cli.page docs/cli.md`. `ottla COMMAND --help` says the same.
+
+```
+ottla server start ./data
+ottla topic create payments --partitions 3 --set retention.ms=3600000
+tail -F /var/log/dpkg.log | ottla produce payments
+ottla produce payments '{"amount": 3}' --key alice --header source=shop
+ottla consume payments --from 10m --follow
+ottla consume payments --json | ottla produce copy --from-json
+ottla log dump ./data
+```
+
+Results go to standard output, complaints to standard error. Exit codes: 0 done, 1 refused or damaged, 2 a mistake in
+the command line, 3 no broker answers, 130 interrupted. Commands that ask a broker find it by `--bootstrap HOST:PORT`
+(`-b`), else by the environment variable `OTTLA_BOOTSTRAP`, else at 127.0.0.1:9092.
+"""
+
+_EVERYWHERE = ("--bootstrap",)
+"""Options that the head of the page tells once."""
+
+_VALUES = {
+    "--config": "FILE",
+    "--file": "FILE",
+    "--header": "NAME=VALUE",
+    "--listen": "HOST:PORT",
+    "--set": "NAME=VALUE",
+    "--unset": "NAME",
+}
+
+
+def commands(parent: App = app, path: tuple[str, ...] = ("ottla",)) -> Iterator[tuple[str, App]]:
+    """(`ottla topic create`, its App) for everything that can be run, in the order of the help."""
+    names = [name for name in parent if not name.startswith("-")]
+    for name in sorted(names, key=lambda each: (parent[each].sort_key or 0, names.index(each))):
+        child = parent[name]
+        if child.default_command is None:
+            yield from commands(child, (*path, name))
+        else:
+            yield " ".join((*path, name)), child
+
+
+def document() -> str:
+    """The whole page."""
+    return _HEAD + "".join(_section(name, command) for name, command in commands())
+
+
+def _section(name: str, command: App) -> str:
+    arguments = [each for each in command.assemble_argument_collection(parse_docstring=True) if each.show]
+    places = [each for each in arguments if not each.names[0].startswith("-")]
+    options = [each for each in arguments if each.names[0].startswith("-") and each.names[0] not in _EVERYWHERE]
+    usage = " ".join((name, *(_place(each) for each in places), *(["[OPTIONS]"] if options else [])))
+    text = cleandoc(str(command.help)).partition("\n\nParameters\n")[0]
+    rows = [(each.names[0], each) for each in places] + [(_option(each), each) for each in options]
+    table = "".join(f"| `{left}` | {_help(each)} |\n" for left, each in rows)
+    return f"\n## {name}\n\n```\n{usage}\n```\n\n{text}\n" + (f"\n| | |\n|---|---|\n{table}" if table else "")
+
+
+def _place(argument: Any) -> str:
+    name = argument.names[0] + ("..." if "list" in str(argument.hint) else "")
+    return name if argument.required else f"[{name}]"
+
+
+def _option(argument: Any) -> str:
+    shown = ", ".join(argument.names)
+    if argument.hint is bool:
+        return shown
+    choices = argument.get_choices()
+    value = _VALUES.get(argument.names[0]) or ("N" if "int" in str(argument.hint) else "TEXT")
+    return f"{shown} {' / '.join(choices) if choices else value}"
+
+
+def _help(argument: Any) -> str:
+    text = " ".join(str(argument.parameter.help or "").split())
+    default = argument.field_info.default
+    hidden = argument.parameter.show_default is False or argument.hint is bool or argument.required
+    return text if hidden or default is None else f"{text} Default: `{default}`."
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page to the file that `arguments` name, or to standard output."""
+    if arguments:
+        Path(arguments[0]).write_text(document(), encoding="utf-8")
+    else:
+        sys.stdout.write(document())
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

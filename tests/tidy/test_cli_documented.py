@@ -1,0 +1,43 @@
+"""`docs/cli.md` says what the commands say, and what the documents tell people to type is accepted."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from ottla.cli import page
+from ottla.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_the_page_is_what_the_commands_render() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert text == page.document(), "stale: run `python -m ottla.cli.page docs/cli.md`"
+
+
+def typed_commands() -> list[str]:
+    """Every `ottla ...` in a code block that is written out in full."""
+    known = tuple(name for name, _ in page.commands())
+    found = set()
+    for document in DOCUMENTS:
+        for block in re.findall(r"^```\w*\n(.*?)^```", document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+            for line in block.splitlines():
+                for part in re.split(r"\s\|\s", re.sub(r"^\$ |\s+#.*", "", line)):
+                    part = re.sub(r"^(?:\S*/)?ottla ", "ottla ", part.strip())
+                    if part.startswith(known) and not re.search(r"[A-Z]{2,}|\[|\.\.\.", part):
+                        found.add(part)
+    return sorted(found)
+
+
+@pytest.mark.parametrize("command", typed_commands())
+def test_what_the_documents_type_is_understood(command: str) -> None:
+    app.parse_args(shlex.split(command)[1:], exit_on_error=False, print_error=False)
+
+
+def test_commands_are_found_in_the_documents() -> None:
+    assert len(typed_commands()) >= 8

@@ -1,0 +1,53 @@
+"""Files and functions stay small enough to read, and every module says what it is for."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "ottla"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+LINES_PER_FILE_MAX = 700
+LINES_PER_FUNCTION_MAX = 70
+
+LONG_FILES = {
+    "storage/log.py": "one class, Log: every method changes the same few offsets, and they are best seen together",
+}
+"""Longer, and why."""
+LONG_FUNCTIONS: dict[str, str] = {}
+"""`path:function`, and why."""
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(SOURCE).as_posix()
+
+
+def functions(path: Path) -> list[tuple[str, int]]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return [(f"{name_of(path)}:{node.name}", (node.end_lineno or 0) - node.lineno + 1) for node in found]
+
+
+def test_files_are_short() -> None:
+    lengths = {name_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    long = {name for name, lines in lengths.items() if lines > LINES_PER_FILE_MAX}
+    assert long - set(LONG_FILES) == set(), f"over {LINES_PER_FILE_MAX} lines: split them, or say why not"
+    assert set(LONG_FILES) - long == set(), "short again: take them off the list"
+
+
+def test_functions_are_short() -> None:
+    lengths = [each for path in FILES for each in functions(path)]
+    long = {name for name, lines in lengths if lines > LINES_PER_FUNCTION_MAX}
+    assert long - set(LONG_FUNCTIONS) == set(), f"over {LINES_PER_FUNCTION_MAX} lines: split them, or say why not"
+    assert set(LONG_FUNCTIONS) - long == set(), "short again: take them off the list"
+
+
+@pytest.mark.parametrize("folder", ["src", "bench", "demo", "peers"])
+def test_every_module_has_a_docstring(folder: str) -> None:
+    modules = [path for path in sorted((ROOT / folder).rglob("*.py")) if path.read_text(encoding="utf-8").strip()]
+    silent = [str(path) for path in modules if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
+    assert silent == []
