@@ -34,17 +34,25 @@ _JVM_FLAGS = [
 
 
 def install() -> None:
-    """Fetch the jars once. Raises CalledProcessError where Maven cannot."""
+    """Fetch the jars once. Raises RuntimeError with what Maven said where it cannot."""
     if LIBS.is_dir():
         return
     CACHE.mkdir(parents=True, exist_ok=True)
     part = CACHE / f"libs.part{os.getpid()}"
     pom = Path(__file__).with_name("pom.xml")
-    subprocess.run(
+    if shutil.which("mvn") is None:
+        raise RuntimeError("Maven is missing: it fetches Apache Kafka's jars; install the package maven")
+    maven = subprocess.run(
         ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={part}"],
-        check=True,
         stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,  # also keeps the escape codes that Maven ends with off the terminal
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
+    if maven.returncode != 0:
+        shutil.rmtree(part, ignore_errors=True)
+        raise RuntimeError(f"Maven could not fetch Apache Kafka's jars:\n{maven.stdout.strip()}")
     (CACHE / "log4j2.properties").write_text(_LOG4J)
     if LIBS.is_dir():
         shutil.rmtree(part)

@@ -9,7 +9,10 @@ from peers import kafka
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["install"]:
-        kafka.install()
+        try:
+            kafka.install()
+        except RuntimeError as error:
+            sys.exit(f"peers: {error}")
     elif len(sys.argv) > 2 and sys.argv[1] == "tool":
         kafka.install()
         sys.exit(subprocess.call(kafka.java(sys.argv[2], *sys.argv[3:])))
