@@ -10,6 +10,7 @@ import random
 import resource
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from ottla.clock import SystemClock
@@ -19,20 +20,30 @@ from ottla.server.broker import Node
 if TYPE_CHECKING:
     from ottla.config.server import ServerConfig
 
+    Attend = Callable[[Node, asyncio.Event], Awaitable[None]]
+    """Called once the node serves, with the event that stops it."""
+
 YOUNG_OBJECTS_MAX = 20_000
 """Requests make few reference cycles, so the collector may look less often than every 700 allocations."""
 
 
-def run(config: ServerConfig) -> int:
+async def announce(node: Node, _: asyncio.Event) -> None:
+    """The one line that says where a node is."""
+    first = node.config.advertised_listeners[0]
+    directories = ", ".join(node.config.log_dirs)
+    print(f"ottla: listening on {first.host}:{node.ports[first.name]}, data in {directories}", flush=True)
+
+
+def run(config: ServerConfig, attend: Attend = announce) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code. Raises OttlaError when the node can not start."""
     _raise_file_limit()
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config))
+        return runner.run(_serve(config, attend))
 
 
-async def _serve(config: ServerConfig) -> int:
+async def _serve(config: ServerConfig, attend: Attend) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -43,11 +54,7 @@ async def _serve(config: ServerConfig) -> int:
         await node.start()
         gc.freeze()
         gc.set_threshold(YOUNG_OBJECTS_MAX, 20, 20)
-        first = config.advertised_listeners[0]
-        print(
-            f"ottla: listening on {first.host}:{node.ports[first.name]}, data in {', '.join(config.log_dirs)}",
-            flush=True,
-        )
+        await attend(node, stop)
         await stop.wait()
     finally:
         try:

@@ -1,5 +1,8 @@
-"""Test doubles that are public: users test with them too.
+"""What users test with: `Broker`, a real node in a process of its own, and test doubles such as `disk.py`.
 
-`disk.py` is a file system in memory that crashes, tears, fails and flips bits on request. May import every layer below
-`cli`; nothing but tests and the command line imports this.
+Start at `broker.py`; `child.py` is its other half, `plugin.py` gives pytest its fixtures. May import every layer below
+`cli`, but this file and `broker.py` only the standard library: they are loaded into other people's tests.
 """
+
+from ottla.testing.broker import Broker as Broker
+from ottla.testing.process import BrokerError as BrokerError

@@ -1,0 +1,209 @@
+"""`Broker`: a node in a process of its own, for tests of programs that speak to Kafka."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeAlias
+
+from ottla.testing.process import BrokerError, Process, ending, with_output
+
+Setting: TypeAlias = str | int | float | bool | list[str] | tuple[str, ...] | None
+"""None leaves the default."""
+Topics: TypeAlias = Iterable[str] | Mapping[str, int | Mapping[str, Setting]]
+"""Names, or names with a number of partitions, or with settings of which `partitions` is one."""
+
+
+class Broker:
+    """A node on loopback with a port and a directory of its own.
+
+    with Broker(topics={"orders": 3}, num_partitions=6) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+
+    `settings` are Kafka's, by name; as keywords they are written with underscores. `keep` names a directory for the
+    data that is not removed, and that a later Broker can start on. `port` is free to choose; by default any free one.
+    Also an asynchronous context manager. Nothing starts before `start` or `with`.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Setting] | None = None,
+        *,
+        topics: Topics = (),
+        keep: str | os.PathLike[str] | None = None,
+        port: int = 0,
+        **keywords: Setting,
+    ) -> None:
+        named = {name.replace("_", "."): value for name, value in keywords.items()}
+        self.settings = _as_text({**(settings or {}), **named})
+        if isinstance(topics, str):
+            raise TypeError(f"topics is a list of names or a mapping, such as {{{topics!r}: 3}}")
+        wanted = topics if isinstance(topics, Mapping) else dict.fromkeys(topics)
+        self.topics = [_topic(name, each) for name, each in wanted.items()]
+        self.keep = None if keep is None else Path(keep).absolute()
+        self.bootstrap = ""
+        """What clients call bootstrap.servers. Stays the same over `restart`."""
+        self._port = port
+        self._node: Process | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def port(self) -> int:
+        """Of `bootstrap`. Raises BrokerError before the first start."""
+        self._owned()
+        return int(self.bootstrap.rpartition(":")[2])
+
+    @property
+    def directory(self) -> Path:
+        """Where the data is. Raises BrokerError when not started."""
+        return self._owned().data
+
+    @property
+    def pid(self) -> int:
+        """Of the node's process. Raises BrokerError when it is not running."""
+        return self._running().pid
+
+    @property
+    def output(self) -> str:
+        """What the node has printed since the first start: warnings and errors. Normally nothing."""
+        return self._owned().read_output()
+
+    def start(self) -> Broker:
+        """Returns when clients are served and the topics exist. Raises BrokerError; nothing is left behind then."""
+        if self._node is not None:
+            raise BrokerError("already started; restart() starts it again")
+        self._node = node = Process(self.settings, self.topics, self.keep, self._port)
+        # Also when the broker is forgotten, and when the interpreter exits.
+        self._give_back = weakref.finalize(self, node.finish)
+        try:
+            self.bootstrap = node.start()
+        except BaseException:
+            self._node = None
+            self._give_back()
+            raise
+        return self
+
+    def restart(self) -> None:
+        """Stop if it runs, cleanly, and start again: same address, same data. Raises BrokerError."""
+        node = self._owned()
+        with self._lock:
+            node.end()
+            self.bootstrap = node.start()
+
+    def kill(self) -> None:
+        """End the process with SIGKILL, as a crash would; `restart` lets it recover. Raises BrokerError."""
+        self._running().kill()
+
+    def stop(self) -> None:
+        """Stop cleanly and remove the temporary directory. Once stopped, or in a forked process, it does nothing.
+
+        Raises BrokerError if the node had died by itself.
+        """
+        node = self._node
+        if node is None or node.owner != os.getpid():
+            return
+        self._node = None
+        status = node.status()
+        died = status is not None and not node.expected_end
+        output = node.read_output() if died else ""
+        self._give_back()
+        if died:
+            raise BrokerError(with_output(f"the node died while it was in use ({ending(status)})", output))
+
+    def create_topic(self, name: str, partitions: int | None = None, **settings: Setting) -> str:
+        """Create a topic and return its name; settings are Kafka's with underscores. Raises BrokerError."""
+        node = self._running()
+        with self._lock:
+            answer = node.ask({"topics": [_topic(name, {"partitions": partitions, **settings})]})
+        if "error" in answer:
+            raise BrokerError(answer["error"])
+        return name
+
+    def _owned(self) -> Process:
+        node = self._node
+        if node is None:
+            raise BrokerError("the broker is not started: use `with Broker() as broker:` or start()")
+        if node.owner != os.getpid():
+            raise BrokerError(f"the broker belongs to process {node.owner}; this one only has its address, bootstrap")
+        return node
+
+    def _running(self) -> Process:
+        node = self._owned()
+        status = node.status()
+        if status is not None:
+            what = "was killed; restart() starts it again" if node.expected_end else f"died ({ending(status)})"
+            raise BrokerError(with_output(f"the node {what}", node.read_output()))
+        return node
+
+    def __enter__(self) -> Broker:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.stop()
+            return
+        if self._node is not None and self._node.owner == os.getpid():
+            output = self._node.read_output()
+            if output:
+                error.add_note(with_output("the test failed with this broker", output))
+        with contextlib.suppress(BrokerError):  # the test's own error says more
+            self.stop()
+
+    async def __aenter__(self) -> Broker:
+        import asyncio
+
+        starting = asyncio.ensure_future(asyncio.to_thread(self.start))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            with contextlib.suppress(BrokerError):
+                await starting
+                await asyncio.to_thread(self.stop)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        import asyncio
+
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
+
+    def __getstate__(self) -> None:
+        raise TypeError("a Broker cannot be sent to another process: send its address, broker.bootstrap")
+
+    def __repr__(self) -> str:
+        return f"<Broker {self.bootstrap}>" if self._node is not None else "<Broker, not started>"
+
+
+def _as_text(settings: Mapping[str, Setting]) -> dict[str, str]:
+    """Values as a properties file has them."""
+    return {name: _value(value) for name, value in settings.items() if value is not None}
+
+
+def _value(value: Setting) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+def _topic(name: str, wanted: int | Mapping[str, Setting] | None) -> dict[str, Any]:
+    """As CreateTopics has it. -1 partitions means what `num.partitions` says."""
+    settings: dict[str, Setting] = dict(wanted) if isinstance(wanted, Mapping) else {"partitions": wanted}
+    partitions = settings.pop("partitions", None)
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    return {
+        "name": name,
+        "num_partitions": -1 if partitions is None else partitions,
+        "replication_factor": -1,
+        "assignments": [],
+        "configs": [{"name": name, "value": value} for name, value in _as_text(named).items()],
+    }

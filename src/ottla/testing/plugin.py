@@ -1,0 +1,51 @@
+"""Fixtures for pytest, there as soon as Ottla is installed. Nothing is loaded or started before a test asks.
+
+`ottla_broker`: one broker for the session, which with pytest-xdist means one per worker. `ottla_topic`: the name of a
+topic of the test's own on it. `ottla_settings`: to be overridden in a `conftest.py`, the settings of that broker.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from ottla.testing.broker import Broker
+
+TOPIC_NAME_LENGTH_MAX = 100
+"""Kafka allows 249 characters; names of tests can be longer than what one wants to read in a log."""
+
+_numbers = itertools.count(1)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "ottla_topic(partitions=1, **settings): partitions and settings of the topic of fixture ottla_topic"
+    )
+
+
+@pytest.fixture(scope="session")
+def ottla_settings() -> Mapping[str, Any]:
+    """Kafka's settings for `ottla_broker`; override it to change them."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def ottla_broker(ottla_settings: Mapping[str, Any]) -> Iterator[Broker]:
+    """A running Ottla broker; clients use its `bootstrap`."""
+    from ottla.testing.broker import Broker
+
+    with Broker(ottla_settings) as broker:
+        yield broker
+
+
+@pytest.fixture
+def ottla_topic(ottla_broker: Broker, request: pytest.FixtureRequest) -> str:
+    """The name of a new topic, which no other test uses. See the marker of the same name."""
+    marker = request.node.get_closest_marker("ottla_topic")
+    name = re.sub("[^A-Za-z0-9._-]+", "-", request.node.name)[:TOPIC_NAME_LENGTH_MAX].rstrip("-")
+    return ottla_broker.create_topic(f"{name}-{next(_numbers)}", **({} if marker is None else marker.kwargs))
