@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import posixpath
 import random as random_module
+import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from ottla.errors import OttlaError
 from ottla.filesystem import FileSystem
 from ottla.model import METADATA_TOPIC, METADATA_TOPIC_ID, Millis, TopicPartition
+from ottla.protocol.internal.codec import MalformedRecord
 from ottla.protocol.internal.quorum_records import QuorumStateFile, decode_quorum_state, encode_quorum_state
 from ottla.protocol.record_batch import BatchHeader
 from ottla.quorum.snapshot import SnapshotId, parse_snapshot_name, read_batches, read_snapshot
@@ -87,29 +90,48 @@ class MetadataLog:
             random=self._random,
         )
         self._log = log
+        if log.truncated_bytes:
+            print(
+                f"ottla: the end of {self.directory} was damaged: cut off {log.truncated_bytes} bytes", file=sys.stderr
+            )
         if newest is not None and newest.end_offset > log.log_end_offset:
             # The snapshot came from elsewhere, or the log behind it was lost: it holds all that the log had.
             log.truncate_fully_and_start_at(newest.end_offset)
 
     def read_quorum_state(self) -> QuorumStateFile | None:
-        """None on first start. Raises MalformedRecord."""
+        """None on first start. Raises OttlaError."""
+        path = posixpath.join(self.directory, QUORUM_STATE_FILE)
         try:
-            return decode_quorum_state(self._fs.read_bytes(posixpath.join(self.directory, QUORUM_STATE_FILE)))
+            return decode_quorum_state(self._fs.read_bytes(path))
         except FileNotFoundError:
             return None
+        except MalformedRecord as error:
+            raise OttlaError(
+                f"{path} is damaged ({error}): if this node is its only controller, delete the file, and it is made "
+                "anew from the log"
+            ) from error
 
     def write_quorum_state(self, state: QuorumStateFile) -> None:
         """Returns when the state survives power loss."""
         self._fs.write_atomic(posixpath.join(self.directory, QUORUM_STATE_FILE), encode_quorum_state(state))
 
     def load(self) -> Iterator[LoadedBatch]:
-        """Everything to replay: the newest snapshot, then the log behind it. Raises MalformedRecord."""
+        """Everything to replay: the newest snapshot, then the log behind it. Raises OttlaError."""
+        try:
+            yield from self._load()
+        except MalformedRecord as error:
+            raise OttlaError(f"the metadata in {self.directory} cannot be read: {error}") from error
+
+    def _load(self) -> Iterator[LoadedBatch]:
         position = self.log.log_start_offset
         if self.snapshots:
             newest = self.snapshots[-1]
             data = self._fs.read_bytes(posixpath.join(self.directory, newest.filename))
-            for header, items in read_snapshot(data):
-                yield LoadedBatch(header, items, newest)
+            try:
+                for header, items in read_snapshot(data):
+                    yield LoadedBatch(header, items, newest)
+            except MalformedRecord as error:
+                raise MalformedRecord(f"{newest.filename}: {error}") from error
             position = newest.end_offset
         end = self.log.log_end_offset
         while position < end:

@@ -62,7 +62,7 @@ class Log(SyncedLog):
 
     __slots__ = (
         "_flush_messages", "_high_watermark", "_latest_epoch", "_limits", "_policy", "_random", "_repaired", "config",
-        "epochs", "log_start_offset", "producer_state", "recovered_bytes", "topic_id",
+        "epochs", "log_start_offset", "producer_state", "recovered_bytes", "topic_id", "truncated_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -85,6 +85,9 @@ class Log(SyncedLog):
         """Between log start and log end; goes down only with a truncation."""
         self._latest_epoch: LeaderEpoch = -1
         self.recovered_bytes = 0
+        """Read and checked when the log was loaded."""
+        self.truncated_bytes = 0
+        """Cut off then, as no whole, valid batches."""
         self._repaired = False
         self.update_config(config)
 
@@ -152,6 +155,7 @@ class Log(SyncedLog):
         segments.take(loaded.segments)
         self._end = loaded.next_offset
         self.recovered_bytes = loaded.recovered_bytes
+        self.truncated_bytes = loaded.truncated_bytes
         self._repaired = loaded.repaired
         if segments.items and self._end < log_start_offset:  # segment files were taken away from below us
             segments.drop_from(0, self._now_ms)

@@ -9,6 +9,7 @@ import posixpath
 import random as random_module
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from uuid import UUID
 
@@ -105,6 +106,9 @@ class LogManager:
         """Files and directories to remove, and from when on."""
         self._written: dict[str, Mapping[TopicPartition, Offset]] = {}
         """What the checkpoint files hold, by path."""
+        self._turns: dict[str, int] = {}
+        """Counts what was written or is being written, by path."""
+        self._writing = threading.Lock()
         self._intervals: dict[str, Millis] = {
             "retention": retention_check_interval_ms,
             "recovery points": recovery_point_checkpoint_interval_ms,
@@ -165,6 +169,12 @@ class LogManager:
                 self._load_directory(directory, skip)
             except OSError as error:
                 self._take_offline(directory, error)
+        checked = [log for log in self._logs.values() if log.recovered_bytes or log.truncated_bytes]
+        if checked:
+            self._warn(
+                f"the last stop was not clean: checked {sum(log.recovered_bytes for log in checked)} bytes "
+                f"of {len(checked)} logs, cut off {sum(log.truncated_bytes for log in checked)}"
+            )
         now_ms = self._clock.now_ms()
         self._last = dict.fromkeys(self._intervals, now_ms)
 
@@ -316,10 +326,27 @@ class LogManager:
         path = posixpath.join(directory, name)
         offsets = self._offsets(name, directory)
         try:
-            write_offset_checkpoint(self._fs, path, offsets)
+            self._checkpoint_work(path, offsets)()
         except OSError as error:
             raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
         self._written[path] = offsets
+
+    def _checkpoint_work(self, path: str, offsets: Mapping[TopicPartition, Offset]) -> Callable[[], bool]:
+        """How to write a checkpoint, here or in a thread; False if a newer one was asked for, which then stays.
+
+        One at a time: two writers would share the temporary file, and an older content would bring back what
+        `_purge_checkpoints` took out.
+        """
+        turn = self._turns[path] = self._turns.get(path, 0) + 1
+
+        def work() -> bool:
+            with self._writing:
+                if self._turns[path] != turn:
+                    return False
+                write_offset_checkpoint(self._fs, path, offsets)
+                return True
+
+        return work
 
     def truncate_to(self, log: Log, offset: Offset) -> None:
         """Cut a log; before it grows again the checkpoint has to say that what comes there is not synced.
@@ -432,7 +459,8 @@ class LogManager:
                     await log.flush_all_async()
                     log.last_flush_ms = now_ms
                 except KafkaError as error:
-                    self._report(log, error)
+                    if self._logs.get(log.topic_partition) is log:
+                        self._report(log, error)
 
     async def checkpoint(self, *names: str) -> None:
         """Write the offset checkpoints of these names, where they changed."""
@@ -442,11 +470,12 @@ class LogManager:
                 path = posixpath.join(directory, name)
                 if offsets != self._written.get(path, {}):
                     try:
-                        await self._fs.run(_checkpoint_work(self._fs, path, offsets))
+                        is_newest = await self._fs.run(self._checkpoint_work(path, offsets))
                     except OSError as error:
                         self._warn(f"{path} is not up to date: {error}")
                         continue
-                    self._written[path] = offsets
+                    if is_newest:
+                        self._written[path] = offsets
 
     def _offsets(self, name: str, directory: str) -> dict[TopicPartition, Offset]:
         """What a checkpoint file should say. Log starts that the first segment tells by its name are left out."""
@@ -504,7 +533,7 @@ class LogManager:
                     path = posixpath.join(directory, name)
                     offsets = self._offsets(name, directory)
                     if offsets != self._written.get(path) or not self._fs.exists(path):
-                        write_offset_checkpoint(self._fs, path, offsets)
+                        self._checkpoint_work(path, offsets)()
                 if clean:
                     write_clean_shutdown(self._fs, directory, broker_epoch)
             except OSError as error:
@@ -512,7 +541,3 @@ class LogManager:
         self._logs.clear()
         self._by_topic.clear()
         self._unlock()
-
-
-def _checkpoint_work(fs: FileSystem, path: str, offsets: Mapping[TopicPartition, Offset]) -> Callable[[], None]:
-    return lambda: write_offset_checkpoint(fs, path, offsets)
