@@ -52,6 +52,9 @@ TURN_BYTES_MAX = 262_144
 PENDING_MAX = 100
 """Requests of one connection begun and not answered."""
 
+HALF_CLOSED_SECONDS_MAX = 10.0
+"""How long a client that will send nothing more is waited for, for its answers."""
+
 _INT32 = struct.Struct(">i")
 _HEAD = struct.Struct(">ii")
 """API key and version in one, correlation id."""
@@ -74,7 +77,7 @@ class Connection(asyncio.BufferedProtocol):
     """The protocol that the event loop drives. One per client, made by `Listener`."""
 
     __slots__ = (
-        "_end", "_listener", "_own", "_own_view", "_paused", "_pending", "_start", "_transport", "_waiting",
+        "_end", "_linger", "_listener", "_own", "_own_view", "_paused", "_pending", "_start", "_transport", "_waiting",
         "client_host", "client_software", "closed", "closing", "listener_name", "outbox", "principal", "shortcuts",
         "tick",
     )  # fmt: skip
@@ -94,6 +97,8 @@ class Connection(asyncio.BufferedProtocol):
         """Begun requests without a sent response, oldest first; empty while everything is answered at once."""
         self.shortcuts: dict[int, Shortcut] = {}
         """What handlers learned of this client's requests, by API key << 16 | version."""
+        self._linger: asyncio.TimerHandle | None = None
+        """Ends a half-closed connection."""
         self.closed = False
         self.closing = False
         """Close as soon as what is pending was answered and sent."""
@@ -123,6 +128,9 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = True
         self._transport = None
         self.outbox.close()
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
         for slot in self._pending:
             self._abandon(slot)
         self._pending.clear()
@@ -142,6 +150,8 @@ class Connection(asyncio.BufferedProtocol):
         if not self._pending and not self.outbox.queued:
             return False
         self.closing = True
+        # Whoever went away altogether looks the same, and a long poll may be asked to last for days.
+        self._linger = self._listener.loop.call_later(HALF_CLOSED_SECONDS_MAX, self.abort)
         return True
 
     def resume_writing(self) -> None:

@@ -177,8 +177,8 @@ class SliceRest:
 class TransportOutbox:
     """The same, through a transport that must see the bytes (TLS) or has no descriptor (simulated network).
 
-    What the transport holds counts as queued only above `limit`, its high-water mark: below that it tells nobody when it
-    has sent everything, but does so even after `close`.
+    What the transport holds counts as queued only above `limit`, its high-water mark: below that it tells nobody when
+    it has sent everything, but does so even after `close`.
     """
 
     __slots__ = ("_limit", "_parts", "_transport", "_unflushed")

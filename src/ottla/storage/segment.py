@@ -403,14 +403,14 @@ class Segment:
 
     def batches(self, position: int, *, nowait: bool = False) -> Iterator[FoundBatch]:
         """The batches from a batch boundary on. Raises `KafkaError` CORRUPT_MESSAGE, `ColdRead` if `nowait`."""
-        return self._batches(self.open().file, position, self.size, nowait)
+        return self._batches(self.open(), position, self.size, nowait)
 
-    def _batches(self, file: File, position: int, end: int, nowait: bool) -> Iterator[FoundBatch]:
+    def _batches(self, handle: SegmentFile, position: int, end: int, nowait: bool) -> Iterator[FoundBatch]:
         chunk, start = b"", position
         while position < end:
             if position + _POSITION.size > start + len(chunk):
                 start = position
-                chunk = self._scan(file, position, min(SCAN_BYTES, end - position), nowait)
+                chunk = self._scan(handle, position, min(SCAN_BYTES, end - position), nowait)
                 if len(chunk) < min(_HEADER_BYTES, end - position):
                     raise self._corrupt(position)
             if end - position < _HEADER_BYTES:
@@ -422,12 +422,13 @@ class Segment:
             position += length + 12
 
     @staticmethod
-    def _scan(file: File, position: int, length: int, nowait: bool) -> bytes:
+    def _scan(handle: SegmentFile, position: int, length: int, nowait: bool) -> bytes:
         if not nowait:
-            return file.pread(length, position)
-        data = file.pread_nowait(length, position)
+            return handle.file.pread(length, position)
+        data = handle.file.pread_nowait(length, position)
         if data is None:
-            raise ColdRead(lambda: file.pread(length, position))
+            # Holds the handle: until a thread gets to it the segment may be deleted, and its descriptor another file's.
+            raise ColdRead(lambda: handle.file.pread(length, position))
         return data
 
     def _corrupt(self, position: int) -> KafkaError:

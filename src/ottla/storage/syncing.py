@@ -103,6 +103,8 @@ class SyncedLog:
         def work() -> None:
             sync_segments()
             for path in unsynced:
+                if self._closed:  # deleted meanwhile; a log of the same name may already be in its place
+                    return
                 if path in contents:
                     fs.write_atomic(path, contents[path])
                 elif path not in directories:
@@ -176,5 +178,7 @@ class SyncedLog:
             work, done = self._sync(with_indexes=with_indexes)
             await self._fs.run(work)
         except OSError as error:
+            if self._closed:  # deleted meanwhile: its files are not where they were
+                raise self._storage_error() from error
             raise self._fail(error) from error
         done()

@@ -21,7 +21,7 @@ AT_ONCE, LATER, AS_TASK, WAITING = range(4)
 
 
 class Chaos:
-    """A handler that answers each request as its first byte says: at once, later, by a task, done before it is taken."""
+    """A handler that answers each request as its first byte says: at once, later, much later, by a task."""
 
     def __init__(self, rng: random.Random, *, pipelined: bool) -> None:
         self.rng = rng
