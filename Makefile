@@ -36,8 +36,11 @@ peers: setup  ## what the tests run against: Kafka's own jars, kcat
 	@test -d .cache/kafka/libs || echo "== Apache Kafka's jars from Maven Central"
 	@$(PY) -m peers.kafka install
 
-test: peers  ## every test
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
+test: peers  ## every test but the slow part of the client matrix
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not matrix" $(TESTS)
+
+conformance: peers  ## the rest of the client matrix: Node, Rust, Kafka Streams (fetches and builds them)
+	$(PY) -m pytest -m matrix tests/conformance/clients
 
 lint: setup  ## formatting, linting, types, and the direction of imports
 	$(VENV)/bin/ruff format --check .
@@ -59,4 +62,4 @@ bench: peers  ## Ottla and Apache Kafka side by side; the tables of docs/perform
 clean:  ## remove what was made
 	rm -rf $(VENV) build .cache src/ottla.egg-info $(COMPILED) src/ottla/protocol/_records*.so
 
-.PHONY: help setup peers test lint format demo bench clean
+.PHONY: help setup peers test conformance lint format demo bench clean

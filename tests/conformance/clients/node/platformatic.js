@@ -1,0 +1,78 @@
+// The round of the client matrix with @platformatic/kafka: `node platformatic.js BOOTSTRAP TOPIC GROUP`.
+import zlib from 'node:zlib'
+import { Admin, Consumer, ListOffsetTimestamps, Producer, stringDeserializers, stringSerializers } from '@platformatic/kafka'
+import { AGAIN, PARTITIONS, count, records, report, run, total } from './matrix.js'
+
+// This client takes zstd from Node itself, which has it from 22.15 on.
+const codecs = ['none', 'gzip', 'snappy', 'lz4', ...(zlib.zstdCompressSync ? ['zstd'] : [])]
+
+// Give each message of a group's member to `take` until that says that all have come; then `atEnd` and leave.
+async function member (settings, topic, groupId, take, atEnd) {
+  const consumer = new Consumer({ ...settings, groupId, deserializers: stringDeserializers, autocommit: false })
+  const stream = await consumer.consume({ topics: [topic], mode: 'committed', fallbackMode: 'earliest' })
+  for await (const message of stream) {
+    if (take(message)) break
+  }
+  await atEnd(consumer)
+  await consumer.close(true)
+}
+
+async function consume (done, settings, admin, topic, group) {
+  const next = {}
+  let read = 0
+  await member(settings, topic, group, message => {
+    count(done, message.key, message.value, Object.fromEntries(message.headers))
+    next[message.partition] = message.offset + 1n
+    return ++read === total(done)
+  }, async consumer => {
+    const described = (await admin.describeGroups({ groups: [group] })).get(group)
+    done.group_state = described.state
+    done.group_members = described.members.size
+    const offsets = Object.entries(next).map(([partition, offset]) => (
+      { topic, partition: Number(partition), offset: offset - BigInt(AGAIN), leaderEpoch: -1 }
+    ))
+    await consumer.commit({ offsets })
+  })
+  const [committed] = await admin.listConsumerGroupOffsets({ groups: [group] })
+  for (const { partitionIndex, committedOffset } of committed.topics[0].partitions) {
+    done.committed[partitionIndex] = Number(committedOffset)
+  }
+}
+
+async function resume (done, settings, topic, group) {
+  await member(settings, topic, group, message => {
+    if (Number(message.offset) < done.committed[message.partition]) throw new Error(`offset ${message.offset} came again`)
+    return ++done.resumed === AGAIN * PARTITIONS
+  }, async () => {})
+}
+
+async function offsets (admin, topic, timestamp) {
+  const partitions = Array.from({ length: PARTITIONS }, (_, partitionIndex) => ({ partitionIndex, timestamp }))
+  const [listed] = await admin.listOffsets({ topics: [{ name: topic, partitions }] })
+  return Object.fromEntries(listed.partitions.map(each => [each.partitionIndex, Number(each.offset)]))
+}
+
+await run(async (bootstrap, topic, group) => {
+  const settings = { clientId: 'matrix', bootstrapBrokers: [bootstrap] }
+  const done = report('@platformatic/kafka')
+  const admin = new Admin(settings)
+  await admin.createTopics({ topics: [topic], partitions: PARTITIONS, replicas: 1 })
+  done.partitions = (await admin.metadata({ topics: [topic] })).topics.get(topic).partitionsCount
+  const producer = new Producer({ ...settings, serializers: stringSerializers, idempotent: true })
+  for (const compression of codecs) {
+    const messages = records(compression).map(each => ({ ...each, topic }))
+    await producer.send({ messages, compression, acks: -1 })
+    done.produced[compression] = messages.length
+  }
+  await producer.close()
+  await consume(done, settings, admin, topic, group)
+  await resume(done, settings, topic, group)
+  done.earliest = await offsets(admin, topic, ListOffsetTimestamps.EARLIEST)
+  done.latest = await offsets(admin, topic, ListOffsetTimestamps.LATEST)
+  const gone = `${topic}-gone`
+  await admin.createTopics({ topics: [gone], partitions: 1, replicas: 1 })
+  await admin.deleteTopics({ topics: [gone] })
+  done.deleted = !(await admin.listTopics()).includes(gone)
+  await admin.close()
+  return done
+})

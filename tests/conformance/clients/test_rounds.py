@@ -1,0 +1,106 @@
+"""Each client's round against the node, and what an independent reader then finds in the topic."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from tests.conformance.clients import build
+
+HERE = Path(__file__).parent
+EVERY_CODEC = {"none", "gzip", "snappy", "lz4", "zstd"}
+PER_CODEC, AGAIN = 50, 5
+
+
+@dataclass(frozen=True)
+class Client:
+    name: str
+    language: str
+    command: tuple[str, ...]
+    """With {built} for the folder of what was built."""
+    codecs: frozenset[str] = frozenset(EVERY_CODEC)
+    """Those that it must have; more is as well."""
+    groups: bool = True
+
+
+CLIENTS = [
+    pytest.param(Client("kafka-python", "python", (sys.executable, str(HERE / "python" / "round.py")))),
+    pytest.param(Client("franz-go", "go", ("{built}/bin/franz-go",))),
+    pytest.param(Client("sarama", "go", ("{built}/bin/sarama",))),
+    pytest.param(Client("kafkajs", "node", ("node", "{built}/kafkajs.js")), marks=pytest.mark.matrix),
+    pytest.param(
+        # zstd only where Node has it.
+        Client("@platformatic/kafka", "node", ("node", "{built}/platformatic.js"), frozenset(EVERY_CODEC - {"zstd"})),
+        marks=pytest.mark.matrix,
+    ),
+    pytest.param(
+        Client("rskafka", "rust", ("{built}/release/ottla-clients",), groups=False), marks=pytest.mark.matrix
+    ),
+]  # fmt: skip
+
+
+def round_of(client: Client, *arguments: str) -> dict[str, Any]:
+    """Run a client's program and return its report. Skips where the language is not installed."""
+    built = ""
+    if client.language != "python":
+        reason = build.missing(client.language)
+        if reason:
+            pytest.skip(reason)
+        built = str(build.build(client.language))
+    command = [part.replace("{built}", built) for part in client.command]
+    done = subprocess.run(
+        [*command, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def read_all(bootstrap: str, topic: str, count: int) -> Counter[str]:
+    """Read with librdkafka, check each record, and count by codec."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"check-{topic}", "check.crcs": True})
+    consumer.assign([TopicPartition(topic, p, 0) for p in range(2)])
+    found: Counter[str] = Counter()
+    deadline = time.monotonic() + 60
+    try:
+        while found.total() < count and time.monotonic() < deadline:
+            for message in consumer.consume(count, 0.5):
+                if message.error():
+                    raise KafkaException(message.error())
+                headers = {name: value.decode() for name, value in message.headers() or []}
+                assert message.key().decode() == f"{headers['codec']}-{headers['n']}"
+                assert message.value().decode() == f"{message.key().decode()}:{'x' * 100}"
+                found[headers["codec"]] += 1
+    finally:
+        consumer.close()
+    return found
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+def test_round(bootstrap: str, topic: str, client: Client) -> None:
+    arguments = (bootstrap, topic, f"group-{topic}") if client.groups else (bootstrap, topic)
+    report = round_of(client, *arguments)
+    assert report["client"] == client.name
+    assert report["partitions"] == 2
+    assert client.codecs <= report["produced"].keys() <= EVERY_CODEC
+    assert set(report["produced"].values()) == {PER_CODEC}
+    assert report["consumed"] == report["produced"]
+    each = sum(report["produced"].values()) // 2
+    assert report["earliest"] == {"0": 0, "1": 0}
+    assert report["latest"] == {"0": each, "1": each}
+    assert report["resumed"] == 2 * AGAIN
+    assert report["deleted"] is True
+    if client.groups:
+        assert report["group_state"].upper() == "STABLE"
+        assert report["group_members"] == 1
+        assert report["committed"] == {"0": each - AGAIN, "1": each - AGAIN}
+    assert read_all(bootstrap, topic, 2 * each) == report["produced"]
