@@ -17,6 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache" / "kafka"
 LIBS = CACHE / "libs"
+ARCHIVE = CACHE / "tools.jsa"
+"""Parsed classes of the tools (Java's class data sharing): they start in half the time."""
 
 _LOG4J = """rootLogger.level=WARN
 rootLogger.appenderRef.c.ref=C
@@ -35,8 +37,13 @@ _JVM_FLAGS = [
 
 def install() -> None:
     """Fetch the jars once. Raises RuntimeError with what Maven said where it cannot."""
-    if LIBS.is_dir():
-        return
+    if not LIBS.is_dir():
+        _fetch()
+    if not ARCHIVE.exists():
+        _archive_classes()
+
+
+def _fetch() -> None:
     CACHE.mkdir(parents=True, exist_ok=True)
     part = CACHE / f"libs.part{os.getpid()}"
     pom = Path(__file__).with_name("pom.xml")
@@ -60,6 +67,20 @@ def install() -> None:
         part.rename(LIBS)
 
 
+def _archive_classes() -> None:
+    """Let a tool look for a broker that is not there, and keep the classes that it loaded. No archive, no harm."""
+    part = CACHE / f"tools.part{os.getpid()}.jsa"
+    impatient = CACHE / "impatient.properties"
+    impatient.write_text("request.timeout.ms=400\ndefault.api.timeout.ms=500\n")
+    nobody = f"127.0.0.1:{free_port()}"
+    command = java("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", nobody, "--list",
+                   "--command-config", str(impatient))  # fmt: skip
+    command[1:1] = ["-XX:TieredStopAtLevel=1", f"-XX:ArchiveClassesAtExit={part}"]
+    subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=120, check=False)
+    if part.exists():
+        part.replace(ARCHIVE)
+
+
 def java(class_name: str, *arguments: str, heap: str = "512m") -> list[str]:
     """The command line that runs a class from the jars."""
     return [
@@ -75,7 +96,7 @@ def tool(
     install()
     # The small-heap serial collector starts faster; a tool's own speed is not what is looked at here.
     command = java(class_name, *arguments)
-    command[1:1] = ["-XX:TieredStopAtLevel=1"]
+    command[1:1] = ["-XX:TieredStopAtLevel=1", f"-XX:SharedArchiveFile={ARCHIVE}", "-Xshare:auto"]
     return subprocess.run(
         command, input=input_text or "", text=True, capture_output=True, timeout=timeout_s, check=check
     )
