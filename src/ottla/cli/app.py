@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
-from ottla.cli import topics
+from ottla.cli import groups, topics
 from ottla.cli.consume import consume
 from ottla.cli.dump.command import dump
 from ottla.cli.exits import MISUSED, CommandFailed
@@ -19,7 +19,7 @@ Exit codes: 0 done, 1 refused or damaged, 2 a mistake in the command line, 3 no 
 """
 
 server_app = App(name="server", help="Run a node.", sort_key=1)
-log_app = App(name="log", help="Look into a log directory; no broker is needed.", sort_key=5)
+log_app = App(name="log", help="Look into a log directory; no broker is needed.", sort_key=9)
 
 
 def _version() -> str:
@@ -36,6 +36,7 @@ app.command(server_app)
 app.command(topics.app)
 app.command(produce, sort_key=3)
 app.command(consume, sort_key=4)
+app.command(groups.app)
 app.command(log_app)
 log_app.command(dump)
 

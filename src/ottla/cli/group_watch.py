@@ -1,0 +1,204 @@
+"""`ottla group watch`: how far behind groups are, again and again."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from ottla.cli.client import admin_client
+from ottla.cli.exits import MISUSED, OK, CommandFailed
+from ottla.cli.group_view import Ages, Group, groups, names_of_groups
+from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from ottla.cli.output import iso_time, print_json_line
+from ottla.cli.words import duration
+
+Row = tuple[str, ...]
+
+COLUMNS_OF_ONE = ("TOPIC", "PARTITION>", "COMMITTED>", "END>", "LAG>", "BEHIND>", "READS/S>", "CLIENT")
+COLUMNS_OF_MANY = ("GROUP", "STATE", "MEMBERS>", "LAG>", "BEHIND>", "READS/S>", "ARRIVES/S>")
+
+
+def watch(
+    names: Annotated[list[str] | None, Parameter(negative="")] = None,
+    /,
+    *,
+    interval: Annotated[float, Parameter(alias="-i")] = 2.0,
+    count: Annotated[int | None, Parameter(alias="-n")] = None,
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> int:
+    """Show how far behind groups are, live, until Ctrl-C.
+
+    One group is shown by partition, several by group. A terminal shows one table that changes; a pipe gets a line for
+    each row each time.
+
+    Parameters
+    ----------
+    names
+        The groups; all of them unless given.
+    interval
+        Seconds between two looks.
+    count
+        Stop after so many looks.
+    json
+        One JSON object a line: each group at each look.
+    """
+    if interval <= 0:
+        raise CommandFailed("--interval wants a number of seconds above 0", MISUSED)
+    client = admin_client(bootstrap)
+    wanted = list(dict.fromkeys(names or ()))
+    ages, rates = Ages(bootstrap), Rates()
+    looks = 0
+    try:
+        with _screen(json) as show:
+            while count is None or looks < count:
+                if looks:
+                    time.sleep(interval)
+                found = groups(client, wanted or names_of_groups(client), known=bool(looks) or not wanted)
+                ages.add(found)
+                rates.look(found, time.monotonic())
+                show(found, rates, single=len(wanted) == 1)
+                looks += 1
+    except KeyboardInterrupt:
+        pass
+    finally:
+        ages.close()
+    return OK
+
+
+class Rates:
+    """Records a second between two looks: read (by commits) and arrived (by ends)."""
+
+    def __init__(self) -> None:
+        self._at: float | None = None
+        self._before: dict[tuple[str, str, int], tuple[int | None, int | None]] = {}
+        self._rates: dict[tuple[str, str, int], tuple[float | None, float | None]] = {}
+
+    def look(self, found: Iterable[Group], now_s: float) -> None:
+        now = {
+            (group.name, each.topic, each.partition): (each.committed, each.end)
+            for group in found
+            for each in group.progress
+        }
+        elapsed = now_s - self._at if self._at is not None else 0.0
+        self._rates = {}
+        for key, (committed, end) in now.items():
+            old_committed, old_end = self._before.get(key, (None, None))
+            self._rates[key] = (_rate(committed, old_committed, elapsed), _rate(end, old_end, elapsed))
+        self._at, self._before = now_s, now
+
+    def reads(self, group: str, topic: str, partition: int) -> float | None:
+        return self._rates.get((group, topic, partition), (None, None))[0]
+
+    def of_group(self, name: str) -> tuple[float | None, float | None]:
+        """(read, arrived) in all partitions."""
+        mine = [rates for (group, _, _), rates in self._rates.items() if group == name]
+        return _sum(each[0] for each in mine), _sum(each[1] for each in mine)
+
+
+def _rate(now: int | None, before: int | None, elapsed_s: float) -> float | None:
+    return None if now is None or before is None or elapsed_s <= 0 else (now - before) / elapsed_s
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def rows_of_one(group: Group, rates: Rates) -> list[Row]:
+    clients = {member.member_id: member.client_id for member in group.members}
+    return [
+        (
+            each.topic,
+            str(each.partition),
+            _number(each.committed),
+            _number(each.end),
+            _number(each.lag),
+            "-" if each.lag_s is None else duration(each.lag_s),
+            _number(rates.reads(group.name, each.topic, each.partition)),
+            clients.get(each.member_id or "", "-"),
+        )
+        for each in group.progress
+    ]
+
+
+def rows_of_many(found: Iterable[Group], rates: Rates) -> list[Row]:
+    rows: list[Row] = []
+    for group in found:
+        read, arrived = rates.of_group(group.name)
+        behind = "-" if group.lag_s is None else duration(group.lag_s)
+        members = str(len(group.members))
+        rows.append((group.name, group.state, members, _number(group.lag), behind, _number(read), _number(arrived)))
+    return rows
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
+
+
+@contextmanager
+def _screen(as_json: bool) -> Iterator[Callable[..., None]]:
+    """Where looks go: JSON Lines, plain lines, or a table on the terminal that is drawn over."""
+    if as_json or not sys.stdout.isatty():
+        yield _print_json if as_json else _print_lines
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(highlight=False)
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+
+        def draw(found: Sequence[Group], rates: Rates, *, single: bool) -> None:
+            live.update(_picture(found, rates, single, console.height - 4), refresh=True)
+
+        yield draw
+
+
+def _print_json(found: Sequence[Group], rates: Rates, *, single: bool) -> None:
+    now = iso_time(time.time_ns() // 1_000_000)
+    for group in found:
+        print_json_line({"time": now, **group.as_json()})
+    sys.stdout.flush()
+
+
+def _print_lines(found: Sequence[Group], rates: Rates, *, single: bool) -> None:
+    now = (iso_time(time.time_ns() // 1_000_000) or "")[:19] + "Z"
+    for row in rows_of_one(found[0], rates) if single and found else rows_of_many(found, rates):
+        columns = COLUMNS_OF_ONE if single else COLUMNS_OF_MANY
+        pairs = zip(columns, row, strict=True)
+        print(now, *(f"{name.rstrip('>').lower()}={value.replace(' ', '')}" for name, value in pairs))
+    sys.stdout.flush()
+
+
+def _picture(found: Sequence[Group], rates: Rates, single: bool, height: int) -> Any:
+    """A heading and as many rows as the terminal has lines, those furthest behind first where not all fit."""
+    from rich.console import Group as Stack
+    from rich.table import Table
+    from rich.text import Text
+
+    columns = COLUMNS_OF_ONE if single else COLUMNS_OF_MANY
+    rows = rows_of_one(found[0], rates) if single and found else rows_of_many(found, rates)
+    lag = columns.index("LAG>")
+    left_out = len(rows) - height
+    if left_out > 0:
+        rows = sorted(rows, key=lambda row: -float(row[lag].replace(",", "").replace("-", "-1")))[:height]
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    for name in columns:
+        first = name == columns[0]
+        table.add_column(
+            name.rstrip(">"), justify="right" if name.endswith(">") else "left", no_wrap=True, overflow="ellipsis",
+            ratio=None, min_width=10 if first else None,
+        )  # fmt: skip
+    for row in rows:
+        table.add_row(*map(Text, row))
+    now = time.strftime("%H:%M:%S")
+    what = f"{found[0].name}  {found[0].state}, {len(found[0].members)} members" if single and found else "all groups"
+    parts: list[Any] = [Text(f"{what}   {now}   Ctrl-C ends"), Text(""), table if rows else Text("nothing to show yet")]
+    if left_out > 0:
+        parts.append(Text(f"and {left_out} more, less far behind"))
+    return Stack(*parts)

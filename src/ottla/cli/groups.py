@@ -1,0 +1,155 @@
+"""`ottla group ...`: list, describe, watch, reset and delete consumer groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from ottla.cli.client import REQUEST_TIMEOUT_S, admin_client, error_of, wait
+from ottla.cli.exits import FAILED, OK, UNREACHABLE, CommandFailed
+from ottla.cli.group_reset import reset
+from ottla.cli.group_view import Ages, Group, groups, names_of_groups, refused
+from ottla.cli.group_watch import watch
+from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
+from ottla.cli.output import bold, plural, print_json, print_table
+from ottla.cli.words import duration
+
+app = App(name="group", help="See, reset and delete consumer groups.", sort_key=5)
+app.command(watch, sort_key=3)
+app.command(reset, sort_key=4)
+
+Names = Annotated[list[str], Parameter(help="One group or more.", negative="")]
+
+
+@app.command(name="list", sort_key=1)
+def list_(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
+    """List groups, those without members too, with the records that they have yet to read."""
+    client = admin_client(bootstrap)
+    found = groups(client, names_of_groups(client), known=True)
+    if json:
+        print_json([group.as_json(partitions=False) for group in found])
+    elif found:
+        print_table(
+            ("GROUP", "STATE", "MEMBERS>", "TOPICS>", "LAG>"),
+            [
+                (group.name, group.state, len(group.members), len({each.topic for each in group.progress}), group.lag)
+                for group in found
+            ],
+        )
+    else:
+        print("no groups yet; a consumer makes one: ottla consume TOPIC --group NAME")
+    return OK
+
+
+@app.command(sort_key=2)
+def describe(names: Names, /, *, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
+    """Show a group's members, what each reads, and how far behind they are in records and in time.
+
+    Time behind is how long ago the record at the committed offset was appended, by its time stamp.
+    """
+    client = admin_client(bootstrap)
+    found = groups(client, list(dict.fromkeys(names)))
+    ages = Ages(bootstrap)
+    try:
+        ages.add(found)
+    finally:
+        ages.close()
+    if json:
+        print_json([group.as_json() for group in found])
+        return OK
+    for number, group in enumerate(found):
+        if number:
+            print()
+        _print_group(group)
+    return OK
+
+
+def _print_group(group: Group) -> None:
+    facts = [group.state, plural(len(group.members), "member")]
+    if group.assignor:
+        facts.append(f"assignor {group.assignor}")
+    if group.coordinator is not None:
+        facts.append(f"coordinator {group.coordinator}")
+    print(f"{bold(group.name)}  {', '.join(facts)}")
+    numbers = {member.member_id: number for number, member in enumerate(group.members, 1)}
+    if group.members:
+        print_table(
+            ("MEMBER>", "CLIENT", "HOST", "PARTITIONS>", "ID"),
+            [
+                (numbers[member.member_id], member.client_id, member.host, len(member.places), _identity(member))
+                for member in group.members
+            ],
+            indent=2,
+        )
+        print()
+    if not group.progress:
+        print("  nothing committed yet")
+        return
+    print_table(
+        ("TOPIC", "PARTITION>", "COMMITTED>", "END>", "LAG>", "BEHIND>", "MEMBER>"),
+        [
+            (p.topic, p.partition, p.committed, p.end, p.lag, _behind(p.lag_s), numbers.get(p.member_id or ""))
+            for p in group.progress
+        ],
+        indent=2,
+    )
+
+
+def _identity(member: Any) -> str:
+    return f"{member.instance_id} (static)" if member.instance_id else member.member_id
+
+
+def _behind(seconds: float | None) -> str | None:
+    return None if seconds is None else duration(seconds)
+
+
+@app.command(sort_key=5)
+def delete(
+    names: Names,
+    /,
+    *,
+    if_exists: Flag = False,
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> int:
+    """Delete groups and the offsets that they have committed; refused while a group has members.
+
+    Parameters
+    ----------
+    if_exists
+        Succeed where there is no such group.
+    """
+    client = admin_client(bootstrap)
+    futures = client.delete_consumer_groups(list(dict.fromkeys(names)), request_timeout=REQUEST_TIMEOUT_S)
+    return _finish(futures, json, "GROUP_ID_NOT_FOUND" if if_exists else None)
+
+
+def _finish(futures: Mapping[str, Future[Any]], as_json: bool, ignored: str | None) -> int:
+    from confluent_kafka import KafkaException
+
+    results: list[dict[str, Any]] = []
+    failures: list[CommandFailed] = []
+    for name, future in futures.items():
+        result: dict[str, Any] = {"group": name, "error": None}
+        try:
+            wait(future)
+        except KafkaException as exception:
+            error = error_of(exception)
+            if error.name() != ignored:
+                failures.append(refused(exception, name))
+                result |= {"error": error.name(), "message": error.str()}
+        results.append(result)
+        if not as_json and result["error"] is None:
+            print(f"{name} deleted")
+    if as_json:
+        print_json(results)
+    if failures:
+        raise CommandFailed("\nottla: ".join(map(str, failures)), _worst(failures))
+    return OK
+
+
+def _worst(failures: Sequence[CommandFailed]) -> int:
+    return UNREACHABLE if any(each.exit_code == UNREACHABLE for each in failures) else FAILED
