@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import workloads
+from bench import embed, workloads
 from bench.brokers import SIDES, Kafka, Ottla, make, resident_mb
 from bench.load import Result
 
@@ -126,6 +126,9 @@ class Bench:
             )
         return {"Start of an empty node to the first answer, and memory at rest": rows}
 
+    def embed(self) -> dict[str, Table]:
+        return {"A broker for a test, medians": embed.table(self.sides, self.base)}
+
     def clients(self) -> dict[str, Table]:
         def rdkafka(side: Ottla | Kafka) -> Row:
             result = workloads.librdkafka(side, self.seconds)
@@ -193,7 +196,7 @@ def _rounded(value: Any) -> Any:
 
 TABLES = [
     "produce", "small", "fetch", "latency", "start", "durable", "clients", "partitions", "connections", "segments",
-    "cold",
+    "cold", "embed",
 ]  # fmt: skip
 
 

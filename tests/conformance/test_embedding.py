@@ -460,3 +460,24 @@ def run_pytest(directory: Path, *arguments: str) -> str:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def test_the_examples_of_the_documentation(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "testing.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    files = {re.match(r"# (\w+\.py)\n", block).group(1): block for block in blocks}  # type: ignore[union-attr]
+    assert len(files) == len(blocks) > 6
+    for name, block in files.items():
+        (tmp_path / name).write_text(block)
+    assert "4 passed" in run_pytest(tmp_path, "-p", "no:xdist")
+    scripts = [name for name in files if not re.match("test_|conftest", name)]
+    with ThreadPoolExecutor(3) as pool:
+        for status, output in pool.map(lambda name: run(sys.executable, name, directory=tmp_path), scripts):
+            assert status == 0, output
+
+
+def run(*command: str, directory: Path) -> tuple[int, str]:
+    done = subprocess.run(
+        command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60
+    )
+    return done.returncode, done.stdout
