@@ -103,6 +103,8 @@ def _consumer_settings(group: str | None, from_: str | None, uncommitted: bool) 
         "fetch.wait.max.ms": 500,
         # Enough for a full pipe; librdkafka's default would buffer 64 MB of a topic that `head` reads a line of.
         "queued.max.messages.kbytes": 8192,
+        # Look soon whether there is room again; the default of a second leaves the pipe idle most of the time.
+        "fetch.queue.backoff.ms": 10,
     }
 
 
