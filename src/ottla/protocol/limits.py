@@ -18,8 +18,9 @@ Buffer = bytes | bytearray | memoryview
 Walk = Callable[[Buffer, int, list[int]], int]
 """(frame, position, [elements that may still come]) -> position after the value."""
 
-ELEMENTS_MAX: Final = 1_000_000
-"""Array items in one request, nested ones counted; more than the largest cluster's request has."""
+ELEMENTS_MAX: Final = 200_000
+"""Array items in one request, nested ones counted: the partitions of the largest clusters. A million would keep
+everybody else waiting for half a minute."""
 TAGS_MAX: Final = 10_000
 _UNCHECKED_BYTES_MAX: Final = ELEMENTS_MAX
 """Every item takes a byte at least, so a shorter body cannot hold too many."""

@@ -18,7 +18,7 @@ from ottla.protocol.messages import MalformedRequest, read_uvarint, skip_tagged_
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
 
-ELEMENTS_MAX: Final = 1_000_000
+ELEMENTS_MAX: Final = 200_000
 """Partitions in one request, more than any cluster has; each costs far more memory decoded than on the wire."""
 
 INT16 = struct.Struct(">h")

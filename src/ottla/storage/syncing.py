@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
+import threading
 from collections.abc import Callable
 
 from ottla.errors import ErrorCode, KafkaError
@@ -16,14 +17,17 @@ from ottla.model import Millis, Offset, TopicPartition
 from ottla.storage.segment import sync_file
 from ottla.storage.segment_list import SegmentList
 
+_REPLACING = threading.Lock()
+"""A sync on the loop (closing, truncating) may meet one in a thread, and both would use the same temporary file."""
+
 
 class SyncedLog:
     """Segments with an end and with what is known to be on disk."""
 
     __slots__ = (
-        "_changes", "_closed", "_end", "_failure", "_flushing", "_fs", "_now_ms", "_segments", "_truncations",
-        "_unsynced", "_unwritten", "directory", "durable_offset", "last_flush_ms", "needs_background_flush",
-        "recovery_point", "topic_partition",
+        "_changes", "_closed", "_end", "_failure", "_flushing", "_fs", "_now_ms", "_segments", "_syncing",
+        "_truncations", "_unsynced", "_unwritten", "directory", "durable_offset", "last_flush_ms",
+        "needs_background_flush", "recovery_point", "topic_partition",
     )  # fmt: skip
 
     def __init__(
@@ -54,6 +58,8 @@ class SyncedLog:
         """Those of `_unsynced` that are still to be replaced, and what gives their content then."""
         self._changes = 0
         self._flushing: asyncio.Future[None] | None = None
+        self._syncing: asyncio.Future[None] | None = None
+        """A full sync in a thread."""
         self._truncations = 0
         self.last_flush_ms = now_ms
         self.needs_background_flush = False
@@ -106,7 +112,8 @@ class SyncedLog:
                 if self._closed:  # deleted meanwhile; a log of the same name may already be in its place
                     return
                 if path in contents:
-                    fs.write_atomic(path, contents[path])
+                    with _REPLACING:
+                        fs.write_atomic(path, contents[path])
                 elif path not in directories:
                     sync_file(fs, path)
             for path in directories:
@@ -170,8 +177,23 @@ class SyncedLog:
         """Like `flush`, with the waiting in a thread. Raises `KafkaError`."""
         self._check()
         self.needs_background_flush = False
-        if not self._is_synced(None):
+        for _ in range(2):
+            if self._is_synced(None):
+                return
+            running = self._syncing
+            if running is None:
+                running = self._syncing = asyncio.ensure_future(self._full_sync())
+                await asyncio.shield(running)
+                return
+            # Two would replace the same files. The second one to wait for began after this call.
+            await asyncio.wait([running])
+            self._check()
+
+    async def _full_sync(self) -> None:
+        try:
             await self._sync_in_thread(with_indexes=True)
+        finally:
+            self._syncing = None
 
     async def _sync_in_thread(self, *, with_indexes: bool) -> None:
         try:

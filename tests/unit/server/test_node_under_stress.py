@@ -463,3 +463,28 @@ def test_stopping_under_load_and_starting_again_on_the_same_port(tmp_path: Any) 
             client.close()
 
     stub.run(test())
+
+
+def test_one_full_sync_of_a_log_at_a_time(tmp_path: Any, monkeypatch: Any) -> None:
+    """Two would replace the same files under each other, and the loser would take the log offline."""
+
+    async def test() -> None:
+        async with running(str(tmp_path)) as node:
+            client = await Client.connect(node)
+            await client.create("t")
+            await client.produce("t", batch())
+            log = log_of(node, "t")
+            disk = HeldDisk(node, monkeypatch)
+            first = asyncio.ensure_future(log.flush_all_async())
+            await stub.until(lambda: disk.asked)
+            await client.produce("t", batch())
+            others = [asyncio.ensure_future(log.flush_all_async()) for _ in range(5)]
+            first.cancel()  # its thread goes on
+            await asyncio.sleep(0.01)
+            assert disk.asked == 1
+            disk.release()
+            await asyncio.gather(*others)
+            assert (disk.asked, log.recovery_point, log.failure) == (2, 2, None)
+            client.close()
+
+    stub.run(test())
