@@ -14,7 +14,7 @@ def locked() -> dict[str, str]:
     """Versions of the clients that the matrix builds."""
     go = dict(re.findall(r"^\t(\S+) v([\d.]+)$", (CLIENTS / "go" / "go.mod").read_text(), re.MULTILINE))
     node = json.loads((CLIENTS / "node" / "package-lock.json").read_text())["packages"]
-    rust = re.search(r'name = "rskafka"\nversion = "([\d.]+)"', (CLIENTS / "rust" / "Cargo.lock").read_text())
+    rust = re.search(r'^rskafka = "=([\d.]+)"$', (CLIENTS / "rust" / "Cargo.toml").read_text(), re.MULTILINE)
     pom = (CLIENTS / "java" / "pom.xml").read_text()
     streams = re.search(r"<artifactId>kafka-streams</artifactId><version>([\d.]+)</version>", pom)
     assert rust and streams

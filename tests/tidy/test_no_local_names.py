@@ -53,7 +53,7 @@ def test_no_paths_of_a_machine_and_no_registry_hosts() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["see /" + "work/x", "(/" + "root/.m2", "https://repo1.maven.org/x", "files.pythonhosted.org"]
+    "text", ["see /" + "work/x", "(/" + "root/.m2", "https://repo1." + "maven.org/x", "files.python" + "hosted.org"]
 )
 def test_they_would_be_found(text: str) -> None:
     assert offences(text)

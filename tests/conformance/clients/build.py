@@ -71,9 +71,11 @@ def _node(source: Path, target: Path) -> None:
 
 
 def _rust(source: Path, target: Path) -> None:
+    # Away from the sources: Cargo's lock file names the registry, and the exact versions are in Cargo.toml.
+    copy = target / "sources"
+    shutil.copytree(source, copy, dirs_exist_ok=True)
     _run(
-        ["cargo", "build", "--release", "--locked"], source,
-        CARGO_TARGET_DIR=str(target), CARGO_HOME=str(CACHE / "cargo"),
+        ["cargo", "build", "--release"], copy, CARGO_TARGET_DIR=str(target), CARGO_HOME=str(CACHE / "cargo")
     )  # fmt: skip
 
 
