@@ -14,9 +14,7 @@ def test_the_map_is_true() -> None:
     rows = re.findall(r"^\| ((?:`[\w.]+`(?:, )?)+) \|", text, re.MULTILINE)
     named = {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
     packages = {
-        ".".join(path.parent.relative_to(SOURCE).parts)
-        for path in SOURCE.rglob("__init__.py")
-        if path.parent != SOURCE
+        ".".join(path.parent.relative_to(SOURCE).parts) for path in SOURCE.rglob("__init__.py") if path.parent != SOURCE
     }
     modules = {path.stem for path in SOURCE.glob("*.py")} - {"__init__"}
     assert packages <= named
