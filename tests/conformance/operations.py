@@ -46,12 +46,13 @@ class Client:
         answer = self.ask(ApiKey.DELETE_TOPICS, 5, {"topic_names": list(topics), "timeout_ms": 9000})
         return [name_of(each["error_code"]) for each in answer["responses"]]
 
-    def alter(self, topic: str, **settings: Any) -> str:
+    def alter(self, name: str, *, kind: int = 2, **settings: Any) -> str:
+        """Of a topic, or with `kind` 4 of all brokers (no name) or one."""
         configs = [
-            {"name": name.replace("_", "."), "config_operation": 0, "value": str(value)}
-            for name, value in settings.items()
+            {"name": setting.replace("_", "."), "config_operation": 0, "value": str(value)}
+            for setting, value in settings.items()
         ]
-        resource = {"resource_type": 2, "resource_name": topic, "configs": configs}
+        resource = {"resource_type": kind, "resource_name": name, "configs": configs}
         answer = self.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False})
         return name_of(answer["responses"][0]["error_code"])
 

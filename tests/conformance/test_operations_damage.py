@@ -87,6 +87,10 @@ def old_segment_half_deleted(partition: Path) -> None:
     first.rename(first.with_name(first.name + ".deleted"))
 
 
+def empty_id(partition: Path) -> None:
+    (partition / "partition.metadata").write_bytes(b"")
+
+
 def leftovers(partition: Path) -> None:
     for name in (f"{0:020d}.index.deleted", f"{3:020d}.log.cleaned", "leader-epoch-checkpoint.tmp"):
         (partition / name).write_bytes(garbage(100))
@@ -112,7 +116,7 @@ HARMLESS = {
     "lost-epochs": Damage(remove("leader-epoch-checkpoint")),
     "scrambled-epochs": Damage(scramble("leader-epoch-checkpoint")),
     "lost-id": Damage(remove("partition.metadata")),
-    "empty-id": Damage(lambda partition: (partition / "partition.metadata").write_bytes(b"")),
+    "empty-id": Damage(empty_id),
     "half-rolled": Damage(new_segment_without_indexes),
     "half-rolled-indexes": Damage(new_segment_without_log),
     "leftovers": Damage(leftovers),

@@ -130,7 +130,7 @@ class ControllerDriver:
         """Give new directories an identity, load the newest snapshot and the log, become leader, register, publish.
 
         `log_dirs` are those that can be used, if not all can. Raises OttlaError for directories of another node,
-        MalformedRecord for a log that cannot be read, KafkaError (KAFKA_STORAGE_ERROR) or OSError when the disk fails.
+        or whose files cannot be read, KafkaError (KAFKA_STORAGE_ERROR) or OSError when the disk fails.
         """
         now = self._clock.now_ms()
         config = self.config

@@ -56,6 +56,7 @@ class Node:
             fs, config.log_dirs, self.log_config(None), clock, random,
             topic_config=lambda topic: self.log_config(topic),
             producer_id_expiration_ms=config["producer.id.expiration.ms"],
+            producer_expiry_interval_ms=config["producer.id.expiration.check.interval.ms"],
             retention_check_interval_ms=config["log.retention.check.interval.ms"],
             flush_scheduler_interval_ms=config["log.flush.scheduler.interval.ms"],
             recovery_point_checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
@@ -114,6 +115,7 @@ class Node:
             )
             if changed:
                 self._default_log_config = None
+                self.logs.set_producer_expiration(self.config["producer.id.expiration.ms"])
                 for topic in self.replicas.by_name:
                     self.replicas.update_topic_config(image, topic)
         self.replicas.apply(delta, image)
@@ -153,6 +155,7 @@ class Node:
             self.image.config(ConfigResourceType.BROKER, ""),
             self.image.config(ConfigResourceType.BROKER, str(self.node_id)),
         )
+        self.logs.set_producer_expiration(self.config["producer.id.expiration.ms"])
         self.logs.load()
         self._loaded = True
         self.replicas.delete_strays(self.image)

@@ -76,6 +76,7 @@ class LogManager:
         *,
         topic_config: Callable[[str], LogConfig] | None = None,
         producer_id_expiration_ms: Millis = PRODUCER_ID_EXPIRATION_MS,
+        producer_expiry_interval_ms: Millis = PRODUCER_EXPIRY_INTERVAL_MS,
         retention_check_interval_ms: Millis = 300_000,
         flush_scheduler_interval_ms: Millis = LONG_MAX,
         recovery_point_checkpoint_interval_ms: Millis = 60_000,
@@ -113,7 +114,7 @@ class LogManager:
             "retention": retention_check_interval_ms,
             "recovery points": recovery_point_checkpoint_interval_ms,
             "log starts": log_start_checkpoint_interval_ms,
-            "producers": PRODUCER_EXPIRY_INTERVAL_MS,
+            "producers": producer_expiry_interval_ms,
             "cache": CACHE_TRIM_INTERVAL_MS,
         }
         self._last: dict[str, Millis] = {}
@@ -381,6 +382,12 @@ class LogManager:
         """Give the new configuration to every log of a topic."""
         for log in self._by_topic.get(topic, {}).values():
             log.update_config(config)
+
+    def set_producer_expiration(self, expiration_ms: Millis) -> None:
+        """Follow a change of producer.id.expiration.ms."""
+        self._producer_id_expiration_ms = expiration_ms
+        for log in self._logs.values():
+            log.producer_state.set_expiration_ms(expiration_ms)
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Forget the log and rename its directory; its files go after `file.delete.delay.ms`, by `background`."""

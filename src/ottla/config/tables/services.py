@@ -21,7 +21,7 @@ CLUSTER_WIDE = Mode.CLUSTER_WIDE
 TRANSACTIONS: tuple[Setting, ...] = (
     Setting("producer.id.expiration.ms", INT, "86400000", AtLeast(1), mode=CLUSTER_WIDE,
             doc="Milliseconds after which a partition forgets a producer that writes no more."),
-    Setting("producer.id.expiration.check.interval.ms", INT, "600000", AtLeast(1), internal=True, acts=False,
+    Setting("producer.id.expiration.check.interval.ms", INT, "600000", AtLeast(1), internal=True,
             doc="Milliseconds between looks for producers to forget."),
     Setting("transactional.id.expiration.ms", INT, "604800000", AtLeast(1), acts=False,
             doc="Milliseconds after which the coordinator forgets an unused transactional id."),
