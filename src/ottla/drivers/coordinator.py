@@ -270,24 +270,26 @@ class GroupCoordinatorDriver:
     async def _await_commits(self, shard: _Shard) -> None:
         """Sync what must be on disk before it is answered, and go on in the order of the writes."""
         partition = shard.partition
-        while shard.pending:
-            pending = shard.pending[0]
-            try:
-                if partition.log.high_watermark < pending.end_offset:
-                    await partition.log.flush_async(pending.end_offset)
-                    partition.advance_high_watermark(pending.end_offset)
-            except KafkaError as error:
-                shard.pending.popleft()
-                self._fail([pending.write, *pending.rest], error.code)
-            except OSError:
-                shard.pending.popleft()
-                self._fail([pending.write, *pending.rest], ErrorCode.kafka_storage_error)
-            else:
-                shard.pending.popleft()
-                self._committed(shard, pending)
-                self._do(shard, pending.rest)
-            self._work(shard)
-        shard.task = None
+        try:
+            while shard.pending:
+                pending = shard.pending[0]
+                try:
+                    if partition.log.high_watermark < pending.end_offset:
+                        await partition.log.flush_async(pending.end_offset)
+                        partition.advance_high_watermark(pending.end_offset)
+                except KafkaError as error:
+                    shard.pending.popleft()
+                    self._fail([pending.write, *pending.rest], error.code)
+                except OSError:
+                    shard.pending.popleft()
+                    self._fail([pending.write, *pending.rest], ErrorCode.kafka_storage_error)
+                else:
+                    shard.pending.popleft()
+                    self._committed(shard, pending)
+                    self._do(shard, pending.rest)
+                self._work(shard)
+        finally:  # also after a mistake of ours: the next write begins anew instead of waiting for ever
+            shard.task = None
 
     def _committed(self, shard: _Shard, pending: _Pending) -> None:
         for index, record in enumerate(pending.write.records):
