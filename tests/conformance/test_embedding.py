@@ -216,6 +216,10 @@ class TestLife:
                 assert len(receive(broker.bootstrap, "t", 1)) == 1
         assert (tmp_path / "data" / "t-0").is_dir()
 
+    def test_a_kept_directory_serves_one_at_a_time(self, tmp_path: Path) -> None:
+        with Broker(keep=tmp_path / "data"), pytest.raises(BrokerError, match=r"(?s)data.*in use"):
+            Broker(keep=tmp_path / "data").start()
+
     def test_a_broker_that_died_is_reported(self) -> None:
         broker = Broker().start()
         os.kill(broker.pid, signal.SIGKILL)
@@ -268,14 +272,14 @@ class TestLife:
         asyncio.run(main())
 
 
-SCRIPT = """
+SCRIPT = r"""
 import os, sys, time
 from ottla.testing import Broker
 broker = Broker(topics=["t"]).start()
 if "fork" in sys.argv and os.fork() == 0:
-    print("fork", os.getpid(), flush=True)
+    os.write(1, f"fork {os.getpid()}\n".encode())
     time.sleep(60)
-print("broker", broker.pid, broker.directory, flush=True)
+os.write(1, f"broker {broker.pid} {broker.directory}\n".encode())
 if "wait" in sys.argv or "fork" in sys.argv:
     time.sleep(60)
 if "exit" in sys.argv:
