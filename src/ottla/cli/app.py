@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
-from ottla.cli import groups, topics
+from ottla.cli import configs, groups, topics
 from ottla.cli.consume import consume
 from ottla.cli.dump.command import dump
 from ottla.cli.exits import MISUSED, CommandFailed
@@ -37,6 +37,7 @@ app.command(topics.app)
 app.command(produce, sort_key=3)
 app.command(consume, sort_key=4)
 app.command(groups.app)
+app.command(configs.app)
 app.command(log_app)
 log_app.command(dump)
 

@@ -32,3 +32,17 @@ def long_time(ms: int) -> str:
 def size(count: int) -> str:
     """For a sentence: `1 GiB`, `1.5 MiB`, `100 B`."""
     return human_bytes(count).replace(".0 ", " ")
+
+
+def print_wrapped(head: str, text: str) -> None:
+    """Prose after a heading, as wide as the terminal and no wider than reads well."""
+    import shutil
+    import textwrap
+
+    width = min(100, shutil.get_terminal_size((100, 24)).columns)
+    indent = " " * len(head)
+    print(
+        textwrap.fill(
+            text, width, initial_indent=head, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+    )
