@@ -118,3 +118,19 @@ def test_an_old_metadata_version_has_no_transactions_and_no_eligible_replicas() 
     records = list(bootstrap(EMPTY_IMAGE, {"metadata.version": 8}, "1").records)
     assert records == [r.FeatureLevelRecord("metadata.version", 8)]
     assert not brokers.register_controller(apply(records), ME).records
+
+
+def test_what_is_in_a_lost_directory_has_no_leader_until_it_is_back() -> None:
+    """KIP-858: the broker registers the directories that it can use."""
+    other, lost = UUID(int=77), UUID(int=78)
+    image = one_broker(*topic_records("t", 7, 2))
+    topic = image.topic("t")
+    assert topic is not None
+    image = apply(brokers.assign_directories(image, 1, {(topic.id, 1): lost}).records, image)
+    without = brokers.Registration(1, UUID(int=9), ME.endpoints, log_dirs=(DIRECTORY, other))
+    image = apply(brokers.register_broker(image, without).records, image)
+    assert [each.leader for each in image.topic("t").partitions.values()] == [1, -1]  # type: ignore[union-attr]
+    assert brokers.register_broker(image, without).records[-1].partition_id == 0, "nothing to change a second time"
+    whole = brokers.Registration(1, UUID(int=9), ME.endpoints, log_dirs=(DIRECTORY, lost))
+    image = apply(brokers.register_broker(image, whole).records, image)
+    assert [each.leader for each in image.topic("t").partitions.values()] == [1, 1]  # type: ignore[union-attr]
