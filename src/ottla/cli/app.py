@@ -7,11 +7,13 @@ from typing import Annotated
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
-from ottla.cli import configs, groups, topics
+from ottla.cli import cluster, configs, groups, topics
 from ottla.cli.consume import consume
 from ottla.cli.dump.command import dump
 from ottla.cli.exits import MISUSED, CommandFailed
 from ottla.cli.produce import produce
+from ottla.cli.status import status
+from ottla.cli.topic_words import explain_topic
 
 _HELP = """Ottla: a partitioned commit log that every Kafka client can use.
 
@@ -38,8 +40,11 @@ app.command(produce, sort_key=3)
 app.command(consume, sort_key=4)
 app.command(groups.app)
 app.command(configs.app)
+app.command(cluster.app)
 app.command(log_app)
 log_app.command(dump)
+server_app.command(status, sort_key=2)
+topics.app.command(explain_topic, name="explain")
 
 
 @server_app.command

@@ -1,0 +1,239 @@
+"""`ottla topic explain`: what a topic's settings and replicas mean, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from ottla.cli.client import admin_client, explain, wait
+from ottla.cli.config_view import LONG_MAX, TOPIC
+from ottla.cli.configs import Resource
+from ottla.cli.configs import describe as describe_settings
+from ottla.cli.exits import FAILED, OK, UNREACHABLE, CommandFailed
+from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from ottla.cli.output import bold, plural, print_json
+from ottla.cli.words import long_time, print_wrapped, size
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the words are about."""
+
+    name: str
+    brokers: int
+    replicas: Sequence[int]
+    """Copies of each partition."""
+    in_sync: Sequence[int]
+    """In-sync copies of each partition."""
+    leaderless: Sequence[int]
+    settings: Mapping[str, str]
+
+    def number(self, name: str) -> int:
+        return int(self.settings[name])
+
+    def is_true(self, name: str) -> bool:
+        return self.settings.get(name) == "true"
+
+    @property
+    def copies(self) -> int:
+        """Copies of the partition that has fewest."""
+        return min(self.replicas, default=0)
+
+    @property
+    def required(self) -> int:
+        """In-sync copies without which acks=all is refused: never more than there are (`Partition.effectiveMinIsr`)."""
+        return min(self.number("min.insync.replicas"), self.copies)
+
+
+Paragraph = tuple[str, str]
+"""A heading and a text."""
+
+
+def words(facts: Facts) -> Iterator[Paragraph]:
+    """Everything there is to say about a topic."""
+    yield "copies", _copies(facts)
+    yield "losses", _losses(facts)
+    yield "acks", _acks(facts)
+    yield "power", _power(facts)
+    yield "kept", _kept(facts)
+    yield "records", _records(facts)
+    warnings = list(_warnings(facts))
+    if warnings:
+        yield "now", " ".join(warnings)
+
+
+def _copies(facts: Facts) -> str:
+    copies = "1 copy" if facts.copies == 1 else f"{facts.copies} copies"
+    return f"{plural(len(facts.replicas), 'partition')} with {copies} each, on {plural(facts.brokers, 'broker')}."
+
+
+def _losses(facts: Facts) -> str:
+    copies, required = facts.copies, facts.required
+    if copies <= 1:
+        return (
+            "It survives the loss of no broker: with one copy, a broker that is down makes its partitions unavailable, "
+            "and a broker whose disk is lost takes their records with it."
+        )
+    survive = plural(copies - 1, "broker")
+    text = f"While all copies are in sync it survives the loss of {survive} and can still be read. "
+    if required == copies:
+        text += "Writes with acks=all stop as soon as one copy falls out of sync. "
+    else:
+        text += f"Writes with acks=all go on while {plural(copies - required, 'broker')} at most is lost. "
+        text = text.replace("brokers at most is", "brokers at most are")
+    sure = "no broker" if required == 1 else plural(required - 1, "broker")
+    text += (
+        f"What is acknowledged at acks=all is on {required} {'copy' if required == 1 else 'copies'} at least "
+        f"(min.insync.replicas), so even at the worst moment it survives the loss of {sure}."
+    )
+    if facts.is_true("unclean.leader.election.enable"):
+        text += (
+            " But unclean.leader.election.enable is true: a copy that is behind may lead when no other is left, "
+            "and then acknowledged records are lost."
+        )
+    return text
+
+
+def _acks(facts: Facts) -> str:
+    never = "acks=0: the producer is not told; what is lost on the way is lost silently."
+    if facts.copies <= 1:
+        return f"acks=1 and acks=all mean the same here: the one copy has the record. {never}"
+    return (
+        f"acks=all: answered when every in-sync copy has the record, refused with fewer than {facts.required} in sync. "
+        "acks=1: answered when the leader has it; lost if the leader is lost before the others fetched it. "
+        f"{never}"
+    )
+
+
+def _power(facts: Facts) -> str:
+    messages, flush_ms = facts.number("flush.messages"), facts.number("flush.ms")
+    if messages == 1:
+        return (
+            "flush.messages=1: the leader answers only after the record is on its disk, so an acknowledged record "
+            "survives a power loss."
+        )
+    limits = []
+    if messages < LONG_MAX:
+        limits.append(f"after {messages:,} records (flush.messages)")
+    if flush_ms < LONG_MAX:
+        limits.append(f"after {long_time(flush_ms)} (flush.ms)")
+    if limits:
+        synced = f"The log is synced to disk {' or '.join(limits)}: what came since then"
+    else:
+        synced = (
+            "A killed process loses nothing. Syncing is left to the operating system (flush.messages and flush.ms are "
+            "unset): what came in the last seconds, typically up to half a minute,"
+        )
+    if facts.copies <= 1:
+        return (
+            f"{synced} may be lost when the machine loses power. With flush.messages=1 nothing acknowledged would be."
+        )
+    return f"{synced} may be lost only if all machines with an in-sync copy lose power at once."
+
+
+def _kept(facts: Facts) -> str:
+    policies = {each.strip() for each in facts.settings["cleanup.policy"].split(",") if each.strip()}
+    sentences = []
+    if "compact" in policies:
+        lag = facts.number("min.compaction.lag.ms")
+        after = f"once {long_time(lag)} old" if lag else "at any time"
+        until = "until it expires" if "delete" in policies else "for good"
+        sentences.append(
+            f"The newest record of each key is kept {until}; older "
+            f"ones of the same key may go {after}. A null value deletes its key, and goes itself "
+            f"{long_time(facts.number('delete.retention.ms'))} after compaction."
+        )
+    if "delete" in policies:
+        sentences.append(_deleted(facts))
+    return " ".join(sentences) or "Records are kept for ever: cleanup.policy is empty."
+
+
+def _deleted(facts: Facts) -> str:
+    retention_ms, retention_bytes = facts.number("retention.ms"), facts.number("retention.bytes")
+    limits = []
+    if retention_ms >= 0:
+        limits.append(f"for {long_time(retention_ms)} (retention.ms)")
+    if retention_bytes >= 0:
+        limits.append(f"while its partition holds no more than {size(retention_bytes)} (retention.bytes)")
+    if not limits:
+        return "Records are kept for ever: retention.ms and retention.bytes set no limit."
+    return (
+        f"A record is kept {', but only '.join(limits)}. Whole segments are deleted, each when its newest record is "
+        f"due, so the oldest stay longer: a segment spans up to {size(facts.number('segment.bytes'))} or "
+        f"{long_time(facts.number('segment.ms'))}."
+    )
+
+
+def _records(facts: Facts) -> str:
+    times = {
+        "CreateTime": "Time stamps are the producers' (CreateTime).",
+        "LogAppendTime": "Time stamps are the broker's at the append (LogAppendTime).",
+    }
+    codec = facts.settings["compression.type"]
+    stored = "as the producer compressed them" if codec == "producer" else f"with {codec}"
+    if codec == "uncompressed":
+        stored = "uncompressed"
+    largest = size(facts.number("max.message.bytes"))
+    return (
+        f"Batches are stored {stored}, {largest} at most each. "
+        f"{times.get(facts.settings['message.timestamp.type'], '')} Order is kept within a partition."
+    )
+
+
+def _warnings(facts: Facts) -> Iterator[str]:
+    if facts.leaderless:
+        yield f"No leader: partition {', '.join(map(str, facts.leaderless))} can neither be read nor written."
+    behind = [n for n, (have, want) in enumerate(zip(facts.in_sync, facts.replicas, strict=True)) if have < want]
+    if behind:
+        yield f"Copies are missing or behind in partition {', '.join(map(str, behind))}."
+    refused = [n for n, have in enumerate(facts.in_sync) if have < facts.required]
+    if refused:
+        yield f"acks=all is refused in partition {', '.join(map(str, refused))}."
+
+
+def explain_topic(
+    topics: Annotated[list[str], Parameter(help="One topic or more.", negative="")],
+    /,
+    *,
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> int:
+    """Say in words how safe a topic is: broker losses, acks, power loss, and how long records are kept."""
+    client = admin_client(bootstrap)
+    explained = [(name, list(words(_facts(client, bootstrap, name)))) for name in topics]
+    if json:
+        print_json([{"topic": name, **dict(paragraphs)} for name, paragraphs in explained])
+        return OK
+    for number, (name, paragraphs) in enumerate(explained):
+        if number:
+            print()
+        print(bold(name))
+        for heading, text in paragraphs:
+            print_wrapped(f"  {heading:<9}", text)
+    return OK
+
+
+def _facts(client: AdminClient, bootstrap: str, name: str) -> Facts:
+    from confluent_kafka import KafkaException, TopicCollection
+
+    try:
+        topic: Any = wait(client.describe_topics(TopicCollection([name]))[name])
+    except KafkaException as exception:
+        sentence, unreachable = explain(exception, f"topic {name!r}: ")
+        raise CommandFailed(sentence, UNREACHABLE if unreachable else FAILED) from exception
+    partitions = sorted(topic.partitions, key=lambda each: int(each.id))
+    settings = {each.name: each.value or "" for each in describe_settings(bootstrap, Resource(TOPIC, name))}
+    return Facts(
+        name,
+        len(wait(client.describe_cluster()).nodes),
+        [len(each.replicas) for each in partitions],
+        [len(each.isr) for each in partitions],
+        [each.id for each in partitions if each.leader is None],
+        settings,
+    )
