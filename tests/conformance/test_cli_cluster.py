@@ -1,4 +1,4 @@
-"""`ottla cluster describe`, `topic explain` and `server status` end to end."""
+"""`ottla cluster describe`, `topic explain`, `server status` and formats end to end."""
 
 from __future__ import annotations
 
@@ -34,6 +34,18 @@ def test_a_topic_in_words(bootstrap: str, topic: str) -> None:
     text = ottla(bootstrap, "topic", "explain", topic)
     assert max(map(len, text.splitlines())) <= 100
     assert "ottla topic list" in ottla(bootstrap, "topic", "explain", "no-such-topic", code=1)
+
+
+def test_formats_and_values_after_options(bootstrap: str, topic: str) -> None:
+    ottla(bootstrap, "topic", "create", "-p", "1", topic, f"{topic}-2")
+    ottla(bootstrap, "produce", topic, "-K", "=", "-H", "source=shop", "a=1", "b=2")
+    ottla(bootstrap, "produce", f"{topic}-2", "-f", "/dev/stdin", text="a line of a file\n")
+    lines = ottla(bootstrap, "consume", topic, "--format", "{partition}:{offset} {key}={value:hex} {header.source}")
+    assert lines == "0:0 a=31 shop\n0:1 b=32 shop\n"
+    dump = ottla(bootstrap, "consume", f"{topic}-2", "--format", "hex")
+    assert "61 20 6c 69 6e 65 20 6f  66 20 61 20 66 69 6c 65  |a line of a file|" in dump
+    assert "0:1" in ottla(bootstrap, "consume", topic, "--format", "text", "--from", "1")
+    assert "there are topic" in ottla(bootstrap, "consume", topic, "--format", "{colour}", code=2)
 
 
 @pytest.mark.skipif("OTTLA_TEST_BOOTSTRAP" in os.environ, reason="needs a node of its own")

@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from ottla.cli import cluster, configs, groups, topics
+from ottla.cli.completion import completion
 from ottla.cli.consume import consume
 from ottla.cli.dump.command import dump
 from ottla.cli.exits import MISUSED, CommandFailed
@@ -43,6 +44,7 @@ app.command(configs.app)
 app.command(cluster.app)
 app.command(log_app)
 log_app.command(dump)
+app.command(completion, sort_key=10)
 server_app.command(status, sort_key=2)
 topics.app.command(explain_topic, name="explain")
 

@@ -77,9 +77,7 @@ def _required(resource: Resource | None) -> Resource:
 
 @app.command(sort_key=1)
 def get(
-    names: Annotated[list[str] | None, Parameter(negative="")] = None,
-    /,
-    *,
+    *names: str,
     topic: OfTopic = None,
     broker: OfBroker = None,
     all_brokers: OfAll = False,
@@ -153,9 +151,7 @@ def _unknown(name: str, kind: int | None = None) -> CommandFailed:
 
 @app.command(name="set", sort_key=2)
 def set_(
-    pairs: Annotated[list[str], Parameter(negative="", allow_leading_hyphen=False)],
-    /,
-    *,
+    *pairs: Annotated[str, Parameter(required=True)],
     topic: OfTopic = None,
     broker: OfBroker = None,
     all_brokers: OfAll = False,
@@ -178,9 +174,7 @@ def set_(
 
 @app.command(sort_key=3)
 def unset(
-    names: Annotated[list[str], Parameter(negative="")],
-    /,
-    *,
+    *names: Annotated[str, Parameter(required=True)],
     topic: OfTopic = None,
     broker: OfBroker = None,
     all_brokers: OfAll = False,
@@ -317,9 +311,7 @@ def _nodes(bootstrap: str) -> list[Any]:
 
 @app.command(name="explain", sort_key=4)
 def explain_(
-    names: Annotated[list[str], Parameter(negative="")],
-    /,
-    *,
+    *names: Annotated[str, Parameter(required=True)],
     topic: OfTopic = None,
     broker: OfBroker = None,
     json: AsJson = False,

@@ -32,6 +32,7 @@ def consume(
     count: Annotated[int | None, Parameter(alias="-n")] = None,
     partition: Annotated[list[int] | None, Parameter(alias="-p", negative="", consume_multiple=False)] = None,
     group: Annotated[str | None, Parameter(alias="-g")] = None,
+    format: Annotated[str | None, Parameter(alias="-o")] = None,
     values_only: Flag = False,
     uncommitted: Flag = False,
     json: AsJson = False,
@@ -59,22 +60,22 @@ def consume(
     group
         Join this consumer group and commit what was read. Begins where the group stands; --from (beginning or end)
         then says where a group without commits begins.
+    format
+        text, values, json, hex, or a template such as '{partition}:{offset} {time} {key} {value:json}', with topic,
+        timestamp, headers and header.NAME too, and text, hex, base64 or json after a colon.
     values_only
-        Values alone, one a line, on a terminal too.
+        As --format values.
     uncommitted
         Also records of open and aborted transactions.
     json
-        One JSON object a line, for programs and for `ottla produce --from-json`.
+        As --format json: one object a line, for programs and for `ottla produce --from-json`.
     """
-    if to is not None and follow:
-        raise CommandFailed("--to and --follow exclude each other", MISUSED)
-    if group is not None and (partition or to or (from_ is not None and from_ not in START_WORDS)):
-        raise CommandFailed("with --group only --from beginning or end make sense, not --to or --partition", MISUSED)
+    _ensure_sense(to, follow, group, from_, partition)
+    emit = emitter(_form(format, json, values_only))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     link = _Link(patient=follow)
     settings = {**_consumer_settings(group, from_, uncommitted), "error_cb": link.report}
     consumer = client.consumer(bootstrap, settings)
-    emit = emitter(json, values_only)
     try:
         known = _partitions(consumer, topic)
         if group is not None:
@@ -90,6 +91,22 @@ def consume(
         _flush()
         consumer.close()
     return OK
+
+
+def _form(form: str | None, as_json: bool, values_only: bool) -> str | None:
+    """`--json` and `--values-only` are short for two words of `--format`."""
+    if (form is not None) + as_json + values_only > 1:
+        raise CommandFailed("--format, --json and --values-only exclude each other", MISUSED)
+    return "json" if as_json else "values" if values_only else form
+
+
+def _ensure_sense(
+    to: str | None, follow: bool, group: str | None, from_: str | None, partition: list[int] | None
+) -> None:
+    if to is not None and follow:
+        raise CommandFailed("--to and --follow exclude each other", MISUSED)
+    if group is not None and (partition or to or (from_ is not None and from_ not in START_WORDS)):
+        raise CommandFailed("with --group only --from beginning or end make sense, not --to or --partition", MISUSED)
 
 
 def _consumer_settings(group: str | None, from_: str | None, uncommitted: bool) -> dict[str, Any]:

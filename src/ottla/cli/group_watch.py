@@ -24,9 +24,7 @@ COLUMNS_OF_MANY = ("GROUP", "STATE", "MEMBERS>", "LAG>", "BEHIND>", "READS/S>", 
 
 
 def watch(
-    names: Annotated[list[str] | None, Parameter(negative="")] = None,
-    /,
-    *,
+    *names: str,
     interval: Annotated[float, Parameter(alias="-i")] = 2.0,
     count: Annotated[int | None, Parameter(alias="-n")] = None,
     json: AsJson = False,
@@ -51,7 +49,7 @@ def watch(
     if interval <= 0:
         raise CommandFailed("--interval wants a number of seconds above 0", MISUSED)
     client = admin_client(bootstrap)
-    wanted = list(dict.fromkeys(names or ()))
+    wanted = list(dict.fromkeys(names))
     ages, rates = Ages(bootstrap), Rates()
     looks = 0
     try:

@@ -21,7 +21,7 @@ app = App(name="group", help="See, reset and delete consumer groups.", sort_key=
 app.command(watch, sort_key=3)
 app.command(reset, sort_key=4)
 
-Names = Annotated[list[str], Parameter(help="One group or more.", negative="")]
+Names = Annotated[str, Parameter(help="One group or more.", required=True)]
 
 
 @app.command(name="list", sort_key=1)
@@ -45,7 +45,7 @@ def list_(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> 
 
 
 @app.command(sort_key=2)
-def describe(names: Names, /, *, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
+def describe(*names: Names, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
     """Show a group's members, what each reads, and how far behind they are in records and in time.
 
     Time behind is how long ago the record at the committed offset was appended, by its time stamp.
@@ -108,9 +108,7 @@ def _behind(seconds: float | None) -> str | None:
 
 @app.command(sort_key=5)
 def delete(
-    names: Names,
-    /,
-    *,
+    *names: Names,
     if_exists: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
-from inspect import cleandoc
+from inspect import Parameter, cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,12 @@ tail -F /var/log/dpkg.log | ottla produce payments
 ottla produce payments '{"amount": 3}' --key alice --header source=shop
 ottla consume payments --from 10m --follow
 ottla consume payments --json | ottla produce copy --from-json
+ottla consume payments --format '{offset} {key} {value:json}'
+ottla group describe billing
+ottla group reset billing --to 2h --dry-run
+ottla config explain retention.ms --topic payments
+ottla topic explain payments
+ottla server status ./data
 ottla log dump ./data
 ```
 
@@ -37,6 +44,7 @@ _EVERYWHERE = ("--bootstrap",)
 _VALUES = {
     "--config": "FILE",
     "--file": "FILE",
+    "--interval": "SECONDS",
     "--header": "NAME=VALUE",
     "--listen": "HOST:PORT",
     "--set": "NAME=VALUE",
@@ -72,7 +80,7 @@ def _section(name: str, command: App) -> str:
 
 
 def _place(argument: Any) -> str:
-    name = argument.names[0] + ("..." if "list" in str(argument.hint) else "")
+    name = argument.names[0] + ("..." if re.search("list|tuple", str(argument.hint)) else "")
     return name if argument.required else f"[{name}]"
 
 
@@ -89,7 +97,7 @@ def _help(argument: Any) -> str:
     text = " ".join(str(argument.parameter.help or "").split())
     default = argument.field_info.default
     hidden = argument.parameter.show_default is False or argument.hint is bool or argument.required
-    return text if hidden or default is None else f"{text} Default: `{default}`."
+    return text if hidden or default in (None, Parameter.empty) else f"{text} Default: `{default}`."
 
 
 def main(arguments: list[str]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json as jsonlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
@@ -16,6 +16,7 @@ from ottla.cli import client
 from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_settings
 from ottla.cli.output import plural, print_json
+from ottla.cli.progress import bytes_in, watched
 
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
@@ -61,9 +62,8 @@ class Delivered:
 
 def produce(
     topic: str,
-    values: Annotated[list[str] | None, Parameter(negative="")] = None,
     /,
-    *,
+    *values: str,
     file: Annotated[list[Path] | None, Parameter(alias="-f", negative="", consume_multiple=False)] = None,
     key: Annotated[str | None, Parameter(alias="-k")] = None,
     key_separator: Annotated[str | None, Parameter(alias="-K")] = None,
@@ -117,7 +117,7 @@ def produce(
         partition=partition,
     )
     separator = None if key_separator is None else key_separator.encode()
-    lines = _lines(values, file)
+    lines = watched(_lines(values, file), "producing", bytes_in(file), lambda line: len(line) + 1)
     null_text = None if null is None else null.encode()
     records = (_from_json(line, common) for line in lines) if from_json else _plain(lines, common, separator, null_text)
     producer = client.producer(bootstrap, _producer_settings(acks, idempotent, compression))
@@ -137,8 +137,8 @@ def _producer_settings(acks: str, idempotent: bool, compression: str) -> dict[st
     }
 
 
-def _lines(values: list[str] | None, files: list[Path] | None) -> Iterator[bytes]:
-    for value in values or ():
+def _lines(values: Sequence[str], files: list[Path] | None) -> Iterator[bytes]:
+    for value in values:
         yield value.encode()
     for path in files or ():
         try:
@@ -146,7 +146,7 @@ def _lines(values: list[str] | None, files: list[Path] | None) -> Iterator[bytes
                 yield from _stripped(stream)
         except OSError as error:
             raise CommandFailed(f"cannot read {path}: {error.strerror}") from error
-    if values is None and files is None:
+    if not values and not files:
         if sys.stdin.isatty():
             print("Type one record a line; Ctrl-D ends.", file=sys.stderr)
         yield from _stripped(sys.stdin.buffer)

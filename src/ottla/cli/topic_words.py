@@ -198,9 +198,7 @@ def _warnings(facts: Facts) -> Iterator[str]:
 
 
 def explain_topic(
-    topics: Annotated[list[str], Parameter(help="One topic or more.", negative="")],
-    /,
-    *,
+    *topics: Annotated[str, Parameter(help="One topic or more.", required=True)],
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:

@@ -18,15 +18,13 @@ if TYPE_CHECKING:
 
 app = App(name="topic", help="Create, list, describe, alter and delete topics.", sort_key=2)
 
-Names = Annotated[list[str], Parameter(help="One topic or more.", negative="")]
+Names = Annotated[str, Parameter(help="One topic or more.", required=True)]
 Settings = Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)]
 
 
 @app.command
 def create(
-    topics: Names,
-    /,
-    *,
+    *topics: Names,
     partitions: Annotated[int, Parameter(alias="-p", show_default=False)] = -1,
     replication_factor: Annotated[int, Parameter(alias="-r", show_default=False)] = -1,
     set: Settings = None,
@@ -65,9 +63,7 @@ def create(
 
 @app.command
 def delete(
-    topics: Names,
-    /,
-    *,
+    *topics: Names,
     if_exists: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -198,9 +194,7 @@ def list_(
 
 @app.command
 def describe(
-    topics: Names,
-    /,
-    *,
+    *topics: Names,
     all_settings: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

@@ -23,9 +23,7 @@ DecoderName = Literal["auto", "metadata", "offsets", "none"]
 
 
 def dump(
-    paths: Annotated[list[Path], Parameter(negative="")],
-    /,
-    *,
+    *paths: Annotated[Path, Parameter(required=True)],
     records: Annotated[Flag, Parameter(alias="-r")] = False,
     decode: DecoderName = "auto",
     json: AsJson = False,

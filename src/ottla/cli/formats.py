@@ -1,0 +1,151 @@
+"""Formats of `ottla consume --format`: a hex dump, and templates such as `{partition}:{offset} {key} {value:hex}`."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ottla.cli.exits import MISUSED, CommandFailed
+from ottla.cli.output import dim, iso_time
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+WORDS = ("text", "values", "json", "hex")
+HEX_BYTES_A_LINE = 16
+
+_PART = re.compile(
+    r"(?P<brace>\{\{|\}\})"
+    r"|\{(?P<name>[a-z]+)(?:\.(?P<header>[^:{}]+))?(?::(?P<encoding>[a-z0-9]+))?\}"
+    r"|\\(?P<escape>[ntr0\\])"
+    r"|(?P<plain>[^{}\\]+)"
+    r"|(?P<wrong>.)",
+    re.DOTALL,
+)
+_ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+
+
+def raw(value: Any) -> bytes | None:
+    """librdkafka's value, which is typed as text or bytes."""
+    return value.encode() if isinstance(value, str) else value
+
+
+def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
+    return [(str(name), raw(value)) for name, value in list(message.headers() or ())]
+
+
+def _json_text(value: bytes | None) -> bytes:
+    """A JSON value: the bytes themselves if they are JSON, else a string."""
+    if value is None:
+        return b"null"
+    try:
+        return json.dumps(json.loads(value), ensure_ascii=False).encode()
+    except ValueError:
+        return json.dumps(value.decode("utf-8", "backslashreplace"), ensure_ascii=False).encode()
+
+
+ENCODINGS: dict[str, Callable[[bytes | None], bytes]] = {
+    "text": lambda value: value or b"",
+    "hex": lambda value: (value or b"").hex().encode(),
+    "base64": lambda value: base64.b64encode(value or b""),
+    "json": _json_text,
+}
+
+
+def _time(message: Message) -> bytes:
+    return (iso_time(message.timestamp()[1]) or "").encode()
+
+
+def _all_headers(message: Message) -> bytes:
+    return b",".join(name.encode() + b"=" + (value or b"") for name, value in headers_of(message))
+
+
+_FIELDS: dict[str, Callable[[Message], bytes | None]] = {
+    "topic": lambda message: str(message.topic()).encode(),
+    "partition": lambda message: str(message.partition()).encode(),
+    "offset": lambda message: str(message.offset()).encode(),
+    "timestamp": lambda message: str(message.timestamp()[1]).encode(),
+    "time": _time,
+    "key": lambda message: raw(message.key()),
+    "value": lambda message: raw(message.value()),
+    "headers": _all_headers,
+}
+
+
+def _header(name: str) -> Callable[[Message], bytes | None]:
+    return lambda message: next((value for each, value in headers_of(message) if each == name), None)
+
+
+Piece = bytes | tuple[Callable[["Message"], "bytes | None"], Callable[["bytes | None"], bytes]]
+
+
+def template(text: str) -> Callable[[Message], bytes]:
+    """What makes a line of a record. Raises CommandFailed for a template that says nothing known."""
+    pieces = list(_pieces(text))
+
+    def render(message: Message) -> bytes:
+        return b"".join(piece if isinstance(piece, bytes) else piece[1](piece[0](message)) for piece in pieces)
+
+    return render
+
+
+def _pieces(text: str) -> Iterator[Piece]:
+    for match in _PART.finditer(text):
+        if match["wrong"]:
+            raise _misuse(f"{match['wrong']!r} at character {match.start() + 1} belongs to no field", text)
+        if match["brace"]:
+            yield match["brace"][:1].encode()
+        elif match["escape"]:
+            yield _ESCAPES[match["escape"]]
+        elif match["plain"]:
+            yield match["plain"].encode()
+        else:
+            yield _field(match["name"], match["header"], match["encoding"] or "text", text)
+
+
+def _field(name: str, header: str | None, encoding: str, text: str) -> Piece:
+    if encoding not in ENCODINGS:
+        raise _misuse(f"there is no encoding {encoding!r}; there are {', '.join(ENCODINGS)}", text)
+    if header is not None and name == "header":
+        return _header(header), ENCODINGS[encoding]
+    if header is not None or name not in _FIELDS:
+        raise _misuse(f"there is no field {name!r}; there are {', '.join(_FIELDS)}, header.NAME", text)
+    return _FIELDS[name], ENCODINGS[encoding]
+
+
+def _misuse(sentence: str, text: str) -> CommandFailed:
+    example = "--format '{offset} {key} {value}'"
+    return CommandFailed(f"--format {text!r}: {sentence}\n  an example: {example}", MISUSED)
+
+
+def template_emitter(text: str) -> Callable[[Message], None]:
+    """Prints each record by a template, and ends it with a newline."""
+    render = template(text)
+
+    def emit(message: Message) -> None:
+        sys.stdout.buffer.write(render(message) + b"\n")
+
+    return emit
+
+
+def emit_hex(message: Message) -> None:
+    """A heading, then key and value as `hexdump -C` shows them."""
+    moment = iso_time(message.timestamp()[1]) or "-"
+    sys.stdout.write(dim(f"{message.partition()}:{message.offset()} {moment}") + "\n")
+    parts = [("key", raw(message.key()))] if message.key() is not None else []
+    parts += [("value", raw(message.value())), *((f"header {name}", value) for name, value in headers_of(message))]
+    for name, value in parts:
+        sys.stdout.write(f"  {name}{': null' if value is None else ''}\n")
+        sys.stdout.writelines(f"    {line}\n" for line in hex_lines(value or b""))
+
+
+def hex_lines(data: bytes) -> Iterator[str]:
+    """`00000000  68 69                                            |hi|`."""
+    for start in range(0, len(data), HEX_BYTES_A_LINE):
+        part = data[start : start + HEX_BYTES_A_LINE]
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        yield f"{start:08x}  {part[:8].hex(' '):<23}  {part[8:].hex(' '):<23}  |{text}|"
