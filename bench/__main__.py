@@ -11,6 +11,7 @@ Figures on a shared machine move by tens of percent between runs: read the ratio
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -54,6 +55,7 @@ class Bench:
         rows = []
         for name in self.sides:
             broker = make(name, self.base, settings)
+            empty_page_cache()
             broker.start()
             try:
                 rows.append({"side": name, **measure(broker)})
@@ -188,6 +190,13 @@ class Bench:
             }
 
         return {"Produce of 1 KB while another client reads data that is not in memory": self.each(measure)}
+
+
+def empty_page_cache() -> None:
+    """Start each side with free memory, where we may: what the other side wrote would have to be evicted meanwhile."""
+    os.sync()
+    with contextlib.suppress(OSError):
+        Path("/proc/sys/vm/drop_caches").write_text("3")
 
 
 def _rounded(value: Any) -> Any:
