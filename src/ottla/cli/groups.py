@@ -23,6 +23,9 @@ app.command(reset, sort_key=4)
 
 Names = Annotated[str, Parameter(help="One group or more.", required=True)]
 
+ID_CHARACTERS = 13
+"""Of a member's id in a table; --json has all of it."""
+
 
 @app.command(name="list", sort_key=1)
 def list_(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
@@ -99,7 +102,10 @@ def _print_group(group: Group) -> None:
 
 
 def _identity(member: Any) -> str:
-    return f"{member.instance_id} (static)" if member.instance_id else member.member_id
+    """What tells members of one client apart; clients make ids of their own name and a long random part."""
+    if member.instance_id:
+        return f"{member.instance_id} (static)"
+    return str(member.member_id.removeprefix(f"{member.client_id}-"))[:ID_CHARACTERS]
 
 
 def _behind(seconds: float | None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -10,6 +11,9 @@ from typing import Any
 
 WIDE = 10_000
 """Width that tables are laid out for: a terminal wraps a long row by itself, and what is copied from it stays whole."""
+
+_TRAILING = re.compile(r"\s+((?:\x1b\[[0-9;]*m)*)$")
+"""Spaces that pad a row, and the end of their style."""
 
 
 def print_json(value: Any) -> None:
@@ -44,7 +48,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, indent
 def _lines(console: Any, renderable: Any) -> Iterable[str]:
     with console.capture() as capture:
         console.print(renderable)
-    return [line.rstrip() for line in capture.get().splitlines()]
+    return [_TRAILING.sub(r"\1", line) for line in capture.get().splitlines()]
 
 
 def bold(text: str) -> str:
