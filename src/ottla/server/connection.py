@@ -40,6 +40,9 @@ RECEIVE_AHEAD_BYTES = 4096
 GROW_STEP_BYTES = 65_536
 """A frame's claimed length is believed up to here; beyond, memory is taken as bytes really arrive (doubling)."""
 
+KEEP_BYTES_MIN = 262_144
+"""A smaller own buffer is cheaper to make anew than to hold for a connection that may be idle."""
+
 KEEP_BYTES_MAX = 2 << 20
 """A larger own buffer is given back as soon as it is empty."""
 
@@ -341,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
         own = self._own
         if rest == 0:
             self._start = self._end = 0
-            if own is not None and (len(own) < RECEIVE_BUFFER_BYTES or len(own) > KEEP_BYTES_MAX):
+            if own is not None and (len(own) < KEEP_BYTES_MIN or len(own) > KEEP_BYTES_MAX):
                 self._drop_own()
             return
         room = max(rest + RECEIVE_AHEAD_BYTES, min(need, max(GROW_STEP_BYTES, 2 * rest)))

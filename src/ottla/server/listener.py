@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import socket
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 
 BACKLOG = 1024
 """Pending connects; a thousand clients that reconnect together after a restart should not see refusals."""
+
+ACCEPTS_MAX = 64
+"""Clients accepted at once before those that are there already get their turn."""
+
+ACCEPT_PAUSE_SECONDS = 1.0
+"""How long to wait for descriptors to become free."""
 
 SWEEPS_PER_IDLE_TIME = 8
 """How often, within `connections.max.idle.ms`, silent connections are looked for."""
@@ -79,6 +86,7 @@ class Listener:
         """Requests still being handled whose clients are gone."""
         self._idle_ms_max = idle_ms_max
         self._server: asyncio.Server | None = None
+        self._accepting: list[socket.socket] = []
         self._all_gone: asyncio.Event | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -112,8 +120,41 @@ class Listener:
     async def accept(self) -> None:
         """Serve clients from now on."""
         assert self._server is not None
-        await self._server.start_serving()
+        for bound in self._server.sockets:
+            # The loop would accept one client in each of its rounds, so that the last of a thousand waits for seconds.
+            # A transport's own descriptor can not be watched, hence the copy.
+            sock = socket.socket(fileno=os.dup(bound.fileno()))
+            sock.setblocking(False)
+            sock.listen(BACKLOG)
+            self._accepting.append(sock)
+            self.loop.add_reader(sock.fileno(), self._accept, sock)
         self._schedule_sweep()
+
+    def _accept(self, sock: socket.socket) -> None:
+        for _ in range(ACCEPTS_MAX):
+            try:
+                client, _address = sock.accept()
+            except BlockingIOError:
+                return
+            except ConnectionAbortedError:
+                continue
+            except OSError as error:  # out of descriptors: leave the clients in the queue for a while
+                print(f"ottla: cannot accept clients: {error.strerror}", file=sys.stderr)
+                self.loop.remove_reader(sock.fileno())
+                self.loop.call_later(ACCEPT_PAUSE_SECONDS, self._resume_accepting, sock)
+                return
+            client.setblocking(False)
+            self.let_finish(self.loop.create_task(self._connect(client)))
+
+    def _resume_accepting(self, sock: socket.socket) -> None:
+        if sock in self._accepting:
+            self.loop.add_reader(sock.fileno(), self._accept, sock)
+
+    async def _connect(self, client: socket.socket) -> None:
+        try:
+            await self.loop.connect_accepted_socket(lambda: Connection(self), client)
+        except OSError:  # gone already
+            client.close()
 
     def admit(self, connection: Connection) -> bool:
         if self._server is None or not self._limits.take(connection.client_host):
@@ -136,6 +177,10 @@ class Listener:
         task.add_done_callback(self._unheard.discard)
 
     def stop_accepting(self) -> None:
+        for sock in self._accepting:
+            self.loop.remove_reader(sock.fileno())
+            sock.close()
+        self._accepting.clear()
         if self._server is not None:
             self._server.close()
             self._server = None
