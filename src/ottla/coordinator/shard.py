@@ -42,12 +42,14 @@ _EXPIRY = ("expiry",)
 
 
 def partition_for(group_id: str, partition_count: int) -> int:
-    """The partition of `__consumer_offsets` that keeps a group: Java's String.hashCode of its id, without the sign."""
+    """The partition of `__consumer_offsets` that keeps a group: the absolute value of Java's String.hashCode of its id
+    (Kafka's `Utils.abs`, which makes 0 of the one value that has no positive counterpart)."""
     units = group_id.encode("utf-16-be", "surrogatepass")
     code = 0
     for index in range(0, len(units), 2):
         code = (31 * code + (units[index] << 8 | units[index + 1])) & 0xFFFF_FFFF
-    return (code & 0x7FFF_FFFF) % partition_count
+    magnitude = code if code <= 0x7FFF_FFFF else (1 << 32) - code
+    return magnitude % partition_count if magnitude <= 0x7FFF_FFFF else 0
 
 
 class GroupShard:
