@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import embed, workloads
+from bench import embed, groups, workloads
 from bench.brokers import SIDES, Kafka, Ottla, make, resident_mb
 from bench.load import Result
 
@@ -50,10 +50,15 @@ class Bench:
         self.seconds = seconds
         self.base = base
 
-    def each(self, measure: Callable[[Ottla | Kafka], Row], settings: dict[str, str] | None = None) -> Table:
+    def each(
+        self,
+        measure: Callable[[Ottla | Kafka], Row],
+        settings: dict[str, str] | None = None,
+        sides: list[str] | None = None,
+    ) -> Table:
         """A row per side, each on a fresh directory, one after the other so that they do not share the machine."""
         rows = []
-        for name in self.sides:
+        for name in sides or self.sides:
             broker = make(name, self.base, settings)
             empty_page_cache()
             broker.start()
@@ -172,6 +177,36 @@ class Bench:
             ),
         }
 
+    def measured(self, measure: Callable[[Ottla | Kafka], groups.Measured]) -> dict[str, groups.Measured]:
+        """By side and name, for `groups.pivot`."""
+        found = {}
+        for name in self.sides:
+            rows = self.each(measure, groups.SETTINGS, [name])
+            found[name] = {key: value for key, value in rows[0].items() if key != "side"}
+        return found
+
+    def groups(self) -> dict[str, Table]:
+        seconds = min(self.seconds, 2.5)
+        commits = self.measured(lambda s: groups.requests(s, seconds))
+        rebalances = self.measured(groups.rebalances)
+
+        def clients(side: Ottla | Kafka) -> Row:
+            eager, cooperative = (groups.librdkafka(side, name) for name in ("range", "cooperative-sticky"))
+            return {f"{kind}: {name}": value for kind, row in (("eager", eager), ("cooperative", cooperative))
+                    for name, value in row.items()}  # fmt: skip
+
+        return {
+            "Groups: requests per second": groups.pivot("load", commits, ["req/s", "CPU ms per 1,000"]),
+            "Groups: rebalances, from the first request to the last assignment, and from the last JoinGroup":
+                groups.pivot("event, members", rebalances, ["ms", "ms after last join", "CPU ms"]),
+            "Produce and fetch of 1 KB beside a group of 1,000 that rebalances all the time":
+                self.each(lambda s: _all_rounded(groups.bystander(s, 1000, seconds)), groups.SETTINGS),
+            "Restart with 1,000,000 commits in one partition of __consumer_offsets and a group of 1,000 in it":
+                self.each(lambda s: _all_rounded(groups.failover(s)), groups.SETTINGS),
+            "8 librdkafka consumers (confluent-kafka), 16 partitions, heartbeat.interval.ms=100":
+                self.each(lambda s: _all_rounded(clients(s)), groups.SETTINGS),
+        }  # fmt: skip
+
     def segments(self) -> dict[str, Table]:
         return {
             "A log of 100 segments: start, memory, fetch at random places": self.each(
@@ -199,13 +234,17 @@ def empty_page_cache() -> None:
         Path("/proc/sys/vm/drop_caches").write_text("3")
 
 
+def _all_rounded(row: Row) -> Row:
+    return {name: _rounded(value) for name, value in row.items()}
+
+
 def _rounded(value: Any) -> Any:
     return round(value, 2) if isinstance(value, float) else value
 
 
 TABLES = [
     "produce", "small", "fetch", "latency", "start", "durable", "clients", "partitions", "connections", "segments",
-    "cold", "embed",
+    "cold", "embed", "groups",
 ]  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import select
 import socket
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -157,6 +158,37 @@ class Result:
         return ordered[min(len(ordered) - 1, int(len(ordered) * q))]
 
 
+Check = Callable[[bytearray, int, int], None]
+"""(buffer, start, size) of an answer; raises RuntimeError for one that is an error."""
+
+
+def same_answers(api: int, version: int) -> Check:
+    """Answers must equal one that was decoded in full and has no error in it; for answers without offsets."""
+    seen: set[bytes] = set()
+
+    def check(buffer: bytearray, start: int, size: int) -> None:
+        answer = bytes(buffer[start : start + size])
+        if answer not in seen:
+            plain = messages.plain(messages.decode_response(api, version, answer)[1])
+            if errors := [code for code in _error_codes(plain) if code != 0]:
+                raise RuntimeError(f"{ApiKey(api).name} was refused: {errors[0]!r}")
+            seen.add(answer)
+
+    return check
+
+
+def _error_codes(value: Any) -> Iterator[int]:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if name == "error_code":
+                yield item
+            else:
+                yield from _error_codes(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _error_codes(item)
+
+
 class _Connection:
     def __init__(self, port: int, frames: list[bytes], in_flight: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
@@ -203,12 +235,15 @@ def run(
     payload_bytes: int,
     small_answers: bool,
     check_answers: bool = True,
+    check: Check | None = None,
 ) -> Result:
     """Keep `in_flight` requests on every connection for `seconds` after the warm-up.
 
-    With `small_answers` every answer is compared with the first, but for the offset that it carries; otherwise
-    answers are counted by their length and `payload_bytes` is ignored for the bytes received.
+    With `small_answers` every answer is compared with the first, but for the offset that it carries (or by `check`);
+    otherwise answers are counted by their length and `payload_bytes` is ignored for the bytes received.
     """
+    if check is None and check_answers:
+        check = _check_produce_answer
     poller = select.epoll()
     connections = {c.socket.fileno(): c for c in (_Connection(port, f, in_flight) for f in frames_by_connection)}
     now = time.perf_counter()
@@ -242,7 +277,7 @@ def run(
             done = 0
             if event & select.EPOLLIN:
                 if small_answers:
-                    done = _small_answers(connection, view, check_answers)
+                    done = _small_answers(connection, view, check)
                 else:
                     done = _large_answers(connection, view, result)
                 for _ in range(done):
@@ -269,7 +304,7 @@ def _write(poller: select.epoll, fd: int, connection: _Connection) -> None:
         poller.modify(fd, select.EPOLLIN | select.EPOLLOUT if left else select.EPOLLIN)
 
 
-def _small_answers(connection: _Connection, view: memoryview, check: bool) -> int:
+def _small_answers(connection: _Connection, view: memoryview, check: Check | None) -> int:
     try:
         got = connection.socket.recv_into(view)
     except BlockingIOError:
@@ -283,8 +318,8 @@ def _small_answers(connection: _Connection, view: memoryview, check: bool) -> in
         size = int.from_bytes(partial[position : position + 4], "big")
         if len(partial) - position - 4 < size:
             break
-        if check:
-            _check_produce_answer(partial, position + 4, size)
+        if check is not None:
+            check(partial, position + 4, size)
         position += 4 + size
         done += 1
     del partial[:position]
