@@ -15,18 +15,26 @@ class NodeProcess:
     """`bootstrap` is its address, `data` its log directory unless `log.dirs` is set. As a context manager it starts and
     stops cleanly."""
 
-    def __init__(self, data: Path, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, data: Path, settings: dict[str, str] | None = None, *, config: Path | None = None, port: int | None = None
+    ) -> None:
+        """With a `config` file, that and `settings` say all but the `port`, which must be that of the file."""
         self.data = data
-        self.port = free_port()
+        self.config = config
+        self.port = free_port() if port is None else port
         self.bootstrap = f"127.0.0.1:{self.port}"
-        self.settings = {"group.initial.rebalance.delay.ms": "0", **(settings or {})}
+        self.settings = dict(settings or {})
+        if config is None:
+            self.settings = {"group.initial.rebalance.delay.ms": "0", **self.settings}
         self.process: subprocess.Popen[bytes] | None = None
         self.output = data.with_name(data.name + ".out")
 
     def start(self, *, ready_s: float = 30) -> float:
         """Start, and return the seconds until the first answer. Raises RuntimeError with what the node printed."""
-        settings = {"listeners": f"PLAINTEXT://{self.bootstrap}", **self.settings}
-        place = [] if "log.dirs" in settings else [str(self.data)]
+        settings, place = self.settings, ["--config", str(self.config)]
+        if self.config is None:
+            settings = {"listeners": f"PLAINTEXT://{self.bootstrap}", **self.settings}
+            place = [] if "log.dirs" in settings else [str(self.data)]
         arguments = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
         with open(self.output, "ab") as output:
             self.process = subprocess.Popen(

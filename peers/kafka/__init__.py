@@ -6,11 +6,13 @@ runs a broker with the JVM flags of Kafka's own start script, so that the peer i
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 import socket
 import subprocess
 import time
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -109,11 +111,16 @@ def free_port() -> int:
 
 
 class KafkaPeer:
-    """A broker process as a context manager: `bootstrap` is its address, `data` its log directory."""
+    """A broker process as a context manager: `bootstrap` is its address, `data` its log directory.
 
-    def __init__(self, directory: Path, *, heap: str = "1g", settings: Mapping[str, str] | None = None) -> None:
+    Stopped, its files and its `properties` can be handed on to another broker, and taken back with `start`.
+    """
+
+    def __init__(self, directory: Path, *, heap: str = "1g", settings: Mapping[str, str | None] | None = None) -> None:
+        """`settings` are laid over those of a single node; None leaves one out."""
         self.directory = directory
         self.data = directory / "data"
+        self.properties = directory / "server.properties"
         self.heap = heap
         self.port = free_port()
         self.controller_port = free_port()
@@ -137,17 +144,16 @@ class KafkaPeer:
             "group.initial.rebalance.delay.ms": "0",
             **self.settings,
         }
-        path = self.directory / "server.properties"
-        path.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
-        return path
+        self.properties.write_text("".join(f"{name}={value}\n" for name, value in lines.items() if value is not None))
+        return self.properties
 
-    def format(self) -> None:
-        """Format the log directory, as an operator does before the first start."""
+    def format(self, *arguments: str) -> None:
+        """Format the log directories, as an operator does before the first start, with these `arguments` too."""
         install()
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self._write_properties()
-        cluster = tool("kafka.tools.StorageTool", "random-uuid").stdout.strip()
-        tool("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(path))
+        cluster = base64.urlsafe_b64encode(b"O" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
+        tool("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(path), *arguments)
 
     def start(self, *, ready_s: float = 60) -> None:
         """Start on the formatted directory and wait until the port answers. Raises RuntimeError if it does not."""
@@ -167,6 +173,13 @@ class KafkaPeer:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+            self.process = None
+
+    def kill(self) -> None:
+        """End it as a crash of the process does."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
             self.process = None
 
     def __enter__(self) -> KafkaPeer:

@@ -37,13 +37,13 @@ class Client:
     def create_all(self, topics: Sequence[str], partitions: int = 1, **settings: Any) -> list[str]:
         configs = [{"name": name.replace("_", "."), "value": str(value)} for name, value in settings.items()]
         topic = {"num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": configs}
-        values = {"topics": [{"name": name, **topic} for name in topics], "timeout_ms": 9000, "validate_only": False}
+        values = {"topics": [{"name": name, **topic} for name in topics], "timeout": 9000, "validate_only": False}
         answer = self.ask(ApiKey.CREATE_TOPICS, 7, values)
         errors = {each["name"]: name_of(each["error_code"]) for each in answer["topics"]}
         return [errors[name] for name in topics]
 
     def delete(self, *topics: str) -> list[str]:
-        answer = self.ask(ApiKey.DELETE_TOPICS, 5, {"topic_names": list(topics), "timeout_ms": 9000})
+        answer = self.ask(ApiKey.DELETE_TOPICS, 5, {"topic_names": list(topics), "timeout": 9000})
         return [name_of(each["error_code"]) for each in answer["responses"]]
 
     def alter(self, name: str, *, kind: int = 2, **settings: Any) -> str:
@@ -59,9 +59,10 @@ class Client:
     def produce(self, topic: str, *values: bytes, partition: int = 0, **options: Any) -> Any:
         """Append one batch; returns the partition's answer with its error by name."""
         now = options.pop("timestamp", None) or int(time.time() * 1000)
-        batch = build_batch([SimpleRecord(now, None, value) for value in values], **options)
+        key = options.pop("key", None)
+        batch = build_batch([SimpleRecord(now, key, value) for value in values], **options)
         data = {"name": topic, "partition_data": [{"index": partition, "records": bytes(batch)}]}
-        request = {"transactional_id": None, "acks": -1, "timeout_ms": 9000, "topic_data": [data]}
+        request = {"transactional_id": None, "acks": -1, "timeout": 9000, "topic_data": [data]}
         answer = self.ask(ApiKey.PRODUCE, 11, request)["responses"][0]["partition_responses"][0]
         return {**answer, "error": name_of(answer["error_code"])}
 
@@ -115,7 +116,7 @@ class Client:
 
     def delete_records(self, topic: str, offset: int) -> Any:
         topics = [{"name": topic, "partitions": [{"partition_index": 0, "offset": offset}]}]
-        answer = self.ask(ApiKey.DELETE_RECORDS, 2, {"topics": topics, "timeout_ms": 9000})
+        answer = self.ask(ApiKey.DELETE_RECORDS, 2, {"topics": topics, "timeout": 9000})
         return answer["topics"][0]["partitions"][0]
 
     def producer_id(self) -> int:

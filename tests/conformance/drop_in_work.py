@@ -1,0 +1,137 @@
+"""Clients that live through changes of the broker: a producer, two readers, and a producer by hand that sends again."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_STORED, Consumer, KafkaError, Producer, TopicPartition
+
+from tests.conformance.drop_in import batches
+from tests.conformance.operations import DEADLINE_S, Client
+
+TOPIC = "numbers"
+PARTITIONS = 3
+_QUICK = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100, "log_level": 0}
+
+
+class Numbers:
+    """One idempotent producer of 0, 1, 2, ... for all its life."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.sent = 0
+        self.failed: list[Any] = []
+        settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "compression.type": "lz4", **_QUICK}
+        self._producer = Producer({**settings, "batch.num.messages": 40, "linger.ms": 2})
+
+    def send(self, count: int) -> None:
+        """Hand over the next `count` numbers, whether there is a broker or not."""
+        for number in range(self.sent, self.sent + count):
+            self._producer.produce(TOPIC, b"%d" % number, partition=number % PARTITIONS, on_delivery=self._delivered)
+        self.sent += count
+
+    def _delivered(self, error: KafkaError | None, _message: Any) -> None:
+        if error is not None:
+            self.failed.append(error)
+
+    def flush(self) -> None:
+        assert self._producer.flush(DEADLINE_S) == 0
+        assert self.failed == []
+
+
+class Reader:
+    """A group's member that commits what it has read, with `metadata`; it stays over changes unless `leave` is said."""
+
+    def __init__(self, bootstrap: str, group: str) -> None:
+        self.read: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
+        self._settings = {
+            "bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False, **_QUICK,
+            "auto.offset.reset": "error",
+        }  # fmt: skip
+        self._consumer: Consumer | None = None
+        self._begun = False
+
+    def read_until(self, count: int) -> None:
+        """Read on from the committed offsets until `count` numbers were read in all, and commit them."""
+        consumer = self._joined()
+        deadline = time.monotonic() + DEADLINE_S
+        while sum(map(len, self.read.values())) < count:
+            assert time.monotonic() < deadline, {partition: len(read) for partition, read in self.read.items()}
+            for message in consumer.consume(count, timeout=0.2):
+                if message.error() is None:
+                    self.read[message.partition()].append(int(message.value()))
+                elif message.error().code() == KafkaError._AUTO_OFFSET_RESET:
+                    raise AssertionError(message.error())
+        self._begun = True
+        ends = [
+            TopicPartition(TOPIC, partition, len(read), f"read {len(read)} ✓") for partition, read in self.read.items()
+        ]
+        while True:
+            with contextlib.suppress(Exception):  # the group may be in a rebalance because of the change
+                consumer.commit(offsets=ends, asynchronous=False)
+                return
+            assert time.monotonic() < deadline, "nothing could be committed"
+            consumer.poll(0.1)
+
+    def _joined(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = Consumer(self._settings)
+            self._consumer.subscribe([TOPIC], on_assign=self._assigned)
+        return self._consumer
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Only the first time from the beginning; later an offset that is lost is an error."""
+        for each in partitions:
+            each.offset = OFFSET_STORED if self._begun else OFFSET_BEGINNING
+        consumer.assign(partitions)
+
+    def leave(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+
+class Resender:
+    """An idempotent producer without a library, so that it can send its last batch again."""
+
+    def __init__(self, client: Client, topic: str) -> None:
+        self.topic = topic
+        self.producer_id = client.producer_id()
+        self.answers: list[tuple[int, int]] = []
+        """(sequence, offset) of each batch."""
+
+    def send(self, client: Client, count: int) -> None:
+        for _ in range(count):
+            sequence = 2 * len(self.answers)
+            answer = self._produce(client, sequence)
+            assert answer["error"] == "none", answer
+            self.answers.append((sequence, answer["base_offset"]))
+
+    def send_again(self, client: Client, count: int = 1) -> None:
+        """The last batches are known for what they are, wherever they were written. Kafka's snapshots of producers
+        keep one batch each, so after a start no more than that is sure to be known."""
+        end = client.offset(self.topic, -1)
+        for sequence, offset in self.answers[-count:]:
+            answer = self._produce(client, sequence)
+            assert (answer["error"], answer["base_offset"]) == ("none", offset), answer
+        assert client.offset(self.topic, -1) == end
+        answer = self._produce(client, self.answers[-1][0] + 4)
+        assert answer["error"] == "out_of_order_sequence_number", answer
+
+    def _produce(self, client: Client, sequence: int) -> Any:
+        options: dict[str, int] = {"producer_id": self.producer_id, "producer_epoch": 0, "base_sequence": sequence}
+        return client.produce(self.topic, b"%d" % sequence, b"%d" % (sequence + 1), **options)
+
+
+def one_row(client: Client, topic: str, partition: int = 0) -> tuple[int, int, int]:
+    """(producer id, epoch, records) of a partition that one producer wrote, its sequence from 0 without a break."""
+    found = batches(client, topic, partition)
+    owners = {(header.producer_id, header.producer_epoch) for header in found}
+    assert len(owners) == 1, owners
+    following = 0
+    for header in found:
+        assert header.base_sequence == following, header
+        following = header.last_sequence + 1
+    assert found[-1].next_offset == following
+    return (*owners.pop(), following)
