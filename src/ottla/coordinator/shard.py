@@ -75,8 +75,10 @@ class GroupShard:
 
     def _expired(self, key: Any) -> None:
         if key == _EXPIRY:
-            offsets.expire(self.state)
-            self._schedule_expiry()
+            if offsets.expire(self.state):
+                self._schedule_expiry()
+            else:
+                self.state.timers.schedule(_EXPIRY, self.state.now.timer_ms + 1)
             return
         group = self.state.groups.get(key[1])
         if group is None:
@@ -100,7 +102,7 @@ class GroupShard:
         state = self.state
         if isinstance(key, OffsetCommitKey):
             assert value is None or isinstance(value, OffsetCommitValue)
-            if value is not None and key.group not in state.groups:
+            if value is not None and key.group not in state.groups and key.group not in state.deleting:
                 state.groups[key.group] = ClassicGroup(key.group, value.commit_timestamp)
             state.offsets.replay(offset, producer_id, key, value)
         elif not state.loaded:
@@ -124,7 +126,7 @@ class GroupShard:
             for member in group.members.values():
                 state.start_session(group, member)
             if len(group.members) > state.config.max_size:
-                prepare(state, group)
+                prepare(state, group, "there are more members than group.max.size")
 
     def unload(self, now: Now, error: ErrorCode = ErrorCode.not_coordinator) -> None:
         """Give everything up; who waits is told to look for the coordinator."""

@@ -69,11 +69,12 @@ def delete_groups(state: GroupState, token: Token, group_ids: Sequence[str]) -> 
             results[group_id] = ErrorCode.non_empty_group
         else:
             results[group_id] = ErrorCode.none
-            partitions = {(topic, partition) for topic, partition, _ in state.offsets.items(group_id)}
+            partitions = state.offsets_in_flight(group_id)
+            partitions.update((topic, partition) for topic, partition, _ in state.offsets.items(group_id))
             partitions.update(state.offsets.pending_items(group_id))
             records += [tombstone(group_id, *found) for found in sorted(partitions)]
             records.append(GroupRecord(GroupMetadataKey(group_id), None))
             deleted.append(group)
     if records:
-        state.write(records, failed=state.forget(deleted))
+        state.write(records, *state.forget(deleted))
     state.reply(token, {"groups": results})

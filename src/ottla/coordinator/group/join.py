@@ -6,6 +6,8 @@ assignment). The answer waits until the rebalance that it starts or takes part i
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ottla.coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
 from ottla.coordinator.effects import Token
 from ottla.coordinator.group import replies
@@ -33,7 +35,7 @@ def join(state: GroupState, token: Token, request: JoinGroup) -> None:
             state.reply(token, replies.join_error(ErrorCode.unknown_member_id, request.member_id))
             return
         group = state.find_or_create(request.group_id)
-        state.write([group.to_record({})])
+        state.write([group.to_record({})], failed=_undo_creation(state, group))
     if not _has_room(state, group, request.member_id):
         group.remove(request.member_id)
         state.reply(token, replies.join_error(ErrorCode.group_max_size_reached))
@@ -45,6 +47,24 @@ def join(state: GroupState, token: Token, request: JoinGroup) -> None:
         _add(state, token, group, request, request.member_id)
     else:
         _join_known(state, token, group, request)
+
+
+def _undo_creation(state: GroupState, group: ClassicGroup) -> Callable[[ErrorCode], None]:
+    """A group whose first record could not be written is not there, unless it has come to a generation meanwhile."""
+
+    def failed(error: ErrorCode) -> None:
+        if state.groups.get(group.group_id) is not group or group.generation:
+            return
+        for member in group.members.values():
+            refuse_waiters(state, group, member, error, "")
+            state.cancel_session(group, member.member_id)
+        for member_id in group.pending_members:
+            state.cancel_session(group, member_id)
+        state.cancel_join_timer(group)
+        state.become(group, State.DEAD)
+        del state.groups[group.group_id]
+
+    return failed
 
 
 def _refusal(state: GroupState, request: JoinGroup) -> ErrorCode | None:
@@ -88,7 +108,7 @@ def _join_known(state: GroupState, token: Token, group: ClassicGroup, request: J
         state.reply(token, replies.join_error(error.code, member_id))
         return
     is_leader = group.leader == member_id
-    unchanged = member.protocols == request.protocols
+    unchanged = [*member.protocols.items()] == [*request.protocols.items()]  # in order: that is the member's vote
     if unchanged and (group.state is State.COMPLETING_REBALANCE or (group.state is State.STABLE and not is_leader)):
         # It may have missed the response: tell it again. A stable group's leader joins in order to rebalance.
         state.reply(token, replies.joined(group, member_id, with_members=is_leader))
@@ -96,7 +116,7 @@ def _join_known(state: GroupState, token: Token, group: ClassicGroup, request: J
         state.reply(token, replies.join_error(ErrorCode.unknown_member_id, member_id))
     else:
         _update(state, token, group, member, request)
-        prepare_or_complete(state, group)
+        prepare_or_complete(state, group, f"{'the leader' if is_leader else 'a member'}, {member_id}, joins again")
 
 
 def _add(state: GroupState, token: Token, group: ClassicGroup, request: JoinGroup, member_id: str) -> None:
@@ -115,7 +135,7 @@ def _add(state: GroupState, token: Token, group: ClassicGroup, request: JoinGrou
         group.new_member_added = True
     group.add(member, token)
     state.start_session(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
-    prepare_or_complete(state, group)
+    prepare_or_complete(state, group, f"{member_id} joins")
 
 
 def _update(state: GroupState, token: Token, group: ClassicGroup, member: Member, request: JoinGroup) -> None:
@@ -140,13 +160,13 @@ def _replace_static(
     _update(state, token, group, member, request)
     state.start_session(group, member)
     if group.state is State.COMPLETING_REBALANCE:
-        prepare(state, group)
+        prepare(state, group, f"the static member {instance_id} came back")
         return
     if group.state is not State.STABLE:
         complete_if_all_joined(state, group)
         return
     if group.select_protocol() != group.protocol_name:
-        prepare(state, group)
+        prepare(state, group, f"the static member {instance_id} came back with other protocols")
         return
 
     def committed() -> None:

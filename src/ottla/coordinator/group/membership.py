@@ -54,7 +54,7 @@ def _checked_for_sync(group: ClassicGroup | None, request: SyncGroup) -> Member:
         (request.protocol_type, group.protocol_type),
         (request.protocol_name, group.protocol_name),
     ):
-        if asked is not None and asked != actual:
+        if None not in (asked, actual) and asked != actual:
             raise KafkaError(ErrorCode.inconsistent_group_protocol)
     if group.state is State.PREPARING_REBALANCE:
         raise KafkaError(ErrorCode.rebalance_in_progress)
@@ -78,7 +78,7 @@ def _store(state: GroupState, group: ClassicGroup, assignments: dict[str, bytes]
     def failed(error: ErrorCode) -> None:
         if is_current():
             reset_assignments(state, group, error)
-            prepare(state, group)
+            prepare(state, group, "the assignment could not be written")
 
     state.write([group.to_record(assignments)], committed, failed)
 
@@ -109,7 +109,7 @@ def leave(state: GroupState, token: Token, group_id: str, members: Sequence[Leav
         results.append({"member_id": leaving.member_id, "group_instance_id": leaving.instance_id, "error_code": error})
     if group is not None and any(result["error_code"] is ErrorCode.none for result in results):
         if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
-            prepare(state, group)
+            prepare(state, group, "members left")
         elif group.state is State.PREPARING_REBALANCE:
             complete_if_all_joined(state, group)
     state.reply(token, {"error_code": ErrorCode.none, "members": results})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
@@ -20,6 +21,9 @@ from ottla.protocol.internal.group_records import (
     OffsetCommitValue,
 )
 
+OFFSETS_PER_TURN_MAX = 20_000
+"""Offsets that are looked at in one turn of expiry: some 20 ms."""
+INT64_MAX = 2**63 - 1
 PartitionErrors = dict[TopicPartition, ErrorCode]
 
 
@@ -35,15 +39,22 @@ def commit(state: GroupState, token: Token, request: OffsetCommit) -> None:
     now = state.now.wall_ms
     limit = state.config.offset_metadata_max_bytes
     for topic, partition, offset, leader_epoch, metadata, topic_id in request.offsets:
-        if len(metadata) > limit:
+        if len(metadata) * 2 > limit and utf16_length(metadata) > limit:
             errors[TopicPartition(topic, partition)] = ErrorCode.offset_metadata_too_large
             continue
         errors[TopicPartition(topic, partition)] = ErrorCode.none
         value = OffsetCommitValue(offset, leader_epoch, metadata, now, -1, topic_id)
+        if request.retention_ms is not None:  # in a version of the record that knows no more than this
+            value = OffsetCommitValue(offset, -1, metadata, now, min(now + request.retention_ms, INT64_MAX))
         records.append(GroupRecord(OffsetCommitKey(request.group_id, topic, partition), value))
     if records:
-        state.write(records)
+        state.write_commit(request.group_id, records)
     state.reply(token, {"partitions": errors})
+
+
+def utf16_length(text: str) -> int:
+    """The length of a Java string, in which Kafka's limits are."""
+    return len(text) + sum(character > "\uffff" for character in text)
 
 
 def _checked_for_commit(state: GroupState, request: OffsetCommit) -> ClassicGroup | None:
@@ -122,13 +133,14 @@ def delete(state: GroupState, token: Token, group_id: str, topics: Mapping[str, 
         raise KafkaError(ErrorCode.non_empty_group)
     errors: PartitionErrors = {}
     records = []
+    in_flight = state.offsets_in_flight(group_id)
     for topic, partitions in topics.items():
         subscribed = group.is_subscribed_to(topic)
         for partition in partitions:
             errors[TopicPartition(topic, partition)] = (
                 ErrorCode.group_subscribed_to_topic if subscribed else ErrorCode.none
             )
-            known = state.offsets.get(group_id, topic, partition) is not None
+            known = state.offsets.get(group_id, topic, partition) is not None or (topic, partition) in in_flight
             if not subscribed and (known or state.offsets.has_pending(group_id, topic, partition)):
                 records.append(tombstone(group_id, topic, partition))
     if records:
@@ -140,8 +152,9 @@ def delete_of_partitions(state: GroupState, partitions: Iterable[TopicPartition]
     """Forget the offsets of partitions that no longer exist."""
     gone = set(partitions)
     records = []
-    for group_id in {*state.groups, *state.offsets.group_ids()}:
-        ours = {(topic, partition) for topic, partition, _ in state.offsets.items(group_id)}
+    for group_id in {*state.groups, *state.offsets.group_ids(), *state.in_flight}:
+        ours = state.offsets_in_flight(group_id)
+        ours.update((topic, partition) for topic, partition, _ in state.offsets.items(group_id))
         ours.update(state.offsets.pending_items(group_id))
         records += [tombstone(group_id, *found) for found in sorted(ours & gone)]
     state.write_in_parts(records)
@@ -151,19 +164,27 @@ def tombstone(group_id: str, topic: str, partition: int) -> GroupRecord:
     return GroupRecord(OffsetCommitKey(group_id, topic, partition), None)
 
 
-def expire(state: GroupState) -> None:
-    """Delete what is past its retention, and with its last offset also an empty group."""
+def expire(state: GroupState) -> bool:
+    """Delete what is past its retention, and with its last offset also an empty group. Looks at some groups only,
+    so that others do not wait for long; returns whether the round is over."""
+    state.expiry_left = state.expiry_left or deque(state.groups)
     records: list[GroupRecord] = []
     gone = []
-    for group in state.groups.values():
+    looked_at = 0
+    while state.expiry_left and looked_at < OFFSETS_PER_TURN_MAX:
+        group = state.groups.get(state.expiry_left.popleft())
+        if group is None or group.group_id in state.in_flight:  # what is being committed has not expired
+            continue
         expired = _expired(state, group)
         records += expired
         count = sum(1 for _ in state.offsets.items(group.group_id))
+        looked_at += 1 + count
         is_empty = group.state is State.EMPTY and not group.pending_members
         if is_empty and len(expired) == count and not state.offsets.has_open_transactions(group.group_id):
             records.append(GroupRecord(GroupMetadataKey(group.group_id), None))
             gone.append(group)
-    state.write_in_parts(records, state.forget(gone))
+    state.write_in_parts(records, *state.forget(gone))
+    return not state.expiry_left
 
 
 def _expired(state: GroupState, group: ClassicGroup) -> list[GroupRecord]:

@@ -15,16 +15,21 @@ from ottla.coordinator.group.member import Member
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode
 
+REBALANCING, REBALANCED, EMPTIED = "rebalancing", "rebalanced", "is empty"
+"""Events of a group, as they are told to `GroupState.observe`."""
 
-def prepare_or_complete(state: GroupState, group: ClassicGroup) -> None:
+
+def prepare_or_complete(state: GroupState, group: ClassicGroup, reason: str) -> None:
     """After a change of members: start a rebalance, or see whether the running one has all it waits for."""
     if group.can_become(State.PREPARING_REBALANCE):
-        prepare(state, group)
+        prepare(state, group, reason)
     else:
         complete_if_all_joined(state, group)
 
 
-def prepare(state: GroupState, group: ClassicGroup) -> None:
+def prepare(state: GroupState, group: ClassicGroup, reason: str) -> None:
+    """Begin a rebalance; `reason` is for the log."""
+    state.observe(REBALANCING, group, reason)
     if group.state is State.COMPLETING_REBALANCE:
         reset_assignments(state, group, ErrorCode.rebalance_in_progress)
     group.pending_sync.clear()
@@ -73,8 +78,10 @@ def complete_join(state: GroupState, group: ClassicGroup) -> None:
         return
     group.next_generation(state.now.wall_ms)
     if group.state is State.EMPTY:
+        state.observe(EMPTIED, group, "")
         state.write([group.to_record({})])
         return
+    state.observe(REBALANCED, group, "")
     for member in group.members.values():
         answer_join(state, group, member)
         state.start_session(group, member)
@@ -126,7 +133,7 @@ def sync_timer_expired(state: GroupState, group: ClassicGroup) -> None:
     for member_id in [*group.pending_sync]:
         state.cancel_session(group, member_id)
         group.remove(member_id)
-    prepare(state, group)
+    prepare(state, group, "members did not ask for their assignment")
 
 
 def session_expired(state: GroupState, group: ClassicGroup, member_id: str) -> None:
@@ -138,7 +145,7 @@ def session_expired(state: GroupState, group: ClassicGroup, member_id: str) -> N
     if member is not None and not member.is_alive_by_waiting:
         remove_member(state, group, member)
         if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
-            prepare(state, group)
+            prepare(state, group, f"the session of {member_id} expired")
         else:
             complete_if_waiting(state, group)
 

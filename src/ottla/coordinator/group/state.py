@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -15,7 +16,10 @@ from ottla.coordinator.group.offset_store import OffsetStore
 from ottla.coordinator.timers import Timers
 from ottla.errors import ErrorCode
 from ottla.model import Millis
-from ottla.protocol.internal.group_records import GroupRecord
+from ottla.protocol.internal.group_records import GroupRecord, OffsetCommitKey
+
+Done = Callable[[], None] | None
+Failed = Callable[[ErrorCode], None] | None
 
 RECORDS_PER_PART_MAX = 500
 """Tombstones in one batch: a name has at most 32 KB, but real ones leave this far below max.message.bytes."""
@@ -29,10 +33,18 @@ class GroupState:
         self.random = rng
         self.groups: dict[str, ClassicGroup] = {}
         self.offsets = OffsetStore()
+        self.in_flight: dict[str, dict[int, list[GroupRecord]]] = {}
+        """Commits that are decided and not in the log yet, by group. **Invariant**: no group without any."""
+        self.deleting: Counter[str] = Counter()
+        """Groups whose tombstones are not in the log yet. What was written before those does not bring them back."""
+        self.expiry_left: deque[str] = deque()
+        """Groups that the running round of expiry has still to look at."""
         self.timers = Timers()
         self.now = Now(0, 0)
         """The instant of the call under way."""
         self.effects: list[Effect] = []
+        self.observe: Callable[[str, ClassicGroup, str], None] = lambda event, group, reason: None
+        """Told of an event of a group and its reason, for logs and metrics."""
         self.loaded = False
         """False while the log is replayed from its start."""
 
@@ -44,15 +56,36 @@ class GroupState:
     def write(
         self,
         records: list[GroupRecord],
-        committed: Callable[[], None] | None = None,
-        failed: Callable[[ErrorCode], None] | None = None,
+        committed: Done = None,
+        failed: Failed = None,
     ) -> None:
         self.effects.append(Write(records, committed, failed))
 
-    def write_in_parts(self, records: list[GroupRecord], failed: Callable[[ErrorCode], None] | None = None) -> None:
-        """Write records that need not be written together, in batches that are sure to fit the log."""
+    def write_in_parts(self, records: list[GroupRecord], committed: Done = None, failed: Failed = None) -> None:
+        """Write records that need not be written together, in batches that are sure to fit the log. The last one has
+        the callbacks: when a write fails, so do those behind it."""
         for start in range(0, len(records), RECORDS_PER_PART_MAX):
-            self.write(records[start : start + RECORDS_PER_PART_MAX], failed=failed)
+            end = start + RECORDS_PER_PART_MAX
+            is_last = end >= len(records)
+            self.write(records[start:end], committed if is_last else None, failed if is_last else None)
+
+    def write_commit(self, group_id: str, records: list[GroupRecord]) -> None:
+        """Write offsets; until they are in the log, whoever deletes or expires offsets finds them `in_flight`."""
+        flights = self.in_flight.setdefault(group_id, {})
+        key = id(records)
+        flights[key] = records
+
+        def landed(_: ErrorCode = ErrorCode.none) -> None:
+            del flights[key]
+            if not flights and self.in_flight.get(group_id) is flights:
+                del self.in_flight[group_id]
+
+        self.write(records, landed, landed)
+
+    def offsets_in_flight(self, group_id: str) -> set[tuple[str, int]]:
+        """Topics and partitions whose commits are not in the log yet."""
+        keys = (record.key for records in self.in_flight.get(group_id, {}).values() for record in records)
+        return {(key.topic, key.partition) for key in keys if isinstance(key, OffsetCommitKey)}
 
     # Groups
 
@@ -62,17 +95,25 @@ class GroupState:
             group = self.groups[group_id] = ClassicGroup(group_id, self.now.wall_ms)
         return group
 
-    def forget(self, groups: list[ClassicGroup]) -> Callable[[ErrorCode], None]:
+    def forget(self, groups: list[ClassicGroup]) -> tuple[Callable[[], None], Callable[[ErrorCode], None]]:
         """Drop empty groups whose tombstones are about to be written, so that a member that joins meanwhile starts a
-        new group; returns what takes that back should the write fail."""
+        new group; returns what to do once they are written, and what takes it back should the write fail."""
         for group in groups:
             del self.groups[group.group_id]
+            self.deleting[group.group_id] += 1
+
+        def written() -> None:
+            for group in groups:
+                self.deleting[group.group_id] -= 1
+                if not self.deleting[group.group_id]:
+                    del self.deleting[group.group_id]
 
         def restore(_: ErrorCode) -> None:
+            written()
             for group in groups:
                 self.groups.setdefault(group.group_id, group)
 
-        return restore
+        return written, restore
 
     def become(self, group: ClassicGroup, state: State) -> None:
         group.become(state, self.now.wall_ms)
