@@ -59,10 +59,10 @@ def test_a_topic_from_creation_to_deletion(bootstrap: str, topic: str) -> None:
     ottla(bootstrap, "topic", "delete", topic, "--if-exists")
 
 
-def test_validate_only_creates_nothing(bootstrap: str, topic: str) -> None:
-    ottla(bootstrap, "topic", "create", topic, "--validate-only")
+def test_a_dry_run_creates_nothing(bootstrap: str, topic: str) -> None:
+    ottla(bootstrap, "topic", "create", topic, "--dry-run")
     assert topic not in ottla(bootstrap, "topic", "list")
-    assert "REPLICATION_FACTOR" in ottla(bootstrap, "topic", "create", topic, "-r", "9", "--validate-only", code=1)
+    assert "REPLICATION_FACTOR" in ottla(bootstrap, "topic", "create", topic, "-r", "9", "--dry-run", code=1)
 
 
 def test_lines_in_and_the_same_lines_out(bootstrap: str, topic: str) -> None:

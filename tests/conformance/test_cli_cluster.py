@@ -42,7 +42,7 @@ def test_formats_and_values_after_options(bootstrap: str, topic: str) -> None:
     ottla(bootstrap, "produce", f"{topic}-2", "-f", "/dev/stdin", text="a line of a file\n")
     lines = ottla(bootstrap, "consume", topic, "--format", "{partition}:{offset} {key}={value:hex} {header.source}")
     assert lines == "0:0 a=31 shop\n0:1 b=32 shop\n"
-    dump = ottla(bootstrap, "consume", f"{topic}-2", "--format", "hex")
+    dump = ottla(bootstrap, "consume", f"{topic}-2", "--format", "hexdump")
     assert "61 20 6c 69 6e 65 20 6f  66 20 61 20 66 69 6c 65  |a line of a file|" in dump
     assert "0:1" in ottla(bootstrap, "consume", topic, "--format", "text", "--from", "1")
     assert "there are topic" in ottla(bootstrap, "consume", topic, "--format", "{colour}", code=2)

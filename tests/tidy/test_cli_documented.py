@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ottla.cli import page
-from ottla.cli.app import app
+from ottla.cli.app import application
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -36,7 +36,7 @@ def typed_commands() -> list[str]:
 
 @pytest.mark.parametrize("command", typed_commands())
 def test_what_the_documents_type_is_understood(command: str) -> None:
-    app.parse_args(shlex.split(command)[1:], exit_on_error=False, print_error=False)
+    application().parse_args(shlex.split(command)[1:], exit_on_error=False, print_error=False)
 
 
 def test_commands_are_found_in_the_documents() -> None:

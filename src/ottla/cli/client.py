@@ -27,6 +27,8 @@ _ADVICE = {
     "MSG_SIZE_TOO_LARGE": "the topic's max.message.bytes is smaller than this record",
     "GROUP_ID_NOT_FOUND": "see the groups with: ottla group list",
     "NON_EMPTY_GROUP": "stop its consumers first; see them with: ottla group describe GROUP",
+    "GROUP_SUBSCRIBED_TO_TOPIC": "stop its consumers first; see them with: ottla group describe GROUP",
+    "_UNKNOWN_GROUP": "see the groups with: ottla group list",
     "INVALID_CONFIG": "see what it takes with: ottla config explain NAME",
     "COORDINATOR_NOT_AVAILABLE": "try again in a moment",
     "COORDINATOR_LOAD_IN_PROGRESS": "try again in a moment",
@@ -38,7 +40,7 @@ T = TypeVar("T")
 
 def settings(bootstrap: str, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """librdkafka's settings. Raises CommandFailed(UNREACHABLE) at once where nobody listens, not after its time-out."""
-    _probe(bootstrap)
+    probe(bootstrap)
     return {
         "bootstrap.servers": bootstrap,
         "client.id": "ottla-cli",
@@ -48,10 +50,17 @@ def settings(bootstrap: str, extra: Mapping[str, Any] | None = None) -> dict[str
     }
 
 
-def _probe(bootstrap: str) -> None:
+def addresses(bootstrap: str) -> list[str]:
+    """The single HOST:PORTs of `--bootstrap`."""
+    parts = (part.strip() for part in bootstrap.split(","))
+    return [part.removeprefix("PLAINTEXT://") for part in parts if part]
+
+
+def probe(bootstrap: str) -> None:
+    """Raises CommandFailed for what is no address (MISUSED), and where nobody listens (UNREACHABLE)."""
     failures = []
-    for address in filter(None, (part.strip() for part in bootstrap.split(","))):
-        host, colon, port = address.removeprefix("PLAINTEXT://").rpartition(":")
+    for address in addresses(bootstrap):
+        host, colon, port = address.rpartition(":")
         if not colon or not port.isdigit():
             raise CommandFailed(f"--bootstrap wants HOST:PORT,..., such as 127.0.0.1:9092, not {address!r}", MISUSED)
         try:

@@ -13,7 +13,7 @@ from ottla.config.setting import Mode, Setting, Type
 
 LONG_MAX = (1 << 63) - 1
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 """Resource types of the protocol."""
 
 _SOURCES = {
@@ -121,6 +121,15 @@ def explain_topic_setting(setting: Setting) -> Iterator[tuple[str, str]]:
     if synonyms:
         names = ", then ".join(each.name for each in synonyms)
         yield "otherwise", f"a topic without it follows the broker's {names}"
+
+
+def explain_group_setting(setting: Setting) -> Iterator[tuple[str, str]]:
+    """(heading, text) pairs."""
+    yield from _common(setting)
+    yield "change", f"at any time, for one group: ottla config set {setting.name}=VALUE --group NAME"
+    broker = f"group.{setting.name}"
+    if broker in definitions.BROKER:
+        yield "otherwise", f"a group without it follows the broker's {broker}"
 
 
 _CHANGE = {

@@ -1,4 +1,4 @@
-"""`ottla config ...`: settings of topics and brokers: read, change, and what they mean."""
+"""`ottla config ...`: settings of topics, groups and brokers: read, change, and what they mean."""
 
 from __future__ import annotations
 
@@ -10,30 +10,32 @@ from cyclopts import App, Parameter
 
 from ottla.cli import wire
 from ottla.cli.client import admin_client, wait
-from ottla.cli.client import explain as sentence_of
 from ottla.cli.client import settings as checked_settings
 from ottla.cli.config_view import (
     BROKER,
     DEFAULT_SOURCE,
+    GROUP,
     TOPIC,
     Entry,
     entry_of,
     explain_broker_setting,
+    explain_group_setting,
     explain_layers,
     explain_topic_setting,
     find,
     meaning,
     near,
 )
-from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
+from ottla.cli.exits import MISUSED, OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_settings
 from ottla.cli.output import bold, plural, print_json, print_table
 from ottla.config import definitions
 from ottla.protocol.messages import ApiKey
 
-app = App(name="config", help="Read, change and explain settings of topics and brokers.", sort_key=6)
+app = App(name="config", help="Read, change and explain settings of topics, groups and brokers.", sort_key=6)
 
 OfTopic = Annotated[str | None, Parameter(name=["--topic", "-t"], help="Of this topic.")]
+OfGroup = Annotated[str | None, Parameter(name=["--group", "-g"], help="Of this group.")]
 OfBroker = Annotated[int | None, Parameter(name="--broker", help="Of the broker with this number.")]
 OfAll = Annotated[
     bool,
@@ -43,35 +45,37 @@ OfAll = Annotated[
     ),
 ]  # fmt: skip
 
+_KINDS = {TOPIC: "topic", GROUP: "group", BROKER: "broker"}
+_TABLES = {TOPIC: definitions.TOPIC, GROUP: definitions.GROUP, BROKER: definitions.BROKER}
+
 SET, DELETE = 0, 1
 """Operations of IncrementalAlterConfigs (KIP-339)."""
 
 
 class Resource(NamedTuple):
-    """Whose settings: a topic's, a broker's, or with an empty name those of all brokers."""
+    """Whose settings: a topic's, a group's, a broker's, or with an empty name those of all brokers."""
 
     kind: int
     name: str
 
     def __str__(self) -> str:
-        if self.kind == TOPIC:
-            return f"topic {self.name}"
+        if self.kind in (TOPIC, GROUP):
+            return f"{_KINDS[self.kind]} {self.name}"
         return f"broker {self.name}" if self.name else "all brokers"
 
 
-def _resource(topic: str | None, broker: int | None, all_brokers: bool) -> Resource | None:
-    if (topic is not None) + (broker is not None) + all_brokers > 1:
-        raise CommandFailed("--topic, --broker and --all-brokers exclude each other", MISUSED)
-    if topic is not None:
-        return Resource(TOPIC, topic)
-    if all_brokers:
-        return Resource(BROKER, "")
-    return None if broker is None else Resource(BROKER, str(broker))
+def _resource(topic: str | None, group: str | None, broker: int | None, all_brokers: bool = False) -> Resource | None:
+    named = {TOPIC: topic, GROUP: group, BROKER: broker}
+    given = [Resource(kind, str(name)) for kind, name in named.items() if name is not None]
+    given += [Resource(BROKER, "")] if all_brokers else []
+    if len(given) > 1:
+        raise CommandFailed("--topic, --group, --broker and --all-brokers exclude each other", MISUSED)
+    return given[0] if given else None
 
 
 def _required(resource: Resource | None) -> Resource:
     if resource is None:
-        raise CommandFailed("whose settings? give --topic NAME, --broker ID or --all-brokers", MISUSED)
+        raise CommandFailed("whose settings? give --topic NAME, --group NAME, --broker ID or --all-brokers", MISUSED)
     return resource
 
 
@@ -79,6 +83,7 @@ def _required(resource: Resource | None) -> Resource:
 def get(
     *names: str,
     topic: OfTopic = None,
+    group: OfGroup = None,
     broker: OfBroker = None,
     all_brokers: OfAll = False,
     defaults: Flag = False,
@@ -87,7 +92,7 @@ def get(
 ) -> int:
     """Show settings with their values and where each comes from.
 
-    Of the first broker, unless a topic or a broker is named.
+    Of the first broker, unless a topic, a group or a broker is named.
 
     Parameters
     ----------
@@ -96,7 +101,7 @@ def get(
     defaults
         Also settings at their default.
     """
-    resource = _resource(topic, broker, all_brokers)
+    resource = _resource(topic, group, broker, all_brokers)
     if resource is None:
         resource = Resource(BROKER, str(_first_broker(bootstrap)))
     entries = describe(bootstrap, resource)
@@ -138,28 +143,29 @@ def _matching(entries: Sequence[Entry], names: Iterable[str] | None, resource: R
 
 
 def _unknown(name: str, kind: int | None = None) -> CommandFailed:
-    tables: list[Mapping[str, Any]] = [
-        table for of, table in ((TOPIC, definitions.TOPIC), (BROKER, definitions.BROKER)) if kind in (None, of)
-    ]
-    close = near(name, *tables)
-    hint = f"\n  did you mean: {', '.join(close)}" if close else "\n  see them all with: ottla config get --defaults"
-    other = {TOPIC: definitions.BROKER, BROKER: definitions.TOPIC}.get(kind or 0)
-    if other is not None and find(name, other) is not None:
-        hint = f"\n  it is a setting of {'brokers' if kind == TOPIC else 'topics'}"
-    return CommandFailed(f"there is no setting {name!r}{hint}")
+    others = [f"{_KINDS[each]}s" for each, table in _TABLES.items() if each != kind and find(name, table) is not None]
+    close = near(name, *(table for each, table in _TABLES.items() if kind in (None, each)))
+    if kind is not None and others:
+        hint = f"it is a setting of {' and '.join(others)}"
+    elif close:
+        hint = f"did you mean: {', '.join(close)}"
+    else:
+        hint = "see them all with: ottla config get --defaults"
+    return CommandFailed(f"there is no setting {name!r}{'' if kind is None else f' of {_KINDS[kind]}s'}\n  {hint}")
 
 
 @app.command(name="set", sort_key=2)
 def set_(
     *pairs: Annotated[str, Parameter(required=True)],
     topic: OfTopic = None,
+    group: OfGroup = None,
     broker: OfBroker = None,
     all_brokers: OfAll = False,
     dry_run: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Change settings of a topic or of running brokers.
+    """Change settings of a topic, of a group or of running brokers.
 
     Parameters
     ----------
@@ -169,20 +175,21 @@ def set_(
         Have the broker check the change; change nothing.
     """
     changes: dict[str, str | None] = dict(parse_settings(pairs, "ottla config set"))
-    return _alter(bootstrap, _required(_resource(topic, broker, all_brokers)), changes, dry_run, json)
+    return _alter(bootstrap, _required(_resource(topic, group, broker, all_brokers)), changes, dry_run, json)
 
 
 @app.command(sort_key=3)
 def unset(
     *names: Annotated[str, Parameter(required=True)],
     topic: OfTopic = None,
+    group: OfGroup = None,
     broker: OfBroker = None,
     all_brokers: OfAll = False,
     dry_run: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Take changes back, so that settings follow the broker or the default again.
+    """Take changes back: settings follow the broker's, or the default, again.
 
     Parameters
     ----------
@@ -192,19 +199,18 @@ def unset(
         Have the broker check the change; change nothing.
     """
     changes: dict[str, str | None] = dict.fromkeys(names)
-    return _alter(bootstrap, _required(_resource(topic, broker, all_brokers)), changes, dry_run, json)
+    return _alter(bootstrap, _required(_resource(topic, group, broker, all_brokers)), changes, dry_run, json)
 
 
 def _alter(bootstrap: str, resource: Resource, changes: Mapping[str, str | None], dry_run: bool, as_json: bool) -> int:
     before = {each.name: each for each in describe(bootstrap, resource)}
-    table = definitions.TOPIC if resource.kind == TOPIC else definitions.BROKER
+    table = _TABLES[resource.kind]
     for name in changes:
-        if find(name, table) is None and name not in before and near(name, table):
+        if find(name, table) is not None or name in before:
+            continue
+        if near(name, table) or any(find(name, each) for each in _TABLES.values()):
             raise _unknown(name, resource.kind)
-    if resource.name:
-        _alter_one(bootstrap, resource, changes, dry_run)
-    else:
-        _alter_all_brokers(bootstrap, changes, dry_run)
+    _change(bootstrap, resource, changes, dry_run)
     after = before if dry_run else {each.name: each for each in describe(bootstrap, resource)}
     rows = [(name, _text(before.get(name)), _after(name, text, after, dry_run)) for name, text in changes.items()]
     if as_json:
@@ -234,42 +240,21 @@ def _after(name: str, text: str | None, after: Mapping[str, Entry], dry_run: boo
 
 def _text_below(entry: Entry) -> str | None:
     """The value that shows once the deciding layer is gone."""
-    own = entry.source in (1, 2, 3)
+    own = entry.source in (1, 2, 3, 8)
     if not own:
         return entry.value
     return entry.layers[1].value if len(entry.layers) > 1 else None
 
 
-def _alter_one(bootstrap: str, resource: Resource, changes: Mapping[str, str | None], dry_run: bool) -> None:
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-
-    entries = [
-        ConfigEntry(
-            name, text, incremental_operation=AlterConfigOpType.DELETE if text is None else AlterConfigOpType.SET
-        )
-        for name, text in changes.items()
-    ]
-    kind = ResourceType.TOPIC if resource.kind == TOPIC else ResourceType.BROKER
-    client = admin_client(bootstrap)
-    request = [ConfigResource(kind, resource.name, incremental_configs=entries)]
-    (future,) = client.incremental_alter_configs(request, validate_only=dry_run).values()
-    try:
-        wait(future)
-    except KafkaException as exception:
-        raise _refused(exception, resource) from exception
-
-
-def _alter_all_brokers(bootstrap: str, changes: Mapping[str, str | None], dry_run: bool) -> None:
-    """By hand: librdkafka has no name for the resource of all brokers, which is the empty one."""
-    checked_settings(bootstrap)
+def _change(bootstrap: str, resource: Resource, changes: Mapping[str, str | None], dry_run: bool) -> None:
     configs = [
         {"name": name, "config_operation": DELETE if text is None else SET, "value": text}
         for name, text in changes.items()
     ]
-    resources = [{"resource_type": BROKER, "resource_name": "", "configs": configs}]
-    answer = wire.ask(bootstrap, ApiKey.INCREMENTAL_ALTER_CONFIGS, {"resources": resources, "validate_only": dry_run})
-    wire.ensure_none(answer["responses"][0], "all brokers")
+    resources = [{"resource_type": resource.kind, "resource_name": resource.name, "configs": configs}]
+    values = {"resources": resources, "validate_only": dry_run}
+    answer = wire.ask(_address(bootstrap, resource), ApiKey.INCREMENTAL_ALTER_CONFIGS, values)
+    wire.ensure_none(answer["responses"][0], str(resource))
 
 
 def describe(bootstrap: str, resource: Resource) -> list[Entry]:
@@ -285,7 +270,7 @@ def describe(bootstrap: str, resource: Resource) -> list[Entry]:
 def _address(bootstrap: str, resource: Resource) -> str:
     """Where to ask: a broker tells only its own settings."""
     checked_settings(bootstrap)
-    if resource.kind == TOPIC or not resource.name:
+    if resource.kind != BROKER or not resource.name:
         return bootstrap
     nodes = _nodes(bootstrap)
     for node in nodes:
@@ -293,11 +278,6 @@ def _address(bootstrap: str, resource: Resource) -> str:
             return f"{node.host}:{node.port}"
     known = ", ".join(str(node.id) for node in sorted(nodes, key=lambda each: int(each.id)))
     raise CommandFailed(f"there is no broker {resource.name}; there are: {known}")
-
-
-def _refused(exception: Any, resource: Resource) -> CommandFailed:
-    sentence, unreachable = sentence_of(exception, f"{resource}: ")
-    return CommandFailed(sentence, UNREACHABLE if unreachable else FAILED)
 
 
 def _first_broker(bootstrap: str) -> int:
@@ -313,20 +293,21 @@ def _nodes(bootstrap: str) -> list[Any]:
 def explain_(
     *names: Annotated[str, Parameter(required=True)],
     topic: OfTopic = None,
+    group: OfGroup = None,
     broker: OfBroker = None,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
     """Say what a setting does, what it may be, how it is changed, and where its value comes from.
 
-    Where it comes from is told of the topic or broker that is named; without one no broker is asked.
+    Where it comes from is told of the topic, group or broker that is named; without one no broker is asked.
 
     Parameters
     ----------
     names
         Settings, one or more.
     """
-    resource = _resource(topic, broker, False)
+    resource = _resource(topic, group, broker)
     entries = {each.name: each for each in describe(bootstrap, resource)} if resource is not None else {}
     explained = [_explained(name, resource, entries) for name in names]
     if json:
@@ -339,17 +320,18 @@ def explain_(
     return OK
 
 
+_EXPLAIN = {TOPIC: explain_topic_setting, GROUP: explain_group_setting, BROKER: explain_broker_setting}
+
+
 def _explained(name: str, resource: Resource | None, entries: Mapping[str, Entry]) -> dict[str, Any]:
     kind = None if resource is None else resource.kind
-    of_topic = find(name, definitions.TOPIC) if kind in (None, TOPIC) else None
-    of_broker = find(name, definitions.BROKER) if kind in (None, BROKER) else None
-    if of_topic is None and of_broker is None and name not in entries:
-        raise _unknown(name, kind)
     explained: dict[str, Any] = {"name": name}
-    if of_topic is not None:
-        explained["of a topic"] = dict(explain_topic_setting(of_topic))
-    if of_broker is not None:
-        explained["of a broker"] = dict(explain_broker_setting(of_broker))
+    for each, table in _TABLES.items():
+        setting = find(name, table) if kind in (None, each) else None
+        if setting is not None:
+            explained[f"of a {_KINDS[each]}"] = dict(_EXPLAIN[each](setting))
+    if len(explained) == 1 and name not in entries:
+        raise _unknown(name, kind)
     if name in entries:
         explained["value"] = {
             "resource": str(resource),
@@ -362,7 +344,7 @@ def _explained(name: str, resource: Resource | None, entries: Mapping[str, Entry
 def _print_explained(setting: Mapping[str, Any]) -> None:
     from ottla.cli.words import print_wrapped
 
-    for kind in ("of a topic", "of a broker"):
+    for kind in (f"of a {each}" for each in _KINDS.values()):
         if kind in setting:
             print(f"{bold(setting['name'])}, a setting {kind}")
             for heading, text in setting[kind].items():

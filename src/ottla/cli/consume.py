@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import signal
 import sys
-import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from ottla.cli import client
-from ottla.cli.emit import emitter
+from ottla.cli.emit import Emit, emitter
 from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
-from ottla.cli.places import START_WORDS, GroupEnd, Stop, assign
+from ottla.cli.places import START_WORDS, GroupEnd, stretch
+from ottla.cli.progress import output_leaves_the_terminal, shown
+from ottla.cli.reader import Reader
+from ottla.cli.record import record_of
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Message
+    from confluent_kafka import Consumer, KafkaError
 
 POLL_S = 0.2
 
@@ -73,24 +75,40 @@ def consume(
     _ensure_sense(to, follow, group, from_, partition)
     emit = emitter(_form(format, json, values_only))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    link = _Link(patient=follow)
-    settings = {**_consumer_settings(group, from_, uncommitted), "error_cb": link.report}
-    consumer = client.consumer(bootstrap, settings)
     try:
-        known = _partitions(consumer, topic)
         if group is not None:
-            stop: Stop = GroupEnd(consumer, topic)
+            _read_as_member(bootstrap, topic, group, from_, uncommitted, follow, count, emit)
         else:
-            wanted = _chosen(topic, known, partition)
-            stop = assign(consumer, topic, wanted, from_ or "beginning", to, follow)
-        _read(consumer, link, emit, stop, follow, count, commit=group is not None)
+            reader = Reader(bootstrap, topic, uncommitted=uncommitted, patient=follow)
+            numbers = _chosen(topic, reader.partitions, partition)
+            starts, stops = stretch(reader, numbers, from_ or "beginning", to, follow)
+            _read(reader, starts, stops, count, emit)
     except KeyboardInterrupt:
         if not follow:
             raise
     finally:
         _flush()
-        consumer.close()
     return OK
+
+
+def _read(reader: Reader, starts: dict[int, int], stops: dict[int, int] | None, count: int | None, emit: Emit) -> None:
+    total = None if stops is None else sum(max(0, stop - starts[number]) for number, stop in stops.items())
+    if count is not None:
+        total = count if total is None else min(count, total)
+    batches = reader.read(starts, stops)
+    try:
+        for records in shown(batches, "consuming", total, len) if output_leaves_the_terminal() else batches:
+            if not records:
+                _flush()  # nothing at hand: let who reads see what there is
+            part = records if count is None else records[:count]
+            for record in part:
+                emit(record)
+            if count is not None:
+                count -= len(part)
+                if not count:
+                    return
+    finally:
+        batches.close()
 
 
 def _form(form: str | None, as_json: bool, values_only: bool) -> str | None:
@@ -109,28 +127,20 @@ def _ensure_sense(
         raise CommandFailed("with --group only --from beginning or end make sense, not --to or --partition", MISUSED)
 
 
-def _consumer_settings(group: str | None, from_: str | None, uncommitted: bool) -> dict[str, Any]:
+def _consumer_settings(group: str, from_: str | None, uncommitted: bool) -> dict[str, Any]:
     return {
-        "group.id": group or f"ottla-cli-{uuid.uuid4()}",
-        "enable.auto.commit": group is not None,
+        "group.id": group,
+        "enable.auto.commit": True,
         "enable.auto.offset.store": False,
-        "auto.offset.reset": START_WORDS[from_ or "beginning"] if group is not None else "error",
+        "auto.offset.reset": START_WORDS[from_ or "beginning"],
         "isolation.level": "read_uncommitted" if uncommitted else "read_committed",
         "enable.partition.eof": True,
         "fetch.wait.max.ms": 500,
-        # Enough for a full pipe; librdkafka's default would buffer 64 MB of a topic that `head` reads a line of.
+        # Enough for a full pipe; librdkafka's default would buffer 64 MB.
         "queued.max.messages.kbytes": 8192,
         # Look soon whether there is room again; the default of a second leaves the pipe idle most of the time.
         "fetch.queue.backoff.ms": 10,
     }
-
-
-def _partitions(consumer: Consumer, topic: str) -> list[int]:
-    metadata = consumer.list_topics(topic, timeout=client.REQUEST_TIMEOUT_S).topics[topic]
-    if metadata.error is not None:
-        sentence, unreachable = client.explain(metadata.error, f"topic {topic!r}: ")
-        raise CommandFailed(sentence, UNREACHABLE if unreachable else FAILED)
-    return sorted(metadata.partitions)
 
 
 def _chosen(topic: str, known: list[int], wanted: Iterable[int] | None) -> list[int]:
@@ -169,40 +179,54 @@ class _Link:
             self._told = True
 
 
-def _read(
-    consumer: Consumer,
-    link: _Link,
-    emit: Callable[[Message], None],
-    stop: Stop,
+def _read_as_member(
+    bootstrap: str,
+    topic: str,
+    group: str,
+    from_: str | None,
+    uncommitted: bool,
     follow: bool,
     count: int | None,
-    *,
-    commit: bool,
+    emit: Emit,
 ) -> None:
     from confluent_kafka import KafkaError, KafkaException
 
-    left = count
-    while left != 0 and (follow or not stop.reached()):
-        message = consumer.poll(0)
-        if message is None:
-            _flush()  # nothing at hand: let the reader see what there is
-            message = consumer.poll(POLL_S)
-        if message is None:
-            link.check()
-            continue
-        error = message.error()
-        if error is not None and error.code() != KafkaError._PARTITION_EOF:
-            if commit or message.topic() is not None:
+    link = _Link(patient=follow)
+    settings = {**_consumer_settings(group, from_, uncommitted), "error_cb": link.report}
+    consumer = client.consumer(bootstrap, settings)
+    try:
+        _ensure_topic(consumer, topic)
+        end = GroupEnd(consumer, topic)
+        left = count
+        while left != 0 and (follow or not end.reached()):
+            message = consumer.poll(0)
+            if message is None:
+                _flush()  # nothing at hand: let who reads see what there is
+                message = consumer.poll(POLL_S)
+            if message is None:
+                link.check()
+                continue
+            error = message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(error)
-            continue  # about the group coordinator, which librdkafka looks for even where no group is meant
-        link.works()
-        if not stop.position(message) or error is not None:
-            continue
-        emit(message)
-        if commit:
+            link.works()
+            if error is not None:
+                end.at_end(message)
+                continue
+            emit(record_of(message))
             consumer.store_offsets(message)
-        if left is not None:
-            left -= 1
+            if left is not None:
+                left -= 1
+    finally:
+        _flush()
+        consumer.close()
+
+
+def _ensure_topic(consumer: Consumer, topic: str) -> None:
+    metadata = consumer.list_topics(topic, timeout=client.REQUEST_TIMEOUT_S).topics[topic]
+    if metadata.error is not None:
+        sentence, unreachable = client.explain(metadata.error, f"topic {topic!r}: ")
+        raise CommandFailed(sentence, UNREACHABLE if unreachable else FAILED)
 
 
 def _flush() -> None:

@@ -4,56 +4,55 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ottla.cli.columns import columns_emitter
 from ottla.cli.exits import MISUSED, CommandFailed
-from ottla.cli.formats import WORDS, emit_hex, headers_of, raw, template_emitter
+from ottla.cli.formats import WORDS, emit_hexdump, template_emitter
 from ottla.cli.output import bytes_field, dim, iso_time, print_json_line, printable
+from ottla.cli.record import Record
 
-if TYPE_CHECKING:
-    from confluent_kafka import Message
+Emit = Callable[[Record], None]
 
 
-def emitter(form: str | None) -> Callable[[Message], None]:
+def emitter(form: str | None) -> Emit:
     """What prints a record: by a word of `--format`, by a template, or as it suits a terminal or a pipe.
 
     Raises CommandFailed for what is neither.
     """
     if form is None:
         form = "text" if sys.stdout.isatty() else "values"
-    named = {"text": _emit_line, "values": _emit_value, "json": _emit_json, "hex": emit_hex}.get(form)
+    named = {"text": _emit_line, "values": _emit_value, "json": _emit_json, "hexdump": emit_hexdump}.get(form)
     if named is not None:
         return named
+    if form in ("hex", "base64"):
+        return columns_emitter(form)
     if "{" not in form:
         raise CommandFailed(f"--format wants {', '.join(WORDS)} or a template with {{value}}, not {form!r}", MISUSED)
     return template_emitter(form)
 
 
-def _emit_value(message: Message) -> None:
-    sys.stdout.buffer.write((raw(message.value()) or b"") + b"\n")
+def _emit_value(record: Record) -> None:
+    sys.stdout.buffer.write((record.value or b"") + b"\n")
 
 
-def _emit_line(message: Message) -> None:
-    _, timestamp_ms = message.timestamp()
-    moment = (iso_time(timestamp_ms) or "-").replace("T", " ").removesuffix("Z")
-    where = f"{message.partition()}:{message.offset()}"
-    key = raw(message.key())
-    key_text = "" if key is None else printable(key) + "  "
-    headers = "".join(f"  {name}={printable(value)}" for name, value in headers_of(message))
-    print(f"{dim(f'{where:<10} {moment:<23}')}  {dim(key_text)}{printable(raw(message.value()))}{dim(headers)}")
+def _emit_line(record: Record) -> None:
+    moment = (iso_time(record.timestamp_ms) or "-").replace("T", " ").removesuffix("Z")
+    where = f"{record.partition}:{record.offset}"
+    key_text = "" if record.key is None else printable(record.key) + "  "
+    headers = "".join(f"  {name}={printable(value)}" for name, value in record.headers)
+    print(f"{dim(f'{where:<10} {moment:<23}')}  {dim(key_text)}{printable(record.value)}{dim(headers)}")
 
 
-def _emit_json(message: Message) -> None:
-    _, timestamp_ms = message.timestamp()
-    record: dict[str, Any] = {
-        "topic": message.topic(),
-        "partition": message.partition(),
-        "offset": message.offset(),
-        "timestamp": timestamp_ms,
-        **bytes_field("key", raw(message.key())),
-        **bytes_field("value", raw(message.value())),
+def _emit_json(record: Record) -> None:
+    fields: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        **bytes_field("key", record.key),
+        **bytes_field("value", record.value),
     }
-    headers = headers_of(message)
-    if headers:
-        record["headers"] = [{"name": name, **bytes_field("value", value)} for name, value in headers]
-    print_json_line(record)
+    if record.headers:
+        fields["headers"] = [{"name": name, **bytes_field("value", value)} for name, value in record.headers]
+    print_json_line(fields)

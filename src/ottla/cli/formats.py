@@ -1,4 +1,4 @@
-"""Formats of `ottla consume --format`: a hex dump, and templates such as `{partition}:{offset} {key} {value:hex}`."""
+"""Formats of `ottla consume --format`: templates such as `{partition}:{offset} {key} {value:hex}`, and a hex dump."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
 
 from ottla.cli.exits import MISUSED, CommandFailed
 from ottla.cli.output import dim, iso_time
+from ottla.cli.record import Record
 
-if TYPE_CHECKING:
-    from confluent_kafka import Message
-
-WORDS = ("text", "values", "json", "hex")
+WORDS = ("text", "values", "json", "hex", "base64", "hexdump")
 HEX_BYTES_A_LINE = 16
 
 _PART = re.compile(
@@ -27,15 +24,6 @@ _PART = re.compile(
     re.DOTALL,
 )
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
-
-
-def raw(value: Any) -> bytes | None:
-    """librdkafka's value, which is typed as text or bytes."""
-    return value.encode() if isinstance(value, str) else value
-
-
-def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
-    return [(str(name), raw(value)) for name, value in list(message.headers() or ())]
 
 
 def _json_text(value: bytes | None) -> bytes:
@@ -56,39 +44,35 @@ ENCODINGS: dict[str, Callable[[bytes | None], bytes]] = {
 }
 
 
-def _time(message: Message) -> bytes:
-    return (iso_time(message.timestamp()[1]) or "").encode()
+def _all_headers(record: Record) -> bytes:
+    return b",".join(name.encode() + b"=" + (value or b"") for name, value in record.headers)
 
 
-def _all_headers(message: Message) -> bytes:
-    return b",".join(name.encode() + b"=" + (value or b"") for name, value in headers_of(message))
-
-
-_FIELDS: dict[str, Callable[[Message], bytes | None]] = {
-    "topic": lambda message: str(message.topic()).encode(),
-    "partition": lambda message: str(message.partition()).encode(),
-    "offset": lambda message: str(message.offset()).encode(),
-    "timestamp": lambda message: str(message.timestamp()[1]).encode(),
-    "time": _time,
-    "key": lambda message: raw(message.key()),
-    "value": lambda message: raw(message.value()),
+_FIELDS: dict[str, Callable[[Record], bytes | None]] = {
+    "topic": lambda record: record.topic.encode(),
+    "partition": lambda record: b"%d" % record.partition,
+    "offset": lambda record: b"%d" % record.offset,
+    "timestamp": lambda record: b"%d" % record.timestamp_ms,
+    "time": lambda record: (iso_time(record.timestamp_ms) or "").encode(),
+    "key": lambda record: record.key,
+    "value": lambda record: record.value,
     "headers": _all_headers,
 }
 
 
-def _header(name: str) -> Callable[[Message], bytes | None]:
-    return lambda message: next((value for each, value in headers_of(message) if each == name), None)
+def _header(name: str) -> Callable[[Record], bytes | None]:
+    return lambda record: next((value for each, value in record.headers if each == name), None)
 
 
-Piece = bytes | tuple[Callable[["Message"], "bytes | None"], Callable[["bytes | None"], bytes]]
+Piece = bytes | tuple[Callable[[Record], bytes | None], Callable[[bytes | None], bytes]]
 
 
-def template(text: str) -> Callable[[Message], bytes]:
+def template(text: str) -> Callable[[Record], bytes]:
     """What makes a line of a record. Raises CommandFailed for a template that says nothing known."""
     pieces = list(_pieces(text))
 
-    def render(message: Message) -> bytes:
-        return b"".join(piece if isinstance(piece, bytes) else piece[1](piece[0](message)) for piece in pieces)
+    def render(record: Record) -> bytes:
+        return b"".join(piece if isinstance(piece, bytes) else piece[1](piece[0](record)) for piece in pieces)
 
     return render
 
@@ -122,23 +106,22 @@ def _misuse(sentence: str, text: str) -> CommandFailed:
     return CommandFailed(f"--format {text!r}: {sentence}\n  an example: {example}", MISUSED)
 
 
-def template_emitter(text: str) -> Callable[[Message], None]:
+def template_emitter(text: str) -> Callable[[Record], None]:
     """Prints each record by a template, and ends it with a newline."""
     render = template(text)
 
-    def emit(message: Message) -> None:
-        sys.stdout.buffer.write(render(message) + b"\n")
+    def emit(record: Record) -> None:
+        sys.stdout.buffer.write(render(record) + b"\n")
 
     return emit
 
 
-def emit_hex(message: Message) -> None:
-    """A heading, then key and value as `hexdump -C` shows them."""
-    moment = iso_time(message.timestamp()[1]) or "-"
-    sys.stdout.write(dim(f"{message.partition()}:{message.offset()} {moment}") + "\n")
-    parts = [("key", raw(message.key()))] if message.key() is not None else []
-    parts += [("value", raw(message.value())), *((f"header {name}", value) for name, value in headers_of(message))]
-    for name, value in parts:
+def emit_hexdump(record: Record) -> None:
+    """A heading, then key, value and headers as `hexdump -C` shows them."""
+    moment = iso_time(record.timestamp_ms) or "-"
+    sys.stdout.write(dim(f"{record.partition}:{record.offset} {moment}") + "\n")
+    parts = [] if record.key is None else [("key", record.key)]
+    for name, value in [*parts, ("value", record.value), *((f"header {name}", each) for name, each in record.headers)]:
         sys.stdout.write(f"  {name}{': null' if value is None else ''}\n")
         sys.stdout.writelines(f"    {line}\n" for line in hex_lines(value or b""))
 

@@ -15,7 +15,7 @@ from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.group_view import INACTIVE, Group, Place, groups, refused, watermarks
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_time_ms
 from ottla.cli.output import plural, print_json, print_table
-from ottla.cli.places import place_of
+from ottla.cli.places import PLACES, place_of
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -70,11 +70,7 @@ def reset(
         Show what would change; change nothing.
     """
     if place_of(to) is None and parse_time_ms(to, 0) is None:
-        raise CommandFailed(
-            "--to wants beginning, end, an offset, -N, a time such as 2026-05-01T12:00 or an age such as 10m, "
-            f"not {to!r}",
-            MISUSED,
-        )
+        raise CommandFailed(f"--to wants {PLACES}, not {to!r}", MISUSED)
     client = admin_client(bootstrap)
     group = _group(client, name, new=topic is not None)
     if not dry_run:

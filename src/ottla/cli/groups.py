@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from ottla.cli.client import REQUEST_TIMEOUT_S, admin_client, error_of, wait
-from ottla.cli.exits import FAILED, OK, UNREACHABLE, CommandFailed
+from ottla.cli.client import admin_client
+from ottla.cli.exits import OK
+from ottla.cli.group_delete import delete
 from ottla.cli.group_reset import reset
-from ottla.cli.group_view import Ages, Group, groups, names_of_groups, refused
+from ottla.cli.group_view import Ages, Group, groups, names_of_groups
 from ottla.cli.group_watch import watch
-from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
+from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import bold, plural, print_json, print_table
 from ottla.cli.words import duration
 
 app = App(name="group", help="See, reset and delete consumer groups.", sort_key=5)
 app.command(watch, sort_key=3)
 app.command(reset, sort_key=4)
+app.command(delete, sort_key=5)
 
 Names = Annotated[str, Parameter(help="One group or more.", required=True)]
 
@@ -110,50 +110,3 @@ def _identity(member: Any) -> str:
 
 def _behind(seconds: float | None) -> str | None:
     return None if seconds is None else duration(seconds)
-
-
-@app.command(sort_key=5)
-def delete(
-    *names: Names,
-    if_exists: Flag = False,
-    json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-) -> int:
-    """Delete groups and the offsets that they have committed; refused while a group has members.
-
-    Parameters
-    ----------
-    if_exists
-        Succeed where there is no such group.
-    """
-    client = admin_client(bootstrap)
-    futures = client.delete_consumer_groups(list(dict.fromkeys(names)), request_timeout=REQUEST_TIMEOUT_S)
-    return _finish(futures, json, "GROUP_ID_NOT_FOUND" if if_exists else None)
-
-
-def _finish(futures: Mapping[str, Future[Any]], as_json: bool, ignored: str | None) -> int:
-    from confluent_kafka import KafkaException
-
-    results: list[dict[str, Any]] = []
-    failures: list[CommandFailed] = []
-    for name, future in futures.items():
-        result: dict[str, Any] = {"group": name, "error": None}
-        try:
-            wait(future)
-        except KafkaException as exception:
-            error = error_of(exception)
-            if error.name() != ignored:
-                failures.append(refused(exception, name))
-                result |= {"error": error.name(), "message": error.str()}
-        results.append(result)
-        if not as_json and result["error"] is None:
-            print(f"{name} deleted")
-    if as_json:
-        print_json(results)
-    if failures:
-        raise CommandFailed("\nottla: ".join(map(str, failures)), _worst(failures))
-    return OK
-
-
-def _worst(failures: Sequence[CommandFailed]) -> int:
-    return UNREACHABLE if any(each.exit_code == UNREACHABLE for each in failures) else FAILED

@@ -24,15 +24,29 @@ _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _AGO = re.compile(r"(\d+)([smhd])")
 
 
-def parse_settings(pairs: Iterable[str], option: str) -> dict[str, str]:
-    """`name=value` pairs as a mapping. Raises CommandFailed for one without an equals sign."""
-    settings = {}
+def parse_pairs(pairs: Iterable[str], option: str) -> list[tuple[str, str]]:
+    """`name=value` texts taken apart; names may repeat. Raises CommandFailed for one without an equals sign."""
+    found = []
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        if not equals or not name:
+        if not equals or not name.strip():
             raise CommandFailed(f"{option} wants name=value, not {pair!r}", MISUSED)
-        settings[name.strip()] = value
-    return settings
+        found.append((name.strip(), value))
+    return found
+
+
+def parse_settings(pairs: Iterable[str], option: str) -> dict[str, str]:
+    """`name=value` pairs as a mapping, the last of a name. Raises CommandFailed for one without an equals sign."""
+    return dict(parse_pairs(pairs, option))
+
+
+_ESCAPED = re.compile(r"\\([tnr0\\])")
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "0": "\0", "\\": "\\"}
+
+
+def unescape(text: str) -> bytes:
+    r"""`\t` as a tab, and so on: typing a real one into a shell is hard."""
+    return _ESCAPED.sub(lambda match: _ESCAPES[match[1]], text).encode(errors="surrogateescape")
 
 
 def parse_time_ms(text: str, now_ms: int) -> int | None:

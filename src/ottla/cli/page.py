@@ -11,7 +11,7 @@ from typing import Any
 
 from cyclopts import App
 
-from ottla.cli.app import app
+from ottla.cli.app import application
 
 _HEAD = """# The command line
 
@@ -52,8 +52,9 @@ _VALUES = {
 }
 
 
-def commands(parent: App = app, path: tuple[str, ...] = ("ottla",)) -> Iterator[tuple[str, App]]:
+def commands(parent: App | None = None, path: tuple[str, ...] = ("ottla",)) -> Iterator[tuple[str, App]]:
     """(`ottla topic create`, its App) for everything that can be run, in the order of the help."""
+    parent = application() if parent is None else parent
     names = [name for name in parent if not name.startswith("-")]
     for name in sorted(names, key=lambda each: (parent[each].sort_key or 0, names.index(each))):
         child = parent[name]

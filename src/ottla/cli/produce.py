@@ -2,54 +2,53 @@
 
 from __future__ import annotations
 
-import base64
-import json as jsonlib
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from ottla.cli import client
-from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
-from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_settings
+from ottla.cli.exits import FAILED, INTERRUPTED, MISUSED, OK, UNREACHABLE, CommandFailed
+from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_pairs, unescape
 from ottla.cli.output import plural, print_json
-from ottla.cli.progress import bytes_in, watched
+from ottla.cli.progress import bytes_in, shown
+from ottla.cli.record import Outgoing
+from ottla.cli.records_in import RECORD_BYTES_MAX, Line, lines_of, parsed_lines, text_lines
 
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+Form = Literal["lines", "json", "hex", "base64"]
 
 DELIVERY_TIMEOUT_MS = 60_000
 QUEUED_RECORDS_MAX = 100_000
-"""librdkafka's queue: enough to keep the pipe to the broker full, a few tens of MB of ordinary records."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A record to send. None of `partition` and `timestamp_ms` means: let the client choose."""
-
-    value: bytes | None
-    key: bytes | None = None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    partition: int | None = None
-    timestamp_ms: int | None = None
+QUEUED_KIB_MAX = 128 << 10
+"""librdkafka's queue: enough to keep the pipe to the broker full, and for one record of the greatest size."""
+BATCH_BYTES = 1_000_000
+FLUSH_S = 0.5
+"""Between two looks whether Ctrl-C was pressed while the last records are on their way."""
 
 
 @dataclass
 class Delivered:
-    """What the broker acknowledged, by partition, and the first refusals."""
+    """What the broker acknowledged, by partition, and the first refusal."""
 
     partitions: dict[int, list[int]] = field(default_factory=dict)
     """[records, first offset, last offset]"""
     failed: int = 0
     first_error: Any = None
+    first_line: Line | None = None
+    """The line that `first_error` is about: the first of those that were refused."""
 
-    def report(self, error: Any, message: Any) -> None:
+    @property
+    def records(self) -> int:
+        return sum(seen[0] for seen in self.partitions.values())
+
+    def report(self, line: Line, error: Any, message: Any) -> None:
         """librdkafka's delivery callback."""
         if error is not None:
-            self.failed += 1
-            self.first_error = self.first_error or error
+            self.refuse(line, error)
             return
         offset = message.offset()
         seen = self.partitions.get(message.partition())
@@ -57,7 +56,14 @@ class Delivered:
             self.partitions[message.partition()] = [1, offset, offset]
         else:
             seen[0] += 1
-            seen[2] = offset
+            seen[1] = min(seen[1], offset)
+            seen[2] = max(seen[2], offset)
+
+    def refuse(self, line: Line, error: Any) -> None:
+        self.failed += 1
+        before = self.first_line
+        if before is None or (before.where == line.where and line.number < before.number):
+            self.first_error, self.first_line = error, line
 
 
 def produce(
@@ -70,6 +76,7 @@ def produce(
     header: Annotated[list[str] | None, Parameter(alias="-H", negative="", consume_multiple=False)] = None,
     partition: Annotated[int | None, Parameter(alias="-p")] = None,
     null: str | None = None,
+    format: Form = "lines",
     from_json: Flag = False,
     compression: Annotated[Codec, Parameter(alias="-z")] = "none",
     acks: Literal["all", "1", "0"] = "all",
@@ -79,7 +86,8 @@ def produce(
 ) -> int:
     """Write records to a topic.
 
-    Records are the values given, or the lines of the files, or the lines of standard input.
+    Records are the values given, or the lines of the files, or the lines of standard input. Lines end with LF or CR LF;
+    an empty line is an empty value. What is sent when Ctrl-C comes is waited for and told.
 
     Parameters
     ----------
@@ -88,19 +96,22 @@ def produce(
     values
         One record each.
     file
-        Read records from this file, one a line; may be repeated.
+        Read records from this file, one a line; - is standard input. May be repeated.
     key
         The key of every record.
     key_separator
-        Split each line at the first such text into key and value.
+        Split each line at the first such text into key and value; \\t is a tab.
     header
         A header name=value of every record; may be repeated.
     partition
         Send everything to this partition.
     null
         Lines equal to this text become null values: tombstones in a compacted topic.
+    format
+        What a line is: the value (lines), or a whole record as `ottla consume --format` prints it (json, hex, base64),
+        with key, headers, partition and time stamp. Options add what a line leaves out; --partition overrules it.
     from_json
-        Lines are JSON objects as `ottla consume --json` prints them.
+        As --format json.
     compression
         none, gzip, snappy, lz4 or zstd.
     acks
@@ -110,19 +121,35 @@ def produce(
     """
     if idempotent and acks != "all":
         raise CommandFailed("--idempotent needs --acks all", MISUSED)
+    if from_json and format not in ("lines", "json"):
+        raise CommandFailed("--from-json and --format exclude each other", MISUSED)
+    form = "json" if from_json else format
+    if form != "lines" and (key_separator is not None or null is not None):
+        raise CommandFailed("--key-separator and --null are for lines, not for whole records", MISUSED)
     common = Outgoing(
         value=None,
-        key=None if key is None else key.encode(),
-        headers=tuple((name, text.encode()) for name, text in parse_settings(header or (), "--header").items()),
+        key=None if key is None else key.encode(errors="surrogateescape"),
+        headers=tuple((name, text.encode()) for name, text in parse_pairs(header or (), "--header")),
         partition=partition,
     )
-    separator = None if key_separator is None else key_separator.encode()
-    lines = watched(_lines(values, file), "producing", bytes_in(file), lambda line: len(line) + 1)
-    null_text = None if null is None else null.encode()
-    records = (_from_json(line, common) for line in lines) if from_json else _plain(lines, common, separator, null_text)
-    producer = client.producer(bootstrap, _producer_settings(acks, idempotent, compression))
-    delivered = _send(producer, topic, records)
-    return _conclude(topic, delivered, json, acks)
+    lines = shown(lines_of(values, file), "producing", bytes_in(file), lambda line: len(line.data) + 1)
+    if form == "lines":
+        separator = None if key_separator is None else unescape(key_separator)
+        records = text_lines(lines, common, separator, None if null is None else null.encode())
+    else:
+        records = parsed_lines(lines, common, form)
+    settings = _producer_settings(acks, idempotent, compression)
+    sender = client.producer(bootstrap, settings | _sizes(bootstrap, topic))
+    delivered = Delivered()
+    code = OK
+    try:
+        _send(sender, topic, records, delivered)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except CommandFailed as failure:
+        count = f"{plural(delivered.records, 'record')} before it acknowledged" if delivered.records else ""
+        raise CommandFailed(f"{failure}\n  {count}" if count else str(failure), failure.exit_code) from None
+    return _conclude(topic, delivered, json, acks) or code
 
 
 def _producer_settings(acks: str, idempotent: bool, compression: str) -> dict[str, Any]:
@@ -133,122 +160,74 @@ def _producer_settings(acks: str, idempotent: bool, compression: str) -> dict[st
         "linger.ms": 5,
         "message.timeout.ms": DELIVERY_TIMEOUT_MS,
         "queue.buffering.max.messages": QUEUED_RECORDS_MAX,
+        "queue.buffering.max.kbytes": QUEUED_KIB_MAX,
         "topic.metadata.propagation.max.ms": 5000,
     }
 
 
-def _lines(values: Sequence[str], files: list[Path] | None) -> Iterator[bytes]:
-    for value in values:
-        yield value.encode()
-    for path in files or ():
-        try:
-            with path.open("rb") as stream:
-                yield from _stripped(stream)
-        except OSError as error:
-            raise CommandFailed(f"cannot read {path}: {error.strerror}") from error
-    if not values and not files:
-        if sys.stdin.isatty():
-            print("Type one record a line; Ctrl-D ends.", file=sys.stderr)
-        yield from _stripped(sys.stdin.buffer)
+def _sizes(bootstrap: str, topic: str) -> dict[str, int]:
+    """Batches no larger than the topic takes: librdkafka does not split one that was refused, as Kafka's client does.
+
+    A single record is the broker's to refuse.
+    """
+    from ottla.cli.wire import topic_setting
+
+    limit = topic_setting(bootstrap, topic, "max.message.bytes")
+    batch = min(BATCH_BYTES, max(1, int(limit))) if limit else BATCH_BYTES
+    return {"batch.size": batch, "message.max.bytes": RECORD_BYTES_MAX + BATCH_BYTES}
 
 
-def _stripped(stream: BinaryIO) -> Iterator[bytes]:
-    for line in stream:
-        yield line.removesuffix(b"\n")
-
-
-def _plain(lines: Iterable[bytes], common: Outgoing, separator: bytes | None, null: bytes | None) -> Iterator[Outgoing]:
-    for number, line in enumerate(lines, 1):
-        key = common.key
-        value: bytes | None = line
-        if separator is not None:
-            key, found, value = line.partition(separator)
-            if not found:
-                raise CommandFailed(
-                    f"record {number} has no {separator.decode()!r} between key and value: {_clip(line)}"
-                )
-        if value == null:
-            value = None
-        yield Outgoing(value, key, common.headers, common.partition)
-
-
-def _from_json(line: bytes, common: Outgoing) -> Outgoing:
-    """A record from one line of `ottla consume --json`; the options fill in what the line leaves out."""
+def _send(producer: Any, topic: str, records: Iterable[tuple[Line, Outgoing]], delivered: Delivered) -> None:
+    """Until the records end or one is refused; what was sent is acknowledged or refused when this returns."""
     try:
-        record = jsonlib.loads(line)
-        headers = tuple((item["name"], _bytes_of(item, "value")) for item in record.get("headers", ()))
-        partition = common.partition if common.partition is not None else record.get("partition")
-        key = _bytes_of(record, "key")
-        timestamp = record.get("timestamp")
-        return Outgoing(
-            _bytes_of(record, "value"),
-            common.key if key is None else key,
-            headers + common.headers,
-            partition,
-            timestamp,
-        )
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CommandFailed(f'not a record such as {{"key": "k", "value": "v"}}: {_clip(line)} ({error})') from error
-
-
-def _bytes_of(record: dict[str, Any], name: str) -> bytes | None:
-    if f"{name}_base64" in record:
-        return base64.b64decode(record[f"{name}_base64"], validate=True)
-    value = record.get(name)
-    if value is None or isinstance(value, str):
-        return value.encode() if value is not None else None
-    return jsonlib.dumps(value, ensure_ascii=False).encode()
-
-
-def _clip(line: bytes, limit: int = 80) -> str:
-    text = line.decode("utf-8", "replace")
-    return text if len(text) <= limit else text[:limit] + "..."
-
-
-def _send(producer: Any, topic: str, records: Iterable[Outgoing]) -> Delivered:
-    delivered = Delivered()
-    try:
-        for record in records:
-            arguments: dict[str, Any] = {"on_delivery": delivered.report}
-            if record.partition is not None:
-                arguments["partition"] = record.partition
-            if record.timestamp_ms is not None:
-                arguments["timestamp"] = record.timestamp_ms
-            if record.headers:
-                arguments["headers"] = list(record.headers)
-            while True:
-                try:
-                    producer.produce(topic, record.value, record.key, **arguments)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
+        for line, record in records:
+            _send_one(producer, topic, line, record, delivered)
             producer.poll(0)
             if delivered.first_error is not None:
                 break
     finally:
-        producer.flush()
-    return delivered
+        while producer.flush(FLUSH_S):
+            pass
+
+
+def _send_one(producer: Any, topic: str, line: Line, record: Outgoing, delivered: Delivered) -> None:
+    from confluent_kafka import KafkaException
+
+    told = partial(delivered.report, Line(line.what, line.number, line.where, b""))
+    arguments: dict[str, Any] = {"on_delivery": told}
+    if record.partition is not None:
+        arguments["partition"] = record.partition
+    if record.timestamp_ms is not None:
+        arguments["timestamp"] = record.timestamp_ms
+    if record.headers:
+        arguments["headers"] = list(record.headers)
+    while True:
+        try:
+            producer.produce(topic, record.value, record.key, **arguments)
+            return
+        except BufferError:
+            producer.poll(0.1)
+        except KafkaException as exception:
+            delivered.refuse(line, client.error_of(exception))
+            return
 
 
 def _conclude(topic: str, delivered: Delivered, as_json: bool, acks: str) -> int:
     partitions = sorted(delivered.partitions.items())
-    total = sum(records for _, (records, _, _) in partitions)
     if as_json:
         names = ("records", "first_offset", "last_offset")
         details = [{"partition": number, **dict(zip(names, seen, strict=True))} for number, seen in partitions]
-        print_json({"topic": topic, "records": total, "failed": delivered.failed, "partitions": details})
-    elif total or not delivered.failed:
+        print_json({"topic": topic, "records": delivered.records, "failed": delivered.failed, "partitions": details})
+    elif delivered.records or not delivered.failed:
         where = "; ".join(
             f"partition {number}, offset {first}" + (f" to {last}" if last != first else "")
             for number, (_, first, last) in partitions
         )
         known = partitions and acks != "0"
-        print(f"{plural(total, 'record')} to {topic}" + (f": {where}" if known else ""))
+        print(f"{plural(delivered.records, 'record')} to {topic}" + (f": {where}" if known else ""))
     if delivered.first_error is None:
         return OK
-    sentence, unreachable = client.explain(delivered.first_error, f"topic {topic!r}: ")
-    count = f" ({plural(delivered.failed, 'record')} not written)" if delivered.failed else ""
-    raise CommandFailed(
-        sentence.replace("\n", f"{count}\n", 1) if "\n" in sentence else sentence + count,
-        UNREACHABLE if unreachable else FAILED,
-    )
+    sentence, unreachable = client.explain(delivered.first_error, f"topic {topic!r}, {delivered.first_line}: ")
+    first, newline, advice = sentence.partition("\n")
+    count = f"{plural(delivered.failed, 'record')} not written, {delivered.records:,} acknowledged"
+    raise CommandFailed(f"{first} ({count}){newline}{advice}", UNREACHABLE if unreachable else FAILED)

@@ -13,7 +13,10 @@ from typing import Any, TypeVar
 PATIENCE_S = 1.0
 """Work that is done sooner shows nothing."""
 CHECK_EVERY = 256
-"""Items between two looks at the clock, so that counting costs nothing beside the work."""
+"""Records between two looks at the clock, so that counting costs nothing beside the work."""
+REFRESH_S = 0.1
+PIPES_MAX = 8
+"""Programs in a row that are followed to see where the output ends."""
 
 T = TypeVar("T")
 
@@ -29,31 +32,61 @@ def bytes_in(files: Sequence[Path] | None) -> int | None:
     return sum(each.st_size for each in found) if all(stat.S_ISREG(each.st_mode) for each in found) else None
 
 
-def writes_to_a_file() -> bool:
-    """Whether standard output is a file: on a terminal the output itself shows progress, and a pipe may end there."""
+def _on_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def output_leaves_the_terminal() -> bool:
+    """Whether standard output ends in a file: itself, or through the programs that read our pipe.
+
+    On a terminal the output itself shows progress; and a bar would write into what `less` or `grep` show.
+    """
     try:
-        return stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
-    except (OSError, ValueError, AttributeError):
+        return _on_terminal() and _ends_in_a_file(Path("/proc/self/fd/1"))
+    except (OSError, ValueError):
         return False
 
 
-def watched(items: Iterable[T], what: str, total: int | None, size: Callable[[T], int]) -> Iterator[T]:
-    """The same items, with a bar. `size` says how far one item gets towards `total`."""
-    if not sys.stderr.isatty():
+def _ends_in_a_file(descriptor: Path, depth: int = 0) -> bool:
+    """Follows pipes from process to process (Linux); what cannot be seen counts as a terminal."""
+    mode = descriptor.stat().st_mode
+    if not stat.S_ISFIFO(mode):
+        return stat.S_ISREG(mode) or str(descriptor.readlink()) == os.devnull
+    pipe = descriptor.readlink()
+    readers = [each.parent for each in Path("/proc").glob("[0-9]*/fd/0") if _is(each, pipe)]
+    return bool(readers) and depth < PIPES_MAX and all(_ends_in_a_file(each / "1", depth + 1) for each in readers)
+
+
+def _is(descriptor: Path, target: Path) -> bool:
+    try:
+        return descriptor.readlink() == target
+    except OSError:
+        return False  # gone meanwhile, or another user's
+
+
+def shown(items: Iterable[T], what: str, total: int | None, size: Callable[[T], int]) -> Iterator[T]:
+    """The same items, with a bar. `size` says how far one item gets towards `total`, and in a list how many it is."""
+    if not _on_terminal():
         yield from items
         return
     bar: _Bar | None = None
-    started, done, count = time.monotonic(), 0, 0
+    started = looked = time.monotonic()
+    done, count, since = 0, 0, 0
     try:
         for item in items:
             yield item
             done += size(item)
-            count += 1
-            if count % CHECK_EVERY == 0:
-                if bar is None and time.monotonic() - started > PATIENCE_S:
-                    bar = _Bar(what, total)
-                if bar is not None:
-                    bar.show(done, count)
+            many = len(item) if isinstance(item, list) else 1
+            count += many
+            since += many
+            if since < CHECK_EVERY:
+                continue
+            since, now = 0, time.monotonic()
+            if bar is None and now - started > PATIENCE_S:
+                bar = _Bar(what, total)
+            if bar is not None and now - looked > REFRESH_S:
+                looked = now
+                bar.show(done, count)
     finally:
         if bar is not None:
             bar.close()

@@ -12,7 +12,7 @@ from ottla.cli.exits import MISUSED, OK, CommandFailed
 if TYPE_CHECKING:
     from ottla.config.server import ServerConfig
 
-_WITH_VALUE = {"--config": "FILE", "--set": "name=value", "--listen": "HOST:PORT"}
+_WITH_VALUE = {"--config": "FILE", "--set": "name=value", "--listen": "HOST:PORT", "--http": "HOST:PORT"}
 
 
 @dataclass
@@ -23,6 +23,7 @@ class StartOptions:
     config_file: str | None = None
     settings: dict[str, str] = field(default_factory=dict)
     listen: str | None = None
+    http: str | None = None
 
 
 def parse(arguments: Sequence[str]) -> StartOptions:
@@ -49,6 +50,8 @@ def parse(arguments: Sequence[str]) -> StartOptions:
 def _take(options: StartOptions, name: str, value: str) -> None:
     if name == "--config":
         options.config_file = value
+    elif name == "--http":
+        options.http = value
     elif name == "--listen":
         host, colon, port = value.rpartition(":")
         if not colon or not port.isdigit():
@@ -77,6 +80,8 @@ def load_config(options: StartOptions, environ: Mapping[str, str]) -> ServerConf
         overrides["log.dirs"] = options.directory
     if options.listen is not None:
         overrides["listeners"] = f"PLAINTEXT://{options.listen}"
+    if options.http is not None:
+        overrides["ottla.http.listener"] = options.http
     return ServerConfig.load(options.config_file, overrides, environ)
 
 

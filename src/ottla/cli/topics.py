@@ -12,11 +12,13 @@ from ottla.cli.client import admin_client, error_of, explain, wait
 from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_settings
 from ottla.cli.output import bold, plural, print_json, print_table
+from ottla.cli.topic_words import explain_topic
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-app = App(name="topic", help="Create, list, describe, alter and delete topics.", sort_key=2)
+app = App(name="topic", help="Create, see, explain, alter and delete topics.", sort_key=2)
+app.command(explain_topic, name="explain", sort_key=6)
 
 Names = Annotated[str, Parameter(help="One topic or more.", required=True)]
 Settings = Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)]
@@ -29,7 +31,7 @@ def create(
     replication_factor: Annotated[int, Parameter(alias="-r", show_default=False)] = -1,
     set: Settings = None,
     if_not_exists: Flag = False,
-    validate_only: Flag = False,
+    dry_run: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
@@ -45,8 +47,8 @@ def create(
         A topic setting as name=value, for example retention.ms=3600000; may be repeated.
     if_not_exists
         Succeed where the topic is there already.
-    validate_only
-        Check the request, create nothing.
+    dry_run
+        Have the broker check the request; create nothing.
     """
     from confluent_kafka.admin import NewTopic
 
@@ -56,8 +58,8 @@ def create(
         for name in topics
     ]
     client = admin_client(bootstrap)
-    futures = client.create_topics(new, validate_only=validate_only)
-    verb = "can be created" if validate_only else "created"
+    futures = client.create_topics(new, validate_only=dry_run)
+    verb = "can be created" if dry_run else "created"
     return _finish(futures, verb, json, ignored="TOPIC_ALREADY_EXISTS" if if_not_exists else None)
 
 

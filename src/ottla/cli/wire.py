@@ -1,7 +1,7 @@
-"""Single requests in Ottla's own codec, for what librdkafka has no call for.
+"""Requests in Ottla's own codec, for what librdkafka has no call for.
 
-Log directories and agreed features; settings, because librdkafka can not name the resource of all brokers, and its
-Python client keeps only one value of a name that is set in several places.
+Log directories, agreed features, offsets of a group to forget; settings, because librdkafka can not name the resource
+of all brokers, and its Python client keeps only one value of a name that is set in several places.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from ottla.cli.client import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, explain
+from ottla.cli.client import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, addresses, explain
 from ottla.cli.exits import FAILED, UNREACHABLE, CommandFailed
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
@@ -23,57 +23,100 @@ _VERSIONS = {
     ApiKey.DESCRIBE_CONFIGS: 4,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
     ApiKey.DESCRIBE_LOG_DIRS: 4,
+    ApiKey.FIND_COORDINATOR: 3,
+    ApiKey.LIST_OFFSETS: 7,
+    ApiKey.LIST_GROUPS: 4,
+    ApiKey.METADATA: 12,
+    ApiKey.OFFSET_DELETE: 0,
 }
 """Versions that every broker since Kafka 3.3 has."""
 
 
-def ask(bootstrap: str, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:
-    """One request to the first address that answers. Raises CommandFailed."""
-    version = _VERSIONS[key]
-    frame = messages.encode_request(key, version, 1, "ottla-cli", values)
-    failure: OSError | None = None
-    for address in filter(None, (part.strip() for part in bootstrap.split(","))):
+class Link:
+    """A connection to one broker. Requests are answered in order. Raises OSError."""
+
+    def __init__(self, address: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         host, _, port = address.removeprefix("PLAINTEXT://").rpartition(":")
-        try:
-            with socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT_S) as link:
-                link.settimeout(REQUEST_TIMEOUT_S)
-                link.sendall(len(frame).to_bytes(4, "big") + frame)
-                answer = _frame(link)
-        except OSError as error:
-            failure = error
-            continue
-        plain = messages.plain(messages.decode_response(key, version, answer)[1])
+        self._socket = socket.create_connection((host.strip("[]"), int(port)), min(CONNECT_TIMEOUT_S, timeout_s))
+        self._socket.settimeout(timeout_s)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send_frame(self, frame: bytes | bytearray) -> None:
+        self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
+
+    def receive_frame(self) -> bytes:
+        size = int.from_bytes(self._exactly(4), "big")
+        if size > FRAME_BYTES_MAX:
+            raise OSError("what answers there does not speak Kafka's protocol")
+        return self._exactly(size)
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            part = self._socket.recv(min(size - len(data), 1 << 20))
+            if not part:
+                raise OSError("the broker closed the connection")
+            data += part
+        return bytes(data)
+
+    def ask(self, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:
+        """One request and its answer as plain values."""
+        version = _VERSIONS[key]
+        self.send_frame(messages.encode_request(key, version, 1, "ottla-cli", values))
+        plain = messages.plain(messages.decode_response(key, version, self.receive_frame())[1])
         assert isinstance(plain, dict)
         return plain
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def ask(bootstrap: str, key: ApiKey, values: Mapping[str, Any], timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:
+    """One request to the first address that answers. Raises CommandFailed."""
+    failure: OSError | None = None
+    for address in addresses(bootstrap):
+        try:
+            link = Link(address, timeout_s)
+            try:
+                return link.ask(key, values)
+            finally:
+                link.close()
+        except OSError as error:
+            failure = error
     raise CommandFailed(f"no broker answers ({bootstrap}: {failure or 'no address given'})", UNREACHABLE)
 
 
-def _frame(link: socket.socket) -> bytes:
-    size = int.from_bytes(_exactly(link, 4), "big")
-    if size > FRAME_BYTES_MAX:
-        raise OSError("what answers there does not speak Kafka's protocol")
-    return _exactly(link, size)
+def failure_of(code: int, subject: str, text: str | None = None) -> CommandFailed:
+    """An error code of the protocol as a sentence."""
+    from confluent_kafka import KafkaError
 
-
-def _exactly(link: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        part = link.recv(min(size - len(data), 1 << 20))
-        if not part:
-            raise OSError("the broker closed the connection")
-        data += part
-    return bytes(data)
+    error = KafkaError(code, text) if text else KafkaError(code)
+    sentence, unreachable = explain(error, subject)
+    return CommandFailed(sentence, UNREACHABLE if unreachable else FAILED)
 
 
 def ensure_none(answer: Mapping[str, Any], subject: str) -> None:
     """Raises CommandFailed for an answer that carries an error."""
     code = int(answer.get("error_code") or 0)
     if code:
-        from confluent_kafka import KafkaError
+        raise failure_of(code, f"{subject}: ", answer.get("error_message"))
 
-        text = answer.get("error_message")
-        error = KafkaError(code, text) if text else KafkaError(code)
-        raise CommandFailed(explain(error, f"{subject}: ")[0], FAILED)
+
+def coordinator(bootstrap: str, group: str) -> str:
+    """The address of the broker that keeps a group. Raises CommandFailed."""
+    answer = ask(bootstrap, ApiKey.FIND_COORDINATOR, {"key": group, "key_type": 0})
+    ensure_none(answer, f"group {group!r}")
+    return f"{answer['host']}:{answer['port']}"
+
+
+def topic_setting(bootstrap: str, topic: str, name: str) -> str | None:
+    """One setting of a topic, None where there is no such topic or it may not be seen."""
+    resources = [{"resource_type": 2, "resource_name": topic, "configuration_keys": [name]}]
+    values = {"resources": resources, "include_synonyms": False, "include_documentation": False}
+    answer = ask(bootstrap, ApiKey.DESCRIBE_CONFIGS, values)["results"][0]
+    return next((each["value"] for each in answer["configs"] if each["name"] == name), None)
 
 
 def finalized_features(bootstrap: str) -> dict[str, int]:

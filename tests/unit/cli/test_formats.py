@@ -1,12 +1,15 @@
-"""Templates and hex dumps of records, the progress line, and the shells' completion scripts."""
+"""Formats of records, those that produce reads too, and the progress line."""
 
 from __future__ import annotations
 
+import io
+import os
+import pty
+import shlex
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -14,16 +17,15 @@ from hypothesis import strategies as st
 
 from ottla.cli import progress
 from ottla.cli.emit import emitter
-from ottla.cli.exits import MISUSED, OK, CommandFailed
+from ottla.cli.exits import MISUSED, CommandFailed
 from ottla.cli.formats import hex_lines, template
 from ottla.cli.main import main
+from ottla.cli.record import Headers, Outgoing, Record
+from ottla.cli.records_in import Line, parsed_lines
 
 
-def record(key: bytes | None = b"k", value: bytes | None = b"v", headers: Any = (("h", b"x"),)) -> Any:
-    return SimpleNamespace(
-        topic=lambda: "t", partition=lambda: 2, offset=lambda: 17, timestamp=lambda: (1, 1_700_000_000_000),
-        key=lambda: key, value=lambda: value, headers=lambda: list(headers),
-    )  # fmt: skip
+def record(key: bytes | None = b"k", value: bytes | None = b"v", headers: Headers = (("h", b"x"),)) -> Record:
+    return Record("t", 2, 17, 1_700_000_000_000, key, value, headers)
 
 
 @pytest.mark.parametrize(
@@ -68,8 +70,42 @@ def test_a_hex_dump_loses_nothing(data: bytes) -> None:
     assert all(line.isascii() and line.isprintable() for line in lines)
 
 
+nullable = st.none() | st.binary(max_size=20)
+pairs = st.lists(st.tuples(st.text(max_size=5), nullable), max_size=3).map(tuple)
+
+
+@pytest.mark.parametrize("form", ["json", "hex", "base64"])
+@given(key=nullable, value=nullable, headers=pairs, timestamp=st.integers(-1, 1 << 50))
+def test_what_consume_prints_is_what_produce_reads(
+    form: str, key: bytes | None, value: bytes | None, headers: Headers, timestamp: int
+) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="\n", write_through=True)
+    with mock.patch.object(sys, "stdout", out):
+        emitter(form)(Record("t", 3, 17, timestamp, key, value, headers))
+        emitter(form)(Record("t", 4, 18, timestamp, value, key, ()))
+    written = out.buffer.getvalue()  # type: ignore[attr-defined]
+    lines = [Line("line", number, "", line) for number, line in enumerate(written.split(b"\n")[:-1], 1)]
+    assert [each for _, each in parsed_lines(lines, Outgoing(None), form)] == [
+        Outgoing(value, key, headers, 3, timestamp),
+        Outgoing(key, value, (), 4, timestamp),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("form", "line"),
+    [
+        ("hex", b"616"), ("hex", b"0\t1\t-"), ("hex", b"0\t1\t-\t6"), ("hex", b"a\t1\t-\t-"),
+        ("hex", b"0\t1\t-\t-\t61"),
+        ("base64", b"0\t1\t-\t?"), ("base64", b"0\t1\t-\t-\t/w==:-"),
+    ],
+)  # fmt: skip
+def test_lines_of_another_format_are_told(form: str, line: bytes) -> None:
+    with pytest.raises(CommandFailed, match=r"^line 9 of f is not a line of"):
+        list(parsed_lines([Line("line", 9, " of f", line)], Outgoing(None), form))
+
+
 def test_progress_passes_everything_on() -> None:
-    assert list(progress.watched(iter([b"a", b"b"]), "x", None, len)) == [b"a", b"b"]
+    assert list(progress.shown(iter([b"a", b"b"]), "x", None, len)) == [b"a", b"b"]
 
 
 def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,8 +124,33 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(progress, "_Bar", Bar)
     monkeypatch.setattr(progress, "PATIENCE_S", -1.0)
-    assert len(list(progress.watched([b"abc"] * 1000, "producing", 3000, len))) == 1000
+    monkeypatch.setattr(progress, "REFRESH_S", -1.0)
+    assert len(list(progress.shown([b"abc"] * 1000, "producing", 3000, len))) == 1000
     assert shown == [(768, 256), (1536, 512), (2304, 768), (-1, -1)]
+    shown.clear()
+    lists = [[b"abc"] * 200] * 5
+    assert list(progress.shown(lists, "producing", 3000, len)) == lists
+    assert shown == [(400, 400), (800, 800), (-1, -1)], "a list counts as what is in it"
+
+
+@pytest.mark.parametrize(
+    ("command", "shows"),
+    [("{} > out", b"1"), ("{} | cat > out", b"1"), ("{} | sort | tail -1 > out", b"1"), ("{} | cat", b""), ("{}", b"")],
+)
+def test_a_bar_only_where_the_output_ends_in_a_file(command: str, shows: bytes, tmp_path: Path) -> None:
+    """On a pseudo terminal, which is standard error and where `cat` shows what it got."""
+    code = "from ottla.cli import progress; print(int(progress.output_leaves_the_terminal()), flush=True)"
+    code += "; import sys; sys.stdin.read()"  # until the others of the pipeline have started
+    program = f"(sleep 1 | {shlex.quote(sys.executable)} -c {shlex.quote(code)})"
+    master, slave = pty.openpty()
+    subprocess.run(["bash", "-c", command.format(program)], cwd=tmp_path, stdout=slave, stderr=slave, stdin=slave)
+    out = tmp_path / "out"
+    if shows:
+        assert out.read_bytes().strip() == shows
+    else:
+        assert os.read(master, 100).strip() == b"0"
+    os.close(master)
+    os.close(slave)
 
 
 def test_bytes_in_files(tmp_path: Path) -> None:
@@ -98,20 +159,3 @@ def test_bytes_in_files(tmp_path: Path) -> None:
     assert progress.bytes_in([tmp_path / "none"]) is None
     assert progress.bytes_in([Path("/dev/null")]) is None
     assert progress.bytes_in(None) is None
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", shell]) == OK
-    script = capsys.readouterr().out
-    assert "describe" in script and "--bootstrap" in script.replace("-l bootstrap", "--bootstrap")
-    if shell == "bash":
-        subprocess.run(["bash", "-n"], input=script.encode(), check=True, timeout=30)
-
-
-def test_bash_completes_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", "bash"]) == OK
-    script = capsys.readouterr().out
-    ask = 'COMP_WORDS=(ottla group de); COMP_CWORD=2; _ottla ottla de group; echo "${COMPREPLY[@]}"'
-    done = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, timeout=30, check=True)
-    assert set(done.stdout.decode().split()) == {"describe", "delete"}

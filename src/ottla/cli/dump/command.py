@@ -6,7 +6,7 @@ import posixpath
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
 from ottla.cli.dump import small_files
 from ottla.cli.dump.decoders import decoder_for
@@ -19,9 +19,12 @@ from ottla.cli.exits import FAILED, OK, CommandFailed
 from ottla.cli.options import AsJson, Flag
 from ottla.filesystem import FileSystem, OsFileSystem
 
+app = App(name="log", help="Look into a log directory; no broker is needed.", sort_key=9)
+
 DecoderName = Literal["auto", "metadata", "offsets", "none"]
 
 
+@app.command
 def dump(
     *paths: Annotated[Path, Parameter(required=True)],
     records: Annotated[Flag, Parameter(alias="-r")] = False,

@@ -1,0 +1,116 @@
+"""`ottla group delete`: whole groups, or what they have committed in some topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from ottla.cli import wire
+from ottla.cli.client import REQUEST_TIMEOUT_S, admin_client, error_of, wait
+from ottla.cli.exits import FAILED, OK, UNREACHABLE, CommandFailed
+from ottla.cli.group_reset import parse_topic
+from ottla.cli.group_view import Place, groups, refused
+from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
+from ottla.cli.output import plural, print_json
+from ottla.protocol.messages import ApiKey
+
+
+def delete(
+    *names: Annotated[str, Parameter(help="One group or more.", required=True)],
+    topic: Annotated[list[str] | None, Parameter(alias="-t", negative="", consume_multiple=False)] = None,
+    if_exists: Flag = False,
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> int:
+    """Delete groups with the offsets that they have committed, or with --topic only the offsets in some topics.
+
+    Refused while a group has members, or while its members are subscribed to the topic.
+
+    Parameters
+    ----------
+    topic
+        Forget only what was committed in this topic, or in these of its partitions: orders, orders:0,2. May be
+        repeated. The group stays.
+    if_exists
+        Succeed where there is no such group, or nothing committed in the topic.
+    """
+    chosen = list(dict.fromkeys(names))
+    if topic is not None:
+        return _forget(bootstrap, chosen, topic, if_exists, json)
+    client = admin_client(bootstrap)
+    futures = client.delete_consumer_groups(chosen, request_timeout=REQUEST_TIMEOUT_S)
+    return _finish(futures, json, "GROUP_ID_NOT_FOUND" if if_exists else None)
+
+
+def _finish(futures: Mapping[str, Future[Any]], as_json: bool, ignored: str | None) -> int:
+    from confluent_kafka import KafkaException
+
+    results: list[dict[str, Any]] = []
+    failures: list[CommandFailed] = []
+    for name, future in futures.items():
+        result: dict[str, Any] = {"group": name, "error": None}
+        try:
+            wait(future)
+        except KafkaException as exception:
+            error = error_of(exception)
+            if error.name() != ignored:
+                failures.append(refused(exception, name))
+                result |= {"error": error.name(), "message": error.str()}
+        results.append(result)
+        if not as_json and result["error"] is None:
+            print(f"{name} deleted")
+    if as_json:
+        print_json(results)
+    if failures:
+        code = UNREACHABLE if any(each.exit_code == UNREACHABLE for each in failures) else FAILED
+        raise CommandFailed("\nottla: ".join(map(str, failures)), code)
+    return OK
+
+
+def _forget(bootstrap: str, names: Sequence[str], topics: Sequence[str], if_exists: bool, as_json: bool) -> int:
+    """OffsetDelete (KIP-496), to each group's coordinator."""
+    client = admin_client(bootstrap)
+    results = []
+    for group in groups(client, names, known=if_exists):
+        committed = {(each.topic, each.partition) for each in group.progress if each.committed is not None}
+        places = _chosen(group.name, committed, topics, if_exists)
+        if places:
+            _delete_offsets(bootstrap, group.name, places)
+        results.append({"group": group.name, "partitions": [{"topic": t, "partition": p} for t, p in places]})
+        if not as_json:
+            print(f"{group.name}: offsets of {plural(len(places), 'partition')} deleted")
+    if as_json:
+        print_json(results)
+    return OK
+
+
+def _chosen(group: str, committed: set[Place], topics: Sequence[str], if_exists: bool) -> list[Place]:
+    """What was committed in what was named. Raises CommandFailed where that is nothing."""
+    places: set[Place] = set()
+    for text in topics:
+        topic, numbers = parse_topic(text)
+        found = {place for place in committed if place[0] == topic and (numbers is None or place[1] in numbers)}
+        if not found and not if_exists:
+            raise CommandFailed(
+                f"group {group!r} has committed nothing in {text}\n  see where it has: ottla group describe {group}"
+            )
+        places |= found
+    return sorted(places)
+
+
+def _delete_offsets(bootstrap: str, group: str, places: Sequence[Place]) -> None:
+    topics: dict[str, list[dict[str, int]]] = {}
+    for topic, number in places:
+        topics.setdefault(topic, []).append({"partition_index": number})
+    values = {
+        "group_id": group,
+        "topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
+    }
+    answer = wire.ask(wire.coordinator(bootstrap, group), ApiKey.OFFSET_DELETE, values)
+    wire.ensure_none(answer, f"group {group!r}")
+    for each in answer["topics"]:
+        for part in each["partitions"]:
+            wire.ensure_none(part, f"group {group!r}, {each['name']} partition {part['partition_index']}")

@@ -1,0 +1,43 @@
+"""`ottla server ...`: how starting a node looks on the command line; `server.py` does it, without this library."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from ottla.cli.status import status
+
+app = App(name="server", help="Run a node, and see whether one runs.", sort_key=1)
+app.command(status, sort_key=2)
+
+
+@app.command
+def start(
+    directory: str | None = None,
+    /,
+    *,
+    config: str | None = None,
+    set: Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)] = None,
+    listen: str | None = None,
+) -> int:
+    """Start a node in the foreground; Ctrl-C or SIGTERM stops it.
+
+    Settings have Kafka's names. They come from `--set`, then from the environment (`OTTLA_LOG_RETENTION_MS`), then from
+    the file, then from Kafka's defaults.
+
+    Parameters
+    ----------
+    directory
+        Where data lives; made if it is not there. `./ottla-data` unless given here or as log.dirs.
+    config
+        A server.properties file.
+    set
+        A setting as name=value; may be repeated.
+    listen
+        HOST:PORT to accept clients at; 127.0.0.1:9092 unless given here or as listeners.
+    """
+    from ottla.cli.options import parse_settings
+    from ottla.cli.server import StartOptions, run_with
+
+    return run_with(StartOptions(directory, config, parse_settings(set or (), "--set"), listen))
