@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import posixpath
 import random as random_module
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 from uuid import UUID
@@ -34,6 +34,7 @@ from ottla.storage.producer_state import (
 )
 from ottla.storage.recovery import (
     LoadedSegments,
+    epochs_of_batches,
     load_segments,
     note_producer,
     replay_producers,
@@ -42,7 +43,7 @@ from ottla.storage.recovery import (
 from ottla.storage.retention import count_deletable
 from ottla.storage.segment import TIME_INDEX, ColdRead, LogSlice, Segment
 from ottla.storage.segment_cache import SegmentCache
-from ottla.storage.segment_list import SegmentList
+from ottla.storage.segment_list import Replacement, SegmentList
 from ottla.storage.syncing import SyncedLog
 from ottla.storage.transaction_index import AbortedTransaction
 from ottla.storage.validation import CLIENT, REPLICATION, Origin, check_produce_version, validate
@@ -61,8 +62,9 @@ class Log(SyncedLog):
     """The log of one partition. `Log.load` makes it."""
 
     __slots__ = (
-        "_flush_messages", "_high_watermark", "_latest_epoch", "_limits", "_policy", "_random", "_repaired", "config",
-        "epochs", "log_start_offset", "producer_state", "recovered_bytes", "topic_id", "truncated_bytes",
+        "_flush_messages", "_high_watermark", "_latest_epoch", "_limits", "_policy", "_random", "_repaired",
+        "cleaned_offset", "config", "epochs", "log_start_offset", "producer_state", "recovered_bytes",
+        "topic_id", "truncated_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -89,6 +91,8 @@ class Log(SyncedLog):
         self.truncated_bytes = 0
         """Cut off then, as no whole, valid batches."""
         self._repaired = False
+        self.cleaned_offset: Offset | None = None
+        """Compacted up to here; None if it never was."""
         self.update_config(config)
 
     # Loading
@@ -105,6 +109,7 @@ class Log(SyncedLog):
         log_start_offset: Offset = 0,
         recovery_point: Offset = 0,
         clean_shutdown: bool = False,
+        cleaned_offset: Offset | None = None,
         now_ms: Millis,
         random: random_module.Random,
         producer_id_expiration_ms: Millis = PRODUCER_ID_EXPIRATION_MS,
@@ -137,8 +142,9 @@ class Log(SyncedLog):
                 log_start_offset=log_start_offset,
                 recovery_point=recovery_point,
                 clean_shutdown=clean_shutdown,
-                contiguous=not config.compact,
+                contiguous=not config.compact and cleaned_offset is None,
             )
+            log.cleaned_offset = cleaned_offset
             log._take_segments(loaded, log_start_offset, recovery_point, clean_shutdown)
             log._load_epochs(loaded)
             if not clean_shutdown:
@@ -176,11 +182,7 @@ class Log(SyncedLog):
             self._fs.remove(posixpath.join(self.directory, LEADER_EPOCH_CHECKPOINT))
             self.epochs = LeaderEpochs(self._fs, self.directory)
         if not self.epochs.entries:  # the file is gone or was damaged: the batches know as well
-            loaded.epochs = [
-                (segment.read_header(batch).leader_epoch, batch.base_offset)
-                for segment in self._segments.items
-                for batch in segment.batches(0)
-            ]
+            loaded.epochs = list(epochs_of_batches(self._segments.items))
         latest = self.epochs.latest_epoch
         for epoch, offset in loaded.epochs:
             if epoch >= 0 and (latest is None or epoch > latest):
@@ -645,6 +647,8 @@ class Log(SyncedLog):
         self._high_watermark = max(min(self._high_watermark, offset), self.log_start_offset)
         self.recovery_point = min(self.recovery_point, offset)
         self.durable_offset = min(self.durable_offset, offset)
+        if self.cleaned_offset is not None:
+            self.cleaned_offset = min(self.cleaned_offset, offset)
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
         """Drop everything; the log starts and ends at `offset`. Raises `KafkaError`."""
@@ -664,6 +668,8 @@ class Log(SyncedLog):
         self.producer_state.truncate_fully_and_start_at(offset)
         self._high_watermark = offset
         self.recovery_point = self.durable_offset = offset
+        if self.cleaned_offset is not None:
+            self.cleaned_offset = offset
 
     def delete_old_segments(self, now_ms: Millis) -> int:
         """Apply retention; returns the number of segments dropped. Their files go after `file.delete.delay.ms`.
@@ -690,13 +696,35 @@ class Log(SyncedLog):
             bases = self._segments.bases[:count]
             self.advance_log_start(self._segments.bases[count])
             self._segments.drop_oldest(count, now_ms)
-            for base in bases:
-                path = self.producer_state.mark_snapshot_for_deletion(base)
-                if path is not None:
-                    self.garbage.append((now_ms + self.config.file_delete_delay_ms, path))
+            self._drop_snapshots(bases)
         except OSError as error:
             raise self._refuse(error) from error
         return count
+
+    def _drop_snapshots(self, bases: list[Offset]) -> None:
+        for base in bases:
+            path = self.producer_state.mark_snapshot_for_deletion(base)
+            if path is not None:
+                self.garbage.append((self._now_ms + self.config.file_delete_delay_ms, path))
+
+    def replace_segments(self, old: Sequence[Segment], new: Sequence[Replacement], now_ms: Millis) -> None:
+        """Put compacted segments, whose `.cleaned` files are synced, in the place of sealed ones. Raises `KafkaError`.
+
+        Slices of the old segments go on; their files are removed after `file.delete.delay.ms`.
+        """
+        self._check()
+        self._now_ms = max(self._now_ms, now_ms)
+        try:
+            self._segments.replace(old, new, now_ms)
+            self.sync_later(self.directory)
+            kept = {each.base_offset for each in new}
+            self._drop_snapshots([each.base_offset for each in old if each.base_offset not in kept])
+        except OSError as error:
+            raise self._fail(error) from error
+
+    def has_run(self, segments: Sequence[Segment]) -> bool:
+        """Whether these are still segments of the log, one after the other."""
+        return self._segments.has_run(segments)
 
     # The end
 

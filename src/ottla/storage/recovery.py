@@ -21,6 +21,7 @@ from ottla.storage.index_file import RELATIVE_OFFSET_MAX
 from ottla.storage.producer_snapshot import read_end_marker
 from ottla.storage.producer_state import ProducerStateManager
 from ottla.storage.segment import DELETED, INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, Segment
+from ottla.storage.segment_list import CLEANED, SWAP
 from ottla.storage.transaction_index import AbortedTransaction
 
 READ_BYTES = 1024 * 1024
@@ -30,7 +31,6 @@ RECALL_BYTES = 2 * 1024 * 1024
 """How much of the log before a producer snapshot is looked through for what the snapshot leaves out: with 16 KiB
 batches the last five of some twenty producers."""
 
-SWAP, CLEANED = ".swap", ".cleaned"
 _NAME_DIGITS = 20
 _OLD_FORMATS = (0, 1)
 
@@ -154,12 +154,13 @@ def finish_interrupted_work(fs: FileSystem, directory: str, names: list[str]) ->
     logs = [(offset, name) for offset, name in swaps if name.endswith(LOG + SWAP)]
     if logs:
         first = min(offset for offset, _ in logs)
-        end = max(_end_of_file(fs, path(name), offset) for offset, name in logs)
+        end = max(max(_end_of_file(fs, path(name), offset), offset + 1) for offset, name in logs)
         for name in sorted(present):
             offset = segment_offset(name)
             if offset is not None and first <= offset < end and not name.endswith(SWAP):
                 remove(name)
-    for _, name in swaps:
+    # The log before its indexes: as long as it is a swap file, what has its base offset counts as the original's.
+    for _, name in sorted(swaps, key=lambda swap: (swap[0], not swap[1].endswith(LOG + SWAP))):
         target = name.removesuffix(SWAP)
         fs.rename(path(name), path(target))
         present.discard(name)
@@ -285,6 +286,13 @@ def _refuse_old_format(data: bytes, position: int, segment: Segment, error: Corr
         if offset == segment.base_offset:
             message = f"{segment.path(LOG)} has message format {magic}, which is not supported"
             raise KafkaError(ErrorCode.unsupported_for_message_format, message) from error
+
+
+def epochs_of_batches(segments: list[Segment]) -> Iterator[tuple[LeaderEpoch, Offset]]:
+    """The leader epoch and base offset of every batch."""
+    for segment in segments:
+        for batch in segment.batches(0):
+            yield segment.read_header(batch).leader_epoch, batch.base_offset
 
 
 def replay_producers(

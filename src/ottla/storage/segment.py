@@ -280,6 +280,16 @@ class Segment:
         finally:
             file.close()
 
+    def index_sizes(self) -> tuple[int, int]:
+        """Bytes of the offset index and of the time index. Raises `OSError`."""
+        return self._file_size(INDEX), self._file_size(TIME_INDEX)
+
+    def _file_size(self, suffix: str) -> int:
+        try:
+            return self._fs.size(self.path(suffix))
+        except FileNotFoundError:
+            return 0
+
     def memory_bytes(self) -> int:
         return sum(index.memory_bytes for index in (self._offset_index, self._time_index) if index is not None)
 
@@ -373,7 +383,7 @@ class Segment:
         if self.size:
             first = self.first_timestamp
             if first is None:
-                first = self.first_timestamp = self._read_first_timestamp()
+                first = self.first_batch_timestamp()
             waited = max_timestamp - first if first >= 0 else now_ms - self.created_ms
             if waited > limits.segment_ms - self.jitter_ms:
                 return True
@@ -386,6 +396,12 @@ class Segment:
         if times is None:
             times = self.time_index
         return len(times.timestamps) >= limits.time_entries_max
+
+    def first_batch_timestamp(self) -> Millis:
+        """The largest time stamp of the first batch, -1 without one. Raises `OSError`, `KafkaError`."""
+        if self.first_timestamp is None:
+            self.first_timestamp = self._read_first_timestamp()
+        return self.first_timestamp
 
     def _read_first_timestamp(self) -> Millis:
         first = next(self.batches(0), None)

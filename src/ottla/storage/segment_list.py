@@ -6,17 +6,36 @@ log's matter.
 
 from __future__ import annotations
 
+import operator
+import posixpath
 import random as random_module
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from ottla.filesystem import FileSystem
 from ottla.model import NO_TIMESTAMP, LeaderEpoch, Millis, Offset
 from ottla.protocol.record_batch import iterate_records
 from ottla.storage.config import LogConfig
-from ottla.storage.segment import LogSlice, Segment
+from ottla.storage.segment import SUFFIXES, LogSlice, Segment
 from ottla.storage.segment_cache import SegmentCache
 from ottla.storage.transaction_index import AbortedTransaction
+
+CLEANED, SWAP = ".cleaned", ".swap"
+"""What compaction is writing; what it has finished and is about to put in place."""
+
+
+class Replacement(Protocol):
+    """What is known of a compacted segment."""
+
+    @property
+    def base_offset(self) -> Offset: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def max_timestamp(self) -> Millis: ...
+    @property
+    def max_timestamp_offset(self) -> Offset: ...
 
 
 class SegmentList:
@@ -108,6 +127,44 @@ class SegmentList:
             self._discard(segment, now_ms)
         if self.items:
             self.active = self.items[-1]
+
+    # Compaction
+
+    def has_run(self, segments: Sequence[Segment]) -> bool:
+        """Whether these follow each other in the list, still the same ones."""
+        first = self.index_of(segments[0].base_offset)
+        found = self.items[first : first + len(segments)]
+        return len(found) == len(segments) and all(map(operator.is_, found, segments))
+
+    def replace(self, old: Sequence[Segment], new: Sequence[Replacement], now_ms: Millis) -> None:
+        """Put the `.cleaned` files of `new` in the place of `old`, which are sealed. Raises `OSError`.
+
+        From the moment that the last file is a `.swap` file a crash leads to the new segments, before it to the old
+        ones (`recovery.finish_interrupted_work`). New segments get their first suffix last to first for that reason.
+        """
+        for each in reversed(new):
+            self._rename(each.base_offset, CLEANED, SWAP)
+        first = self.index_of(old[0].base_offset)
+        for segment in old:
+            self._discard(segment, now_ms)
+        opened = []
+        for each in new:
+            self._rename(each.base_offset, SWAP, "")
+            segment = self.open(each.base_offset, each.size, old[0].created_ms)
+            segment.set_max_timestamp(each.max_timestamp, each.max_timestamp_offset)
+            opened.append(segment)
+            self.size_bytes += each.size
+        self.items[first : first + len(old)] = opened
+        self.bases[first : first + len(old)] = [each.base_offset for each in new]
+
+    def _rename(self, base_offset: Offset, ending: str, new_ending: str) -> None:
+        """Of all files of a segment, the log first: recovery goes by its suffix."""
+        for suffix in SUFFIXES:
+            path = posixpath.join(self.directory, f"{base_offset:020d}{suffix}")
+            try:
+                self._fs.rename(path + ending, path + new_ending)
+            except FileNotFoundError:  # there is a transaction index only where a transaction was aborted
+                continue
 
     def close(self) -> None:
         for segment in self.items:

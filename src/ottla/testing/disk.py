@@ -261,6 +261,10 @@ class SimulatedFileSystem:
         node = self._find(path)
         return node.mtime_ms if isinstance(node, Inode) else 0
 
+    def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
+        self.check_running()
+        self._inode(path).mtime_ms = mtime_ms
+
     def makedirs(self, path: str) -> None:
         self.check_running()
         node: Directory | Inode | None = self._root
