@@ -1,7 +1,7 @@
 """The wall clock, behind an interface so that a simulation can own time.
 
 Durations and timers use the running event loop (`loop.time`, `call_later`); only time stamps that are stored or sent
-come from here.
+come from here. `elapsed_s` is for metrics alone: what a node does never depends on it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,10 @@ import time
 from typing import Protocol
 
 from ottla.model import Millis
+
+
+elapsed_s = time.perf_counter
+"""Seconds from an arbitrary beginning, finer than the loop's time, which stands still within a turn."""
 
 
 class Clock(Protocol):

@@ -20,6 +20,7 @@ def start(
     config: str | None = None,
     set: Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)] = None,
     listen: str | None = None,
+    http: str | None = None,
 ) -> int:
     """Start a node in the foreground; Ctrl-C or SIGTERM stops it.
 
@@ -36,8 +37,10 @@ def start(
         A setting as name=value; may be repeated.
     listen
         HOST:PORT to accept clients at; 127.0.0.1:9092 unless given here or as listeners.
+    http
+        HOST:PORT to answer /metrics, /health and /ready at; nowhere unless given here or as ottla.http.listener.
     """
     from ottla.cli.options import parse_settings
     from ottla.cli.server import StartOptions, run_with
 
-    return run_with(StartOptions(directory, config, parse_settings(set or (), "--set"), listen))
+    return run_with(StartOptions(directory, config, parse_settings(set or (), "--set"), listen, http))

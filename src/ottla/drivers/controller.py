@@ -8,9 +8,9 @@ answers. So nobody ever sees metadata that a crash could take back, and many req
 from __future__ import annotations
 
 import asyncio
+import logging
 import posixpath
 import random as random_module
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -46,6 +46,8 @@ from ottla.protocol.internal.quorum_records import (
 from ottla.quorum.core import QuorumCore, Ready, Replica
 from ottla.quorum.snapshot import BOOTSTRAP_FILE, SnapshotId, control_batch, data_batch, read_snapshot, write_snapshot
 from ottla.storage.config import LogConfig
+
+_LOG = logging.getLogger("ottla.controller")
 
 if TYPE_CHECKING:
     from ottla.config.server import ServerConfig
@@ -248,7 +250,12 @@ class ControllerDriver:
         try:
             self._log.close()
         except KafkaError as error:  # its next start checks it anyhow
-            print(f"ottla: {error}", file=sys.stderr)
+            _LOG.warning("the metadata log is not closed in good order: %s", error)
+
+    @property
+    def failure(self) -> KafkaError | None:
+        """Why no change is accepted any more; None while they are."""
+        return self._failure
 
     # Changes.
 

@@ -7,18 +7,21 @@ off in order: an append goes to the partition's log, and what follows it waits u
 from __future__ import annotations
 
 import asyncio
-import sys
-import traceback
+import logging
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import WRITE_ERRORS, Effect, Now, Write
+from ottla.coordinator.group.classic import ClassicGroup
+from ottla.coordinator.group.offset_store import Topics
+from ottla.coordinator.group.rebalance import REBALANCED
 from ottla.coordinator.group.requests import JoinGroup, Leaving, OffsetCommit, SyncGroup
 from ottla.coordinator.shard import GroupShard, partition_for
 from ottla.drivers.coordinator_load import load
 from ottla.errors import ErrorCode, KafkaError
+from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import Endpoint, MetadataImage
 from ottla.model import OFFSETS_TOPIC, NodeId, Offset, TopicPartition
@@ -27,6 +30,8 @@ from ottla.protocol.internal.group_records import encode_key, encode_value
 from ottla.protocol.record_batch import build_batch
 from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.storage.validation import COORDINATOR
+
+_LOG = logging.getLogger("ottla.groups")
 
 
 class Waiter(Protocol):
@@ -135,6 +140,19 @@ class GroupCoordinatorDriver:
                 found += shard.core.list_groups(states, types)
         return found
 
+    def loading(self) -> int:
+        """Partitions of `__consumer_offsets` whose groups are not known yet."""
+        return sum(shard.error is ErrorCode.coordinator_load_in_progress for shard in self._shards.values())
+
+    def groups(self) -> list[tuple[ClassicGroup, Topics]]:
+        """Every group that is coordinated here, with its commits; for metrics, and not to be changed."""
+        return [
+            (group, shard.core.state.offsets.of_group(group.group_id))
+            for shard in self._shards.values()
+            if shard.error is None
+            for group in shard.core.state.groups.values()
+        ]
+
     def describe(self, group_id: str) -> dict[str, Any]:
         return self._shard_of(group_id).core.describe(group_id)
 
@@ -178,7 +196,9 @@ class GroupCoordinatorDriver:
         if not partition.is_leader:
             self._unload(number)
         elif number not in self._shards:
-            shard = self._shards[number] = _Shard(partition, GroupShard(self._config, self._node.random))
+            core = GroupShard(self._config, self._node.random)
+            core.state.observe = self._observe
+            shard = self._shards[number] = _Shard(partition, core)
             if partition.log.log_end_offset == partition.log.log_start_offset:
                 self._loaded(shard)
             else:
@@ -195,6 +215,16 @@ class GroupCoordinatorDriver:
                     shard.core.delete_offsets_of_partitions(gone, self._now())
                     self._work(shard)
 
+    def _observe(self, event: str, group: ClassicGroup, reason: str) -> None:
+        """Log and count what happens to a group."""
+        if event == REBALANCED:
+            self._node.metrics.rebalances += 1
+        where = fields(
+            group=group.group_id, generation=group.generation, members=len(group.members),
+            protocol=group.protocol_name, reason=reason or None,
+        )  # fmt: skip
+        _LOG.info("group %s", event, extra=where)
+
     # Loading
 
     async def _load(self, shard: _Shard) -> None:
@@ -203,11 +233,14 @@ class GroupCoordinatorDriver:
             await load(shard.core, shard.partition.log, self._node.fs, buffer_bytes)
         except (KafkaError, MalformedRecord, OSError) as error:
             shard.error = ErrorCode.not_coordinator
-            print(f"ottla: groups of {shard.partition.topic_partition} can not be loaded: {error}", file=sys.stderr)
+            _LOG.error("groups of %s can not be loaded: %s", shard.partition.topic_partition, error)
             return
         self._loaded(shard)
 
     def _loaded(self, shard: _Shard) -> None:
+        if shard.core.state.groups:
+            count, partition = len(shard.core.state.groups), shard.partition.topic_partition
+            _LOG.info("groups loaded", extra=fields(partition=partition, groups=count))
         shard.error = None
         shard.task = None
         shard.core.on_loaded(self._now())
@@ -322,6 +355,5 @@ class GroupCoordinatorDriver:
             try:
                 shard.core.advance(self._now())
             except Exception:
-                print(f"ottla: a timer of {shard.partition.topic_partition} failed", file=sys.stderr)
-                traceback.print_exc()
+                _LOG.exception("a timer of %s failed", shard.partition.topic_partition)
             self._work(shard)

@@ -7,9 +7,9 @@ quorum.
 
 from __future__ import annotations
 
+import logging
 import posixpath
 import random as random_module
-import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -23,6 +23,8 @@ from ottla.quorum.snapshot import SnapshotId, parse_snapshot_name, read_batches,
 from ottla.storage.config import LogConfig
 from ottla.storage.log import Log
 from ottla.storage.partition_metadata import read_partition_metadata, write_partition_metadata
+
+_LOG = logging.getLogger("ottla.controller")
 
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 QUORUM_STATE_FILE = "quorum-state"
@@ -91,9 +93,7 @@ class MetadataLog:
         )
         self._log = log
         if log.truncated_bytes:
-            print(
-                f"ottla: the end of {self.directory} was damaged: cut off {log.truncated_bytes} bytes", file=sys.stderr
-            )
+            _LOG.warning("the end of %s was damaged: cut off %d bytes", self.directory, log.truncated_bytes)
         if newest is not None and newest.end_offset > log.log_end_offset:
             # The snapshot came from elsewhere, or the log behind it was lost: it holds all that the log had.
             log.truncate_fully_and_start_at(newest.end_offset)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import PartitionRegistration
+from ottla.metrics.instruments import TopicTraffic
 from ottla.model import NO_LEADER_EPOCH, LeaderEpoch, Millis, NodeId, Offset, TopicId, TopicPartition
 from ottla.replication.purgatory import DelayedFetch
 
@@ -21,6 +22,8 @@ ACKS_LEADER = 1
 class AppendResult(Protocol):
     """The part of the log's AppendInfo that replication looks at."""
 
+    @property
+    def first_offset(self) -> Offset: ...
     @property
     def last_offset(self) -> Offset: ...
     @property
@@ -52,7 +55,7 @@ class Partition:
 
     __slots__ = (
         "is_leader", "isr", "leader_epoch", "leader_id", "log", "min_isr", "node_id", "partition_epoch", "replicas",
-        "sole_in_sync", "topic_id", "topic_partition", "waiters",
+        "sole_in_sync", "topic_id", "topic_partition", "traffic", "waiters",
     )  # fmt: skip
 
     def __init__(self, node_id: NodeId, topic_partition: TopicPartition, topic_id: TopicId, log: ReplicaLog) -> None:
@@ -71,6 +74,8 @@ class Partition:
         self.sole_in_sync = False
         """This node leads and is the whole in-sync set: every append is committed as soon as it is as safe as asked."""
         self.min_isr = 1
+        self.traffic = TopicTraffic()
+        """Counts what is appended and read; the partitions of a topic share one."""
         self.waiters: dict[DelayedFetch, None] = {}
         """Fetches waiting for more bytes below the high watermark, in the order they came."""
 
@@ -124,10 +129,16 @@ class Partition:
             info = self.log.append_as_leader(
                 records, self.leader_epoch, now_ms=now_ms, origin=origin, request_version=request_version
             )
+        size = info.size_bytes
+        if size:  # a duplicate was not written again
+            traffic = self.traffic
+            traffic.bytes_in += size
+            traffic.messages_in += info.last_offset - info.first_offset + 1
+            traffic.produces += 1
         if self.sole_in_sync and not info.needs_flush:
             self.log.high_watermark = info.last_offset + 1
             if self.waiters:
-                self.notify(info.size_bytes)
+                self.notify(size)
         return info
 
     def advance_high_watermark(self, offset: Offset) -> None:

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import posixpath
-import sys
-import traceback
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ottla.clock import elapsed_s
 from ottla.drivers.controller import ControllerDriver
 from ottla.drivers.coordinator import GroupCoordinatorDriver
 from ottla.errors import KafkaError, OttlaError
+from ottla.logs import fields
 from ottla.metadata import features
 from ottla.metadata.image import ConfigResourceType, Endpoint, MetadataImage, SecurityProtocol
+from ottla.metrics.instruments import NodeMetrics
 from ottla.replication.fetch_session import FetchSessionCache
+from ottla.server.changes import log_changes
 from ottla.server.listener import ConnectionLimits, Listener, new_receive_buffer
 from ottla.server.replica_manager import ReplicaManager
 from ottla.storage.config import LogConfig
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
     from ottla.config.server import ServerConfig
     from ottla.filesystem import FileSystem
     from ottla.metadata.delta import MetadataDelta
+    from ottla.server.http import HttpServer
+
+_LOG = logging.getLogger("ottla.node")
 
 HOUSEKEEPING_SECONDS = 1.0
 """How often logs and groups look whether retention, flush.ms, expiry or a checkpoint is due."""
@@ -51,6 +57,7 @@ class Node:
         self.clock = clock
         self.random = random
         self.node_id: int = config.node_id
+        self.metrics = NodeMetrics()
         self.controller = ControllerDriver(fs, clock, random, config)
         self.logs = LogManager(
             fs, config.log_dirs, self.log_config(None), clock, random,
@@ -62,13 +69,22 @@ class Node:
             recovery_point_checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
             log_start_checkpoint_interval_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
         )  # fmt: skip
-        self.replicas = ReplicaManager(self.node_id, self.logs, clock, self._topic_log_config, self._usable_directories)
+        self.logs.flush_seconds = self.metrics.flush_seconds
+        self.replicas = ReplicaManager(
+            self.node_id, self.logs, clock, self._topic_log_config, self._usable_directories, self.metrics
+        )
         self.sessions = FetchSessionCache(config["max.incremental.fetch.session.cache.slots"], random)
         self.groups: GroupCoordinatorDriver
         """Made by `start`, once the settings of the metadata log are known."""
         self.listeners: list[Listener] = []
         self.ports: dict[str, int] = {}
         """The port that each listener really has."""
+        self.serving = False
+        """Whether clients are accepted."""
+        self.start_seconds = 0.0
+        """How long `start` took."""
+        self.http: HttpServer | None = None
+        """Metrics and health, where `ottla.http.listener` asks for them."""
         self.stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._housekeeping: asyncio.Task[None] | None = None
@@ -114,11 +130,14 @@ class Node:
                 image.config(ConfigResourceType.BROKER, str(self.node_id)),
             )
             if changed:
+                _LOG.info("settings changed", extra=fields(names=",".join(sorted(changed))))
                 self._default_log_config = None
                 self.logs.set_producer_expiration(self.config["producer.id.expiration.ms"])
                 for topic in self.replicas.by_name:
                     self.replicas.update_topic_config(image, topic)
         self.replicas.apply(delta, image)
+        if self.serving:  # the first one is all that there is
+            log_changes(delta, image)
         if self.controller.broker_epoch >= 0:
             self._note_directories()
 
@@ -137,12 +156,15 @@ class Node:
         try:
             await self.controller.assign_directories(placed)
         except KafkaError as error:  # the next start finds the same
-            print(f"ottla: the metadata does not say where logs are: {error}", file=sys.stderr)
+            _LOG.warning("the metadata does not say where logs are: %s", error)
 
     # Life.
 
     async def start(self) -> None:
         """Returns when clients are served. Raises OttlaError or OSError when that is impossible; `stop` then too."""
+        began_s = elapsed_s()
+        if self.config["ottla.http.listener"]:
+            await self._start_http()
         self.logs.lock()
         self._undo.append(self._close_logs)
         online = set(self.logs.online_dirs)
@@ -150,6 +172,7 @@ class Node:
         if posixpath.normpath(metadata_dir) in self.logs.offline_dirs:
             raise OttlaError(f"{metadata_dir} holds the metadata log, without which a node cannot start")
         await self.controller.start([path for path in self.config.log_dirs if posixpath.normpath(path) in online])
+        metadata_s = elapsed_s()
         self._undo.append(self.controller.stop)
         self.config.apply_dynamic(
             self.image.config(ConfigResourceType.BROKER, ""),
@@ -158,6 +181,7 @@ class Node:
         self.logs.set_producer_expiration(self.config["producer.id.expiration.ms"])
         self.logs.load()
         self._loaded = True
+        logs_s = elapsed_s()
         self.replicas.delete_strays(self.image)
         self.groups = GroupCoordinatorDriver(self)
         self._undo.append(self.groups.stop)
@@ -171,6 +195,28 @@ class Node:
         for listener in self.listeners:
             await listener.accept()
         self.spawn(self._keep_house())
+        self.serving = True
+        self.start_seconds = elapsed_s() - began_s
+        _LOG.info(
+            "node started",
+            extra=fields(
+                node_id=self.node_id,
+                cluster_id=self.cluster_id,
+                listeners=",".join(f"{name}:{port}" for name, port in self.ports.items()),
+                topics=len(self.image.topics_by_name),
+                logs=len(self.logs),
+                metadata_ms=round((metadata_s - began_s) * 1000),
+                logs_ms=round((logs_s - metadata_s) * 1000),
+                start_ms=round(self.start_seconds * 1000),
+            ),
+        )
+
+    async def _start_http(self) -> None:
+        from ottla.server.http import HttpServer  # what nobody asked for takes no memory
+
+        self.http = HttpServer(self)
+        self._undo.append(self.http.stop)
+        await self.http.start()
 
     async def _bind(self) -> dict[str, Endpoint]:
         """Take the listening sockets, and say under which names and ports clients reach them."""
@@ -184,7 +230,8 @@ class Node:
         for spec in config.listeners:
             listener = Listener(
                 self, spec.name, limits=limits, request_bytes_max=config["socket.request.max.bytes"],
-                idle_ms_max=config["connections.max.idle.ms"], receive_buffer=buffer,
+                idle_ms_max=config["connections.max.idle.ms"], receive_buffer=buffer, metrics=self.metrics,
+                slow_ms=config["ottla.log.slow.request.ms"],
             )  # fmt: skip
             self.ports[spec.name] = await listener.bind(spec.host, spec.port)
             self.listeners.append(listener)
@@ -198,6 +245,7 @@ class Node:
         if self.stopping:
             return
         self.stopping = True
+        _LOG.info("node stopping", extra=fields(connections=sum(len(each.connections) for each in self.listeners)))
         for listener in self.listeners:
             listener.stop_accepting()
         for callback in self.on_stop:
@@ -215,6 +263,7 @@ class Node:
         await asyncio.gather(*tasks, return_exceptions=True)
         while self._undo:
             await self._undo.pop()()
+        _LOG.info("node stopped")
 
     async def _close_logs(self) -> None:
         if self._loaded:
@@ -249,12 +298,11 @@ class Node:
 
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
-    """Print an exception and go on."""
+    """Log an exception and go on."""
     try:
         yield
     except Exception as error:
-        print("ottla: housekeeping failed", file=sys.stderr)
-        traceback.print_exception(error, file=sys.stderr)
+        _LOG.error("housekeeping failed", exc_info=error)
 
 
 def _per_host(overrides: Any) -> dict[str, int]:

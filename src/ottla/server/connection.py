@@ -15,13 +15,14 @@ unanswered (`PENDING_MAX`); at most `RECEIVE_AHEAD_BYTES` beyond one whole frame
 from __future__ import annotations
 
 import asyncio
+import logging
 import struct
-import sys
-import traceback
 from collections import deque
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, cast
 
+from ottla.clock import elapsed_s
+from ottla.logs import fields
 from ottla.protocol.messages import MalformedRequest
 from ottla.server import dispatch
 from ottla.server.api import Call, CloseConnection, Deferred, Response, Shortcut
@@ -58,6 +59,9 @@ PENDING_MAX = 100
 HALF_CLOSED_SECONDS_MAX = 10.0
 """How long a client that will send nothing more is waited for, for its answers."""
 
+_NETWORK = logging.getLogger("ottla.network")
+_REQUESTS = logging.getLogger("ottla.requests")
+
 _INT32 = struct.Struct(">i")
 _HEAD = struct.Struct(">ii")
 """API key and version in one, correlation id."""
@@ -66,10 +70,11 @@ _HEAD = struct.Struct(">ii")
 class _Slot:
     """A response's place in the order of responses."""
 
-    __slots__ = ("call", "deferred", "ready", "response", "task")
+    __slots__ = ("began_s", "call", "deferred", "ready", "response", "task")
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, began_s: float) -> None:
         self.call = call
+        self.began_s = began_s
         self.ready = False
         self.response: Response = None
         self.deferred: Deferred | None = None
@@ -80,9 +85,9 @@ class Connection(asyncio.BufferedProtocol):
     """The protocol that the event loop drives. One per client, made by `Listener`."""
 
     __slots__ = (
-        "_end", "_linger", "_listener", "_own", "_own_view", "_paused", "_pending", "_start", "_transport", "_waiting",
-        "client_host", "client_software", "closed", "closing", "listener_name", "outbox", "principal", "shortcuts",
-        "tick",
+        "_end", "_fast", "_fast_head", "_linger", "_listener", "_own", "_own_view", "_paused", "_pending", "_start",
+        "_transport", "_waiting", "client_host", "client_software", "closed", "closing", "listener_name", "outbox",
+        "principal", "shortcuts", "tick",
     )  # fmt: skip
 
     def __init__(self, listener: Listener) -> None:
@@ -100,6 +105,9 @@ class Connection(asyncio.BufferedProtocol):
         """Begun requests without a sent response, oldest first; empty while everything is answered at once."""
         self.shortcuts: dict[int, Shortcut] = {}
         """What handlers learned of this client's requests, by API key << 16 | version."""
+        self._fast_head = 0
+        self._fast = 0
+        """Requests of this API and version that shortcuts have answered and that are not counted yet."""
         self._linger: asyncio.TimerHandle | None = None
         """Ends a half-closed connection."""
         self.closed = False
@@ -209,6 +217,7 @@ class Connection(asyncio.BufferedProtocol):
     def _consume(self, data: bytearray, view: memoryview, start: int, end: int) -> None:
         """Handle every whole frame in `data[start:end]`, send what they answered, and keep the rest."""
         limit = self._listener.request_bytes_max
+        self._listener.began_s = elapsed_s()
         need = 4
         try:
             while end - start >= 4 and not self.closing:
@@ -232,8 +241,18 @@ class Connection(asyncio.BufferedProtocol):
             self._break(error)
             return
         self.outbox.flush()
+        if self._fast:
+            self._count_fast()
         if not self.closing:
             self._keep(data, view, start, end, need)
+
+    def _count_fast(self) -> None:
+        """Their answers leave together at the end of a read, so they share its time: one look at the clock for all."""
+        head = self._fast_head
+        listener = self._listener
+        stats = listener.metrics.api(head >> 16)
+        stats.answered(head & 0xFFFF, elapsed_s() - listener.began_s, self._fast)
+        self._fast = 0
 
     def _request(self, frame: memoryview) -> None:
         if len(frame) > 8 and not self._pending:
@@ -242,6 +261,11 @@ class Connection(asyncio.BufferedProtocol):
             if shortcut is not None:
                 answer = shortcut(frame, correlation_id)
                 if isinstance(answer, bytes):
+                    if head != self._fast_head:
+                        if self._fast:
+                            self._count_fast()
+                        self._fast_head = head
+                    self._fast += 1
                     if answer:
                         self.outbox.write((answer,), len(answer))
                     return
@@ -265,14 +289,14 @@ class Connection(asyncio.BufferedProtocol):
             slot.task = self._listener.loop.create_task(self._await(slot, outcome))
             return
         if self._pending:
-            slot = _Slot(call)
+            slot = _Slot(call, self._listener.began_s)
             slot.ready, slot.response = True, outcome
             self._pending.append(slot)
-        elif outcome is not None:
-            self._write(call, outcome)
+        else:
+            self._write(call, outcome, self._listener.began_s)
 
     def _suspend(self, call: Call) -> _Slot:
-        slot = _Slot(call)
+        slot = _Slot(call, self._listener.began_s)
         self._pending.append(slot)
         if not call.api.pipelined:
             self._waiting = slot
@@ -314,14 +338,15 @@ class Connection(asyncio.BufferedProtocol):
         pending = self._pending
         while pending and pending[0].ready:
             done = pending.popleft()
-            if done.response is not None:
-                self._write(done.call, done.response)
+            self._write(done.call, done.response, done.began_s)
         self.outbox.flush()
         self._advance()
 
-    def _write(self, call: Call, response: Response) -> None:
-        parts, length = dispatch.encode(call, response)
-        self.outbox.write(parts, length)
+    def _write(self, call: Call, response: Response, began_s: float) -> None:
+        if response is not None:
+            parts, length = dispatch.encode(call, response)
+            self.outbox.write(parts, length)
+        self._listener.answered(call.context, elapsed_s() - began_s)
 
     def _advance(self) -> None:
         """Something that held requests back is gone: handle what has arrived meanwhile, and receive again."""
@@ -384,8 +409,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, error: Exception) -> None:
         """Bad bytes: what is due goes out, then this connection ends; the others do not notice."""
-        if isinstance(error, MalformedRequest) and self._listener.verbose:
-            print(f"ottla: closing {self.client_host}: {error}", file=sys.stderr)
+        if isinstance(error, MalformedRequest):
+            _NETWORK.info("closing a connection: %s", error, extra=fields(client=self.client_host))
         self.outbox.flush()
         self._drop_own()
         self.closing = True
@@ -396,8 +421,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _break(self, error: Exception) -> None:
         """A mistake of ours: tell it, and end the connection, whose client would wait for ever."""
-        print(f"ottla: closing {self.client_host}: its request met an error in the node", file=sys.stderr)
-        traceback.print_exception(error, file=sys.stderr)
+        what = "closing a connection: its request met an error in the node"
+        _REQUESTS.error(what, exc_info=error, extra=fields(client=self.client_host))
         self.abort()
 
     def _send_failed(self, error: OSError) -> None:

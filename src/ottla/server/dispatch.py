@@ -6,13 +6,14 @@ version 0 with UNSUPPORTED_VERSION (KIP-511); any other unknown API, version or 
 
 from __future__ import annotations
 
+import logging
 import struct
-import sys
-import traceback
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.logs import fields
+from ottla.metrics.instruments import ApiStats
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.server import api
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 Buffer = bytes | bytearray | memoryview
 
 _INT32 = struct.Struct(">i")
+_REQUESTS = logging.getLogger("ottla.requests")
 
 
 Outcome = Response | Deferred | Awaitable[Response]
@@ -77,11 +79,14 @@ def failure(call: Call, error: BaseException) -> Response:
     if isinstance(error, CloseConnection | MalformedRequest):
         raise error
     if not isinstance(error, KafkaError):
-        name = ApiKey(call.context.api_key).name
-        print(f"ottla: {name} v{call.context.api_version} failed", file=sys.stderr)
-        traceback.print_exception(error, file=sys.stderr)
+        context = call.context
+        who = fields(client=context.client_host, client_id=context.client_id)
+        _REQUESTS.error("%s v%d failed", ApiKey(context.api_key).name, context.api_version, exc_info=error, extra=who)
         error = KafkaError(ErrorCode.unknown_server_error)
-    return call.api.on_error(call.context, call.request, error)
+    response = call.api.on_error(call.context, call.request, error)
+    if isinstance(response, EncodedResponse):  # what is in others is seen when they are encoded
+        call.context.node.metrics.api(call.context.api_key).failed(error.code.name.upper())
+    return response
 
 
 def encode(call: Call, response: Response) -> tuple[list[Buffer | Slice], int]:
@@ -96,4 +101,19 @@ def encode(call: Call, response: Response) -> tuple[list[Buffer | Slice], int]:
         instead = failure(call, error)
         assert instead is not None and not isinstance(instead, EncodedResponse)
         body = messages.encode_response(context.api_key, context.api_version, context.correlation_id, instead)
+        response = instead
+    count_errors(response, context.node.metrics.api(context.api_key))
     return [_INT32.pack(len(body)) + body], len(body) + 4
+
+
+def count_errors(response: Mapping[str, Any], stats: ApiStats) -> None:
+    """Every error code of an answer, of the whole and of the parts in it."""
+    for name, value in response.items():
+        if name == "error_code":
+            if value:
+                stats.failed(ErrorCode(value).name.upper())
+        elif isinstance(value, list | tuple):
+            for part in value:
+                if not isinstance(part, Mapping):
+                    break
+                count_errors(part, stats)

@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
+import math
 import os
 import socket
-import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from ottla.errors import OttlaError
+from ottla.logs import fields
+from ottla.metrics.instruments import NodeMetrics
+from ottla.protocol.messages import ApiKey
 from ottla.server.connection import RECEIVE_BUFFER_BYTES, Connection
 
 if TYPE_CHECKING:
+    from ottla.server.api import RequestContext
     from ottla.server.broker import Node
 
 BACKLOG = 1024
@@ -25,6 +30,12 @@ ACCEPTS_MAX = 64
 
 ACCEPT_PAUSE_SECONDS = 1.0
 """How long to wait for descriptors to become free."""
+
+MEANT_TO_WAIT = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+"""Not slow, however long they take: they wait for records or for other members."""
+
+_NETWORK = logging.getLogger("ottla.network")
+_REQUESTS = logging.getLogger("ottla.requests")
 
 SWEEPS_PER_IDLE_TIME = 8
 """How often, within `connections.max.idle.ms`, silent connections are looked for."""
@@ -65,6 +76,8 @@ class Listener:
         request_bytes_max: int,
         idle_ms_max: int,
         receive_buffer: bytearray,
+        metrics: NodeMetrics | None = None,
+        slow_ms: int = -1,
         verbose: bool = False,
     ) -> None:
         self.node = node
@@ -74,6 +87,14 @@ class Listener:
         self.receive_buffer = receive_buffer
         self.receive_view = memoryview(receive_buffer)
         self.verbose = verbose
+        self.metrics = NodeMetrics() if metrics is None else metrics
+        self.slow_s = slow_ms / 1000 if slow_ms >= 0 else math.inf
+        """Requests that take longer are logged (`ottla.log.slow.request.ms`)."""
+        self.admitted = 0
+        self.refused = 0
+        """Clients, since the start."""
+        self.began_s = 0.0
+        """When the bytes came in that are being handled."""
         self.connections: set[Connection] = set()
         self.served: Connection | None = None
         """Whose bytes came last, and how many in a row."""
@@ -139,7 +160,7 @@ class Listener:
             except ConnectionAbortedError:
                 continue
             except OSError as error:  # out of descriptors: leave the clients in the queue for a while
-                print(f"ottla: cannot accept clients: {error.strerror}", file=sys.stderr)
+                _NETWORK.warning("cannot accept clients: %s", error.strerror, extra=fields(listener=self.name))
                 self.loop.remove_reader(sock.fileno())
                 self.loop.call_later(ACCEPT_PAUSE_SECONDS, self._resume_accepting, sock)
                 return
@@ -158,10 +179,27 @@ class Listener:
 
     def admit(self, connection: Connection) -> bool:
         if self._server is None or not self._limits.take(connection.client_host):
+            self.refused += 1
             return False
+        self.admitted += 1
         self._counted.add(connection)
         self.connections.add(connection)
         return True
+
+    def answered(self, context: RequestContext, seconds: float) -> None:
+        """Count a request, `seconds` after it came in."""
+        self.metrics.api(context.api_key).answered(context.api_version, seconds)
+        if seconds > self.slow_s and context.api_key not in MEANT_TO_WAIT:
+            _REQUESTS.warning(
+                "slow request",
+                extra=fields(
+                    api=ApiKey(context.api_key).name,
+                    version=context.api_version,
+                    ms=round(seconds * 1000),
+                    client=context.client_host,
+                    client_id=context.client_id,
+                ),
+            )
 
     def forget(self, connection: Connection) -> None:
         self.connections.discard(connection)

@@ -8,17 +8,9 @@ from typing import Any
 
 from ottla.controller.configs import Operation
 from ottla.errors import ErrorCode, KafkaError
+from ottla.logs import LEVELS
 
 ROOT = "root"
-LEVELS: Mapping[str, int] = {
-    "DEBUG": logging.DEBUG,
-    "ERROR": logging.ERROR,
-    "FATAL": logging.CRITICAL,
-    "INFO": logging.INFO,
-    "TRACE": logging.DEBUG,
-    "WARN": logging.WARNING,
-}
-"""Kafka's names of levels; Python has none below DEBUG."""
 
 
 def alter_log_levels(node_id: int, resource: Mapping[str, Any], *, validate_only: bool) -> None:

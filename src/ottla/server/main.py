@@ -13,6 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from ottla import logs
 from ottla.clock import SystemClock
 from ottla.filesystem import OsFileSystem
 from ottla.server.broker import Node
@@ -36,6 +37,7 @@ async def announce(node: Node, _: asyncio.Event) -> None:
 
 def run(config: ServerConfig, attend: Attend = announce) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code. Raises OttlaError when the node can not start."""
+    logs.configure(config["ottla.log.format"], config["ottla.log.level"])
     _raise_file_limit()
     import uvloop
 

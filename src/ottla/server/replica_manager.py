@@ -6,14 +6,16 @@ partition's and the log's business, who waits for it the purgatory's.
 
 from __future__ import annotations
 
+import logging
 import posixpath
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.logs import fields
 from ottla.metadata.image import DIRECTORIES_RESERVED, ConfigResourceType
+from ottla.metrics.instruments import NodeMetrics, TopicTraffic
 from ottla.model import METADATA_TOPIC, NodeId, Offset, TopicPartition
 from ottla.replication.partition import Partition
 from ottla.storage.config import LogConfig
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from ottla.storage.log import Log
     from ottla.storage.log_manager import LogManager
 
+_LOG = logging.getLogger("ottla.logs")
+
 NO_PARTITIONS: Mapping[int, Partition] = {}
 
 READ_UNCOMMITTED = 0
@@ -34,7 +38,10 @@ READ_COMMITTED = 1
 class Read:
     """What a fetch of one partition found. `records` is a slice of the log, None for nothing."""
 
-    __slots__ = ("aborted", "diverging", "error", "high_watermark", "last_stable_offset", "log_start_offset", "records")
+    __slots__ = (
+        "aborted", "diverging", "error", "high_watermark", "last_stable_offset", "log_start_offset", "records",
+        "traffic",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -45,6 +52,7 @@ class Read:
         records: Any = None,
         aborted: list[Any] | None = None,
         diverging: tuple[int, Offset] | None = None,
+        traffic: TopicTraffic | None = None,
     ) -> None:
         self.error = error
         self.high_watermark = high_watermark
@@ -55,6 +63,8 @@ class Read:
         """(producer id, first offset) pairs for read_committed; None says that the question does not arise."""
         self.diverging = diverging
         """(epoch, end offset) where the fetcher's log left the leader's (KIP-595)."""
+        self.traffic = traffic
+        """Where `records` are to be counted once they are sent."""
 
 
 class ReplicaManager:
@@ -67,6 +77,7 @@ class ReplicaManager:
         clock: Clock,
         topic_config: Callable[[MetadataImage, str], LogConfig],
         directory_ids: Callable[[], Mapping[str, UUID]] = dict,
+        metrics: NodeMetrics | None = None,
     ) -> None:
         """`directory_ids` tells the ids of the log directories that can be used, by path."""
         self.node_id = node_id
@@ -74,6 +85,7 @@ class ReplicaManager:
         self._clock = clock
         self._topic_config = topic_config
         self._directory_ids = directory_ids
+        self.metrics = NodeMetrics() if metrics is None else metrics
         self._placed: dict[tuple[UUID, int], UUID] = {}
         """Partitions whose log directory the metadata does not know yet."""
         self.missing: dict[TopicPartition, KafkaError] = {}
@@ -122,7 +134,7 @@ class ReplicaManager:
         new = [key for key in self.missing if key not in missing]
         if new:
             others = f" and {len(new) - 1} more" if len(new) > 1 else ""
-            print(f"ottla: no log for {new[0]}{others}: {self.missing[new[0]]}", file=sys.stderr)
+            _LOG.warning("no log for %s%s: %s", new[0], others, self.missing[new[0]], extra=fields(count=len(new)))
         for topic_name in delta.changed_configs(ConfigResourceType.TOPIC):
             if topic_name in self.by_name:
                 self.update_topic_config(image, topic_name)
@@ -167,6 +179,7 @@ class ReplicaManager:
             self.missing.pop(key, None)
             partition = partitions[number] = Partition(self.node_id, key, topic_id, log)
             partition.min_isr = config.min_insync_replicas
+            partition.traffic = self.metrics.topic(topic)
         if partition.update(registration):
             partition.wake()
             for callback in self.on_leadership:
@@ -198,6 +211,7 @@ class ReplicaManager:
         self.names.pop(topic_id, None)
         partitions = self.by_name.pop(topic, {})
         self.ids.pop(topic, None)
+        self.metrics.forget_topic(topic)
         for number in numbers:
             partition = partitions.get(number)
             self.missing.pop(TopicPartition(topic, number), None)
@@ -243,6 +257,7 @@ class ReplicaManager:
         Raises only ColdRead, and only with `nowait`, where even finding the records needs the disk.
         """
         log = partition.log
+        partition.traffic.fetches += 1
         try:
             if not partition.is_leader or leader_epoch >= 0:
                 partition.check_leader(max(leader_epoch, -1))  # any negative one claims nothing here
@@ -260,8 +275,9 @@ class ReplicaManager:
             aborted: list[Any] | None = None
             if isolation == READ_COMMITTED:
                 aborted = log.aborted_transactions(offset, up_to) if records is not None else []
-            return Read(ErrorCode.none, high_watermark, stable, log_start, records, aborted)
+            return Read(ErrorCode.none, high_watermark, stable, log_start, records, aborted, None, partition.traffic)
         except KafkaError as error:
+            partition.traffic.failed_fetches += 1
             return Read(error.code)
 
 

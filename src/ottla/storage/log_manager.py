@@ -5,10 +5,10 @@ Kafka's `LogManager` without its threads: the server calls `periodic` and `backg
 
 from __future__ import annotations
 
+import logging
 import posixpath
 import random as random_module
 import re
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from uuid import UUID
@@ -16,6 +16,7 @@ from uuid import UUID
 from ottla.clock import Clock
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.filesystem import FileLock, FileSystem
+from ottla.metrics.instruments import Histogram
 from ottla.model import Millis, Offset, TopicPartition
 from ottla.storage.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
@@ -37,6 +38,8 @@ from ottla.storage.partition_metadata import (
 )
 from ottla.storage.producer_state import PRODUCER_ID_EXPIRATION_MS
 from ottla.storage.segment_cache import OPEN_FILES_MAX, SegmentCache
+
+_LOG = logging.getLogger("ottla.logs")
 
 LOCK_FILE = ".lock"
 DELETE_SUFFIX, STRAY_SUFFIX, FUTURE_SUFFIX = "-delete", "-stray", "-future"
@@ -60,7 +63,7 @@ def parse_directory_name(name: str) -> TopicPartition | None:
 
 
 def _warn(message: str) -> None:
-    print(f"ottla: {message}", file=sys.stderr)
+    _LOG.warning("%s", message)
 
 
 class LogManager:
@@ -118,6 +121,8 @@ class LogManager:
             "cache": CACHE_TRIM_INTERVAL_MS,
         }
         self._last: dict[str, Millis] = {}
+        self.flush_seconds: Histogram | None = None
+        """Where the times of syncs are counted."""
         self.previous_broker_epoch = -1
         """From the clean-shutdown markers: the epoch of the broker that stopped in good order, -1 after a crash."""
 
@@ -275,6 +280,7 @@ class LogManager:
     def _remember(self, log: Log) -> None:
         topic, partition = log.topic_partition
         self._logs[log.topic_partition] = log
+        log.flush_seconds = self.flush_seconds
         self._by_topic.setdefault(topic, {})[partition] = log
 
     def _forget(self, key: TopicPartition) -> Log | None:

@@ -11,8 +11,10 @@ import posixpath
 import threading
 from collections.abc import Callable
 
+from ottla.clock import elapsed_s
 from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import FileSystem
+from ottla.metrics.instruments import Histogram
 from ottla.model import Millis, Offset, TopicPartition
 from ottla.storage.segment import sync_file
 from ottla.storage.segment_list import SegmentList
@@ -27,7 +29,7 @@ class SyncedLog:
     __slots__ = (
         "_changes", "_closed", "_end", "_failure", "_flushing", "_fs", "_now_ms", "_segments", "_syncing",
         "_truncations", "_unsynced", "_unwritten", "directory", "durable_offset", "last_flush_ms",
-        "needs_background_flush", "recovery_point", "topic_partition",
+        "flush_seconds", "needs_background_flush", "recovery_point", "topic_partition",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +64,8 @@ class SyncedLog:
         """A full sync in a thread."""
         self._truncations = 0
         self.last_flush_ms = now_ms
+        self.flush_seconds: Histogram | None = None
+        """Where the times of syncs in threads are counted."""
         self.needs_background_flush = False
         """A segment was rolled or recovered: `flush_all_async` should run soon, so that recovery has less to check."""
 
@@ -198,7 +202,10 @@ class SyncedLog:
     async def _sync_in_thread(self, *, with_indexes: bool) -> None:
         try:
             work, done = self._sync(with_indexes=with_indexes)
+            began_s = elapsed_s()
             await self._fs.run(work)
+            if self.flush_seconds is not None:
+                self.flush_seconds.add(elapsed_s() - began_s)
         except OSError as error:
             if self._closed:  # deleted meanwhile: its files are not where they were
                 raise self._storage_error() from error

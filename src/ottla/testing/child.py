@@ -42,7 +42,8 @@ class Child:
         try:
             if self.order["temporary"]:
                 os.makedirs(self.order["temporary"], mode=0o700, exist_ok=True)
-            return run(ServerConfig.load(None, self.order["settings"], {}), self.attend)
+            settings = {"ottla.log.level": "WARN", **self.order["settings"]}
+            return run(ServerConfig.load(None, settings, {}), self.attend)
         except (OttlaError, OSError) as error:
             self._say({"error": str(error)})
             return 1

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ottla.coordinator.group.requests import JoinGroup, OffsetCommit, OffsetToCommit, SyncGroup
 from ottla.drivers.coordinator import GroupCoordinatorDriver
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metrics.instruments import NodeMetrics
 from ottla.model import OFFSETS_TOPIC, ZERO_UUID, TopicPartition
 from ottla.protocol.internal.group_records import (
     GroupRecord,
@@ -110,6 +111,7 @@ class World:
             random=random.Random(1),
             image=SimpleNamespace(topic=lambda name: None),
             replicas=SimpleNamespace(on_leadership=[]),
+            metrics=NodeMetrics(),
             controller=SimpleNamespace(subscribe=lambda callback: None),
             fs=SimpleNamespace(run=_run),
             on_stop=[],

@@ -27,7 +27,10 @@ class NumbersLog:
     def append_as_leader(self, records: bytes, leader_epoch: int, **options: Any) -> Any:
         self.log_end_offset += 1
         return SimpleNamespace(
-            last_offset=self.log_end_offset - 1, size_bytes=len(records), needs_flush=self.needs_flush
+            first_offset=self.log_end_offset - 1,
+            last_offset=self.log_end_offset - 1,
+            size_bytes=len(records),
+            needs_flush=self.needs_flush,
         )
 
     def read(self, *args: Any, **options: Any) -> None:

@@ -21,6 +21,7 @@ from ottla.metadata.image import (
     PartitionRegistration,
     TopicImage,
 )
+from ottla.metrics.instruments import NodeMetrics
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.server import api
@@ -100,6 +101,7 @@ def node_of(image: MetadataImage, **settings: str) -> Any:
         random=random.Random(1),
         cluster_id=CLUSTER_ID,
         node_id=1,
+        metrics=NodeMetrics(),
     )
     controller.node = node
     return node

@@ -12,6 +12,7 @@ from typing import Any
 import uvloop
 
 from ottla.metadata.image import EMPTY_IMAGE
+from ottla.metrics.instruments import NodeMetrics
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.server import api, dispatch
@@ -45,7 +46,7 @@ def serve(monkeypatch: Any, handle: Callable[..., Any], *, pipelined: bool = Fal
 
 @asynccontextmanager
 async def listening(**options: Any) -> AsyncIterator[tuple[Listener, int]]:
-    node: Any = SimpleNamespace(image=EMPTY_IMAGE)
+    node: Any = SimpleNamespace(image=EMPTY_IMAGE, metrics=NodeMetrics())
     limits = ConnectionLimits(
         options.pop("connections_max", 1000), options.pop("per_host_max", 1000), options.pop("overrides", {})
     )

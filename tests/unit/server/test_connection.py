@@ -162,7 +162,7 @@ def test_a_coroutine_answers_too(monkeypatch: Any) -> None:
     stub.run(test())
 
 
-def test_a_handler_that_breaks_is_unknown_server_error(monkeypatch: Any, capsys: Any) -> None:
+def test_a_handler_that_breaks_is_unknown_server_error(monkeypatch: Any, caplog: Any) -> None:
     def handle(context: Any, request: bytes) -> Any:
         return {"error_code": "not a code"} if request == b"encode" else 1 / 0
 
@@ -177,7 +177,7 @@ def test_a_handler_that_breaks_is_unknown_server_error(monkeypatch: Any, capsys:
             writer.close()
 
     stub.run(test())
-    assert "ZeroDivisionError" in capsys.readouterr().err
+    assert "ZeroDivisionError" in caplog.text
 
 
 @pytest.mark.parametrize(

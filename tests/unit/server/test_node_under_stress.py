@@ -356,7 +356,7 @@ def open_files() -> list[str]:
 # Background work and the end.
 
 
-def test_housekeeping_survives_an_error_and_tells_it(tmp_path: Any, monkeypatch: Any, capsys: Any) -> None:
+def test_housekeeping_survives_an_error_and_tells_it(tmp_path: Any, monkeypatch: Any, caplog: Any) -> None:
     monkeypatch.setattr(broker, "HOUSEKEEPING_SECONDS", 0.005)
     rounds = [0, 0]
 
@@ -377,11 +377,10 @@ def test_housekeeping_survives_an_error_and_tells_it(tmp_path: Any, monkeypatch:
             await stub.until(lambda: rounds[1] > 3)
 
     stub.run(test())
-    told = capsys.readouterr().err
-    assert "ZeroDivisionError: periodic" in told and "RuntimeError: background" in told
+    assert "ZeroDivisionError: periodic" in caplog.text and "RuntimeError: background" in caplog.text
 
 
-def test_stopping_waits_for_a_checkpoint_that_is_being_written(tmp_path: Any, monkeypatch: Any, capsys: Any) -> None:
+def test_stopping_waits_for_a_checkpoint_that_is_being_written(tmp_path: Any, monkeypatch: Any, caplog: Any) -> None:
     """A thread cannot be cancelled: it would write the same temporary file as the stop does."""
     monkeypatch.setattr(broker, "HOUSEKEEPING_SECONDS", 0.005)
 
@@ -403,10 +402,10 @@ def test_stopping_waits_for_a_checkpoint_that_is_being_written(tmp_path: Any, mo
 
     stub.run(test())
     assert os.path.exists(tmp_path / ".kafka_cleanshutdown")
-    assert capsys.readouterr().err == ""
+    assert caplog.messages == []
 
 
-def test_a_topic_comes_again_while_a_checkpoint_is_written(tmp_path: Any, monkeypatch: Any, capsys: Any) -> None:
+def test_a_topic_comes_again_while_a_checkpoint_is_written(tmp_path: Any, monkeypatch: Any, caplog: Any) -> None:
     async def test() -> None:
         async with running(str(tmp_path)) as node:
             client = await Client.connect(node)
@@ -429,7 +428,7 @@ def test_a_topic_comes_again_while_a_checkpoint_is_written(tmp_path: Any, monkey
             client.close()
 
     stub.run(test())
-    assert capsys.readouterr().err == ""
+    assert caplog.messages == []
 
 
 def test_stopping_under_load_and_starting_again_on_the_same_port(tmp_path: Any) -> None:

@@ -173,6 +173,8 @@ class Fetch:
                 remaining -= length
             elif read.error or read.diverging is not None:
                 urgent = True
+                if read.error:
+                    self._node.metrics.api(ApiKey.FETCH).failed(read.error.name.upper())
             reads.append(read)
         return reads, size, urgent
 
@@ -249,6 +251,8 @@ class Fetch:
             records = read.records
             if records is None:
                 continue
+            if read.traffic is not None:
+                read.traffic.bytes_out += records.length
             if records.length <= INLINE_BYTES_MAX:
                 data = records.read_nowait()
                 if data is None:

@@ -110,6 +110,9 @@ def _response(
     topics = [_failed(None, ErrorCode.unknown_topic_id, topic_id) for topic_id in unknown_ids]
     topics += [_topic(placement, topic, context.api_version, operations) for topic in found]
     topics += [_failed(name, _name_error(name), ZERO_UUID, operations) for name in missing]
+    for each in topics:
+        if each.error_code:
+            context.node.metrics.api(ApiKey.METADATA).failed(ErrorCode(each.error_code).name.upper())
     with_operations = getattr(request, "include_cluster_authorized_operations", False)
     body = encode_response(
         context.api_version,

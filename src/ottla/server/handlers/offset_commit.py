@@ -110,5 +110,9 @@ def _answer(context: RequestContext, topics: Topics, errors: Mapping[TopicPartit
 
 def _encoded(context: RequestContext, topics: list[CommittedTopic]) -> EncodedResponse:
     version = context.api_version
+    for topic in topics:
+        for _, error in topic.partitions:
+            if error:
+                context.node.metrics.api(ApiKey.OFFSET_COMMIT).failed(ErrorCode(error).name.upper())
     header = response_header(ApiKey.OFFSET_COMMIT, version, context.correlation_id)
     return EncodedResponse([encode_response(version, topics, header=header)])

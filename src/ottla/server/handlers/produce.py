@@ -41,6 +41,8 @@ ENVELOPES_MAX = 1000
 ENVELOPE_LENGTHS_MAX = 4
 """Every length is one more look-up; topics of more different name lengths take the ordinary way."""
 
+TOO_LARGE = frozenset({ErrorCode.message_too_large, ErrorCode.record_list_too_large})
+
 LEADER_ERRORS = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
 """Errors that come with a hint at the leader (KIP-951)."""
 
@@ -250,6 +252,7 @@ def handle(context: RequestContext, request: ProduceRequest) -> Response | Corou
             except KafkaError as error:
                 failed = True
                 answers.append(_failed(data.index, error, partition))
+                _count_failure(context, error, partition, data.records)
                 continue
             answer = _appended(data.index, info)
             answers.append(answer)
@@ -279,6 +282,15 @@ def _check(context: RequestContext, request: ProduceRequest, partition: Partitio
 
 def _appended(index: int, info: Any) -> ProducedPartition:
     return ProducedPartition(index, 0, info.first_offset, info.log_append_time_ms, info.log_start_offset)
+
+
+def _count_failure(context: RequestContext, error: KafkaError, partition: Partition | None, records: Any) -> None:
+    context.node.metrics.api(ApiKey.PRODUCE).failed(error.code.name.upper())
+    if partition is not None:
+        partition.traffic.produces += 1
+        partition.traffic.failed_produces += 1
+        if error.code in TOO_LARGE:
+            partition.traffic.bytes_rejected += len(records)
 
 
 def _failed(index: int, error: KafkaError, partition: Partition | None = None) -> ProducedPartition:

@@ -1,0 +1,22 @@
+"""The broker settings that Kafka does not have: metrics over HTTP, and the log of a node."""
+
+from __future__ import annotations
+
+from ottla.config.checks import AtLeast, OneOf
+from ottla.config.setting import Setting, Type
+
+# fmt: off
+OTTLA: tuple[Setting, ...] = (
+    Setting("ottla.http.listener", Type.STRING, "",
+            doc="Where the node answers /metrics, /health and /ready over HTTP, as host:port; an empty host means all "
+                "interfaces, port 0 any free port. Empty for nowhere."),
+    Setting("ottla.metrics.partitions", Type.BOOLEAN, "true",
+            doc="Whether /metrics has series for each partition, and for each partition of a group."),
+    Setting("ottla.log.level", Type.STRING, "INFO", OneOf(("DEBUG", "INFO", "WARN", "ERROR", "FATAL")),
+            doc="The least severe events that are logged. Loggers can be changed one by one while the node runs."),
+    Setting("ottla.log.format", Type.STRING, "text", OneOf(("text", "json")),
+            doc="Whether a logged event is a line of text or a JSON object in a line."),
+    Setting("ottla.log.slow.request.ms", Type.INT, "1000", AtLeast(-1),
+            doc="Milliseconds from which a request is logged as slow; -1 for none."),
+)
+# fmt: on

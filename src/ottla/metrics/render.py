@@ -1,0 +1,125 @@
+"""Writes docs/metrics.md from the table: `python -m ottla.metrics.render [FILE]`.
+
+Without a file it writes to standard output. A test fails when the file in the repository is not what this gives.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from ottla.filesystem import OsFileSystem
+from ottla.metrics.table import SECTIONS
+
+INTRODUCTION = """\
+# Metrics, health and logs
+
+This page is rendered: `python -m ottla.metrics.render docs/metrics.md`.
+
+    ottla server start --http 127.0.0.1:9404
+
+or the setting `ottla.http.listener=127.0.0.1:9404` opens an HTTP port. Without it there is none, and nothing of it is
+loaded. Whoever reaches the port can read metrics, which name topics and groups: `:9404` means all interfaces and is
+for networks that you trust.
+
+| path | what it answers |
+|---|---|
+| `/metrics` | all metrics, as Prometheus' text or, where `Accept` asks for it, as OpenMetrics; gzip where accepted |
+| `/health` | liveness: 200 while the node works, starts or stops; 503 when no log directory can be used |
+| `/ready` | readiness: 200 while clients are served; 503 while the node starts, loads groups or stops |
+
+`/health` and `/ready` answer with JSON that says why, and to HEAD as well as GET. As probes of Kubernetes:
+
+```yaml
+startupProbe: {httpGet: {path: /health, port: 9404}, failureThreshold: 60, periodSeconds: 5}
+livenessProbe: {httpGet: {path: /health, port: 9404}, timeoutSeconds: 5}
+readinessProbe: {httpGet: {path: /ready, port: 9404}}
+```
+
+In tests: `with Broker(ottla_http_listener="127.0.0.1:9404") as broker:`.
+
+## Prometheus and Grafana
+
+The repository has what is needed to start with: [deploy/prometheus/prometheus.yml](../deploy/prometheus/prometheus.yml)
+scrapes a node, [deploy/prometheus/alerts.yml](../deploy/prometheus/alerts.yml) has alerts on partitions that are
+offline, on groups that fall behind and on disks that fill up, and
+[deploy/grafana/ottla.json](../deploy/grafana/ottla.json) is a dashboard: in Grafana *Dashboards, New, Import*, then
+choose the Prometheus data source.
+
+Names are those of Kafka's dashboards: what the widespread configuration of the JMX exporter makes of Kafka's metrics,
+and those of kafka_exporter for the lag of groups, so neither of the two is needed. Where Kafka has quantiles in
+milliseconds, here is a histogram in seconds (`..._seconds_bucket`). As in Kafka the metrics of a topic's traffic also
+come without the label `topic`, as the total of all topics: sum either `{topic=""}` or `{topic!=""}`.
+
+A node tells the metrics of partitions that it holds and of groups that it coordinates. With very many partitions,
+`ottla.metrics.partitions=false` leaves out the series that are marked with a dagger (†), one for each partition.
+
+## Lag in seconds
+
+The lag of a group in seconds is the age of the oldest record that it has not committed, whether or not the group has
+members. The node reads the time stamp from its own log, once for each committed offset; records that have to be read
+from the disk are read in a thread, a bounded number of them in one scrape, and the rest in the next.
+
+## The names
+"""
+
+LOGS = """\
+
+## Logs
+
+A node logs to standard error; the line that says where it listens is on standard output.
+
+| setting | values |
+|---|---|
+| `ottla.log.level` | `DEBUG`, `INFO`, `WARN`, `ERROR`, `FATAL`; `INFO` by default, `WARN` for nodes that tests embed |
+| `ottla.log.format` | `text`, or `json`: one object in a line |
+| `ottla.log.slow.request.ms` | longer requests are logged (-1: none), but for Fetch, JoinGroup, SyncGroup, which wait |
+
+An object has `timestamp` (RFC 3339, UTC), `level`, `logger`, `event` (a sentence that does not change), and what
+belongs to the event as fields of its own:
+
+```json
+{"timestamp": "2026-01-05T10:00:00.123Z", "level": "WARN", "logger": "ottla.requests", "event": "slow request", "ms": 9}
+```
+
+Levels change while a node runs, for all loggers (`root`) or for one, as Kafka's do:
+`kafka-configs.sh --alter --entity-type broker-loggers --entity-name 1 --add-config ottla.groups=DEBUG`.
+
+| logger | what it says |
+|---|---|
+| `ottla.node` | start with its timings, stop, settings that changed |
+| `ottla.controller` | topics created, deleted and changed, leaders of partitions |
+| `ottla.logs` | recovery, damage, disks that fail |
+| `ottla.groups` | rebalances, loading of groups |
+| `ottla.network` | clients that were refused or sent what is no request |
+| `ottla.requests` | slow requests, mistakes of the node in a request |
+"""
+
+
+def document() -> str:
+    """The whole page."""
+    return "".join(_parts())
+
+
+def _parts() -> Iterator[str]:
+    yield INTRODUCTION
+    for section in SECTIONS:
+        yield f"\n### {section.title}\n\n| metric | type | labels | unit | meaning |\n|---|---|---|---|---|\n"
+        for metric in section.metrics:
+            dagger = " †" if metric.per_partition else ""
+            where = ", ".join(f"`{label}`" for label in metric.labels)
+            yield f"| `{metric.name}`{dagger} | {metric.type} | {where} | {metric.unit} | {metric.doc} |\n"
+    yield LOGS
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page to the file that `arguments` name, or to standard output."""
+    if arguments:
+        OsFileSystem().write_atomic(arguments[0], document().encode(), sync=False)
+    else:
+        sys.stdout.write(document())
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

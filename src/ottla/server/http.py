@@ -1,0 +1,255 @@
+"""The HTTP port of a node: accepts connections, and answers GET and HEAD with the pages of `http_pages.py`.
+
+h11 knows the protocol; here are the limits that keep a hostile client from hurting the broker: connections, bytes of a
+request's head, seconds for a request to come in and an answer to go out. One request of a connection is handled at a
+time and nothing is read meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from typing import TYPE_CHECKING, cast
+
+import h11
+
+from ottla.errors import OttlaError
+from ottla.server.http_pages import Answer, Pages, failed
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Node
+
+CONNECTIONS_MAX = 64
+"""Scrapers, probes and a person with a browser need a few; beyond, the one that has been quiet longest goes."""
+
+HEAD_BYTES_MAX = 16_384
+"""Request line and headers together; browsers send up to 4 KB here."""
+
+BODY_BYTES_MAX = 65_536
+"""A body is of no use, and read only to find the next request."""
+
+REQUEST_SECONDS_MAX = 10.0
+"""From the first byte of a request to its last."""
+
+IDLE_SECONDS_MAX = 120.0
+"""Between requests: longer than usual scrape intervals, so that Prometheus keeps its connection."""
+
+SEND_SECONDS_MAX = 30.0
+"""For an answer to be taken by its client."""
+
+SEND_BYTES = 65_536
+"""Written at once before looking whether the client takes it."""
+
+
+class HttpServer:
+    """Listens at `ottla.http.listener`."""
+
+    def __init__(self, node: Node) -> None:
+        self._setting: str = node.config["ottla.http.listener"]
+        self.pages = Pages(node)
+        self.port = 0
+        """The one that it really has, once started."""
+        self.connections: dict[HttpConnection, None] = {}
+        """Least recently active first."""
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Raises OttlaError if the address cannot be had."""
+        host, port = parse_address(self._setting)
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(lambda: HttpConnection(self), host or None, port)
+        except OSError as error:
+            code = error.errno or 0
+            reason = os.strerror(code).lower() if code > 0 else f"{error.strerror}"
+            advice = "stop what uses the port or choose another" if code == errno.EADDRINUSE else "choose another"
+            raise OttlaError(f"cannot listen on ottla.http.listener={self._setting}: {reason}; {advice}") from error
+        self.port = int(self._server.sockets[0].getsockname()[1])
+        self.pages.start()
+
+    async def stop(self) -> None:
+        """Close at once: whoever asks a stopping node was told so by /ready before."""
+        self.pages.stop()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        tasks = [each.task for each in self.connections if each.task is not None]
+        for connection in list(self.connections):
+            connection.abort()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def admit(self, connection: HttpConnection) -> None:
+        while len(self.connections) >= CONNECTIONS_MAX:
+            quiet = next(iter(self.connections))
+            self.connections.pop(quiet)
+            quiet.abort()
+        self.connections[connection] = None
+
+    def touch(self, connection: HttpConnection) -> None:
+        if self.connections.pop(connection, 0) is None:
+            self.connections[connection] = None
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of `host:port`, `[::1]:port` or `:port`. Raises OttlaError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65_535 or (":" in host and not host.startswith("[")):
+        raise OttlaError(f"ottla.http.listener={text} is refused: allowed is host:port, for example 127.0.0.1:9404")
+    return host.strip("[]"), int(port)
+
+
+class HttpConnection(asyncio.Protocol):
+    """One client: bytes in, one task for each request."""
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._loop = asyncio.get_running_loop()
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._began = False
+        """Whether a part of the next request is here."""
+        self._request: h11.Request | None = None
+        self._body_bytes = 0
+        self._drained = asyncio.Event()
+        self._drained.set()
+        self._eof = False
+        self.task: asyncio.Task[None] | None = None
+
+    # Events of the loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's own kind
+        transport.set_write_buffer_limits(SEND_BYTES)
+        self._server.admit(self)
+        self._allow(IDLE_SECONDS_MAX)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._server.connections.pop(self, None)
+        self._drained.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.task is not None:
+            self.task.cancel()
+
+    def pause_writing(self) -> None:
+        self._drained.clear()
+
+    def resume_writing(self) -> None:
+        self._drained.set()
+
+    def data_received(self, data: bytes) -> None:
+        self._server.touch(self)
+        if not self._began:
+            self._began = True
+            self._allow(REQUEST_SECONDS_MAX)
+        self._http.receive_data(data)
+        self._proceed()
+
+    def eof_received(self) -> bool:
+        """The answer that is due still goes out."""
+        self._eof = True
+        return self.task is not None
+
+    # Requests.
+
+    def _proceed(self) -> None:
+        """Take what has arrived, until a request is whole or more is needed."""
+        while self.task is None and self._transport is not None:
+            try:
+                event = self._http.next_event()
+            except h11.RemoteProtocolError as error:
+                self._begin(failed(error.error_status_hint, str(error)), close=True)
+                return
+            if isinstance(event, h11.Request):
+                self._request = event
+                self._body_bytes = 0
+                if self._http.they_are_waiting_for_100_continue:
+                    self._begin(failed(417, "a body is of no use here"), close=True)
+                    return
+            elif isinstance(event, h11.Data):
+                self._body_bytes += len(event.data)
+                if self._body_bytes > BODY_BYTES_MAX:
+                    self._begin(failed(413, "a body is of no use here"), close=True)
+                    return
+            elif isinstance(event, h11.EndOfMessage):
+                assert self._request is not None
+                self._begin(self._request)
+                return
+            else:  # NEED_DATA, PAUSED, ConnectionClosed
+                if isinstance(event, h11.ConnectionClosed):
+                    self._close()
+                return
+
+    def _begin(self, asked: h11.Request | Answer, *, close: bool = False) -> None:
+        assert self._transport is not None
+        self._transport.pause_reading()
+        self._allow(None)
+        self.task = self._loop.create_task(self._answer(asked, close))
+
+    async def _answer(self, asked: h11.Request | Answer, close: bool) -> None:
+        try:
+            if isinstance(asked, Answer):
+                answer = asked
+            else:
+                headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in asked.headers}
+                path = asked.target.decode("latin-1").partition("?")[0]
+                answer = await self._server.pages.answer(asked.method.decode("latin-1"), path, headers)
+            async with asyncio.timeout(SEND_SECONDS_MAX):
+                await self._send(answer, close)
+        except (TimeoutError, h11.LocalProtocolError):
+            self.abort()
+            return
+        finally:
+            self.task = None
+        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE and not self._eof:
+            self._http.start_next_cycle()
+            self._began = bool(self._http.trailing_data[0])
+            self._allow(REQUEST_SECONDS_MAX if self._began else IDLE_SECONDS_MAX)
+            if self._transport is not None:
+                self._transport.resume_reading()
+            self._proceed()
+        else:
+            self._close()
+
+    async def _send(self, answer: Answer, close: bool) -> None:
+        """Raises TimeoutError from outside when the client takes nothing."""
+        http = self._http
+        headers = [*answer.headers, ("Content-Length", str(answer.length)), ("Cache-Control", "no-store")]
+        if close:
+            headers.append(("Connection", "close"))
+        if http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return
+        self._write(http.send(h11.Response(status_code=answer.status, headers=headers)))
+        if self._request is None or self._request.method != b"HEAD" or close:
+            for piece in answer.body:
+                for position in range(0, len(piece), SEND_BYTES):
+                    self._write(http.send(h11.Data(data=piece[position : position + SEND_BYTES])))
+                    await self._drained.wait()
+        self._write(http.send(h11.EndOfMessage()))
+        await self._drained.wait()
+
+    def _write(self, data: bytes | None) -> None:
+        if data and self._transport is not None:
+            self._transport.write(data)
+
+    # Time and ends.
+
+    def _allow(self, seconds: float | None) -> None:
+        """Give the client so long for what comes next."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self._loop.call_later(seconds, self.abort)
+
+    def _close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+            self._allow(SEND_SECONDS_MAX)
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,271 @@
+"""Reads a node's state into metrics. What is many, partitions and groups, is read with pauses for other clients.
+
+Numbers of one answer may therefore be some milliseconds apart; those of one partition are of one moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from ottla.clock import elapsed_s
+from ottla.coordinator.group.classic import State
+from ottla.metrics.instruments import TopicTraffic
+from ottla.metrics.text import Exposition, escape, labels
+from ottla.protocol.messages import ApiKey
+from ottla.server.http_lag import LagTimes
+from ottla.server.http_process import add_process
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Node
+
+TURN_SECONDS = 0.002
+"""Work between two looks at other clients."""
+
+STARTING, RUNNING, STOPPING = 1, 3, 7
+"""Kafka's BrokerState, as far as a node has such states."""
+
+TRAFFIC = {
+    "messagesin": "messages_in",
+    "bytesin": "bytes_in",
+    "bytesout": "bytes_out",
+    "bytesrejected": "bytes_rejected",
+    "totalproducerequests": "produces",
+    "totalfetchrequests": "fetches",
+    "failedproducerequests": "failed_produces",
+    "failedfetchrequests": "failed_fetches",
+}
+"""Kafka's names to those of `TopicTraffic`."""
+
+GROUP_STATES = {
+    "empty": State.EMPTY,
+    "preparingrebalance": State.PREPARING_REBALANCE,
+    "completingrebalance": State.COMPLETING_REBALANCE,
+    "stable": State.STABLE,
+}
+
+
+class Collector:
+    """Fills an `Exposition` with everything that `metrics/table.py` names."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._lag_times = LagTimes(node.fs)
+        self._per_partition: bool = node.config["ottla.metrics.partitions"]
+        self._turn_began_s = 0.0
+        self._version = _version()
+
+    async def collect(self) -> Exposition:
+        page = Exposition()
+        self._turn_began_s = elapsed_s()
+        add_process(page)
+        self._add_node(page)
+        self._add_requests(page)
+        await self._add_replicas(page)
+        await self._add_directories(page)
+        if self._node.serving:
+            await self._add_controller(page)
+            await self._add_groups(page)
+        return page
+
+    async def _breathe(self) -> None:
+        if elapsed_s() - self._turn_began_s > TURN_SECONDS:
+            await asyncio.sleep(0)
+            self._turn_began_s = elapsed_s()
+
+    def _add_node(self, page: Exposition) -> None:
+        node = self._node
+        state = STOPPING if node.stopping else RUNNING if node.serving else STARTING
+        page.add("kafka_server_kafkaserver_brokerstate", state)
+        cluster_id = node.cluster_id if node.serving else ""
+        where = labels(
+            version=self._version, python=platform.python_version(), node_id=node.node_id, cluster_id=cluster_id
+        )
+        page.add("ottla_build_info", 1, where)
+        if node.serving:
+            page.add("ottla_start_duration_seconds", round(node.start_seconds, 6))
+        page.add_histogram("ottla_event_loop_lag_seconds", node.metrics.loop_lag_seconds)
+
+    def _add_requests(self, page: Exposition) -> None:
+        node = self._node
+        for key, stats in node.metrics.apis():
+            request = "".join(word.capitalize() for word in ApiKey(key).name.split("_"))
+            for version, count in sorted(stats.versions.items()):
+                page.add("kafka_network_requestmetrics_requests_total", count, labels(request=request, version=version))
+            for error, count in sorted(stats.errors.items()):
+                page.add("kafka_network_requestmetrics_errors_total", count, labels(request=request, error=error))
+            page.add_histogram("kafka_network_requestmetrics_totaltime_seconds", stats.seconds, request=request)
+        prefix = "kafka_server_socket_server_metrics_connection"
+        for listener in node.listeners:
+            where = labels(listener=listener.name)
+            page.add(f"{prefix}_count", len(listener.connections), where)
+            page.add(f"{prefix}_creation_total", listener.admitted, where)
+            page.add("ottla_connections_refused_total", listener.refused, where)
+        prefix = "kafka_server_fetchsessioncache_numincrementalfetch"
+        page.add(f"{prefix}sessions", len(node.sessions))
+        page.add(f"{prefix}partitionscached", sum(len(session.partitions) for session in node.sessions))
+
+    async def _add_replicas(self, page: Exposition) -> None:
+        node = self._node
+        count = leaders = under_replicated = under_min_isr = 0
+        waiting: set[Any] = set()
+        sizes: dict[str, int] = {}
+        prefix = "kafka_log_log_"
+        size_lines, start_lines = page.lines(f"{prefix}size"), page.lines(f"{prefix}logstartoffset")
+        end_lines, segment_lines = page.lines(f"{prefix}logendoffset"), page.lines(f"{prefix}numlogsegments")
+        for partition in list(node.replicas):
+            count += 1
+            if partition.is_leader:
+                leaders += 1
+                under_replicated += len(partition.isr) < len(partition.replicas)
+                under_min_isr += len(partition.isr) < partition.min_isr
+            waiting.update(partition.waiters)
+            log = partition.log
+            topic, number = partition.topic_partition
+            size = log.size_bytes
+            sizes[topic] = sizes.get(topic, 0) + size
+            if self._per_partition:
+                where = f'{{topic="{topic}",partition="{number}"}}'  # names of topics need no escapes
+                size_lines.append(f"{prefix}size{where} {size}\n")
+                start_lines.append(f"{prefix}logstartoffset{where} {log.log_start_offset}\n")
+                end_lines.append(f"{prefix}logendoffset{where} {log.log_end_offset}\n")
+                segment_lines.append(f"{prefix}numlogsegments{where} {len(log.segments)}\n")
+            if not count % 64:
+                await self._breathe()
+        prefix = "kafka_server_replicamanager_"
+        page.add(f"{prefix}partitioncount", count)
+        page.add(f"{prefix}leadercount", leaders)
+        page.add(f"{prefix}underreplicatedpartitions", under_replicated)
+        page.add(f"{prefix}underminisrpartitioncount", under_min_isr)
+        page.add(f"{prefix}offlinereplicacount", len(node.replicas.missing))
+        page.add("kafka_server_delayedoperationpurgatory_purgatorysize", len(waiting), '{delayedOperation="Fetch"}')
+        page.add_histogram("kafka_log_logflushstats_logflushtime_seconds", node.metrics.flush_seconds)
+        await self._add_traffic(page, sizes)
+
+    async def _add_traffic(self, page: Exposition, sizes: dict[str, int]) -> None:
+        metrics = self._node.metrics
+        topics = [(name, traffic) for name, traffic in metrics.topics.items() if name in sizes]
+        total = TopicTraffic()
+        total.add(metrics.deleted_topics)
+        for traffic in metrics.topics.values():
+            total.add(traffic)
+        for word, attribute in TRAFFIC.items():
+            name = f"kafka_server_brokertopicmetrics_{word}_total"
+            page.add(name, getattr(total, attribute))
+            for topic, traffic in topics:
+                page.add(name, getattr(traffic, attribute), f'{{topic="{topic}"}}')
+            await self._breathe()
+        for topic, size in sizes.items():
+            page.add("ottla_topic_size_bytes", size, f'{{topic="{topic}"}}')
+        await self._breathe()
+
+    async def _add_directories(self, page: Exposition) -> None:
+        logs = self._node.logs
+        offline = set(logs.offline_dirs)
+        page.add("kafka_log_logmanager_offlinelogdirectorycount", len(offline))
+        for directory in logs.log_dirs:
+            where = labels(logDirectory=directory)
+            page.add("kafka_log_logmanager_logdirectoryoffline", int(directory in offline), where)
+            if directory in offline:
+                continue
+            page.add("ottla_log_directory_size_bytes", sum(log.size_bytes for log in logs.logs_in(directory)), where)
+            await self._breathe()
+            try:
+                total, free = self._node.fs.free_bytes(directory)
+            except OSError:
+                continue
+            page.add("ottla_log_directory_total_bytes", total, where)
+            page.add("ottla_log_directory_free_bytes", free, where)
+
+    async def _add_controller(self, page: Exposition) -> None:
+        node = self._node
+        image = node.image
+        offline = imbalanced = 0
+        for number, topic in enumerate(list(image.topics_by_name.values())):
+            for registration in topic.partitions.values():
+                offline += registration.leader < 0
+                imbalanced += registration.leader != registration.replicas[0]
+            if not number % 64:
+                await self._breathe()
+        quorum = node.controller.quorum_info()
+        prefix = "kafka_controller_kafkacontroller_"
+        page.add(f"{prefix}activecontrollercount", int(quorum.leader_id == node.node_id))
+        page.add(f"{prefix}globaltopiccount", len(image.topics_by_name))
+        page.add(f"{prefix}globalpartitioncount", image.partition_count)
+        page.add(f"{prefix}offlinepartitionscount", offline)
+        page.add(f"{prefix}preferredreplicaimbalancecount", imbalanced)
+        fenced = sum(broker.fenced for broker in image.brokers.values())
+        page.add(f"{prefix}activebrokercount", len(image.brokers) - fenced)
+        page.add(f"{prefix}fencedbrokercount", fenced)
+        page.add(f"{prefix}lastappliedrecordoffset", image.offset)
+        page.add("kafka_server_raft_metrics_current_leader", quorum.leader_id)
+        page.add("kafka_server_raft_metrics_current_epoch", quorum.leader_epoch)
+        page.add("kafka_server_raft_metrics_high_watermark", quorum.high_watermark)
+
+    async def _add_groups(self, page: Exposition) -> None:
+        node = self._node
+        now_ms = node.clock.now_ms()
+        states: Counter[State] = Counter()
+        offsets = waiting = groups = 0
+        self._lag_times.begin()
+        for group, commits in node.groups.groups():
+            groups += 1
+            states[group.state] += 1
+            waiting += group.awaiting_join_count
+            name = escape(group.group_id)
+            page.add("kafka_consumergroup_members", len(group.members), f'{{consumergroup="{name}"}}')
+            for topic, committed in list(commits.items()):
+                offsets += len(committed)
+                await self._add_lag(page, group.group_id, name, topic, list(committed.items()), now_ms)
+            await self._breathe()
+        self._lag_times.end()
+        prefix = "kafka_coordinator_group_groupmetadatamanager_num"
+        page.add(f"{prefix}groups", groups)
+        for word, state in GROUP_STATES.items():
+            page.add(f"{prefix}groups{word}", states[state])
+        page.add(f"{prefix}offsets", offsets)
+        page.add("ottla_group_rebalances_total", node.metrics.rebalances)
+        page.add("kafka_server_delayedoperationpurgatory_purgatorysize", waiting, '{delayedOperation="Rebalance"}')
+
+    async def _add_lag(
+        self, page: Exposition, group_id: str, group: str, topic: str, committed: list[tuple[int, Any]], now_ms: int
+    ) -> None:
+        """The commits of one group in one topic; in topics and partitions that are not here only the offset."""
+        lag_sum, seconds_max, known = 0, None, False
+        offset_lines = page.lines("kafka_consumergroup_current_offset")
+        lag_lines = page.lines("kafka_consumergroup_lag")
+        seconds_lines = page.lines("kafka_consumergroup_lag_seconds")
+        for number, commit in committed:
+            where = f'{{consumergroup="{group}",topic="{topic}",partition="{number}"}}'
+            if self._per_partition:
+                offset_lines.append(f"kafka_consumergroup_current_offset{where} {commit.offset}\n")
+            partition = self._node.replicas.get(topic, number)
+            if partition is None or not partition.is_leader:
+                continue
+            lag = max(0, partition.log.high_watermark - commit.offset)
+            seconds = await self._lag_times.seconds(group_id, partition, commit.offset, now_ms) if lag else 0.0
+            known = True
+            lag_sum += lag
+            if seconds is not None:
+                seconds_max = seconds if seconds_max is None else max(seconds, seconds_max)
+            if self._per_partition:
+                lag_lines.append(f"kafka_consumergroup_lag{where} {lag}\n")
+                if seconds is not None:
+                    seconds_lines.append(f"kafka_consumergroup_lag_seconds{where} {seconds}\n")
+            await self._breathe()
+        where = f'{{consumergroup="{group}",topic="{topic}"}}'
+        if known:
+            page.add("kafka_consumergroup_lag_sum", lag_sum, where)
+        if seconds_max is not None:
+            page.add("kafka_consumergroup_lag_seconds_max", seconds_max, where)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("ottla")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,189 @@
+"""What the HTTP port answers: /metrics, /health, /ready, and an index of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.clock import elapsed_s
+from ottla.metrics.text import OPENMETRICS_TYPE, TEXT_TYPE
+from ottla.server.http_metrics import Collector
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Node
+
+LOOP_LOOK_SECONDS = 0.5
+"""How often the lag of the event loop is measured."""
+
+GZIP_STEP_BYTES = 65_536
+"""Compressed without a look at other clients: about half a millisecond."""
+
+GZIP_LEVEL = 1
+"""Metrics repeat themselves so much that more effort gains little."""
+
+Headers = Sequence[tuple[str, str]]
+
+
+class Answer(NamedTuple):
+    """A whole response."""
+
+    status: int
+    headers: Headers
+    body: Sequence[bytes]
+
+    @property
+    def length(self) -> int:
+        return sum(map(len, self.body))
+
+
+def failed(status: int, why: str, *more: tuple[str, str]) -> Answer:
+    return _json(status, {"status": HTTPStatus(status).phrase.lower(), "reason": why}, *more)
+
+
+def _json(status: int, value: Mapping[str, Any], *more: tuple[str, str]) -> Answer:
+    body = json.dumps(value, indent=1).encode() + b"\n"
+    return Answer(status, [("Content-Type", "application/json"), *more], [body])
+
+
+class Pages:
+    """The pages of one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._collector = Collector(node)
+        self._one_at_a_time = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
+        self._paths = {"/": self._index, "/metrics": self._metrics, "/health": self._health, "/ready": self._ready}
+
+    def start(self) -> None:
+        """Begin to measure how late the event loop is."""
+        self._look(asyncio.get_running_loop().time())
+
+    def _look(self, due_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        self._node.metrics.loop_lag_seconds.add(max(0.0, now_s - due_s))
+        self._timer = loop.call_at(now_s + LOOP_LOOK_SECONDS, self._look, now_s + LOOP_LOOK_SECONDS)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def answer(self, method: str, path: str, headers: Mapping[str, str]) -> Answer:
+        """`headers` have names in small letters."""
+        page = self._paths.get(path)
+        if page is None:
+            return failed(404, f"there are {', '.join(self._paths)}")
+        if method not in ("GET", "HEAD"):
+            return failed(405, "GET or HEAD", ("Allow", "GET, HEAD"))
+        return await page(headers)
+
+    async def _index(self, headers: Mapping[str, str]) -> Answer:
+        links = "".join(f'<li><a href="{path}">{path}</a></li>\n' for path in self._paths if path != "/")
+        title = f"Ottla, node {self._node.node_id}"
+        page = (
+            f'<!doctype html>\n<html lang="en"><title>{title}</title>\n<h1>{title}</h1>\n<ul>\n{links}</ul>\n</html>\n'
+        )
+        return Answer(200, [("Content-Type", "text/html; charset=utf-8")], [page.encode()])
+
+    async def _health(self, headers: Mapping[str, str]) -> Answer:
+        found = health(self._node)
+        return _json(503 if found["reasons"] else 200, found)
+
+    async def _ready(self, headers: Mapping[str, str]) -> Answer:
+        found = readiness(self._node)
+        return _json(503 if found["reasons"] else 200, found)
+
+    async def _metrics(self, headers: Mapping[str, str]) -> Answer:
+        openmetrics = wants_openmetrics(headers.get("accept", ""))
+        zipped = wants_gzip(headers.get("accept-encoding", ""))
+        async with self._one_at_a_time:  # many scrapers at once take no more of the loop than one
+            began_s = elapsed_s()
+            page = await self._collector.collect()
+            page.add("ottla_ready", int(not readiness(self._node)["reasons"]))
+            page.add("ottla_scrape_duration_seconds", round(elapsed_s() - began_s, 6))
+            pieces = []
+            for piece in page.write(openmetrics=openmetrics):
+                pieces.append(piece)
+                await asyncio.sleep(0)
+            if zipped:
+                pieces = await _compress(pieces)
+        kind = [("Content-Type", OPENMETRICS_TYPE if openmetrics else TEXT_TYPE), ("Vary", "Accept, Accept-Encoding")]
+        return Answer(200, kind + ([("Content-Encoding", "gzip")] if zipped else []), pieces)
+
+
+async def _compress(pieces: Sequence[bytes]) -> list[bytes]:
+    packer = zlib.compressobj(GZIP_LEVEL, wbits=31)
+    packed = []
+    for piece in pieces:
+        for position in range(0, len(piece), GZIP_STEP_BYTES):
+            packed.append(packer.compress(piece[position : position + GZIP_STEP_BYTES]))
+            await asyncio.sleep(0)
+    packed.append(packer.flush())
+    return [piece for piece in packed if piece]
+
+
+def _weights(header: str) -> dict[str, float]:
+    """`a;q=0.5, b` as {"a": 0.5, "b": 1.0}; a weight that is no number counts as 0."""
+    found: dict[str, float] = {}
+    for item in header.lower().split(","):
+        name, *parameters = [part.strip() for part in item.split(";")]
+        weight = 1.0
+        for parameter in parameters:
+            if parameter.startswith("q="):
+                try:
+                    weight = float(parameter[2:])
+                except ValueError:
+                    weight = 0.0
+        if name:
+            found[name] = max(weight, found.get(name, 0.0))
+    return found
+
+
+def wants_openmetrics(accept: str) -> bool:
+    """Whether OpenMetrics is asked for by name, and no less than the older text."""
+    weights = _weights(accept)
+    asked = weights.get("application/openmetrics-text", 0.0)
+    return asked > 0 and asked >= weights.get("text/plain", 0.0)
+
+
+def wants_gzip(accept_encoding: str) -> bool:
+    weights = _weights(accept_encoding)
+    return weights.get("gzip", weights.get("*", 0.0)) > 0
+
+
+def health(node: Node) -> dict[str, Any]:
+    """Whether the node works at all. That it answers says that its event loop does."""
+    failures = dict.fromkeys(node.logs.offline_dirs, "offline")
+    reasons = []
+    if failures and not node.logs.online_dirs:
+        reasons.append("no log directory can be used")
+    if node.controller.failure is not None:
+        reasons.append(f"{node.controller.failure.message}")
+    return {"status": "unhealthy" if reasons else "healthy", "reasons": reasons, "offline_directories": [*failures]}
+
+
+def readiness(node: Node) -> dict[str, Any]:
+    """Whether clients are served, and what they would have to wait for."""
+    reasons = list(health(node)["reasons"])
+    if node.stopping:
+        reasons.append("the node is stopping")
+    elif not node.serving:
+        reasons.append("the node is starting")
+    else:
+        loading = node.groups.loading()
+        if loading:
+            reasons.append(f"groups of {loading} partitions of __consumer_offsets are being loaded")
+        registration = node.image.brokers.get(node.node_id)
+        if registration is None or registration.fenced:
+            reasons.append("the controller has fenced this broker")
+    return {
+        "status": "not ready" if reasons else "ready",
+        "reasons": reasons,
+        "node_id": node.node_id,
+        "cluster_id": node.cluster_id if node.serving else None,
+    }

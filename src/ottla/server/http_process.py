@@ -1,0 +1,37 @@
+"""What the system says of this process, as Prometheus' own client libraries name it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+
+from ottla.metrics.text import Exposition
+
+_PROC = "/proc/self"
+
+
+def add_process(page: Exposition) -> None:
+    """CPU time and the limit of descriptors everywhere; the rest where there is /proc."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    page.add("process_cpu_seconds_total", round(used.ru_utime + used.ru_stime, 6))
+    page.add("process_max_fds", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    if not sys.platform.startswith("linux"):
+        return
+    try:
+        with open(f"{_PROC}/statm", "rb") as file:
+            pages = file.read().split()
+        page.add("process_virtual_memory_bytes", int(pages[0]) * resource.getpagesize())
+        page.add("process_resident_memory_bytes", int(pages[1]) * resource.getpagesize())
+        page.add("process_open_fds", len(os.listdir(f"{_PROC}/fd")) - 1)  # without the one that lists them
+        page.add("process_start_time_seconds", _started())
+    except OSError:  # out of descriptors, or /proc is hidden
+        pass
+
+
+def _started() -> float:
+    with open(f"{_PROC}/stat", "rb") as file:
+        ticks = int(file.read().rpartition(b")")[2].split()[19])
+    with open("/proc/stat", "rb") as file:
+        boot = next(int(line.split()[1]) for line in file if line.startswith(b"btime"))
+    return boot + ticks / os.sysconf("SC_CLK_TCK")
