@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ottla.coordinator.config import GroupConfig
@@ -107,8 +107,9 @@ class SimulatedDriver:
             self.run()
         self.timer_ms = end
 
-    def restart(self) -> None:
-        """Another coordinator loads the log, from the bytes that its records are."""
+    def restart(self, **changed: int) -> None:
+        """Another coordinator loads the log, from the bytes that its records are; settings may be `changed`."""
+        self.config = replace(self.config, **changed)
         self.shard.unload(self.now)
         self.run()
         self.shard = GroupShard(self.config, self.random)

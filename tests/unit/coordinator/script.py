@@ -2,9 +2,10 @@
 
     join GROUP [id=MEMBER] [client=NAME] [instance=I] [protocols=range:t1+t2,sticky] [session=MS] [rebalance=MS] [v=N]
     sync GROUP id=MEMBER gen=N [assign=MEMBER:TEXT,...]      heartbeat GROUP id=MEMBER gen=N [instance=I]
-    leave GROUP [ids=MEMBER,...] [instance=I]                commit GROUP [id=MEMBER gen=N] topic-0=17 ...
+    leave GROUP [ids=MEMBER[/INSTANCE],...] [instance=I]
+    commit GROUP [id=MEMBER gen=N] [instance=I] [metadata=TEXT[*N]] [retention=MS] topic-0=17 ...
     fetch GROUP [topic-0 ...]    describe GROUP    list      delete GROUP...    forget GROUP topic-0 ...
-    wait 10s | 500ms             restart                     unload
+    wait 10s | 500ms             restart [name=value ...] (with changed settings)    unload
     hold (writes stay uncommitted)   release                 fail ERROR (the next write)
     config name=value ...        (a new, empty coordinator)
 
@@ -116,18 +117,23 @@ class Script:
         self.out.append(f"{token} <- ok")
 
     def do_leave(self, token: str, positional: list[str], named: dict[str, str]) -> None:
-        leaving = [Leaving(long(member_id)) for member_id in named.get("ids", "").split(",") if member_id]
+        pairs = [item.partition("/") for item in named.get("ids", "").split(",") if item]
+        leaving = [Leaving(long(member_id), instance or None) for member_id, _, instance in pairs]
         if "instance" in named:
             leaving.append(Leaving("", named["instance"]))
         self.driver.shard.leave(token, positional[0], leaving, self.driver.now)
 
     def do_commit(self, token: str, positional: list[str], named: dict[str, str]) -> None:
         member_id, generation = named.pop("id", ""), int(named.pop("gen", -1))
-        metadata = named.pop("metadata", "")
+        metadata, _, times = named.pop("metadata", "").partition("*")
+        metadata *= int(times or 1)
+        instance, retention = named.pop("instance", None), named.pop("retention", None)
         request = OffsetCommit(
             group_id=positional[0],
             member_id=long(member_id),
             generation=generation,
+            instance_id=instance,
+            retention_ms=None if retention is None else int(retention),
             offsets=tuple(OffsetToCommit(*partition(name), int(offset), 0, metadata) for name, offset in named.items()),
         )
         self.driver.shard.commit(token, request, self.driver.now)
@@ -173,7 +179,7 @@ class Script:
         self.driver.wait(int(number) * {"ms": 1, "s": 1_000, "h": 3_600_000}[unit])
 
     def do_restart(self, token: str, positional: list[str], named: dict[str, str]) -> None:
-        self.driver.restart()
+        self.driver.restart(**{name: int(value) for name, value in named.items()})
 
     def do_unload(self, token: str, positional: list[str], named: dict[str, str]) -> None:
         self.driver.shard.unload(self.driver.now)
