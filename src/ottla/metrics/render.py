@@ -90,6 +90,7 @@ Levels change while a node runs, for all loggers (`root`) or for one, as Kafka's
 | `ottla.node` | start with its timings, stop, settings that changed |
 | `ottla.controller` | topics created, deleted and changed, leaders of partitions |
 | `ottla.logs` | recovery, damage, disks that fail |
+| `ottla.cleaner` | compaction of logs |
 | `ottla.groups` | rebalances, loading of groups |
 | `ottla.network` | clients that were refused or sent what is no request |
 | `ottla.requests` | slow requests, mistakes of the node in a request |

@@ -170,6 +170,7 @@ class Collector:
             page.add("kafka_log_logmanager_logdirectoryoffline", int(directory in offline), where)
             if directory in offline:
                 continue
+            where = labels(directory=directory)
             page.add("ottla_log_directory_size_bytes", sum(log.size_bytes for log in logs.logs_in(directory)), where)
             await self._breathe()
             try:

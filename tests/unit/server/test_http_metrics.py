@@ -1,0 +1,330 @@
+"""What a running node says of itself: every metric of the table, and the numbers behind some of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from ottla.metrics.table import METRICS
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.record_batch import SimpleRecord, build_batch
+from ottla.server import http_metrics
+from ottla.server.broker import Node
+from ottla.server.http_lag import LagTimes
+from tests.unit.server.node import Client, batch, running
+from tests.unit.server.stub import run
+
+LISTENER = {"ottla.http.listener": "127.0.0.1:0", "group.initial.rebalance.delay.ms": "0"}
+ROOT = Path(__file__).resolve().parents[3]
+Samples = Mapping[str, Mapping[frozenset[tuple[str, str]], float]]
+
+
+async def page(node: Node, *, openmetrics: bool = False) -> str:
+    assert node.http is not None
+    headers = {"accept": "application/openmetrics-text" if openmetrics else ""}
+    answer = await node.http.pages.answer("GET", "/metrics", headers)
+    return b"".join(answer.body).decode()
+
+
+async def scrape(node: Node) -> dict[str, dict[frozenset[tuple[str, str]], float]]:
+    found: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
+    for family in parse_text(await page(node)):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[frozenset(sample.labels.items())] = sample.value
+    return found
+
+
+def value(found: Samples, name: str, **labels: str) -> float | None:
+    return found.get(name, {}).get(frozenset(labels.items()))
+
+
+async def commit(client: Client, group: str, topic: str, offset: int, partition: int = 0) -> None:
+    while True:  # the topic of offsets is made when the first one asks
+        answer = await client.ask(ApiKey.FIND_COORDINATOR, 2, {"key": group, "key_type": 0})
+        if not answer["error_code"]:
+            break
+    part = {"partition_index": partition, "committed_offset": offset, "committed_leader_epoch": -1}
+    part["committed_metadata"] = ""
+    body = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+    body |= {"topics": [{"name": topic, "partitions": [part]}]}
+    while True:
+        answer = await client.ask(ApiKey.OFFSET_COMMIT, 7, body)
+        code = answer["topics"][0]["partitions"][0]["error_code"]
+        if code not in (14, 15, 16):
+            assert not code
+            return
+
+
+async def join(client: Client, group: str, member: str = "") -> Any:
+    body = {"group_id": group, "session_timeout": 30_000, "rebalance_timeout": 30_000, "member_id": member}
+    body |= {"group_instance_id": None, "protocol_type": "consumer"}
+    return await client.ask(ApiKey.JOIN_GROUP, 5, body | {"protocols": [{"name": "range", "metadata": b""}]})
+
+
+async def busy(node: Node) -> None:
+    """Make everything happen that a metric counts."""
+    client = await Client.connect(node)
+    await client.create("orders", {"flush.messages": "1"}, partitions=2)
+    await client.create("small", {"max.message.bytes": "100"})
+    await client.produce("orders", batch(100, count=3))
+    await client.produce("small", batch(500))
+    await client.fetch("orders", 0)
+    await client.fetch("orders", 99)
+    await commit(client, "readers", "orders", 1)
+    member = (await join(client, "joined"))["member_id"]
+    assert not (await join(client, "joined", member))["error_code"]
+    client.close()
+
+
+@pytest.mark.parametrize("openmetrics", [False, True])
+def test_every_metric_of_the_table_and_no_other_with_its_type_and_labels(tmp_path: Any, openmetrics: bool) -> None:
+    async def test() -> None:
+        async with running(str(tmp_path), LISTENER) as node:
+            await busy(node)
+            text = await page(node, openmetrics=openmetrics)
+        families = list((parse_openmetrics if openmetrics else parse_text)(text))
+        types = {f.name + ("_total" if f.type == "counter" else ""): f.type for f in families}
+        assert types == {metric.name: metric.type for metric in METRICS.values()}
+        for family in families:
+            metric = METRICS[family.name + ("_total" if family.type == "counter" else "")]
+            seen = {name for sample in family.samples for name in sample.labels} - {"le"}
+            assert seen == set(metric.labels), metric.name
+
+    run(test())
+
+
+def test_numbers_of_topics_and_requests(tmp_path: Any) -> None:
+    async def test() -> None:
+        async with running(str(tmp_path), LISTENER) as node:
+            await busy(node)
+            found = await scrape(node)
+            size = len(batch(100, count=3))
+            prefix = "kafka_server_brokertopicmetrics_"
+            assert value(found, f"{prefix}messagesin_total", topic="orders") == 3
+            assert value(found, f"{prefix}bytesin_total", topic="orders") == size
+            assert value(found, f"{prefix}bytesout_total", topic="orders") == size
+            assert value(found, f"{prefix}totalproducerequests_total", topic="orders") == 1
+            assert value(found, f"{prefix}failedfetchrequests_total", topic="orders") == 1
+            assert value(found, f"{prefix}failedproducerequests_total", topic="small") == 1
+            assert value(found, f"{prefix}bytesrejected_total", topic="small") == len(batch(500))
+            total = sum(each for key, each in found[f"{prefix}bytesin_total"].items() if key)
+            assert value(found, f"{prefix}bytesin_total") == total > size
+            requests = "kafka_network_requestmetrics_"
+            assert value(found, f"{requests}requests_total", request="Produce", version="9") == 2
+            assert value(found, f"{requests}totaltime_seconds_count", request="Produce") == 2
+            assert value(found, f"{requests}errors_total", request="Produce", error="MESSAGE_TOO_LARGE") == 1
+            assert value(found, f"{requests}errors_total", request="Fetch", error="OFFSET_OUT_OF_RANGE") == 1
+            assert value(found, f"{requests}errors_total", request="JoinGroup", error="MEMBER_ID_REQUIRED") == 1
+            assert value(found, "kafka_log_log_logendoffset", topic="orders", partition="0") == 3
+            assert value(found, "kafka_log_log_size", topic="orders", partition="0") == size
+            assert (value(found, "kafka_log_logflushstats_logflushtime_seconds_count") or 0) >= 1
+            assert value(found, "kafka_controller_kafkacontroller_activecontrollercount") == 1
+            assert value(found, "kafka_server_replicamanager_partitioncount") == 53
+            assert value(found, "ottla_group_rebalances_total") == 1
+            assert value(found, "ottla_ready") == 1
+
+    run(test())
+
+
+def test_produce_requests_that_take_the_short_way_are_counted_too(tmp_path: Any) -> None:
+    async def test() -> None:
+        async with running(str(tmp_path), LISTENER) as node:
+            client = await Client.connect(node)
+            await client.create("t")
+            for _ in range(7):
+                await client.produce("t", batch(10))
+            found = await scrape(node)
+            requests = "kafka_network_requestmetrics_"
+            assert value(found, f"{requests}requests_total", request="Produce", version="9") == 7
+            assert value(found, f"{requests}totaltime_seconds_count", request="Produce") == 7
+            assert 0 < (value(found, f"{requests}totaltime_seconds_sum", request="Produce") or 0) < 7
+            assert value(found, "kafka_server_brokertopicmetrics_messagesin_total", topic="t") == 7
+
+    run(test())
+
+
+def test_totals_stay_when_a_topic_goes(tmp_path: Any) -> None:
+    async def test() -> None:
+        async with running(str(tmp_path), LISTENER) as node:
+            client = await Client.connect(node)
+            await client.create("t")
+            await client.produce("t", batch(10))
+            await client.ask(ApiKey.DELETE_TOPICS, 3, {"topic_names": ["t"], "timeout": 1000})
+            found = await scrape(node)
+            assert value(found, "kafka_server_brokertopicmetrics_messagesin_total") == 1
+            assert value(found, "kafka_server_brokertopicmetrics_messagesin_total", topic="t") is None
+
+    run(test())
+
+
+def stamped(*times_ms: int) -> bytes:
+    return bytes(build_batch([SimpleRecord(time_ms, None, b"v") for time_ms in times_ms]))
+
+
+def test_lag_in_records_and_in_seconds(tmp_path: Any) -> None:
+    """Of groups without members; the time stamp of the first record that is not committed counts."""
+
+    async def test() -> None:
+        async with running(str(tmp_path), LISTENER) as node:
+            client = await Client.connect(node)
+            await client.create("t", partitions=2)
+            now_ms = node.clock.now_ms()
+            for ago_s in (90, 60, 30):
+                await client.produce("t", stamped(now_ms - ago_s * 1000))
+            await commit(client, 'a "group"\n', "t", 1)
+            await commit(client, "done", "t", 3)
+            await commit(client, "done", "t", 0, partition=1)
+            where = {"consumergroup": 'a "group"\n', "topic": "t"}
+            found = await scrape(node)
+            assert value(found, "kafka_consumergroup_lag", **where, partition="0") == 2
+            assert value(found, "kafka_consumergroup_current_offset", **where, partition="0") == 1
+            assert value(found, "kafka_consumergroup_members", consumergroup='a "group"\n') == 0
+            assert 60 <= (value(found, "kafka_consumergroup_lag_seconds", **where, partition="0") or 0) < 75
+            assert 60 <= (value(found, "kafka_consumergroup_lag_seconds_max", **where) or 0) < 75
+            assert value(found, "kafka_consumergroup_lag_sum", consumergroup="done", topic="t") == 0
+            assert value(found, "kafka_consumergroup_lag_seconds_max", consumergroup="done", topic="t") == 0
+            await commit(client, 'a "group"\n', "t", 2)
+            found = await scrape(node)
+            assert 30 <= (value(found, "kafka_consumergroup_lag_seconds", **where, partition="0") or 0) < 45
+            await client.ask(ApiKey.DELETE_GROUPS, 2, {"groups_names": ['a "group"\n']})
+            assert value(await scrape(node), "kafka_consumergroup_lag_sum", **where) is None
+
+    run(test())
+
+
+def test_partitions_can_be_left_out(tmp_path: Any) -> None:
+    async def test() -> None:
+        async with running(str(tmp_path), LISTENER | {"ottla.metrics.partitions": "false"}) as node:
+            await busy(node)
+            found = await scrape(node)
+            assert [name for name, metric in METRICS.items() if metric.per_partition and name in found] == []
+            assert value(found, "kafka_consumergroup_lag_sum", consumergroup="readers", topic="orders") == 2
+            assert value(found, "kafka_server_brokertopicmetrics_messagesin_total", topic="orders") == 3
+
+    run(test())
+
+
+def test_a_time_stamp_is_looked_up_once(tmp_path: Any, monkeypatch: Any) -> None:
+    looks = []
+    real = LagTimes._look
+
+    async def look(self: LagTimes, log: Any, offset: int) -> int | None:
+        looks.append(offset)
+        return await real(self, log, offset)
+
+    monkeypatch.setattr(LagTimes, "_look", look)
+
+    async def test() -> None:
+        async with running(str(tmp_path), LISTENER) as node:
+            client = await Client.connect(node)
+            await client.create("t")
+            await client.produce("t", stamped(1_000, 2_000, 3_000))
+            await commit(client, "g", "t", 1)
+            for _ in range(3):
+                await scrape(node)
+            assert looks == [1]
+            await client.ask(ApiKey.DELETE_RECORDS, 1, delete_records("t", 2))
+            await scrape(node)
+            assert looks == [1, 2]
+
+    run(test())
+
+
+def delete_records(topic: str, offset: int) -> dict[str, Any]:
+    partitions = [{"partition_index": 0, "offset": offset}]
+    return {"topics": [{"name": topic, "partitions": partitions}], "timeout": 1000}
+
+
+def test_records_that_are_not_in_memory_are_read_in_a_thread_and_few_at_once(tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("ottla.server.http_lag.COLD_LOOKS_MAX", 1)
+
+    async def test() -> None:
+        async with running(str(tmp_path), LISTENER) as node:
+            client = await Client.connect(node)
+            await client.create("t", partitions=2)
+            for partition in range(2):
+                await client.produce("t", stamped(1_000), partition=partition)
+                await commit(client, "g", "t", 0, partition)
+            file = type(node.replicas.find("t", 0).log.read(0, 1, up_to=1).file)
+            pread, pread_nowait = file.pread, file.pread_nowait
+            warm: set[int] = set()
+            threads = []
+
+            def read(self: Any, length: int, position: int) -> bytes:
+                warm.add(self.fileno())
+                threads.append(threading.current_thread())
+                return pread(self, length, position)
+
+            def read_nowait(self: Any, length: int, position: int) -> bytes | None:
+                return pread_nowait(self, length, position) if self.fileno() in warm else None
+
+            monkeypatch.setattr(file, "pread", read)
+            monkeypatch.setattr(file, "pread_nowait", read_nowait)
+            for known in (1, 2):
+                found = await scrape(node)
+                assert len(found["kafka_consumergroup_lag"]) == 2
+                assert len(found["kafka_consumergroup_lag_seconds"]) == known
+            assert len(warm) == 2 and threading.main_thread() not in threads
+
+    run(test())
+
+
+def test_other_clients_are_served_during_a_scrape(tmp_path: Any, monkeypatch: Any) -> None:
+    """With a turn of no time at all, everything else on the loop gets a turn between any two pieces of work."""
+    monkeypatch.setattr(http_metrics, "TURN_SECONDS", -1)
+
+    async def test() -> None:
+        async with running(str(tmp_path), LISTENER) as node:
+            client = await Client.connect(node)
+            await client.create("t", partitions=300)
+            turns = 0
+
+            async def other() -> None:
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            task = asyncio.create_task(other())
+            await page(node)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            assert turns > 300 // 64 * 2
+
+    run(test())
+
+
+def test_the_page_says_what_happens_while_topics_go(tmp_path: Any, monkeypatch: Any) -> None:
+    """A topic that is deleted between two pieces of a scrape does not break it."""
+    monkeypatch.setattr(http_metrics, "TURN_SECONDS", -1)
+
+    async def test() -> None:
+        async with running(str(tmp_path), LISTENER) as node:
+            client = await Client.connect(node)
+            for number in range(5):
+                await client.create(f"t{number}", partitions=40)
+                await commit(client, "g", f"t{number}", 0)
+                await client.produce(f"t{number}", batch(10))
+
+            async def remove() -> None:
+                for number in range(5):
+                    names = {"topic_names": [f"t{number}"], "timeout": 1000}
+                    await client.ask(ApiKey.DELETE_TOPICS, 3, names)
+
+            removing = asyncio.create_task(remove())
+            while not removing.done():
+                assert list(parse_text(await page(node)))
+            await removing
+            assert not re.search(r'topic="t\d"', await page(node))
+
+    run(test())
