@@ -22,7 +22,7 @@ from ottla.config.validation import (
     validate_topic_name,
 )
 from ottla.controller.bootstrap import MIN_ISR
-from ottla.controller.decision import Decision
+from ottla.controller.decision import ITEMS_PER_STEP, Decision, Steps
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata import features
 from ottla.metadata.image import ConfigResource, ConfigResourceType, Configs, MetadataImage
@@ -55,12 +55,12 @@ Proposal = Callable[[Request, ConfigResource, Configs], dict[str, str | None]]
 
 def incremental_alter_configs(
     image: MetadataImage, request: Request, config: ServerConfig, node_id: NodeId
-) -> Decision[Response]:
+) -> Steps[Response]:
     """IncrementalAlterConfigs. Resources of type BROKER_LOGGER must have been handled before."""
     return _alter(image, request, config, node_id, _operations, null_allowed=_is_delete)
 
 
-def alter_configs(image: MetadataImage, request: Request, config: ServerConfig, node_id: NodeId) -> Decision[Response]:
+def alter_configs(image: MetadataImage, request: Request, config: ServerConfig, node_id: NodeId) -> Steps[Response]:
     """AlterConfigs, the older form: the given settings replace all that the resource has."""
     return _alter(image, request, config, node_id, _replacement, null_allowed=lambda entry: False)
 
@@ -77,11 +77,13 @@ def _alter(
     propose: Proposal,
     *,
     null_allowed: Callable[[Request], bool],
-) -> Decision[Response]:
+) -> Steps[Response]:
     times = Counter((each["resource_type"], each["resource_name"]) for each in request["resources"])
     rows: list[Response] = []
     records: list[Any] = []
-    for each in request["resources"]:
+    for index, each in enumerate(request["resources"], start=1):
+        if index % ITEMS_PER_STEP == 0:
+            yield
         resource = ConfigResource(each["resource_type"], each["resource_name"])
         row: Response = {"resource_type": resource.type, "resource_name": resource.name, "error_message": None}
         try:

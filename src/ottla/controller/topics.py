@@ -14,7 +14,7 @@ from typing import Any
 from ottla.config.describe import topic_entries
 from ottla.config.server import ServerConfig
 from ottla.config.validation import validate_topic_configs, validate_topic_name
-from ottla.controller.decision import RECORDS_PER_DECISION_MAX, Decision
+from ottla.controller.decision import ITEMS_PER_STEP, RECORDS_PER_DECISION_MAX, Decision, Steps
 from ottla.controller.placement import check_manual, new_partition, place
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ConfigResourceType, MetadataImage, PartitionRegistration
@@ -28,7 +28,7 @@ Response = dict[str, Any]
 
 def create_topics(
     image: MetadataImage, request: Request, config: ServerConfig, random: random_module.Random
-) -> Decision[Response]:
+) -> Steps[Response]:
     """CreateTopics. `validate_only` answers as if it were done, without records.
 
     Raises KafkaError POLICY_VIOLATION for a request that is too large as a whole.
@@ -38,12 +38,15 @@ def create_topics(
     rows: list[Response] = []
     records: list[Any] = []
     collisions = _collisions(image, names)
-    for topic in request["topics"]:
+    effective = _EffectiveConfigs(config)
+    for index, topic in enumerate(request["topics"], start=1):
+        if index % ITEMS_PER_STEP == 0:
+            yield
         name = topic["name"]
         if names[name] > 1 or name == METADATA_TOPIC:
             continue
         try:
-            row, created = _create_topic(image, topic, config, random, collisions)
+            row, created = _create_topic(image, topic, effective, random, collisions)
         except KafkaError as error:
             rows.append(_failed(name, error))
             continue
@@ -95,12 +98,12 @@ def _collisions(image: MetadataImage, names: Mapping[str, int]) -> dict[str, str
 def _create_topic(
     image: MetadataImage,
     topic: Request,
-    config: ServerConfig,
+    effective: _EffectiveConfigs,
     random: random_module.Random,
     collisions: Mapping[str, str],
 ) -> tuple[Response, list[Any]]:
     """(row of the response, records). Raises KafkaError."""
-    name = topic["name"]
+    name, config = topic["name"], effective.config
     if image.topic(name) is not None:
         raise KafkaError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
     validate_topic_name(name)
@@ -120,16 +123,31 @@ def _create_topic(
         "replication_factor": len(partitions[0].replicas),
         "error_code": ErrorCode.none,
         "error_message": None,
-        # As they were given, not as they are understood: Kafka's answer to DescribeConfigs differs from this one there.
-        "configs": sorted(
-            (
-                {**entry, "value": configs.get(entry["name"], entry["value"])}
-                for entry in topic_entries(config, configs)
-            ),
-            key=lambda entry: entry["name"],
-        ),
+        "configs": effective.of(configs),
     }
     return row, records
+
+
+class _EffectiveConfigs:
+    """The settings that new topics have, as CreateTopics answers them; topics with the same ones share a list."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.config = config
+        self._known: dict[frozenset[tuple[str, str]], list[dict[str, Any]]] = {}
+
+    def of(self, configs: Mapping[str, str]) -> list[dict[str, Any]]:
+        """As they were given, not as they are understood: Kafka's answer to DescribeConfigs differs there."""
+        key = frozenset(configs.items())
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = sorted(
+                (
+                    {**entry, "value": configs.get(entry["name"], entry["value"])}
+                    for entry in topic_entries(self.config, configs)
+                ),
+                key=lambda entry: entry["name"],
+            )
+        return found
 
 
 def _creation_configs(topic: Request, config: ServerConfig) -> dict[str, str]:
@@ -222,7 +240,7 @@ def _assignment(message: str) -> KafkaError:
     return KafkaError(ErrorCode.invalid_replica_assignment, message)
 
 
-def create_partitions(image: MetadataImage, request: Request, random: random_module.Random) -> Decision[Response]:
+def create_partitions(image: MetadataImage, request: Request, random: random_module.Random) -> Steps[Response]:
     """CreatePartitions: `count` is the total to reach; existing partitions stay where they are."""
     names = Counter(topic["name"] for topic in request["topics"])
     rows: list[Response] = []
@@ -231,7 +249,9 @@ def create_partitions(image: MetadataImage, request: Request, random: random_mod
         if count > 1:
             error = KafkaError(ErrorCode.invalid_request, "Duplicate topic name.")
             rows.append({"name": name, "error_code": error.code, "error_message": error.message})
-    for topic in request["topics"]:
+    for index, topic in enumerate(request["topics"], start=1):
+        if index % ITEMS_PER_STEP == 0:
+            yield
         if names[topic["name"]] > 1:
             continue
         row: Response = {"name": topic["name"], "error_message": None}

@@ -8,13 +8,14 @@ the rest of a row is encoded once and kept.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from ottla.errors import ErrorCode
 from ottla.model import ZERO_UUID, NodeId
+from ottla.steps import at_once
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -52,17 +53,28 @@ class Topic(NamedTuple):
     authorized_operations: int
 
 
-def encode_response(
+TOPICS_PER_STEP = 256
+PARTITIONS_PER_STEP = 4096
+"""Either takes a few milliseconds."""
+
+
+def encode_response(version: int, **values: Any) -> bytes:
+    """As `encode_in_steps`, at once."""
+    return at_once(encode_in_steps(version, topic_count=len(values["topics"]), **values))
+
+
+def encode_in_steps(
     version: int,
     *,
     brokers: Sequence[Broker],
     cluster_id: str | None,
     controller_id: NodeId,
-    topics: Sequence[Topic],
+    topics: Iterable[Topic],
+    topic_count: int,
     cluster_authorized_operations: int,
     error_code: ErrorCode = ErrorCode.none,
-) -> bytes:
-    """The body of a response, without its header."""
+) -> Generator[None, None, bytes]:
+    """The body of a response, without its header. At each yield others may run."""
     flexible = version >= FLEXIBLE_SINCE
     string = _compact_string if flexible else _string
     tags = b"\0" if flexible else b""
@@ -76,9 +88,14 @@ def encode_response(
         out.append(string(cluster_id))
     if version >= 1:
         out.append(_INT32.pack(controller_id))
-    out.append(_length(len(topics), flexible))
-    for topic in topics:
+    out.append(_length(topic_count, flexible))
+    partitions = 0
+    for number, topic in enumerate(topics, start=1):
         _append_topic(out, topic, version, string)
+        partitions += len(topic.partitions)
+        if number % TOPICS_PER_STEP == 0 or partitions > PARTITIONS_PER_STEP:
+            partitions = 0
+            yield
     if 8 <= version <= 10:
         out.append(_INT32.pack(cluster_authorized_operations))
     if version >= 13:

@@ -185,7 +185,7 @@ class Node:
         self.replicas.delete_strays(self.image)
         self.groups = GroupCoordinatorDriver(self)
         self._undo.append(self.groups.stop)
-        self.controller.subscribe(self._apply)
+        self.controller.subscribe(self._apply, before=self.replicas.make_logs, after=self.replicas.set_aside)
         placed = self.replicas.take_placed()
         if placed and features.supports_directories(self.image.features):
             await self._assign_directories(placed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import posixpath
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("ottla.logs")
 
 NO_PARTITIONS: Mapping[int, Partition] = {}
+
+LOGS_PER_STEP = 8
+"""Making the files of a log costs about 0.3 ms, renaming its directory a tenth of that."""
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -88,6 +92,8 @@ class ReplicaManager:
         self.metrics = NodeMetrics() if metrics is None else metrics
         self._placed: dict[tuple[UUID, int], UUID] = {}
         """Partitions whose log directory the metadata does not know yet."""
+        self._doomed: deque[Log] = deque()
+        """Of deleted partitions, until `set_aside`."""
         self.missing: dict[TopicPartition, KafkaError] = {}
         """Partitions that should be here, and why their logs could not be opened or made."""
         self.by_name: dict[str, dict[int, Partition]] = {}
@@ -123,10 +129,35 @@ class ReplicaManager:
 
     # Following the metadata.
 
+    def make_logs(self, delta: MetadataDelta, image: MetadataImage) -> Iterator[None]:
+        """Make the logs of new partitions before `apply`, a few in each step: for thousands that takes seconds."""
+        made = 0
+        for topic, number, registration in delta.changed_partitions():
+            key = TopicPartition(topic.name, number)
+            if self.node_id not in registration.replicas or self.logs.get(key) is not None:
+                continue
+            try:
+                self._open(key, topic.id, self._topic_config(image, topic.name), registration)
+            except KafkaError:
+                return  # `apply` meets it again, and says so
+            made += 1
+            if made % LOGS_PER_STEP == 0:
+                yield
+
+    def set_aside(self, delta: MetadataDelta, image: MetadataImage) -> Iterator[None]:
+        """After `apply`: set the directories of deleted partitions aside, a few in each step."""
+        while self._doomed:
+            for _ in range(min(LOGS_PER_STEP, len(self._doomed))):
+                self.logs.discard(self._doomed.popleft())
+            yield
+
     def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Create, update and delete replicas as `delta` says; `image` is the result. The controller calls this."""
         for gone in delta.deleted_topics.values():
             self._forget_topic(gone.name, gone.id, gone.partitions)
+        if delta.topics:  # one of them may want the directory of one that is gone
+            for _ in self.set_aside(delta, image):
+                pass
         missing = set(self.missing)
         for topic, number, registration in delta.changed_partitions():
             if self.node_id in registration.replicas:
@@ -221,7 +252,9 @@ class ReplicaManager:
                 partition.wake()
                 for callback in self.on_leadership:
                     callback(partition)
-            self.logs.delete(TopicPartition(topic, number))
+            log = self.logs.forget(TopicPartition(topic, number))
+            if log is not None:
+                self._doomed.append(log)
 
     def delete_strays(self, image: MetadataImage) -> list[TopicPartition]:
         """Set aside logs whose topic (by id) the metadata does not place here; called once after start."""

@@ -161,7 +161,7 @@ class LogManager:
         self._warn(f"the data directory {directory} goes offline: {error}")
         self._offline[directory] = str(error)
         for log in self.logs_in(directory):
-            self._forget(log.topic_partition)
+            self.forget(log.topic_partition)
 
     # Loading
 
@@ -283,7 +283,8 @@ class LogManager:
         log.flush_seconds = self.flush_seconds
         self._by_topic.setdefault(topic, {})[partition] = log
 
-    def _forget(self, key: TopicPartition) -> Log | None:
+    def forget(self, key: TopicPartition) -> Log | None:
+        """Serve the log no more; its files stay as they are."""
         log = self._logs.pop(key, None)
         if log is not None:
             partitions = self._by_topic[key.topic]
@@ -397,16 +398,20 @@ class LogManager:
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Forget the log and rename its directory; its files go after `file.delete.delay.ms`, by `background`."""
-        log = self._forget(topic_partition)
+        log = self.forget(topic_partition)
         if log is not None:
-            self._set_aside(log, "delete")
-            self._garbage.append((self._clock.now_ms() + log.config.file_delete_delay_ms, log.directory))
+            self.discard(log)
+
+    def discard(self, log: Log) -> None:
+        """The second half of `delete`, for a log that `forget` gave; before the next log of that name is made."""
+        self._set_aside(log, "delete")
+        self._garbage.append((self._clock.now_ms() + log.config.file_delete_delay_ms, log.directory))
 
     def delete_strays(self, is_stray: Callable[[Log], bool]) -> list[TopicPartition]:
         """Set aside (`...-stray`) the logs that the metadata no longer assigns to this node; a person deletes them."""
         strays = [log for log in self._logs.values() if is_stray(log)]
         for log in strays:
-            self._forget(log.topic_partition)
+            self.forget(log.topic_partition)
             self._set_aside(log, "stray")
             self._warn(f"the metadata knows nothing of {log.topic_partition}; its log is kept as {log.directory}")
         return [log.topic_partition for log in strays]

@@ -11,6 +11,7 @@ from ottla.controller.configs import Operation, alter_configs, incremental_alter
 from ottla.errors import ErrorCode
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.internal import metadata_records as r
+from ottla.steps import at_once
 from tests.unit.metadata.images import one_broker, topic_records
 
 CONFIG = ServerConfig.load()
@@ -34,7 +35,7 @@ def alter(
         }
         for kind, name, changes in resources
     ]
-    decision = incremental_alter_configs(image, {"resources": asked, **fields}, CONFIG, 1)
+    decision = at_once(incremental_alter_configs(image, {"resources": asked, **fields}, CONFIG, 1))
     rows = [(row.get("error_code", 0), row["error_message"]) for row in decision.response["responses"]]
     return rows, list(decision.records)
 
@@ -150,7 +151,7 @@ def test_the_older_form_replaces_all_settings() -> None:
     image = cluster(r.ConfigRecord(TOPIC, "t", "segment.ms", "9"), r.ConfigRecord(TOPIC, "t", "retention.ms", "5"))
     configs = [{"name": "retention.ms", "value": "6"}]
     request = {"resources": [{"resource_type": TOPIC, "resource_name": "t", "configs": configs}]}
-    decision = alter_configs(image, request, CONFIG, 1)
+    decision = at_once(alter_configs(image, request, CONFIG, 1))
     assert list(decision.records) == [
         r.ConfigRecord(TOPIC, "t", "retention.ms", "6"),
         r.ConfigRecord(TOPIC, "t", "segment.ms", None),

@@ -13,6 +13,7 @@ from ottla.controller.topics import create_partitions, create_topics, delete_top
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import DIRECTORY_UNASSIGNED, MetadataImage
 from ottla.protocol.internal import metadata_records as r
+from ottla.steps import at_once
 from tests.unit.metadata.images import DIRECTORY, apply, broker_records, feature_records, one_broker, topic_records
 
 CONFIG = ServerConfig.load()
@@ -25,7 +26,7 @@ def topic(name: str, count: int = 1, factor: int = 1, **fields: Any) -> dict[str
 
 def create(image: MetadataImage, *topics: dict[str, Any], **fields: Any) -> tuple[list[dict[str, Any]], list[Any]]:
     request = {"topics": list(topics), "validate_only": False, **fields}
-    decision = create_topics(image, request, CONFIG, random.Random(1))
+    decision = at_once(create_topics(image, request, CONFIG, random.Random(1)))
     return decision.response["topics"], list(decision.records)
 
 
@@ -203,7 +204,7 @@ def test_a_fenced_broker_follows_but_does_not_lead() -> None:
 
 def grow(image: MetadataImage, *topics: tuple[str, int, Any], **fields: Any) -> tuple[list[dict[str, Any]], list[Any]]:
     asked = [{"name": name, "count": count, "assignments": assignments} for name, count, assignments in topics]
-    decision = create_partitions(image, {"topics": asked, **fields}, random.Random(1))
+    decision = at_once(create_partitions(image, {"topics": asked, **fields}, random.Random(1)))
     return decision.response["results"], list(decision.records)
 
 

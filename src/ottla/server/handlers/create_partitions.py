@@ -8,6 +8,7 @@ from ottla.controller.topics import create_partitions
 from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey, plain
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.long_answers import encoded
 
 
 def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
@@ -19,4 +20,5 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
 async def handle(context: RequestContext, request: Any) -> Response:
     asked = plain(request)
     random = context.node.random
-    return await context.node.controller.submit(lambda image, now: create_partitions(image, asked, random))
+    answer = await context.node.controller.submit(lambda image, now: create_partitions(image, asked, random))
+    return await encoded(context, answer, "results")

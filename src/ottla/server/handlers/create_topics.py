@@ -10,6 +10,7 @@ from typing import Any
 from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey, plain
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.long_answers import encoded
 
 
 def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
@@ -19,4 +20,5 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
 
 @api(ApiKey.CREATE_TOPICS, versions=(2, 7), on_error=_on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
-    return await context.node.controller.create_topics(plain(request))
+    answer = await context.node.controller.create_topics(plain(request))
+    return await encoded(context, answer, "topics", shared="configs")

@@ -8,6 +8,7 @@ from ottla.controller.topics import delete_topics
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey, plain
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.long_answers import encoded
 
 
 def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
@@ -24,4 +25,5 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
 async def handle(context: RequestContext, request: Any) -> Response:
     asked = plain(request)
     config = context.node.config
-    return await context.node.controller.submit(lambda image, now: delete_topics(image, asked, config))
+    answer = await context.node.controller.submit(lambda image, now: delete_topics(image, asked, config))
+    return await encoded(context, answer, "responses")

@@ -14,6 +14,7 @@ from ottla.protocol.messages import ApiKey, plain
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.handlers.alter_configs import on_error
 from ottla.server.log_levels import alter_log_levels
+from ottla.server.long_answers import encoded
 
 
 @api(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), on_error=on_error)
@@ -32,7 +33,7 @@ async def handle(context: RequestContext, request: Any) -> Response:
     responses = []
     for each, logger in zip(asked["resources"], is_logger, strict=True):
         responses.append(_logger_row(node.node_id, each, asked["validate_only"]) if logger else next(rows))
-    return {"responses": responses}
+    return await encoded(context, {"responses": responses}, "responses")
 
 
 def _logger_row(node_id: int, resource: dict[str, Any], validate_only: bool) -> dict[str, Any]:

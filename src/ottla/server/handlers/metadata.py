@@ -9,16 +9,18 @@ answers UNKNOWN_TOPIC_OR_PARTITION this time; here the creation is awaited, so t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Collection, Generator, Iterable, Iterator
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
 from ottla.config.validation import validate_topic_name
+from ottla.drivers.turns import in_turns
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import NO_LEADER, MetadataImage, PartitionRegistration, TopicImage
 from ottla.model import INTERNAL_TOPICS, ZERO_UUID
 from ottla.protocol.messages import ApiKey, response_header
-from ottla.protocol.metadata import Broker, Partition, Topic, encode_response
+from ottla.protocol.metadata import TOPICS_PER_STEP, Broker, Partition, Topic, encode_in_steps, encode_response
 from ottla.server import topic_creation
 from ottla.server.api import EncodedResponse, RequestContext, Response, api
 from ottla.server.placement import (
@@ -28,6 +30,7 @@ from ottla.server.placement import (
     TOPIC_OPERATIONS,
     Placement,
 )
+from ottla.steps import at_once
 
 _LISTENER_NOT_FOUND_SINCE = 6
 _IDS_SINCE = 12
@@ -55,7 +58,7 @@ def handle(context: RequestContext, request: Any) -> Response | Awaitable[Respon
     asked = request.topics
     image = context.node.image
     if asked is None or (not asked and context.api_version == 0):
-        return _response(context, request, image, [], image.topics_by_name.values(), [])
+        return _response(context, request, image, [], list(image.topics_by_name.values()), [])
     ids = dict.fromkeys(topic_id for topic in asked if (topic_id := _checked_id(context, topic)) is not None)
     if ids:
         found = [topic for topic_id in ids if (topic := image.topic_by_id(topic_id)) is not None]
@@ -86,10 +89,11 @@ async def _create_and_answer(
     context: RequestContext, request: Any, names: Iterable[str], creatable: list[str]
 ) -> Response:
     await topic_creation.create(context, creatable)
-    return _by_name(context, request, names)
+    answer = _by_name(context, request, names)
+    return await answer if isinstance(answer, Awaitable) else answer
 
 
-def _by_name(context: RequestContext, request: Any, names: Iterable[str]) -> Response:
+def _by_name(context: RequestContext, request: Any, names: Iterable[str]) -> Response | Awaitable[Response]:
     image = context.node.image
     found = [topic for name in names if (topic := image.topic(name)) is not None]
     missing = [name for name in names if image.topic(name) is None]
@@ -100,29 +104,57 @@ def _response(
     context: RequestContext,
     request: Any,
     image: MetadataImage,
-    unknown_ids: Iterable[Any],
-    found: Iterable[TopicImage],
-    missing: Iterable[str],
-) -> Response:
+    unknown_ids: Collection[Any],
+    found: Collection[TopicImage],
+    missing: Collection[str],
+) -> Response | Awaitable[Response]:
+    """Long answers are awaited, so that others are served meanwhile; they show one image all the same."""
+    steps = _answer(context, request, image, unknown_ids, found, missing)
+    if len(unknown_ids) + len(found) + len(missing) <= TOPICS_PER_STEP:
+        return _encoded(context, at_once(steps))
+    return _answer_in_turns(context, steps)
+
+
+async def _answer_in_turns(context: RequestContext, steps: Generator[None, None, bytes]) -> Response:
+    return _encoded(context, await in_turns(steps))
+
+
+def _answer(
+    context: RequestContext,
+    request: Any,
+    image: MetadataImage,
+    unknown_ids: Collection[Any],
+    found: Collection[TopicImage],
+    missing: Collection[str],
+) -> Generator[None, None, bytes]:
     placement = Placement(image, context.listener_name)
     asked_operations = getattr(request, "include_topic_authorized_operations", False)
     operations = TOPIC_OPERATIONS if asked_operations else OPERATIONS_NOT_ASKED
-    topics = [_failed(None, ErrorCode.unknown_topic_id, topic_id) for topic_id in unknown_ids]
-    topics += [_topic(placement, topic, context.api_version, operations) for topic in found]
-    topics += [_failed(name, _name_error(name), ZERO_UUID, operations) for name in missing]
-    for each in topics:
-        if each.error_code:
-            context.node.metrics.api(ApiKey.METADATA).failed(ErrorCode(each.error_code).name.upper())
+    topics = _counted(
+        context,
+        chain(
+            (_failed(None, ErrorCode.unknown_topic_id, topic_id) for topic_id in unknown_ids),
+            (_topic(placement, topic, context.api_version, operations) for topic in found),
+            (_failed(name, _name_error(name), ZERO_UUID, operations) for name in missing),
+        ),
+    )
     with_operations = getattr(request, "include_cluster_authorized_operations", False)
-    body = encode_response(
+    return encode_in_steps(
         context.api_version,
         brokers=[Broker(each.id, each.host, each.port, each.rack) for each in placement.alive.values()],
         cluster_id=context.node.cluster_id,
         controller_id=placement.controller_id(context.node.random),
         topics=topics,
+        topic_count=len(unknown_ids) + len(found) + len(missing),
         cluster_authorized_operations=CLUSTER_OPERATIONS if with_operations else OPERATIONS_NOT_ASKED,
     )
-    return _encoded(context, body)
+
+
+def _counted(context: RequestContext, topics: Iterable[Topic]) -> Iterator[Topic]:
+    for each in topics:
+        if each.error_code:
+            context.node.metrics.api(ApiKey.METADATA).failed(ErrorCode(each.error_code).name.upper())
+        yield each
 
 
 def _topic(placement: Placement, topic: TopicImage, version: int, operations: int) -> Topic:
