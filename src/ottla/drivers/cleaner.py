@@ -208,14 +208,10 @@ class LogCleaner:
             await self._clean(log, dirt)
         except CleaningAborted:
             return False
-        except OSError as error:
-            if error.errno in _NO_SPACE:
-                _LOG.warning("no space to compact %s: %s", log.topic_partition, error)
-            else:
-                self._give_up(log, error)
-            return False
         except Exception as error:
-            if log.is_open:
+            if isinstance(error, OSError) and error.errno in _NO_SPACE:
+                _LOG.warning("no space to compact %s: %s", log.topic_partition, error)
+            elif log.is_open:  # else it failed or was deleted, which others told
                 self._give_up(log, error)
             return False
         finally:

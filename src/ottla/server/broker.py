@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ottla.clock import elapsed_s
+from ottla.drivers.cleaner import CleanerSettings, LogCleaner
 from ottla.drivers.controller import ControllerDriver
 from ottla.drivers.coordinator import GroupCoordinatorDriver
 from ottla.errors import KafkaError, OttlaError
@@ -73,6 +74,7 @@ class Node:
         self.replicas = ReplicaManager(
             self.node_id, self.logs, clock, self._topic_log_config, self._usable_directories, self.metrics
         )
+        self.cleaner = LogCleaner(fs, self.logs, clock, random, self._cleaner_settings)
         self.sessions = FetchSessionCache(config["max.incremental.fetch.session.cache.slots"], random)
         self.groups: GroupCoordinatorDriver
         """Made by `start`, once the settings of the metadata log are known."""
@@ -122,6 +124,18 @@ class Node:
             self._default_log_config = self.log_config(None)
         return self._default_log_config
 
+    def _cleaner_settings(self) -> CleanerSettings:
+        config = self.config
+        return CleanerSettings(
+            enable=config["log.cleaner.enable"],
+            threads=config["log.cleaner.threads"],
+            io_bytes_per_second=config["log.cleaner.io.max.bytes.per.second"],
+            dedupe_buffer_bytes=config["log.cleaner.dedupe.buffer.size"],
+            io_buffer_bytes=config["log.cleaner.io.buffer.size"],
+            load_factor=config["log.cleaner.io.buffer.load.factor"],
+            backoff_ms=config["log.cleaner.backoff.ms"],
+        )
+
     def _apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """A metadata change: dynamic settings of this node first, since new logs take their defaults from them."""
         if any(resource.type == ConfigResourceType.BROKER for resource in delta.configs):
@@ -133,6 +147,7 @@ class Node:
                 _LOG.info("settings changed", extra=fields(names=",".join(sorted(changed))))
                 self._default_log_config = None
                 self.logs.set_producer_expiration(self.config["producer.id.expiration.ms"])
+                self.cleaner.settings_changed()
                 for topic in self.replicas.by_name:
                     self.replicas.update_topic_config(image, topic)
         self.replicas.apply(delta, image)
@@ -195,6 +210,8 @@ class Node:
         for listener in self.listeners:
             await listener.accept()
         self.spawn(self._keep_house())
+        self._undo.append(self.cleaner.stop)
+        self.cleaner.start()
         self.serving = True
         self.start_seconds = elapsed_s() - began_s
         _LOG.info(

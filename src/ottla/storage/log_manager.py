@@ -19,6 +19,7 @@ from ottla.filesystem import FileLock, FileSystem
 from ottla.metrics.instruments import Histogram
 from ottla.model import Millis, Offset, TopicPartition
 from ottla.storage.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
@@ -42,6 +43,12 @@ from ottla.storage.segment_cache import OPEN_FILES_MAX, SegmentCache
 _LOG = logging.getLogger("ottla.logs")
 
 LOCK_FILE = ".lock"
+CHECKPOINTS = (
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT,
+)
 DELETE_SUFFIX, STRAY_SUFFIX, FUTURE_SUFFIX = "-delete", "-stray", "-future"
 
 PRODUCER_EXPIRY_INTERVAL_MS = 600_000
@@ -192,6 +199,7 @@ class LogManager:
         recovery_points = self._read_checkpoint(directory, RECOVERY_POINT_CHECKPOINT)
         log_starts = self._read_checkpoint(directory, LOG_START_OFFSET_CHECKPOINT)
         high_watermarks = self._read_checkpoint(directory, REPLICATION_OFFSET_CHECKPOINT)
+        cleaned = self._read_checkpoint(directory, CLEANER_OFFSET_CHECKPOINT)
         for name in self._fs.listdir(directory):
             path = posixpath.join(directory, name)
             if name.endswith(DELETE_SUFFIX) and self._fs.is_dir(path):
@@ -211,6 +219,7 @@ class LogManager:
                     log_start_offset=log_starts.get(key, 0),
                     recovery_point=recovery_points.get(key, 0),
                     clean_shutdown=broker_epoch is not None,
+                    cleaned_offset=cleaned.get(key),
                 )
             except KafkaError as error:
                 self._warn(f"{path} cannot be loaded: {error}")
@@ -227,6 +236,7 @@ class LogManager:
         log_start_offset: Offset = 0,
         recovery_point: Offset = 0,
         clean_shutdown: bool = False,
+        cleaned_offset: Offset | None = None,
     ) -> Log:
         try:
             topic_id = read_partition_metadata(self._fs, path)
@@ -243,6 +253,7 @@ class LogManager:
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
             clean_shutdown=clean_shutdown,
+            cleaned_offset=cleaned_offset,
             now_ms=self._clock.now_ms(),
             random=self._random,
             producer_id_expiration_ms=self._producer_id_expiration_ms,
@@ -325,7 +336,7 @@ class LogManager:
 
     def _purge_checkpoints(self, directory: str, key: TopicPartition) -> None:
         """Take a deleted log of this name out of the checkpoints: after a crash its offsets would cut the new one."""
-        for name in (LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT):
+        for name in CHECKPOINTS:
             path = posixpath.join(directory, name)
             if key in self._written.get(path, {}):
                 self._checkpoint_now(directory, name)
@@ -362,7 +373,10 @@ class LogManager:
         Raises `KafkaError`.
         """
         log.truncate_to(offset)
-        self._checkpoint_now(posixpath.dirname(log.directory), RECOVERY_POINT_CHECKPOINT)
+        directory = posixpath.dirname(log.directory)
+        self._checkpoint_now(directory, RECOVERY_POINT_CHECKPOINT)
+        if log.cleaned_offset is not None and offset <= log.cleaned_offset:
+            self._checkpoint_now(directory, CLEANER_OFFSET_CHECKPOINT)
 
     def _choose_directory(self) -> str:
         online = self.online_dirs
@@ -500,6 +514,8 @@ class LogManager:
         logs = self.logs_in(directory)
         if name == RECOVERY_POINT_CHECKPOINT:
             return {log.topic_partition: log.recovery_point for log in logs}
+        if name == CLEANER_OFFSET_CHECKPOINT:
+            return {log.topic_partition: log.cleaned_offset for log in logs if log.cleaned_offset is not None}
         if name == REPLICATION_OFFSET_CHECKPOINT:
             return {log.topic_partition: log.high_watermark for log in logs}
         return {
@@ -547,7 +563,7 @@ class LogManager:
                     self._report(log, error)
                 clean = clean and log.failure is None
             try:
-                for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT):
+                for name in CHECKPOINTS:
                     path = posixpath.join(directory, name)
                     offsets = self._offsets(name, directory)
                     if offsets != self._written.get(path) or not self._fs.exists(path):

@@ -74,6 +74,16 @@ class SyncedLog:
         """The disk error after which this log refuses everything."""
         return self._failure
 
+    @property
+    def is_open(self) -> bool:
+        """Neither closed nor offline."""
+        return self._failure is None and not self._closed
+
+    @property
+    def truncations(self) -> int:
+        """How often the log was cut since it was loaded."""
+        return self._truncations
+
     def _check(self) -> None:
         if self._failure is not None or self._closed:
             raise self._storage_error()
