@@ -12,7 +12,7 @@ import logging
 import posixpath
 import random as random_module
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
@@ -149,9 +149,11 @@ class ControllerDriver:
         paths = config.log_dirs if log_dirs is None else log_dirs
         identity = identify(self._fs, paths, config.metadata_log_dir, self.node_id, self._random, now)
         self.cluster_id, self.directory_ids = identity
+        stored = self._log.read_quorum_state()
+        self._check_alone(set() if stored is None else set(stored.voters), ())
         self._log.open(now)
         delta, image, replayed = self._load()
-        self._lead(image, now)
+        self._lead(image, stored, now)
         jobs = self._first_decisions(is_new=replayed == 0)
         image = replace(image, offset=self._quorum.end_offset - 1, epoch=self._quorum.epoch, timestamp_ms=now)
         for decide in jobs:
@@ -180,15 +182,15 @@ class ControllerDriver:
         self._open_transaction = loader.transaction is not None
         return loader.delta, loader.image(), loader.replayed
 
-    def _lead(self, image: MetadataImage, now: Millis) -> None:
+    def _lead(self, image: MetadataImage, stored: QuorumStateFile | None, now: Millis) -> None:
         """Win the election of a quorum of one, and write its result to the log."""
         kraft_version = 0
         directory_id = self.directory_ids[self.config.metadata_log_dir]
         record = self._voter_records.get(KRaftVersionRecord)
         if record is not None:
             kraft_version = record.kraft_version
-        stored = self._log.read_quorum_state()
-        self._check_alone(stored)
+        dynamic = self._voter_records.get(VotersRecord)
+        self._check_alone({voter.voter_id for voter in dynamic.voters} if dynamic is not None else set(), image.brokers)
         log = self._log.log
         self._quorum = QuorumCore(
             self.node_id,
@@ -204,18 +206,15 @@ class ControllerDriver:
         self._log.append(batch, now)
         self._quorum.on_appended(log.log_end_offset)
 
-    def _check_alone(self, stored: QuorumStateFile | None) -> None:
-        """Raises OttlaError when the directory belongs to a quorum of several: leading it alone would split it."""
-        dynamic = self._voter_records.get(VotersRecord)
-        others = {voter.voter_id for voter in dynamic.voters} if dynamic is not None else set()
-        if stored is not None:
-            others.update(stored.voters)
-        others.discard(self.node_id)
-        if others:
-            raise OttlaError(
-                f"{self.config.metadata_log_dir} belongs to a quorum with controllers "
-                f"{', '.join(map(str, sorted(others)))}: this version runs a quorum of one"
-            )
+    def _check_alone(self, voters: set[NodeId], registered: Iterable[NodeId]) -> None:
+        """Raises OttlaError when the directory belongs to a cluster of several: leading it alone would split it."""
+        for kind, found in (("a quorum with controllers", voters), ("a cluster with brokers", set(registered))):
+            if others := found - {self.node_id}:
+                names = ", ".join(map(str, sorted(others)))
+                raise OttlaError(
+                    f"{self.config.metadata_log_dir} belongs to {kind} {names}, but this version runs one node: "
+                    f"with Kafka, move all to node {self.node_id} and unregister {names}, or give another directory"
+                )
 
     def _first_decisions(self, *, is_new: bool) -> list[Decide[Any]]:
         """What a new leader writes before anything else (`ActivationRecordsGenerator`). A log that has only the results
