@@ -8,8 +8,13 @@ import shutil
 import pytest
 
 from tests import oracle as oracle_of_the_run
+from tests.conformance import compatibility
 
 _CONTROLLER = "PYTEST_CONTROLLER_PID"
+
+
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    pluginmanager.register(compatibility)  # here, so that its options are known
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conformance.shell import Shell
+from tests.conformance.twins import Twins
 from tests.node import NodeProcess
 
 _numbers = itertools.count()
@@ -25,6 +27,20 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
     """Address of the broker under test."""
     external = os.environ.get("OTTLA_TEST_BOOTSTRAP")
     return external or request.getfixturevalue("node").bootstrap
+
+
+@pytest.fixture(scope="session")
+def shell() -> Iterator[Shell]:
+    """Runs Kafka's tools."""
+    started = Shell()
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def twins(shell: Shell, bootstrap: str, oracle: str) -> Twins:
+    """Runs a tool against the broker under test and against Apache Kafka."""
+    return Twins(shell, bootstrap, oracle)
 
 
 @pytest.fixture

@@ -64,6 +64,7 @@ def consume(bootstrap: str, topic: str, count: int, *, group: str = "unused", **
     return messages
 
 
+@pytest.mark.client("confluent-kafka", "produces with {codec}, with and without idempotence, and reads it back")
 @pytest.mark.parametrize("idempotent", [False, True])
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_keys_values_headers_and_timestamps_survive(bootstrap: str, topic: str, codec: str, idempotent: bool) -> None:
@@ -88,6 +89,7 @@ def test_keys_values_headers_and_timestamps_survive(bootstrap: str, topic: str, 
         assert message.timestamp()[1] == record["timestamp"]
 
 
+@pytest.mark.client("confluent-kafka", "acks={acks}")
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_acks(bootstrap: str, topic: str, acks: str) -> None:
     create(bootstrap, topic)
@@ -95,6 +97,7 @@ def test_acks(bootstrap: str, topic: str, acks: str) -> None:
     assert len(consume(bootstrap, topic, 100, group=f"g-{topic}")) == 100
 
 
+@pytest.mark.client("confluent-kafka", "large records up to the limit of a topic")
 def test_large_records_and_the_limit(bootstrap: str, topic: str) -> None:
     create(bootstrap, topic, max_message_bytes="100000")
     produce(bootstrap, topic, [{"value": bytes(90_000)}])
@@ -106,6 +109,7 @@ def test_large_records_and_the_limit(bootstrap: str, topic: str) -> None:
     assert errors[0].name() == "MSG_SIZE_TOO_LARGE"
 
 
+@pytest.mark.client("confluent-kafka", "two members share a group and hand over")
 def test_two_consumers_share_a_group_and_hand_over(bootstrap: str, topic: str) -> None:
     create(bootstrap, topic, 4)
     config = {"bootstrap.servers": bootstrap, "group.id": f"g-{topic}", "auto.offset.reset": "earliest"}
@@ -127,6 +131,7 @@ def test_two_consumers_share_a_group_and_hand_over(bootstrap: str, topic: str) -
     first.close()
 
 
+@pytest.mark.client("confluent-kafka", "commits with metadata and resumes")
 def test_commits_are_kept_with_their_metadata(bootstrap: str, topic: str) -> None:
     create(bootstrap, topic)
     produce(bootstrap, topic, [{"value": str(i).encode()} for i in range(10)])
@@ -141,6 +146,7 @@ def test_commits_are_kept_with_their_metadata(bootstrap: str, topic: str) -> Non
     assert [(p.topic, p.offset) for p in listed.topic_partitions] == [(topic, 10)]
 
 
+@pytest.mark.client("confluent-kafka", "creates, grows, describes and deletes topics")
 def test_topics_are_created_described_grown_and_deleted(bootstrap: str, topic: str) -> None:
     client = admin(bootstrap)
     create(bootstrap, topic, 3, retention_ms="3600000")
@@ -153,6 +159,7 @@ def test_topics_are_created_described_grown_and_deleted(bootstrap: str, topic: s
     assert topic not in client.list_topics(timeout=30).topics
 
 
+@pytest.mark.client("confluent-kafka", "is refused impossible topics")
 @pytest.mark.parametrize(
     ("name", "partitions", "replicas", "config", "error"),
     [
@@ -174,12 +181,14 @@ def test_impossible_topics_are_refused(
     assert refused.value.args[0].name() == error
 
 
+@pytest.mark.client("confluent-kafka", "validates a topic without creating it")
 def test_a_validated_only_topic_is_not_there(bootstrap: str, topic: str) -> None:
     client = admin(bootstrap)
     client.create_topics([NewTopic(topic, 1, 1)], validate_only=True)[topic].result(30)
     assert topic not in client.list_topics(timeout=30).topics
 
 
+@pytest.mark.client("confluent-kafka", "describes and alters settings")
 def test_topic_settings_are_described_and_altered(bootstrap: str, topic: str) -> None:
     client = admin(bootstrap)
     create(bootstrap, topic, retention_ms="1000")
@@ -201,6 +210,7 @@ def test_topic_settings_are_described_and_altered(bootstrap: str, topic: str) ->
     assert described["max.message.bytes"].value == "5000"
 
 
+@pytest.mark.client("confluent-kafka", "lists offsets and deletes records")
 def test_offsets_are_listed_and_records_deleted(bootstrap: str, topic: str) -> None:
     client = admin(bootstrap)
     create(bootstrap, topic)
@@ -220,6 +230,7 @@ def test_offsets_are_listed_and_records_deleted(bootstrap: str, topic: str) -> N
     assert [m.offset() for m in consume(bootstrap, topic, 12, group=f"g-{topic}")] == list(range(8, 20))
 
 
+@pytest.mark.client("confluent-kafka", "describes the cluster")
 def test_the_cluster_describes_itself(bootstrap: str) -> None:
     cluster = admin(bootstrap).describe_cluster().result(30)
     assert [f"{n.host}:{n.port}" for n in cluster.nodes] == [bootstrap]
@@ -227,6 +238,7 @@ def test_the_cluster_describes_itself(bootstrap: str) -> None:
     assert len(cluster.cluster_id) == 22
 
 
+@pytest.mark.client("confluent-kafka", "creates a topic on first use")
 def test_an_unknown_topic_is_created_on_first_use_unless_forbidden(bootstrap: str, topic: str) -> None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "allow.auto.create.topics": False})
     consumer.subscribe([topic])

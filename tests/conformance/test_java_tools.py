@@ -9,148 +9,118 @@ from pathlib import Path
 import pytest
 
 from peers.kafka import tool
+from tests.conformance.shell import TOOLS, Shell
 from tests.node import NodeProcess
 
-TOOLS = "org.apache.kafka.tools"
 
-
-def console_produce(bootstrap: str, topic: str, lines: list[str], *properties: str) -> None:
-    tool(
-        f"{TOOLS}.ConsoleProducer", "--bootstrap-server", bootstrap, "--topic", topic,
-        *(part for p in properties for part in ("--command-property", p)), input_text="".join(f"{x}\n" for x in lines),
+def console_produce(shell: Shell, bootstrap: str, topic: str, lines: list[str], *properties: str) -> None:
+    shell.run(
+        "ConsoleProducer", "--bootstrap-server", bootstrap, "--topic", topic,
+        *(part for p in properties for part in ("--command-property", p)), text="".join(f"{x}\n" for x in lines),
     )  # fmt: skip
 
 
-def console_consume(bootstrap: str, topic: str, count: int, *arguments: str) -> list[str]:
-    return tool(
-        f"{TOOLS}.consumer.ConsoleConsumer", "--bootstrap-server", bootstrap, "--topic", topic, "--from-beginning",
-        "--max-messages", str(count), "--timeout-ms", "30000", *arguments,
-    ).stdout.splitlines()  # fmt: skip
+def console_consume(shell: Shell, bootstrap: str, topic: str, count: int, *arguments: str) -> list[str]:
+    return shell.run(
+        "consumer.ConsoleConsumer", "--bootstrap-server", bootstrap, "--topic", topic, "--max-messages", str(count),
+        "--timeout-ms", "30000", *arguments,
+    ).lines()  # fmt: skip
 
 
+@pytest.mark.client("ConsoleProducer", "produces with {codec}, idempotent")
+@pytest.mark.client("ConsoleConsumer", "reads what was written with {codec}")
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_console_producer_and_consumer(bootstrap: str, topic: str, codec: str) -> None:
+def test_console_producer_and_consumer(shell: Shell, bootstrap: str, topic: str, codec: str) -> None:
     lines = [f"line {i} " + "y" * (i % 40) for i in range(500)]
-    console_produce(bootstrap, topic, lines, f"compression.type={codec}", "enable.idempotence=true")
-    assert console_consume(bootstrap, topic, 500) == lines
+    console_produce(shell, bootstrap, topic, lines, f"compression.type={codec}", "enable.idempotence=true")
+    assert console_consume(shell, bootstrap, topic, 500, "--from-beginning") == lines
 
 
-def test_topics_tool(bootstrap: str, topic: str) -> None:
-    def topics(*arguments: str) -> str:
-        return tool(f"{TOOLS}.TopicCommand", "--bootstrap-server", bootstrap, *arguments).stdout
-
-    assert f"Created topic {topic}." in topics("--create", "--topic", topic, "--partitions", "3")
-    assert topic in topics("--list").split()
-    described = topics("--describe", "--topic", topic)
-    assert "PartitionCount: 3" in described
-    assert described.count("Leader: 1") == 3
-    topics("--alter", "--topic", topic, "--partitions", "4")
-    assert "PartitionCount: 4" in topics("--describe", "--topic", topic)
-    topics("--delete", "--topic", topic)
-    assert topic not in topics("--list").split()
-
-
-def test_configs_tool(bootstrap: str, topic: str) -> None:
-    def configs(*arguments: str) -> str:
-        return tool("kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap, *arguments).stdout
-
-    tool(f"{TOOLS}.TopicCommand", "--bootstrap-server", bootstrap, "--create", "--topic", topic)
-    entity = ("--entity-type", "topics", "--entity-name", topic)
-    configs("--alter", *entity, "--add-config", "retention.ms=12345")
-    assert "retention.ms=12345" in configs("--describe", *entity)
-    configs("--alter", *entity, "--delete-config", "retention.ms")
-    assert "retention.ms=12345" not in configs("--describe", *entity)
-    assert "log.segment.bytes" in configs("--describe", "--all", "--entity-type", "brokers", "--entity-name", "1")
-
-
-def test_offsets_delete_records_and_log_dirs_tools(bootstrap: str, topic: str, tmp_path: Path) -> None:
-    console_produce(bootstrap, topic, [str(i) for i in range(10)])
-
-    def offset(time: str) -> str:
-        return tool(
-            f"{TOOLS}.GetOffsetShell", "--bootstrap-server", bootstrap, "--topic", topic, "--time", time
-        ).stdout.strip()
-
-    assert offset("latest") == f"{topic}:0:10"
-    plan = tmp_path / "delete.json"
-    plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "offset": 4}]}))
-    deleted = tool(
-        f"{TOOLS}.DeleteRecordsCommand", "--bootstrap-server", bootstrap, "--offset-json-file", str(plan)
-    ).stdout
-    assert "low_watermark: 4" in deleted
-    assert offset("earliest") == f"{topic}:0:4"
-    dirs = tool(f"{TOOLS}.LogDirsCommand", "--bootstrap-server", bootstrap, "--describe", "--topic-list", topic).stdout
-    (line,) = [line for line in dirs.splitlines() if line.startswith("{")]
-    (log_dir,) = json.loads(line)["brokers"][0]["logDirs"]
-    assert log_dir["error"] is None
-    assert [p["partition"] for p in log_dir["partitions"]] == [f"{topic}-0"]
-    assert log_dir["partitions"][0]["size"] > 0
+@pytest.mark.client("ConsoleProducer", "keys and headers; acks none, one and all")
+@pytest.mark.client(
+    "ConsoleConsumer", "keys, headers, offsets and partitions", "in a group: commits and resumes",
+    "reads __consumer_offsets with its formatter",
+)  # fmt: skip
+def test_console_tools_with_keys_headers_and_groups(shell: Shell, bootstrap: str, topic: str) -> None:
+    parsing = ("parse.key=true", "parse.headers=true", "key.separator=:", "headers.delimiter=;")
+    for n, acks in enumerate(("0", "1", "-1")):
+        shell.run(
+            "ConsoleProducer", "--bootstrap-server", bootstrap, "--topic", topic, "--request-required-acks", acks,
+            *(part for p in parsing for part in ("--reader-property", p)), text=f"h:{n};k{n}:v{n}\n",
+        )  # fmt: skip
+    shown = ("print.key", "print.headers", "print.offset", "print.partition")
+    formatted = [part for name in shown for part in ("--formatter-property", f"{name}=true")]
+    assert console_consume(shell, bootstrap, topic, 3, "--partition", "0", "--offset", "earliest", *formatted) == [
+        f"Partition:0\tOffset:{n}\th:{n}\tk{n}\tv{n}" for n in range(3)
+    ]
+    group = ("--group", f"g-{topic}", "--from-beginning")
+    assert console_consume(shell, bootstrap, topic, 2, *group) == ["v0", "v1"]
+    assert console_consume(shell, bootstrap, topic, 1, *group) == ["v2"]
+    committed = shell.run(
+        "consumer.ConsoleConsumer", "--bootstrap-server", bootstrap, "--topic", "__consumer_offsets",
+        "--from-beginning", "--timeout-ms", "1500", "--formatter", f"{TOOLS}.consumer.OffsetsMessageFormatter",
+    )  # fmt: skip
+    records = [json.loads(line) for line in committed.lines() if topic in line]
+    offsets = [each["value"]["data"]["offset"] for each in records if each["key"]["data"]["topic"] == topic]
+    assert offsets[-1] == 3 and 2 in offsets
 
 
-def test_quorum_and_feature_tools(bootstrap: str) -> None:
-    quorum = tool(
-        "org.apache.kafka.tools.MetadataQuorumCommand", "--bootstrap-server", bootstrap, "describe", "--status"
-    )
-    assert re.search(r"LeaderId:\s+1\b", quorum.stdout)
-    features = tool(f"{TOOLS}.FeatureCommand", "--bootstrap-server", bootstrap, "describe").stdout
-    assert "metadata.version" in features
-
-
-def test_api_versions_tool(bootstrap: str) -> None:
-    out = tool(f"{TOOLS}.BrokerApiVersionsCommand", "--bootstrap-server", bootstrap).stdout
-    assert "Produce(0): 0 to 13 [usable: 13]" in out
-    assert "Fetch(1): 4 to 18 [usable: 18]" in out
-
-
-def test_verifiable_producer_and_performance_tools(bootstrap: str, topic: str) -> None:
-    sent = tool(
+@pytest.mark.client("VerifiableProducer", "acks=all; each record is acknowledged")
+@pytest.mark.client("ProducerPerformance", "20,000 records, with {codec}")
+@pytest.mark.client("ConsumerPerformance", "reads all of them, written with {codec}")
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_verifiable_producer_and_performance_tools(shell: Shell, bootstrap: str, topic: str, codec: str) -> None:
+    sent = tool(  # in a JVM of its own: it ends its producer when that shuts down
         f"{TOOLS}.VerifiableProducer", "--bootstrap-server", bootstrap, "--topic", topic, "--max-messages", "1000"
-    ).stdout
-    events = [json.loads(line) for line in sent.splitlines() if line.startswith("{")]
+    )
+    events = [json.loads(line) for line in sent.stdout.splitlines() if line.startswith("{")]
     assert sum(event["name"] == "producer_send_success" for event in events) == 1000
-    perf = tool(
-        f"{TOOLS}.ProducerPerformance", "--topic", topic, "--num-records", "20000", "--record-size", "100",
-        "--throughput", "-1", "--bootstrap-server", bootstrap,
-    ).stdout  # fmt: skip
-    assert "20000 records sent" in perf
-    read = tool(
-        f"{TOOLS}.ConsumerPerformance", "--bootstrap-server", bootstrap, "--topic", topic, "--num-records", "21000",
+    perf = shell.run(
+        "ProducerPerformance", "--topic", topic, "--num-records", "20000", "--record-size", "100", "--throughput", "-1",
+        "--bootstrap-server", bootstrap, "--command-property", f"compression.type={codec}",
+    )  # fmt: skip
+    assert "20000 records sent" in perf.out
+    read = shell.run(
+        "ConsumerPerformance", "--bootstrap-server", bootstrap, "--topic", topic, "--num-records", "21000",
         "--timeout", "30000",
-    ).stdout  # fmt: skip
-    assert re.search(r",\s*21000,", read), read
+    )  # fmt: skip
+    assert re.search(r",\s*21000,", read.out), read.out
 
 
-def test_consumer_groups_tool(bootstrap: str, topic: str) -> None:
-    console_produce(bootstrap, topic, [str(i) for i in range(5)])
-    console_consume(bootstrap, topic, 5, "--group", f"g-{topic}")
-    out = tool(
-        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server", bootstrap, "--describe",
-        "--group", f"g-{topic}",
-    ).stdout  # fmt: skip
-    (line,) = [line for line in out.splitlines() if topic in line]
-    assert line.split()[:6] == [f"g-{topic}", topic, "0", "5", "5", "0"]
+@pytest.mark.client("EndToEndLatency", "500 records there and back, acks=all")
+def test_end_to_end_latency(shell: Shell, bootstrap: str, topic: str) -> None:
+    out = shell.run(
+        "EndToEndLatency", "--bootstrap-server", bootstrap, "--topic", topic, "--num-records", "500",
+        "--producer-acks", "all", "--record-size", "100",
+    ).out  # fmt: skip
+    assert re.search(r"Avg latency: [\d.]+ ms", out)
+    assert "Percentiles:" in out
 
 
-def dump(*paths: Path, decoder: str = "") -> str:
-    arguments = ["--files", ",".join(map(str, paths)), *([decoder] if decoder else [])]
-    return tool(f"{TOOLS}.DumpLogSegments", *arguments).stdout
-
-
-def test_dump_log_segments_reads_every_file(fresh_node: NodeProcess, topic: str) -> None:
+@pytest.mark.client(
+    "DumpLogSegments", "logs with --deep-iteration, indexes with their checks, producer snapshots",
+    "--cluster-metadata-decoder", "--offsets-decoder",
+)  # fmt: skip
+def test_dump_log_segments_reads_every_file(shell: Shell, fresh_node: NodeProcess, topic: str) -> None:
     """After a clean stop: log with deep iteration, indexes with their sanity check, snapshots, metadata, offsets."""
+
+    def dump(*paths: Path, decoder: str = "--files") -> str:
+        files = ",".join(map(str, paths))
+        return shell.run("DumpLogSegments", *(() if decoder == "--files" else (decoder,)), "--files", files).out
+
     bootstrap = fresh_node.bootstrap
-    tool(f"{TOOLS}.TopicCommand", "--bootstrap-server", bootstrap, "--create", "--topic", topic,
-         "--config", "segment.bytes=1048576")  # fmt: skip
-    tool(
-        f"{TOOLS}.ProducerPerformance", "--topic", topic, "--num-records", "30000", "--record-size", "100",
+    shell.run("TopicCommand", "--bootstrap-server", bootstrap, "--create", "--topic", topic,
+              "--config", "segment.bytes=1048576")  # fmt: skip
+    shell.run(
+        "ProducerPerformance", "--topic", topic, "--num-records", "30000", "--record-size", "100",
         "--throughput", "-1", "--bootstrap-server", bootstrap,
     )  # fmt: skip
-    console_consume(bootstrap, topic, 10, "--group", "g")
+    console_consume(shell, bootstrap, topic, 10, "--group", "g", "--from-beginning")
     assert fresh_node.stop() == 0
     directory = fresh_node.data / f"{topic}-0"
     logs = sorted(directory.glob("*.log"))
     assert len(logs) > 1
-    out = tool(f"{TOOLS}.DumpLogSegments", "--deep-iteration", "--files", ",".join(map(str, logs))).stdout
+    out = dump(*logs, decoder="--deep-iteration")
     assert out.count("| offset:") == 30000
     assert "isvalid: false" not in out
     assert "Found" not in dump(*sorted(directory.glob("*.index")), *sorted(directory.glob("*.timeindex")))

@@ -13,11 +13,19 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from peers.kafka import LIBS
+
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parents[2] / ".cache" / "clients"
 LIMIT_S = 900
 
-TOOLCHAINS = {"go": ["go"], "node": ["node", "npm"], "rust": ["cargo"], "java": ["javac", "mvn"]}
+TOOLCHAINS = {
+    "go": ["go"],
+    "node": ["node", "npm"],
+    "rust": ["cargo"],
+    "java": ["javac", "mvn"],
+    "tools": ["javac"],
+}
 
 
 def missing(language: str) -> str | None:
@@ -87,4 +95,14 @@ def _java(source: Path, target: Path) -> None:
     _run(["javac", "-cp", f"{libs}/*", "-d", str(target / "classes"), *map(str, source.glob("*.java"))], source)
 
 
-_STEPS: dict[str, Callable[[Path, Path], None]] = {"go": _go, "node": _node, "rust": _rust, "java": _java}
+def _tools(source: Path, target: Path) -> None:
+    _run(["javac", "-cp", f"{LIBS}/*", "-d", str(target), *map(str, source.glob("*.java"))], source)
+
+
+_STEPS: dict[str, Callable[[Path, Path], None]] = {
+    "go": _go,
+    "node": _node,
+    "rust": _rust,
+    "java": _java,
+    "tools": _tools,
+}

@@ -19,6 +19,7 @@ from ottla.protocol.messages import ApiKey
 from ottla.server.handlers import TABLE
 from peers.kafka import install, java, tool
 from tests.conformance.clients import build
+from tests.conformance.compatibility import Ran
 
 TOOLS = "org.apache.kafka.tools"
 TEXT = ["the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog"]
@@ -62,7 +63,7 @@ def last_of_each_key(bootstrap: str, topic: str) -> dict[str, int]:
     raise AssertionError("the end of the topic did not come")
 
 
-def word_count(bootstrap: str, topic: str, words: int, state: Path) -> dict[str, int]:
+def word_count(ran: Ran, bootstrap: str, topic: str, words: int, state: Path) -> dict[str, int]:
     built = build.build("java")
     done = subprocess.run(
         ["java", "-XX:TieredStopAtLevel=1", "-Xmx512m", "-cp", f"{built}/classes:{built}/libs/*", "WordCount",
@@ -70,12 +71,17 @@ def word_count(bootstrap: str, topic: str, words: int, state: Path) -> dict[str,
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=150, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    counts: dict[str, int] = json.loads(done.stdout)["counts"]
+    report = json.loads(done.stdout)
+    ran.version("Kafka Streams", report["version"])
+    counts: dict[str, int] = report["counts"]
     return counts
 
 
 @pytest.mark.matrix
-def test_streams_word_count_goes_on_from_its_changelog(bootstrap: str, topic: str, tmp_path: Path) -> None:
+@pytest.mark.client(
+    "Kafka Streams", "WordCount at least once: a repartition topic, a changelog that restores its counts"
+)
+def test_streams_word_count_goes_on_from_its_changelog(bootstrap: str, topic: str, tmp_path: Path, ran: Ran) -> None:
     """At-least-once, a repartition and a changelog topic; the second run has none of the first one's files."""
     reason = build.missing("java")
     if reason:
@@ -85,11 +91,11 @@ def test_streams_word_count_goes_on_from_its_changelog(bootstrap: str, topic: st
     lines = [" ".join(TEXT)] * 50
     once = {word: 50 * n for word, n in Counter(TEXT).items()}
     produce(bootstrap, topic, lines)
-    assert word_count(bootstrap, topic, 50 * len(TEXT), tmp_path / "first") == once
+    assert word_count(ran, bootstrap, topic, 50 * len(TEXT), tmp_path / "first") == once
     assert last_of_each_key(bootstrap, f"{topic}-counts") == once
     produce(bootstrap, topic, lines)
     twice = {word: 2 * n for word, n in once.items()}
-    assert word_count(bootstrap, topic, 100 * len(TEXT), tmp_path / "second") == twice
+    assert word_count(ran, bootstrap, topic, 100 * len(TEXT), tmp_path / "second") == twice
     assert last_of_each_key(bootstrap, f"{topic}-counts") == twice
 
 
@@ -97,6 +103,7 @@ def events(printed: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
 
 
+@pytest.mark.client("VerifiableConsumer", "reads in a group, commits, and goes on where it stopped")
 def test_verifiable_consumer_reads_commits_and_resumes(bootstrap: str, topic: str) -> None:
     create(bootstrap, topic, partitions=2)
 
@@ -127,6 +134,10 @@ def test_verifiable_consumer_reads_commits_and_resumes(bootstrap: str, topic: st
     assert next_offsets == {"0": 500, "1": 500}
 
 
+@pytest.mark.client(
+    "ClientCompatibilityTest",
+    "times, cluster id, large messages, topics, settings, idempotence; told that there are no ACLs",
+)
 def test_client_compatibility(bootstrap: str, topic: str) -> None:
     """The program that Kafka's system tests run against each older broker."""
     create(bootstrap, topic)
@@ -145,6 +156,7 @@ def test_client_compatibility(bootstrap: str, topic: str) -> None:
         delete_if_there(bootstrap, "newtopic")
 
 
+@pytest.mark.client("ReplicaVerificationTool", "fetches as a replica does, from the start of each partition to its end")
 def test_replica_verification(bootstrap: str, topic: str) -> None:
     """It fetches as a replica does, and runs until it is stopped: a report at the end of each partition is enough."""
     create(bootstrap, topic, partitions=2)

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tests.conformance.clients import build
+from tests.conformance.compatibility import Ran
 
 HERE = Path(__file__).parent
 EVERY_CODEC = {"none", "gzip", "snappy", "lz4", "zstd"}
@@ -29,23 +30,37 @@ class Client:
     """With {built} for the folder of what was built."""
     codecs: frozenset[str] = frozenset(EVERY_CODEC)
     """Those that it must have; more is as well."""
+    lacks: tuple[tuple[str, str], ...] = ()
+    """What it may be without, and why: shown where the run found it missing."""
     groups: bool = True
+    idempotent: bool = True
 
 
-CLIENTS = [
+CASES = [
     pytest.param(Client("kafka-python", "python", (sys.executable, str(HERE / "python" / "round.py")))),
     pytest.param(Client("franz-go", "go", ("{built}/bin/franz-go",))),
     pytest.param(Client("sarama", "go", ("{built}/bin/sarama",))),
     pytest.param(Client("kafkajs", "node", ("node", "{built}/kafkajs.js")), marks=pytest.mark.matrix),
     pytest.param(
-        # zstd only where Node has it.
-        Client("@platformatic/kafka", "node", ("node", "{built}/platformatic.js"), frozenset(EVERY_CODEC - {"zstd"})),
+        Client(
+            "@platformatic/kafka", "node", ("node", "{built}/platformatic.js"), frozenset(EVERY_CODEC - {"zstd"}),
+            lacks=(("zstd", "it takes zstd from Node, which has it from 22.15 on"),),
+        ),
         marks=pytest.mark.matrix,
     ),
     pytest.param(
-        Client("rskafka", "rust", ("{built}/release/ottla-clients",), groups=False), marks=pytest.mark.matrix
+        Client(
+            "rskafka", "rust", ("{built}/release/ottla-clients",), groups=False, idempotent=False,
+            lacks=(("groups", "this client has none; it follows its own offsets"),),
+        ),
+        marks=pytest.mark.matrix,
     ),
 ]  # fmt: skip
+
+CLIENTS = [
+    pytest.param(*case.values, id=case.values[0].name, marks=[*case.marks, pytest.mark.client(case.values[0].name)])
+    for case in CASES
+]
 
 
 def round_of(client: Client, *arguments: str) -> dict[str, Any]:
@@ -85,11 +100,30 @@ def read_all(bootstrap: str, topic: str, count: int) -> Counter[str]:
     return found
 
 
-@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
-def test_round(bootstrap: str, topic: str, client: Client) -> None:
+def note(ran: Ran, client: Client, report: dict[str, Any]) -> None:
+    """What the program said that it is and did."""
+    ran.version(client.name, report["version"])
+    for codec in report["produced"]:
+        ran.step(
+            client.name, "produces with {codec}, keys and headers" + client.idempotent * ", idempotent", codec=codec
+        )
+    ran.step(
+        client.name, "reads all of it" + client.groups * " in a group, commits, joins again and gets only the rest"
+    )
+    ran.step(
+        client.name, "lists offsets, creates, describes and deletes topics" + client.groups * " and describes groups"
+    )
+    for what, why in client.lacks:
+        if what not in report["produced"]:
+            ran.lacks(client.name, what, why)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_round(bootstrap: str, topic: str, client: Client, ran: Ran) -> None:
     arguments = (bootstrap, topic, f"group-{topic}") if client.groups else (bootstrap, topic)
     report = round_of(client, *arguments)
     assert report["client"] == client.name
+    note(ran, client, report)
     assert report["partitions"] == 2
     assert client.codecs <= report["produced"].keys() <= EVERY_CODEC
     assert set(report["produced"].values()) == {PER_CODEC}

@@ -19,6 +19,10 @@ var codecs = map[string]kgo.CompressionCodec{
 }
 
 func main() {
+	if m := matrix.NewMember(); m != nil {
+		member(m)
+		return
+	}
 	bootstrap, topic, group := matrix.Arguments()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -73,7 +77,7 @@ func produce(ctx context.Context, report *matrix.Report, bootstrap, topic, name 
 	report.Produced[name] = len(records)
 }
 
-func member(bootstrap, topic, group string) *kgo.Client {
+func joined(bootstrap, topic, group string) *kgo.Client {
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(bootstrap), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
@@ -84,7 +88,7 @@ func member(bootstrap, topic, group string) *kgo.Client {
 
 // consume reads everything in a group and commits a little before the end of each partition.
 func consume(ctx context.Context, report *matrix.Report, admin *kadm.Client, bootstrap, topic, group string) {
-	client := member(bootstrap, topic, group)
+	client := joined(bootstrap, topic, group)
 	defer client.Close()
 	next := map[int32]int64{}
 	for read := 0; read < report.Total(); {
@@ -118,7 +122,7 @@ func consume(ctx context.Context, report *matrix.Report, admin *kadm.Client, boo
 
 // resume joins again: only what was not committed comes back.
 func resume(ctx context.Context, report *matrix.Report, bootstrap, topic, group string) {
-	client := member(bootstrap, topic, group)
+	client := joined(bootstrap, topic, group)
 	defer client.Close()
 	for report.Resumed < matrix.Again*matrix.Partitions {
 		fetches := client.PollFetches(ctx)

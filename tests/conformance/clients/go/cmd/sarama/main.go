@@ -30,6 +30,10 @@ func config() *sarama.Config {
 }
 
 func main() {
+	if m := matrix.NewMember(); m != nil {
+		member(m)
+		return
+	}
 	bootstrap, topic, group := matrix.Arguments()
 	report := matrix.New("sarama", "github.com/IBM/sarama")
 	client, err := sarama.NewClient([]string{bootstrap}, config())
