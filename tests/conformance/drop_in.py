@@ -1,4 +1,4 @@
-"""One directory, one port and one settings file in which Apache Kafka and Ottla take turns, and what clients see there."""
+"""One directory, port and settings file in which Apache Kafka and Ottla take turns, and what clients see there."""
 
 from __future__ import annotations
 

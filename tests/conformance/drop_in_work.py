@@ -59,10 +59,11 @@ class Reader:
         while sum(map(len, self.read.values())) < count:
             assert time.monotonic() < deadline, {partition: len(read) for partition, read in self.read.items()}
             for message in consumer.consume(count, timeout=0.2):
-                if message.error() is None:
-                    self.read[message.partition()].append(int(message.value()))
-                elif message.error().code() == KafkaError._AUTO_OFFSET_RESET:
-                    raise AssertionError(message.error())
+                error = message.error()
+                if error is None:
+                    self.read[message.partition() or 0].append(int(message.value() or b""))
+                elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                    raise AssertionError(error)
         self._begun = True
         ends = [
             TopicPartition(TOPIC, partition, len(read), f"read {len(read)} ✓") for partition, read in self.read.items()

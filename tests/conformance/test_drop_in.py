@@ -5,6 +5,7 @@ Both sides have the same settings file, several log directories, and take many s
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def test_round_trip(tmp_path: Path) -> None:
             comes.leave()
             resender.send_again(client, 5)
             before = seen_at_rest(client)
-            eventually(lambda old=snapshots: place.snapshots()[-1:] != old[-1:], "no snapshot of the metadata")
+            _await_snapshot(place, snapshots)
             for partition in range(PARTITIONS):
                 assert one_row(client, TOPIC, partition)[1:] == (0, numbers.sent // PARTITIONS)
             assert one_row(client, "resent") == (resender.producer_id, 0, 2 * len(resender.answers))
@@ -72,7 +73,15 @@ def _make(client: Client, topic: str, partitions: int = 1, **settings: Any) -> N
     """Create a topic and wait until it has leaders."""
     assert client.create(topic, partitions, **settings) == "none"
     for number in range(partitions):
-        eventually(lambda number=number: client.fetch(topic, partition=number)["error"] == "none")
+        eventually(functools.partial(_has_leader, client, topic, number))
+
+
+def _has_leader(client: Client, topic: str, partition: int) -> bool:
+    return bool(client.fetch(topic, partition=partition)["error"] == "none")
+
+
+def _await_snapshot(place: Place, before: list[str]) -> None:
+    eventually(lambda: place.snapshots()[-1:] != before[-1:], "no snapshot of the metadata")
 
 
 def _fill(client: Client) -> None:
@@ -98,7 +107,11 @@ def _fill(client: Client) -> None:
 
 def _fill_compacted(client: Client) -> None:
     """Keys that come again, until the cleaner has been there: its log has gaps."""
-    settings = {"internal_segment_bytes": 400, "min_cleanable_dirty_ratio": 0.01, "cleanup_policy": "compact"}
+    settings: dict[str, Any] = {
+        "internal_segment_bytes": 400,
+        "min_cleanable_dirty_ratio": 0.01,
+        "cleanup_policy": "compact",
+    }
     _make(client, "compacted", max_compaction_lag_ms=1000, **settings)
     for number in range(40):
         assert client.produce("compacted", b"%d" % number * 20, key=b"k%d" % (number % 4))["error"] == "none"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -77,12 +78,28 @@ def load_config(options: StartOptions, environ: Mapping[str, str]) -> ServerConf
 
     overrides = dict(options.settings)
     if options.directory is not None:
+        _only_once(overrides, ("log.dirs", "log.dir"), f"the directory {options.directory}")
         overrides["log.dirs"] = options.directory
     if options.listen is not None:
+        _only_once(overrides, ("listeners",), f"--listen {options.listen}")
         overrides["listeners"] = f"PLAINTEXT://{options.listen}"
-    if options.http is not None:
-        overrides["ottla.http.listener"] = options.http
     return ServerConfig.load(options.config_file, overrides, environ)
+
+
+def _only_once(settings: Mapping[str, str], names: Sequence[str], said: str) -> None:
+    for name in names:
+        if name in settings:
+            raise _misuse(f"{said} and --set {name}={settings[name]} contradict each other: give one of them")
+
+
+def _check_directories(paths: Sequence[str]) -> None:
+    """Raises CommandFailed for a path that is, or goes through, something else than a directory."""
+    for path in paths:
+        place = os.path.abspath(path)
+        while not os.path.lexists(place):
+            place = os.path.dirname(place)
+        if not os.path.isdir(place):
+            raise CommandFailed(f"{place} is not a directory, so it cannot hold data: name a directory, or a new one")
 
 
 def start(arguments: Sequence[str]) -> int:
@@ -93,6 +110,10 @@ def start(arguments: Sequence[str]) -> int:
 def run_with(options: StartOptions) -> int:
     """The same for options that are parsed already. Raises OttlaError for what keeps the node from starting."""
     config = load_config(options, os.environ)
+    _check_directories([*config.log_dirs, config.metadata_log_dir])
+    if config.without_effect:
+        names = ", ".join(config.without_effect)
+        print(f"ottla: {options.config_file} sets what has no effect in this version: {names}", file=sys.stderr)
     from ottla.server.main import run
 
     try:

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _KEY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
 
 
-def parse_properties(text: str) -> dict[str, str]:
-    """Names and values in file order; of a repeated name the last value counts."""
-    values: dict[str, str] = {}
-    for line in _logical_lines(text):
+class Entry(NamedTuple):
+    """A name's value, and the line of the file where it starts, from 1."""
+
+    value: str
+    line: int
+
+
+def parse_entries(text: str) -> dict[str, Entry]:
+    """Names in file order; of a repeated name the last value counts."""
+    entries: dict[str, Entry] = {}
+    for number, line in _logical_lines(text):
         match = _KEY.match(line)
         assert match is not None  # every part of the pattern may be empty
-        values[_unescape(match[1])] = _unescape(line[match.end() :])
-    return values
+        entries[_unescape(match[1])] = Entry(_unescape(line[match.end() :]), number)
+    return entries
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Names and values alone."""
+    return {name: entry.value for name, entry in parse_entries(text).items()}
 
 
 def decode_properties(data: bytes) -> str:
@@ -28,22 +41,25 @@ def decode_properties(data: bytes) -> str:
         return data.decode("latin-1")
 
 
-def _logical_lines(text: str) -> Iterator[str]:
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines without comments and leading blanks; an odd number of backslashes at the end continues a line."""
     joined = ""
+    first = 0
     continued = False
-    for line in re.split(r"\r\n|\r|\n", text):
+    for number, line in enumerate(re.split(r"\r\n|\r|\n", text), 1):
         line = line.lstrip(" \t\f")
-        if not continued and (not line or line[0] in "#!"):
-            continue
+        if not continued:
+            if not line or line[0] in "#!":
+                continue
+            first = number
         backslashes = len(line) - len(line.rstrip("\\"))
         continued = backslashes % 2 == 1
         joined += line[:-1] if continued else line
         if not continued:
-            yield joined
+            yield first, joined
             joined = ""
     if joined:
-        yield joined
+        yield first, joined
 
 
 def _unescape(text: str) -> str:

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ottla.config import definitions
+from ottla.config import definitions, foreign
 from ottla.config.checks import InvalidValue, Value
 from ottla.config.listeners import SERVED, Listener, parse_listener, parse_protocol_map
-from ottla.config.properties import decode_properties, parse_properties
+from ottla.config.properties import Entry, decode_properties, parse_entries
 from ottla.config.setting import Mode
 from ottla.errors import OttlaError
 
@@ -56,6 +56,8 @@ class ServerConfig(Mapping[str, Any]):
         self.per_broker: Mapping[str, str] = {}
         self._values: dict[str, Any] = {}
         self._topic_defaults: dict[str, str | None] | None = None
+        self.without_effect: tuple[str, ...] = ()
+        """What the settings file sets although this version makes no use of it, in the file's order."""
         self.node_id: int = self["node.id"]
         self.roles: tuple[str, ...] = self["process.roles"]
         self.log_dirs: tuple[str, ...] = self["log.dirs"] or self["log.dir"]
@@ -71,14 +73,19 @@ class ServerConfig(Mapping[str, Any]):
         environ: Mapping[str, str] | None = None,
     ) -> ServerConfig:
         """Settings of a properties file, over it the environment's, over these `overrides`. Raises OttlaError."""
-        given: dict[str, str] = {}
-        if file is not None:
-            given.update(_read(file))
-        given.update(from_environment(environ or {}))
-        given.update(overrides or {})
+        entries = {} if file is None else _read(file)
+        above = {**from_environment(environ or {}), **(overrides or {})}
+        given = {**{name: entry.value for name, entry in entries.items()}, **above}
         if "process.roles" not in given:
+            if "zookeeper.connect" in given:
+                raise OttlaError(
+                    "zookeeper.connect without process.roles: these are the settings of a broker with ZooKeeper, which "
+                    "neither Ottla nor Kafka since 4.0 has; let Kafka 3.9 migrate the cluster to KRaft first"
+                )
             given = {**_embedded(given), **given}
-        return cls(given)
+        config = cls(given)
+        config.without_effect = tuple(name for name in entries if name not in above and not foreign.has_effect(name))
+        return config
 
     def __getitem__(self, name: str) -> Any:
         """The typed value, None where there is neither value nor default. Raises KeyError for an unknown name."""
@@ -180,13 +187,18 @@ class ServerConfig(Mapping[str, Any]):
                 f"controller.quorum.voters is {','.join(voters)}: this version runs a quorum of one, "
                 f"which is node.id {self.node_id}"
             )
+        for refusal in foreign.refusals(self):
+            raise OttlaError(refusal)
         if self["config.providers"]:
             raise OttlaError("config.providers: this version does not replace ${...} in values; write the values out")
         if not self.listeners:
             raise OttlaError("listeners: a broker needs a listener beside the controller's; add PLAINTEXT://host:port")
         for each in self.listeners:
             if each.protocol not in SERVED:
-                raise OttlaError(f"listeners: {each} needs {each.protocol}; this version serves {', '.join(SERVED)}")
+                raise OttlaError(
+                    f"listeners: {each} needs {each.protocol}; this version serves {', '.join(SERVED)}, without "
+                    "encryption or log-in: name only such listeners, in a network that you trust"
+                )
         if not self.advertised_listeners:
             raise OttlaError("advertised.listeners: name a listener for clients beside the controller's")
         known = {each.name for each in self.listeners}
@@ -207,7 +219,7 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
         if not variable.startswith(ENVIRONMENT_PREFIX) or _NOT_SETTINGS.fullmatch(variable):
             continue
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
-        if not _known(name):
+        if not foreign.is_known(name):
             raise OttlaError(f"environment variable {variable}: {_unknown(name)}")
         found[name] = text
     return found
@@ -223,17 +235,23 @@ def _embedded(given: Mapping[str, str]) -> dict[str, str]:
     return embedded
 
 
-def _read(file: str) -> dict[str, str]:
+def _read(file: str) -> dict[str, Entry]:
+    """The settings of a file. Raises OttlaError for those that cannot be, each with its line."""
     from ottla.filesystem import OsFileSystem
 
     try:
-        return parse_properties(decode_properties(OsFileSystem().read_bytes(file)))
+        entries = parse_entries(decode_properties(OsFileSystem().read_bytes(file)))
     except OSError as error:
         raise OttlaError(f"cannot read the configuration file {file}: {error.strerror}") from error
-
-
-def _known(name: str) -> bool:
-    return name in definitions.BROKER or name.startswith(definitions.PREFIXES)
+    mistakes = []
+    for name, entry in entries.items():
+        try:
+            _check(name, entry.value)
+        except OttlaError as error:
+            mistakes.append(f"{file} line {entry.line}: {error}")
+    if mistakes:
+        raise OttlaError("\n  ".join(mistakes))
+    return entries
 
 
 def _unknown(name: str) -> str:
@@ -249,7 +267,7 @@ def _unknown(name: str) -> str:
 def _check(name: str, text: str) -> None:
     setting = definitions.BROKER.get(name)
     if setting is None:
-        if not _known(name):
+        if not foreign.is_known(name):
             raise OttlaError(f"unknown setting {name}={text}: {_unknown(name)}")
         return
     try:

@@ -20,6 +20,7 @@ from ottla.metadata.writer import encode
 from ottla.model import METADATA_TOPIC, Millis, NodeId, uuid_from_base64
 from ottla.protocol.internal.metadata_records import FeatureLevelRecord
 from ottla.quorum.snapshot import BOOTSTRAP_FILE, write_snapshot
+from ottla.storage.log_manager import parse_directory_name
 from ottla.storage.meta_properties import (
     MetaProperties,
     random_directory_id,
@@ -48,8 +49,9 @@ def identify(
 ) -> Identity:
     """Read the identity of all directories, giving one to those that are new.
 
-    Raises OttlaError for directories of another node or of different clusters, and for a directory with a metadata log
-    but without `meta.properties`, whose cluster nobody knows. A crash in the middle leaves what a new start completes.
+    Raises OttlaError, before anything is written, for directories of another node or of different clusters, for a
+    directory with a metadata log but without `meta.properties`, whose cluster nobody knows, and for logs without their
+    metadata, which would all count as strays. A crash in the middle leaves what a new start completes.
     """
     paths = list(dict.fromkeys((metadata_log_dir, *log_dirs)))
     found: dict[str, MetaProperties | None] = {}
@@ -59,9 +61,15 @@ def identify(
     cluster_id = next((meta.cluster_id for meta in found.values() if meta is not None and meta.cluster_id), None)
     for path, meta in found.items():
         if meta is not None:
+            if meta.version == 0:
+                raise OttlaError(
+                    f"{path} belongs to a broker with ZooKeeper (its meta.properties has version 0): let Kafka 3.9 "
+                    "migrate the cluster to KRaft first, or give another directory"
+                )
             meta.check(path, cluster_id=cluster_id, node_id=node_id)
         elif cluster_id is None and fs.exists(posixpath.join(path, METADATA_DIRECTORY)):
             raise OttlaError(f"{path} has metadata but no meta.properties: restore that file, or empty the directory")
+    _check_metadata_is_here(fs, log_dirs, metadata_log_dir)
     if cluster_id is None:
         cluster_id = random_directory_id(random)
     bootstrap = posixpath.join(metadata_log_dir, BOOTSTRAP_FILE)
@@ -76,6 +84,22 @@ def identify(
             write_meta_properties(fs, path, MetaProperties(cluster_id, node_id, directory_id))
         ids[path] = uuid_from_base64(directory_id)
     return Identity(cluster_id, ids)
+
+
+def _check_metadata_is_here(fs: FileSystem, log_dirs: Sequence[str], metadata_log_dir: str) -> None:
+    if fs.exists(posixpath.join(metadata_log_dir, METADATA_DIRECTORY)):
+        return
+    for path in log_dirs:
+        if path != metadata_log_dir and fs.exists(posixpath.join(path, METADATA_DIRECTORY)):
+            raise OttlaError(
+                f"the metadata log is in {path} and not in {metadata_log_dir}: set metadata.log.dir={path}, or name "
+                "that directory first in log.dirs"
+            )
+        if any(parse_directory_name(name) is not None for name in fs.listdir(path)):
+            raise OttlaError(
+                f"{path} has logs of topics, but {metadata_log_dir} has no metadata of them ({METADATA_DIRECTORY}): "
+                "name all directories in log.dirs as they were, and metadata.log.dir if it was set"
+            )
 
 
 def _sync_name(fs: FileSystem, path: str) -> None:

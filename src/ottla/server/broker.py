@@ -1,8 +1,8 @@
 """The composition root: what a node is made of, and the order in which it starts and stops.
 
-Start: lock the directories, metadata log to image, logs, bind the sockets, register with the controller (which elects
-this node for its partitions), then accept. Stop: no new requests, answer what was begun, close groups, logs (clean
-marker), metadata log.
+Start: see that the addresses are free, lock the directories, metadata log to image, logs, bind the sockets, register
+with the controller (which elects this node for its partitions), then accept. Stop: no new requests, answer what was
+begun, close groups, logs (clean marker), metadata log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ottla.metadata.image import ConfigResourceType, Endpoint, MetadataImage, Se
 from ottla.metrics.instruments import NodeMetrics
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.server.changes import log_changes
-from ottla.server.listener import ConnectionLimits, Listener, new_receive_buffer
+from ottla.server.listener import ConnectionLimits, Listener, check_address, new_receive_buffer
 from ottla.server.replica_manager import ReplicaManager
 from ottla.storage.config import LogConfig
 from ottla.storage.log_manager import LogManager
@@ -180,6 +180,8 @@ class Node:
         began_s = elapsed_s()
         if self.config["ottla.http.listener"]:
             await self._start_http()
+        for spec in self.config.listeners:  # before anything is made on disk
+            await check_address(spec.host, spec.port)
         self.logs.lock()
         self._undo.append(self._close_logs)
         online = set(self.logs.online_dirs)
@@ -262,7 +264,8 @@ class Node:
         if self.stopping:
             return
         self.stopping = True
-        _LOG.info("node stopping", extra=fields(connections=sum(len(each.connections) for each in self.listeners)))
+        level = logging.INFO if self.serving else logging.DEBUG  # one that could not start says why itself
+        _LOG.log(level, "node stopping", extra=fields(connections=sum(len(each.connections) for each in self.listeners)))
         for listener in self.listeners:
             listener.stop_accepting()
         for callback in self.on_stop:
@@ -280,7 +283,7 @@ class Node:
         await asyncio.gather(*tasks, return_exceptions=True)
         while self._undo:
             await self._undo.pop()()
-        _LOG.info("node stopped")
+        _LOG.log(level, "node stopped")
 
     async def _close_logs(self) -> None:
         if self._loaded:

@@ -19,6 +19,8 @@ from ottla.protocol.messages import ApiKey
 from ottla.server.connection import RECEIVE_BUFFER_BYTES, Connection
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.server.api import RequestContext
     from ottla.server.broker import Node
 
@@ -62,6 +64,34 @@ class ConnectionLimits:
         self._by_host[host] -= 1
         if self._by_host[host] <= 0:
             del self._by_host[host]
+
+
+async def check_address(host: str, port: int) -> None:
+    """Raises OttlaError if the address can not be had at the moment."""
+    server = await _open(asyncio.get_running_loop(), asyncio.Protocol, host, port)
+    server.close()
+    await server.wait_closed()
+
+
+async def _open(
+    loop: asyncio.AbstractEventLoop, protocol: Callable[[], asyncio.BaseProtocol], host: str, port: int
+) -> asyncio.Server:
+    """The bound sockets of an address, which do not accept yet. Raises OttlaError."""
+    try:
+        return await loop.create_server(
+            protocol, host or None, port, backlog=BACKLOG, reuse_address=True, start_serving=False
+        )
+    except OSError as error:
+        code = error.errno or 0
+        reason = os.strerror(code).lower() if code > 0 else f"{error.strerror}"  # negative: the name is unknown
+        advice = (
+            "stop what uses the port or choose another"
+            if code == errno.EADDRINUSE
+            else "choose an address of this machine"
+        )
+        raise OttlaError(
+            f"cannot listen on {host or '*'}:{port}: {reason}; {advice} with --listen HOST:PORT"
+        ) from error
 
 
 class Listener:
@@ -116,21 +146,7 @@ class Listener:
 
         Raises OttlaError if the address can not be had.
         """
-        try:
-            self._server = await self.loop.create_server(
-                lambda: Connection(self), host or None, port, backlog=BACKLOG, reuse_address=True, start_serving=False
-            )
-        except OSError as error:
-            code = error.errno or 0
-            reason = os.strerror(code).lower() if code > 0 else f"{error.strerror}"  # negative: the name is unknown
-            advice = (
-                "stop what uses the port or choose another"
-                if code == errno.EADDRINUSE
-                else "choose an address of this machine"
-            )
-            raise OttlaError(
-                f"cannot listen on {host or '*'}:{port}: {reason}; {advice} with --listen HOST:PORT"
-            ) from error
+        self._server = await _open(self.loop, lambda: Connection(self), host, port)
         for sock in self._server.sockets:
             # Answers are whole frames: waiting for more to send only delays them. Accepted sockets inherit it.
             with contextlib.suppress(OSError):

@@ -1,0 +1,68 @@
+"""Settings of a Kafka file that have no place in the table, and those that must not be passed over in silence.
+
+Kafka hands names that it does not know to its plugins, and warns. Here names are known or refused: those of plugins and
+of distributions and those of older releases are known, so that a file that works for Kafka works as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ottla.config import definitions
+
+PLUGIN_PREFIXES = (*definitions.PREFIXES, "metrics.context.", "client.quota.callback.", "strimzi.", "confluent.")
+"""Of listeners, tiered storage, metrics reporters, quota callbacks, and of well-known distributions."""
+
+PLUGIN_NAMES = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
+"""Of Kafka's own authorizer."""
+
+OLDER_NAMES = frozenset(
+    {
+        "advertised.host.name", "advertised.port", "broker.id.generation.enable", "control.plane.listener.name",
+        "controlled.shutdown.max.retries", "controlled.shutdown.retry.backoff.ms", "delegation.token.master.key",
+        "eligible.leader.replicas.enable", "group.coordinator.new.enable",
+        "host.name", "inter.broker.protocol.version", "log.message.downconversion.enable", "log.message.format.version",
+        "log.message.timestamp.difference.max.ms", "offsets.commit.required.acks", "password.encoder.cipher.algorithm",
+        "password.encoder.iterations", "password.encoder.key.length", "password.encoder.keyfactory.algorithm",
+        "password.encoder.old.secret", "password.encoder.secret", "port", "quota.consumer.default",
+        "quota.producer.default", "remote.log.manager.thread.pool.size", "reserved.broker.max.id",
+    }
+)  # fmt: skip
+"""Names that Kafka 4.3 has no more."""
+
+OLDER_PREFIXES = ("zookeeper.", "transaction.remove.expired.transaction.cleanup.")
+
+
+def is_known(name: str) -> bool:
+    """Whether a setting may be given, be it with effect or not."""
+    return (
+        name in definitions.BROKER
+        or name in PLUGIN_NAMES
+        or name in OLDER_NAMES
+        or name.startswith(PLUGIN_PREFIXES)
+        or name.startswith(OLDER_PREFIXES)
+    )
+
+
+def has_effect(name: str) -> bool:
+    setting = definitions.BROKER.get(name)
+    return setting is not None and setting.acts
+
+
+_ADVICE = "to run without, leave {name} out or override it with --set {name}={off}"
+
+MUST_BE_OFF: Mapping[str, tuple[str, str]] = {
+    "authorizer.class.name": ("", "this version checks no ACLs and would let every client do everything"),
+    "create.topic.policy.class.name": ("", "this version cannot ask a policy whether a topic may be created"),
+    "alter.config.policy.class.name": ("", "this version cannot ask a policy whether settings may change"),
+    "remote.log.storage.system.enable": ("false", "this version cannot read what was moved to tiered storage"),
+}
+"""What to set to run without it, and why the node does not start with it: it would open what the setting closes."""
+
+
+def refusals(values: Mapping[str, Any]) -> Iterator[str]:
+    """One sentence for each setting that asks for protection that this version does not give."""
+    for name, (off, why) in MUST_BE_OFF.items():
+        if values[name]:
+            yield f"{name} is set, but {why}; {_ADVICE.format(name=name, off=off)}"

@@ -1,0 +1,176 @@
+"""What a directory of Apache Kafka holds beside that which Ottla serves: put there, and looked at, over the wire."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import importlib
+import io
+import struct
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Producer
+from kio.serial import entity_reader, entity_writer
+
+from ottla.protocol import messages
+from ottla.protocol.messages import ApiKey
+from tests.conformance.operations import Client, eventually
+from tests.conformance.pair import Wire
+
+ANY, TOPIC_ACL, READ, WRITE, ALLOW, DENY, LITERAL, PREFIXED = 1, 2, 3, 4, 3, 2, 3, 4
+SHA_256, SHA_512 = 1, 2
+ALICE = "alice"
+PASSWORD, SALT, ITERATIONS = b"secret of alice", b"salt and pepper", 4096
+SHARE_GROUP_HEARTBEAT = 76
+
+
+def put(client: Client) -> None:
+    """ACLs, users with passwords and quotas."""
+    acl = {"resource_type": TOPIC_ACL, "principal": "User:alice", "host": "*"}
+    creations = [
+        {**acl, "resource_name": "t", "resource_pattern_type": LITERAL, "operation": READ, "permission_type": ALLOW},
+        {**acl, "resource_name": "u-", "resource_pattern_type": PREFIXED, "operation": WRITE, "permission_type": DENY},
+    ]
+    answer = client.ask(ApiKey.CREATE_ACLS, 3, {"creations": creations})
+    assert [each["error_code"] for each in answer["results"]] == [0, 0], answer
+    users = [
+        {
+            "name": name, "mechanism": mechanism, "iterations": ITERATIONS, "salt": SALT,
+            "salted_password": hashlib.pbkdf2_hmac(algorithm, PASSWORD, SALT, ITERATIONS),
+        }
+        for name, mechanism, algorithm in ((ALICE, SHA_256, "sha256"), ("bob", SHA_512, "sha512"))
+    ]  # fmt: skip
+    answer = client.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, {"deletions": [], "upsertions": users})
+    assert {each["error_code"] for each in answer["results"]} == {0}, answer
+    quota = [{"key": "producer_byte_rate", "value": 1e9, "remove": False}]
+    entries = [
+        {"entity": [{"entity_type": kind, "entity_name": name}], "ops": quota}
+        for kind, name in (("user", ALICE), ("client-id", None), ("ip", "127.9.9.9"))
+    ]
+    entries[-1]["ops"] = [{"key": "connection_creation_rate", "value": 5000.0, "remove": False}]
+    answer = client.ask(ApiKey.ALTER_CLIENT_QUOTAS, 1, {"entries": entries, "validate_only": False})
+    assert {each["error_code"] for each in answer["entries"]} == {0}, answer
+
+
+def put_transactions(bootstrap: str, topic: str) -> Producer:
+    """Committed, aborted and open ones. The producer of the open one is to be kept for as long as it stays open."""
+    for name, commit in (("committed", True), ("aborted", False)):
+        producer = _transactional(bootstrap, name)
+        producer.produce(topic, name)
+        producer.flush()
+        if commit:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+    producer = _transactional(bootstrap, "open")
+    producer.produce(topic, "open")
+    producer.flush()
+    return producer
+
+
+def _transactional(bootstrap: str, name: str) -> Producer:
+    settings = {"bootstrap.servers": bootstrap, "transactional.id": name, "log_level": 0}
+    producer = Producer({**settings, "transaction.timeout.ms": 900_000})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    return producer
+
+
+def put_groups(client: Client, topic: str) -> None:
+    """A group of the protocol of KIP-848 with a member, and a share group with one."""
+    member = str(uuid.uuid4())
+    asked = {
+        "group_id": "kip-848", "member_id": member, "member_epoch": 0, "instance_id": "static", "rack_id": None,
+        "rebalance_timeout": 60_000, "subscribed_topic_names": [topic], "topic_partitions": [],
+        "server_assignor": None, "subscribed_topic_regex": None,
+    }  # fmt: skip
+    answer = eventually(lambda: _ok(client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, asked)))
+    share = {"group_id": "share", "member_id": member, "member_epoch": 0, "subscribed_topic_names": [topic]}
+    eventually(lambda: _ok(ask_other(client, SHARE_GROUP_HEARTBEAT, 1, "share_group_heartbeat", share)))
+    part = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": 0, "committed_metadata": "848"}
+    request = {
+        "group_id": "kip-848", "generation_id_or_member_epoch": answer["member_epoch"], "member_id": member,
+        "group_instance_id": None, "topics": [{"name": topic, "partitions": [part]}],
+    }  # fmt: skip
+    answer = client.ask(ApiKey.OFFSET_COMMIT, 9, request)
+    assert answer["topics"][0]["partitions"][0]["error_code"] == 0, answer
+
+
+def _ok(answer: Any) -> Any:
+    return answer if answer["error_code"] == 0 else None
+
+
+def ask_other(client: Client, key: int, version: int, name: str, values: Mapping[str, Any]) -> Any:
+    """A request of an API that Ottla has no name for."""
+    request, response = (
+        importlib.import_module(f"kio.schema.{name}.v{version}.{kind}") for kind in ("request", "response")
+    )
+    camel = "".join(word.capitalize() for word in name.split("_"))
+    out = io.BytesIO()
+    entity_writer(getattr(request, camel + "Request"))(out, messages.build(getattr(request, camel + "Request"), values))
+    frame = struct.pack(">hhih", key, version, 1, -1) + b"\0" + out.getvalue()
+    client.wire.socket.sendall(struct.pack(">i", len(frame)) + frame)
+    answer = client.wire._read(struct.unpack(">i", client.wire._read(4))[0])
+    return messages.plain(entity_reader(response)(answer, 5)[0])
+
+
+def kept(client: Client) -> dict[str, Any]:
+    """What Kafka says of all that, but for what grows or depends on the moment."""
+    any_acl = {
+        "resource_type_filter": ANY, "resource_name_filter": None, "pattern_type_filter": ANY,
+        "principal_filter": None, "host_filter": None, "operation": ANY, "permission_type": ANY,
+    }  # fmt: skip
+    acls = client.ask(ApiKey.DESCRIBE_ACLS, 3, any_acl)
+    users = client.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, {"users": None})
+    quotas = client.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, {"components": [], "strict": False})
+    transactions = client.ask(
+        ApiKey.LIST_TRANSACTIONS, 1, {"state_filters": [], "producer_id_filters": [], "duration_filter": -1}
+    )
+    shown = client.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": ["open", "committed", "aborted"]})
+    found = {
+        "acls": sorted(map(str, acls["resources"])),
+        "users": [(each["user"], sorted(map(str, each["credential_infos"]))) for each in users["results"]],
+        "quotas": sorted(map(str, quotas["entries"] or ())),
+        "transactions": sorted(map(str, transactions["transaction_states"])),
+        "transaction": sorted(map(str, shown["transaction_states"])),
+    }
+    for part, value in found.items():
+        assert value, part
+    return found
+
+
+class Token:
+    """Delegation tokens, which only a user who logged in may have: SCRAM (RFC 5802) by hand."""
+
+    def __init__(self, port: int) -> None:
+        self.wire = Wire(f"127.0.0.1:{port}")
+        answer = self.wire.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "SCRAM-SHA-256"})
+        assert answer["error_code"] == 0, answer
+        bare = b"n=" + ALICE.encode() + b",r=nonce"
+        first = self._send(b"n,," + bare)
+        parts = dict(part.split(b"=", 1) for part in first.split(b","))
+        salted = hashlib.pbkdf2_hmac("sha256", PASSWORD, base64.b64decode(parts[b"s"]), int(parts[b"i"]))
+        key = hmac.digest(salted, b"Client Key", "sha256")
+        last = b"c=biws,r=" + parts[b"r"]
+        signature = hmac.digest(hashlib.sha256(key).digest(), bare + b"," + first + b"," + last, "sha256")
+        proof = bytes(a ^ b for a, b in zip(key, signature, strict=True))
+        self._send(last + b",p=" + base64.b64encode(proof))
+
+    def _send(self, data: bytes) -> bytes:
+        answer = self.wire.ask(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": data})
+        assert answer["error_code"] == 0, answer
+        return bytes(answer["auth_bytes"])
+
+    def create(self) -> None:
+        renewers = [{"principal_type": "User", "principal_name": "bob"}]
+        request = {"owner_principal_type": None, "owner_principal_name": None, "renewers": renewers, "max_lifetime": -1}
+        answer = self.wire.ask(ApiKey.CREATE_DELEGATION_TOKEN, 3, request)
+        assert answer["error_code"] == 0, answer
+
+    def shown(self) -> list[str]:
+        answer = self.wire.ask(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3, {"owners": None})
+        assert answer["error_code"] == 0, answer
+        return sorted(map(str, answer["tokens"]))

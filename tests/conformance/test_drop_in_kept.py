@@ -1,0 +1,65 @@
+"""What Ottla does not serve yet is kept for the Apache Kafka that comes back: security, transactions, newer groups.
+
+Both brokers are killed rather than stopped, so that each also starts where the other crashed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from peers.kafka import free_port
+from tests.conformance.drop_in import Place, seen
+from tests.conformance.drop_in_more import Token, kept, put, put_groups, put_transactions
+from tests.conformance.operations import eventually
+
+SECURED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS;User:alice",
+    "allow.everyone.if.no.acl.found": "true",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config":
+        "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+    "delegation.token.secret.key": "the secret of tokens",
+}  # fmt: skip
+
+
+def test_what_is_not_served_is_kept(tmp_path: Path) -> None:
+    place, login = _secured(tmp_path / "place")
+    with place.running("kafka", kill=True) as client:
+        eventually(lambda: client.create("t") == "none")
+        put(client)
+        client.produce_all("t", b"0", b"1")
+        open_transaction = put_transactions(place.bootstrap, "t")
+        put_groups(client, "t")
+        Token(login).create()
+        tokens = eventually(Token(login).shown)
+        before, at_kafka = seen(client), kept(client)
+        assert before["groups"].pop("share") == {}  # not known to a broker without share groups
+    snapshots = place.snapshots()
+    with place.running("ottla", kill=True) as client:
+        assert seen(client) == before
+        for number in range(8):
+            assert client.create(f"another-{number}") == "none"
+        eventually(lambda: place.snapshots()[-1:] != snapshots[-1:])
+    with place.running("kafka") as client:
+        assert kept(client) == at_kafka
+        assert Token(login).shown() == tokens
+    del open_transaction
+
+
+def _secured(directory: Path) -> tuple[Place, int]:
+    """A place whose Kafka has users and ACLs, and the port where they log in. Ottla is told to do without."""
+    login = free_port()
+    place = Place(directory, SECURED)
+    kafka = place.kafka
+    kafka.settings |= {
+        "listeners": f"PLAINTEXT://127.0.0.1:{kafka.port},CONTROLLER://127.0.0.1:{kafka.controller_port},"
+        f"SASL_PLAINTEXT://127.0.0.1:{login}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{kafka.port},SASL_PLAINTEXT://127.0.0.1:{login}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+    }
+    place.ottla.settings = {
+        "authorizer.class.name": "", "listeners": f"PLAINTEXT://127.0.0.1:{kafka.port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{kafka.port}",
+    }  # fmt: skip
+    return place, login
