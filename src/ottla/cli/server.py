@@ -83,6 +83,9 @@ def load_config(options: StartOptions, environ: Mapping[str, str]) -> ServerConf
     if options.listen is not None:
         _only_once(overrides, ("listeners",), f"--listen {options.listen}")
         overrides["listeners"] = f"PLAINTEXT://{options.listen}"
+    if options.http is not None:
+        _only_once(overrides, ("ottla.http.listener",), f"--http {options.http}")
+        overrides["ottla.http.listener"] = options.http
     return ServerConfig.load(options.config_file, overrides, environ)
 
 

@@ -37,7 +37,8 @@ def test_a_mistake_says_so(arguments: list[str]) -> None:
 
 
 def test_directory_and_listener_become_settings() -> None:
-    config = load_config(parse(["/some/where", "--listen", "127.0.0.1:1234"]), {})
+    config = load_config(parse(["/some/where", "--listen", "127.0.0.1:1234", "--http", ":9404"]), {})
+    assert config["ottla.http.listener"] == ":9404"
     assert config.log_dirs == ("/some/where",)
     assert [(listener.host, listener.port) for listener in config.listeners] == [("127.0.0.1", 1234)]
 
