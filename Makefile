@@ -40,7 +40,11 @@ test: peers  ## every test but the slow part of the client matrix
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not matrix" $(TESTS)
 
 conformance: peers  ## the rest of the client matrix: Node, Rust, Kafka Streams (fetches and builds them)
-	$(PY) -m pytest -m matrix tests/conformance/clients
+	$(PY) -m pytest -m matrix tests/conformance
+
+compatibility: peers  ## run every client and tool, and write what was found into docs/compatibility.md
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m client --compatibility docs/compatibility.json tests/conformance; \
+		status=$$?; $(PY) -m tests.conformance.compatibility docs/compatibility.json docs/compatibility.md; exit $$status
 
 lint: setup  ## formatting, linting, types, and the direction of imports
 	$(VENV)/bin/ruff format --check .
@@ -62,4 +66,4 @@ bench: peers  ## Ottla and Apache Kafka side by side; the tables of docs/perform
 clean:  ## remove what was made
 	rm -rf $(VENV) build .cache src/ottla.egg-info $(COMPILED) src/ottla/protocol/_records*.so
 
-.PHONY: help setup peers test conformance lint format demo bench clean
+.PHONY: help setup peers test conformance compatibility lint format demo bench clean

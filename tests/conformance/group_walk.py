@@ -226,7 +226,10 @@ class Walk:
                     if line.waiting is not None and line.ready():
                         actor.answers[side] = line.receive()
             owing = [actor for actor in self.actors if len({line.waiting is None for line in actor.lines}) == 2]
-            shapes = [(each["group_state"], len(each["members"])) for each in states]
+            shapes = [
+                (each["group_state"], sorted(self.ids[side].get(row["member_id"], "new") for row in each["members"]))
+                for side, each in enumerate(states)
+            ]
             same = shapes[OTTLA] == shapes[KAFKA]
             initial = before in ("Empty", "Dead") and "PreparingRebalance" in (each["group_state"] for each in states)
             if same and not owing and not initial:
@@ -322,7 +325,7 @@ class Walk:
                 return
             for start, header in iterate_batches(data):
                 for record in iterate_records(data, start):
-                    decoded = decode_record(record.key, record.value)
+                    decoded = decode_record(record.key or b"", record.value)
                     if decoded is not None and decoded.key.group == self.group:
                         yield self.words(decoded, record.value, side)
                 offset = header.next_offset

@@ -124,7 +124,9 @@ def commit(w: Walk) -> Request:
         "committed_leader_epoch": w.dice.choice((-1, 0, 3)),
         "committed_metadata": w.dice.choice(words),
     }
-    topics = [{"name": w.topic, "topic_id": "TOPIC"}, {"name": "absent", "topic_id": UUID(int=77)}]
+    topics: list[dict[str, Any]] = [
+        {"name": w.topic, "topic_id": "TOPIC"}, {"name": "absent", "topic_id": UUID(int=77)},
+    ]  # fmt: skip
     numbers = [w.dice.sample(range(4), w.dice.randint(1, 3)) for _ in topics]
     return ApiKey.OFFSET_COMMIT, version, {
         "group_id": w.group, "generation_id_or_member_epoch": -1 if outside else generation(w),

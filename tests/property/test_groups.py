@@ -10,11 +10,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ottla.coordinator.config import GroupConfig
+from ottla.coordinator.effects import Write
 from ottla.coordinator.group.classic import ClassicGroup, State
 from ottla.coordinator.group.requests import JoinGroup, Leaving, OffsetCommit, OffsetToCommit, SyncGroup
 from ottla.coordinator.shard import GroupShard
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.internal.group_records import GroupRecord, encode_key
+from ottla.model import TopicPartition
+from ottla.protocol.internal.group_records import (
+    GroupMetadataKey,
+    GroupRecord,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    encode_key,
+)
 from tests.unit.coordinator.harness import SimulatedDriver
 
 GROUPS = st.sampled_from(["g", "h"])
@@ -22,6 +30,7 @@ PROTOCOLS = st.sampled_from([{"range": b""}, {"sticky": b"", "range": b"1"}, {"r
 INSTANCES = st.sampled_from([None, None, "i", "j"])
 ERRORS = st.sampled_from([ErrorCode.not_enough_replicas, ErrorCode.kafka_storage_error, ErrorCode.message_too_large])
 SESSION_MS, REBALANCE_MS = 10_000, 20_000
+RETENTION_MS = 30_000
 
 
 class GroupMachine(RuleBasedStateMachine):
@@ -29,10 +38,21 @@ class GroupMachine(RuleBasedStateMachine):
 
     @initialize(delay=st.sampled_from([0, 3_000]), max_size=st.sampled_from([2, 100]))
     def begin(self, delay: int, max_size: int) -> None:
-        self.driver = SimulatedDriver(GroupConfig(initial_rebalance_delay_ms=delay, max_size=max_size))
+        self.driver = SimulatedDriver(
+            GroupConfig(
+                initial_rebalance_delay_ms=delay,
+                max_size=max_size,
+                offsets_retention_ms=RETENTION_MS,
+                offsets_retention_check_interval_ms=RETENTION_MS // 3,
+            )
+        )
         self.ids: list[tuple[str, str, str | None]] = []
         self.tokens = 0
         self.asked: dict[int, tuple[str, str | None]] = {}
+        self.commits: dict[int, tuple[str, int, int]] = {}
+        self.deleted: set[tuple[str, str, int]] = set()
+        """What was deleted on request, and so need not have expired."""
+        self.looked_at = 0
         self.generations: Counter[ClassicGroup] = Counter()
         self.leaders: dict[tuple[ClassicGroup, int], set[str]] = {}
 
@@ -46,6 +66,8 @@ class GroupMachine(RuleBasedStateMachine):
         self.driver.run()
         for token, response in self.driver.replies:
             group_id, instance_id = self.asked.pop(token)
+            if token in self.commits and isinstance(response, dict):
+                self.is_in_the_log(*self.commits[token])
             if isinstance(response, dict) and response.get("member_id"):
                 known = (group_id, response["member_id"], instance_id)
                 if known not in self.ids:
@@ -53,6 +75,12 @@ class GroupMachine(RuleBasedStateMachine):
                 if response["error_code"] is ErrorCode.none and not response["skip_assignment"]:
                     self.saw_generation(group_id, response)
         self.driver.replies.clear()
+
+    def is_in_the_log(self, group_id: str, partition: int, offset: int) -> None:
+        """What was acknowledged was written, and written before."""
+        key = OffsetCommitKey(group_id, "t", partition)
+        written = [record.value for batch in self.driver.log for record in batch if record.key == key]
+        assert any(isinstance(value, OffsetCommitValue) and value.offset == offset for value in written)
 
     def saw_generation(self, group_id: str, response: dict[str, Any]) -> None:
         group = self.driver.shard.state.groups.get(group_id)
@@ -119,8 +147,14 @@ class GroupMachine(RuleBasedStateMachine):
         self.driver.shard.leave(self.token(group_id), group_id, [Leaving(member_id)], self.driver.now)
         self.finish()
 
-    @rule(group_id=GROUPS, partition=st.integers(0, 2), offset=st.integers(0, 9), index=st.integers(0, 30))
-    def commit(self, group_id: str, partition: int, offset: int, index: int) -> None:
+    @rule(
+        group_id=GROUPS,
+        partition=st.integers(0, 2),
+        offset=st.integers(0, 9),
+        index=st.integers(0, 30),
+        retention=st.sampled_from([None, None, None, 0, 5_000, 100_000]),
+    )
+    def commit(self, group_id: str, partition: int, offset: int, index: int, retention: int | None) -> None:
         member_id, generation = "", -1
         if self.ids and index % 2:
             group_id, member_id, _ = self.pick(index)
@@ -131,15 +165,42 @@ class GroupMachine(RuleBasedStateMachine):
             member_id=member_id,
             generation=generation,
             offsets=(OffsetToCommit("t", partition, offset, -1, ""),),
+            retention_ms=retention,
         )
+        self.commits[token] = group_id, partition, offset
         try:
             self.driver.shard.commit(token, request, self.driver.now)
         except KafkaError:
             del self.asked[token]
         self.finish()
 
+    @rule(group_id=GROUPS, partition=st.integers(0, 1), milliseconds=st.sampled_from([9_000, 21_000]))
+    def commit_slowly(self, group_id: str, partition: int, milliseconds: int) -> None:
+        """Time passes while the offset is on its way to the disk."""
+        self.hold()
+        self.commit(group_id, partition, 7, 0, None)
+        self.wait(milliseconds)
+        self.release()
+
+    @rule(group_id=GROUPS, partition=st.integers(0, 2))
+    def forget(self, group_id: str, partition: int) -> None:
+        self.deleted.add((group_id, "t", partition))
+        token = self.token(group_id)
+        try:
+            self.driver.shard.delete_offsets(token, group_id, {"t": [partition]}, self.driver.now)
+        except KafkaError:
+            del self.asked[token]
+        self.finish()
+
+    @rule(partition=st.integers(0, 2))
+    def delete_topic(self, partition: int) -> None:
+        self.deleted.update((group_id, "t", partition) for group_id in ("g", "h"))
+        self.driver.shard.delete_offsets_of_partitions([TopicPartition("t", partition)], self.driver.now)
+        self.finish()
+
     @rule(group_id=GROUPS)
     def delete(self, group_id: str) -> None:
+        self.deleted.update((group_id, "t", partition) for partition in range(3))
         self.driver.shard.delete_groups(self.token(group_id), [group_id], self.driver.now)
         self.finish()
 
@@ -157,7 +218,18 @@ class GroupMachine(RuleBasedStateMachine):
         self.driver.release()
         self.finish()
 
-    @precondition(lambda self: not self.driver.holding)
+    @precondition(lambda self: self.driver.held)
+    @rule(keep=st.integers(0, 3))
+    def crash(self, keep: int) -> None:
+        """Of the writes under way the first few reach the disk; nobody is answered any more."""
+        writes = [effect for effects in self.driver.held for effect in effects if isinstance(effect, Write)]
+        self.driver.log += [write.records for write in writes[:keep]]
+        self.driver.held.clear()
+        self.driver.holding = False
+        self.driver.restart()
+        self.driver.replies.clear()
+        self.asked.clear()
+
     @rule(error=ERRORS)
     def fail(self, error: ErrorCode) -> None:
         self.driver.next_failure = error
@@ -197,6 +269,25 @@ class GroupMachine(RuleBasedStateMachine):
                 assert alive or ("session", group.group_id, member.member_id) in state.timers
 
     @invariant()
+    def only_old_offsets_expire(self) -> None:
+        """A deleted offset was deleted on request, or its last commit is as old as it said, or its group is empty."""
+        for number, batch in enumerate(self.driver.log[self.looked_at :], self.looked_at):
+            for key, value in batch:
+                if value is None and isinstance(key, OffsetCommitKey):
+                    assert (key.group, key.topic, key.partition) in self.deleted or self.has_expired(key, number)
+        self.looked_at = len(self.driver.log)
+
+    def has_expired(self, key: OffsetCommitKey, number: int) -> bool:
+        before = [record.value for batch in self.driver.log[:number] for record in batch if record.key == key]
+        last = next((value for value in reversed(before) if value is not None), None)
+        assert isinstance(last, OffsetCommitValue)
+        now = self.driver.now.wall_ms
+        deadline = last.commit_timestamp + RETENTION_MS if last.expire_timestamp == -1 else last.expire_timestamp
+        group = GroupMetadataKey(key.group)
+        had_members = any(record.key == group and record.value for batch in self.driver.log for record in batch)
+        return now >= deadline or had_members
+
+    @invariant()
     def the_log_says_the_same(self) -> None:
         """A coordinator that loads the log, compacted or not, has the same offsets, and the groups that are settled."""
         if self.driver.held:
@@ -211,6 +302,10 @@ class GroupMachine(RuleBasedStateMachine):
         for offset, record in log:
             loaded.replay(record, offset)
         live = self.driver.shard.state
+        assert loaded.state.groups.keys() <= live.groups.keys()
+        for group_id in live.groups.keys() - loaded.state.groups.keys():
+            # Its last offset is deleted, or its first record could not be written: as in Kafka, memory knows it still.
+            assert not live.offsets.of_group(group_id)
         for group_id in {*live.groups, *loaded.state.groups}:
             assert live.offsets.of_group(group_id) == loaded.state.offsets.of_group(group_id)
             group, other = live.groups.get(group_id), loaded.state.groups.get(group_id)
