@@ -68,9 +68,14 @@ def probe(bootstrap: str) -> None:
             return
         except OSError as error:
             failures.append(f"{address}: {error.strerror or error}")
-    raise CommandFailed(
-        f"no broker answers ({'; '.join(failures) or 'no address given'})\n"
-        "  start one with: ottla server start\n"
+    raise nobody_answers("; ".join(failures) or "no address given")
+
+
+def nobody_answers(why: str) -> CommandFailed:
+    """What is said where no broker can be reached."""
+    return CommandFailed(
+        f"no broker answers ({why})\n"
+        "  start one with: ottla server start,\n"
         "  or name another with --bootstrap HOST:PORT (or OTTLA_BOOTSTRAP)",
         UNREACHABLE,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -14,12 +15,14 @@ from ottla.cli.client import admin_client
 from ottla.cli.exits import MISUSED, OK, CommandFailed
 from ottla.cli.group_view import Ages, Group, groups, names_of_groups
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
-from ottla.cli.output import iso_time, print_json_line
+from ottla.cli.output import iso_time, plural, print_json_line
 from ottla.cli.words import duration
 
 Row = tuple[str, ...]
 
 COLUMNS_OF_ONE = ("TOPIC", "PARTITION>", "COMMITTED>", "END>", "LAG>", "BEHIND>", "READS/S>", "CLIENT")
+EXPENDABLE = ("ARRIVES/S>", "END>", "COMMITTED>", "READS/S>", "CLIENT", "MEMBERS>", "STATE")
+"""Columns that a narrow terminal can do without, in this order."""
 COLUMNS_OF_MANY = ("GROUP", "STATE", "MEMBERS>", "LAG>", "BEHIND>", "READS/S>", "ARRIVES/S>")
 
 
@@ -109,7 +112,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
 
 
 def rows_of_one(group: Group, rates: Rates) -> list[Row]:
-    clients = {member.member_id: member.client_id for member in group.members}
+    clients = names_of_members(group)
     return [
         (
             each.topic,
@@ -123,6 +126,15 @@ def rows_of_one(group: Group, rates: Rates) -> list[Row]:
         )
         for each in group.progress
     ]
+
+
+def names_of_members(group: Group) -> dict[str, str]:
+    """Member ids to the names of their clients; those that share one are numbered as `group describe` does."""
+    shared = Counter(member.client_id for member in group.members)
+    return {
+        member.member_id: member.client_id + (f" #{number}" if shared[member.client_id] > 1 else "")
+        for number, member in enumerate(group.members, 1)
+    }
 
 
 def rows_of_many(found: Iterable[Group], rates: Rates) -> list[Row]:
@@ -149,12 +161,20 @@ def _screen(as_json: bool) -> Iterator[Callable[..., None]]:
     from rich.live import Live
 
     console = Console(highlight=False)
-    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+    last: Any = None
+    try:
+        # A screen of its own, as `top` has, so that nothing is left over when the terminal is resized.
+        with Live(console=console, auto_refresh=False, screen=True) as live:
 
-        def draw(found: Sequence[Group], rates: Rates, *, single: bool) -> None:
-            live.update(_picture(found, rates, single, console.height - 4), refresh=True)
+            def draw(found: Sequence[Group], rates: Rates, *, single: bool) -> None:
+                nonlocal last
+                last = _picture(found, rates, single, console.width, console.height - 3)
+                live.update(last, refresh=True)
 
-        yield draw
+            yield draw
+    finally:
+        if last is not None:
+            console.print(last)
 
 
 def _print_json(found: Sequence[Group], rates: Rates, *, single: bool) -> None:
@@ -173,7 +193,18 @@ def _print_lines(found: Sequence[Group], rates: Rates, *, single: bool) -> None:
     sys.stdout.flush()
 
 
-def _picture(found: Sequence[Group], rates: Rates, single: bool, height: int) -> Any:
+def fitting(columns: Sequence[str], rows: Sequence[Row], width: int) -> list[int]:
+    """Indexes of the columns that fit, in order; those that say least go first."""
+    sizes = [max(len(name.rstrip(">")), *(len(row[at]) for row in rows), 0) for at, name in enumerate(columns)]
+    kept = list(range(len(columns)))
+    for name in EXPENDABLE:
+        if sum(sizes[at] + 1 for at in kept) - 1 <= width:
+            break
+        kept = [at for at in kept if columns[at] != name]
+    return kept
+
+
+def _picture(found: Sequence[Group], rates: Rates, single: bool, width: int, height: int) -> Any:
     """A heading and as many rows as the terminal has lines, those furthest behind first where not all fit."""
     from rich.console import Group as Stack
     from rich.table import Table
@@ -184,19 +215,21 @@ def _picture(found: Sequence[Group], rates: Rates, single: bool, height: int) ->
     lag = columns.index("LAG>")
     left_out = len(rows) - height
     if left_out > 0:
+        height = max(1, height - 1)
+        left_out = len(rows) - height
         rows = sorted(rows, key=lambda row: -float(row[lag].replace(",", "").replace("-", "-1")))[:height]
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-    for name in columns:
-        first = name == columns[0]
-        table.add_column(
-            name.rstrip(">"), justify="right" if name.endswith(">") else "left", no_wrap=True, overflow="ellipsis",
-            ratio=None, min_width=10 if first else None,
-        )  # fmt: skip
+    kept = fitting(columns, rows, width)
+    for name in (columns[at] for at in kept):
+        side: Any = "right" if name.endswith(">") else "left"
+        table.add_column(name.rstrip(">"), justify=side, no_wrap=True, overflow="ellipsis")
     for row in rows:
-        table.add_row(*map(Text, row))
-    now = time.strftime("%H:%M:%S")
-    what = f"{found[0].name}  {found[0].state}, {len(found[0].members)} members" if single and found else "all groups"
-    parts: list[Any] = [Text(f"{what}   {now}   Ctrl-C ends"), Text(""), table if rows else Text("nothing to show yet")]
+        table.add_row(*(Text(row[at]) for at in kept))
+    what = "all groups"
+    if single and found:
+        what = f"{found[0].name}  {found[0].state}, {plural(len(found[0].members), 'member')}"
+    head = Text(f"{what}   {time.strftime('%H:%M:%S')}   Ctrl-C ends", no_wrap=True, overflow="ellipsis")
+    parts: list[Any] = [head, Text(""), table if rows else Text("nothing to show yet")]
     if left_out > 0:
         parts.append(Text(f"and {left_out} more, less far behind"))
     return Stack(*parts)

@@ -187,7 +187,8 @@ class Reader:
             raise wire.failure_of(response.error_code, f"topic {self.topic!r}: ")
         found: list[Callable[[], Iterator[list[Record]]]] = []
         trouble = 0
-        for partition in (each for topic in response.topics for each in topic.partitions):
+        answered = [each for topic in response.topics for each in topic.partitions]
+        for partition in sorted(answered, key=lambda each: each.partition_index):
             number, code = partition.partition_index, partition.error_code
             if number not in self._positions:
                 continue

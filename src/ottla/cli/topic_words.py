@@ -16,6 +16,7 @@ from ottla.cli.exits import FAILED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import bold, plural, print_json
 from ottla.cli.words import long_time, print_wrapped, size
+from ottla.config import definitions
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -34,11 +35,15 @@ class Facts:
     leaderless: Sequence[int]
     settings: Mapping[str, str]
 
+    def text(self, name: str) -> str:
+        """A setting, Kafka's default where the broker does not tell: it may be older, or not let us see."""
+        return self.settings.get(name) or definitions.TOPIC[name].default or ""
+
     def number(self, name: str) -> int:
-        return int(self.settings[name])
+        return int(self.text(name))
 
     def is_true(self, name: str) -> bool:
-        return self.settings.get(name) == "true"
+        return self.text(name) == "true"
 
     @property
     def copies(self) -> int:
@@ -69,7 +74,8 @@ def words(facts: Facts) -> Iterator[Paragraph]:
 
 
 def _copies(facts: Facts) -> str:
-    copies = "1 copy" if facts.copies == 1 else f"{facts.copies} copies"
+    most = max(facts.replicas, default=0)
+    copies = "1 copy" if most == 1 else f"{most} copies" if most == facts.copies else f"{facts.copies} to {most} copies"
     return f"{plural(len(facts.replicas), 'partition')} with {copies} each, on {plural(facts.brokers, 'broker')}."
 
 
@@ -130,28 +136,53 @@ def _power(facts: Facts) -> str:
             "A killed process loses nothing. Syncing is left to the operating system (flush.messages and flush.ms are "
             "unset): what came in the last seconds, typically up to half a minute,"
         )
-    if facts.copies <= 1:
-        return (
-            f"{synced} may be lost when the machine loses power. With flush.messages=1 nothing acknowledged would be."
-        )
-    return f"{synced} may be lost only if all machines with an in-sync copy lose power at once."
+    end = (
+        "may be lost when the machine loses power. With flush.messages=1 nothing acknowledged would be."
+        if facts.copies <= 1
+        else "may be lost only if all machines with an in-sync copy lose power at once."
+    )
+    if flush_ms < LONG_MAX:
+        end += " (Apache Kafka looks at flush.ms only where log.flush.scheduler.interval.ms is set, too.)"
+    return f"{synced} {end}"
 
 
 def _kept(facts: Facts) -> str:
-    policies = {each.strip() for each in facts.settings["cleanup.policy"].split(",") if each.strip()}
+    policies = {each.strip() for each in facts.settings.get("cleanup.policy", "delete").split(",") if each.strip()}
     sentences = []
     if "compact" in policies:
-        lag = facts.number("min.compaction.lag.ms")
-        after = f"once {long_time(lag)} old" if lag else "at any time"
-        until = "until it expires" if "delete" in policies else "for good"
-        sentences.append(
-            f"The newest record of each key is kept {until}; older "
-            f"ones of the same key may go {after}. A null value deletes its key, and goes itself "
-            f"{long_time(facts.number('delete.retention.ms'))} after compaction."
-        )
+        sentences.append(_compacted(facts, expires="delete" in policies))
     if "delete" in policies:
         sentences.append(_deleted(facts))
+    if facts.is_true("remote.storage.enable"):
+        sentences.append(_tiered(facts))
     return " ".join(sentences) or "Records are kept for ever: cleanup.policy is empty."
+
+
+def _compacted(facts: Facts, *, expires: bool) -> str:
+    least, most = facts.number("min.compaction.lag.ms"), facts.number("max.compaction.lag.ms")
+    when = f"once {long_time(least)} old" if least else "at any time"
+    if most < LONG_MAX:
+        when += f", and are due for it when {long_time(most)} old"
+    until = "until it expires" if expires else "for good"
+    return (
+        f"Every record needs a key: the newest of each key is kept {until}; older "
+        f"ones of the same key may go {when}. The segment that is written to is left alone. A null value deletes its "
+        f"key, and stays {long_time(facts.number('delete.retention.ms'))} after that, for consumers to see it."
+    )
+
+
+def _tiered(facts: Facts) -> str:
+    """KIP-405. -2 follows the retention of the whole topic."""
+    limits = []
+    keep_ms, keep_bytes = facts.number("local.retention.ms"), facts.number("local.retention.bytes")
+    if keep_ms >= 0:
+        limits.append(f"after {long_time(keep_ms)} (local.retention.ms)")
+    if keep_bytes >= 0:
+        limits.append(f"beyond {size(keep_bytes)} (local.retention.bytes)")
+    text = "Finished segments are copied to remote storage, where there is one (remote.storage.enable)"
+    if facts.is_true("remote.log.copy.disable"):
+        text = "Nothing more is copied to remote storage (remote.log.copy.disable); what is there can be read"
+    return f"{text}; the brokers' own copies of them go {' or '.join(limits) or 'when the records do'}."
 
 
 def _deleted(facts: Facts) -> str:
@@ -163,27 +194,39 @@ def _deleted(facts: Facts) -> str:
         limits.append(f"while its partition holds no more than {size(retention_bytes)} (retention.bytes)")
     if not limits:
         return "Records are kept for ever: retention.ms and retention.bytes set no limit."
+    clock = ""
+    if retention_ms >= 0 and facts.text("message.timestamp.type") == "CreateTime":
+        clock = " Age is counted from the producer's time stamp."
     return (
         f"A record is kept {', but only '.join(limits)}. Whole segments are deleted, each when its newest record is "
         f"due, so the oldest stay longer: a segment spans up to {size(facts.number('segment.bytes'))} or "
-        f"{long_time(facts.number('segment.ms'))}."
+        f"{long_time(facts.number('segment.ms'))}.{clock}"
     )
 
 
 def _records(facts: Facts) -> str:
-    times = {
-        "CreateTime": "Time stamps are the producers' (CreateTime).",
-        "LogAppendTime": "Time stamps are the broker's at the append (LogAppendTime).",
-    }
-    codec = facts.settings["compression.type"]
-    stored = "as the producer compressed them" if codec == "producer" else f"with {codec}"
-    if codec == "uncompressed":
-        stored = "uncompressed"
+    codec = facts.text("compression.type")
+    stored = {"producer": "as the producer compressed them", "uncompressed": "uncompressed"}.get(codec, f"with {codec}")
     largest = size(facts.number("max.message.bytes"))
     return (
-        f"Batches are stored {stored}, {largest} at most each. "
-        f"{times.get(facts.settings['message.timestamp.type'], '')} Order is kept within a partition."
+        f"Batches are stored {stored}; the broker takes them up to {largest} (max.message.bytes). {_times(facts)} "
+        "Order is kept within a partition."
     )
+
+
+def _times(facts: Facts) -> str:
+    if facts.text("message.timestamp.type") == "LogAppendTime":
+        return "Time stamps are the broker's at the append (LogAppendTime)."
+    limits = [
+        f"more than {long_time(facts.number(name))} {side} the broker's clock"
+        for name, side in (
+            ("message.timestamp.after.max.ms", "ahead of"),
+            ("message.timestamp.before.max.ms", "behind"),
+        )
+        if facts.number(name) < LONG_MAX
+    ]
+    text = "Time stamps are the producers' (CreateTime)"
+    return f"{text}; a batch with one {' or '.join(limits)} is refused." if limits else f"{text}."
 
 
 def _warnings(facts: Facts) -> Iterator[str]:

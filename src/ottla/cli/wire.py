@@ -10,7 +10,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from ottla.cli.client import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, addresses, explain
+from ottla.cli.client import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, addresses, explain, nobody_answers
 from ottla.cli.exits import FAILED, UNREACHABLE, CommandFailed
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
@@ -75,7 +75,7 @@ class Link:
 
 def ask(bootstrap: str, key: ApiKey, values: Mapping[str, Any], timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:
     """One request to the first address that answers. Raises CommandFailed."""
-    failure: OSError | None = None
+    failure: str | None = None
     for address in addresses(bootstrap):
         try:
             link = Link(address, timeout_s)
@@ -84,8 +84,8 @@ def ask(bootstrap: str, key: ApiKey, values: Mapping[str, Any], timeout_s: float
             finally:
                 link.close()
         except OSError as error:
-            failure = error
-    raise CommandFailed(f"no broker answers ({bootstrap}: {failure or 'no address given'})", UNREACHABLE)
+            failure = error.strerror or str(error)
+    raise nobody_answers(f"{bootstrap}: {failure or 'no address given'}")
 
 
 def failure_of(code: int, subject: str, text: str | None = None) -> CommandFailed:

@@ -1,6 +1,8 @@
-"""What `ottla topic explain` says, for topics that a single node cannot have yet."""
+"""What `ottla topic explain` says, setting by setting, and for topics that a single node cannot have yet."""
 
 from __future__ import annotations
+
+import pytest
 
 from ottla.cli.topic_words import Facts, words
 
@@ -57,27 +59,86 @@ def test_copies_that_are_all_required_or_not_safe() -> None:
     assert "stop as soon as one copy" in said(2, min_insync_replicas="5")["losses"], "never more than there are"
 
 
-def test_power_loss_follows_the_flush_settings() -> None:
-    assert "survives a power loss" in said(flush_messages="1")["power"]
-    both = said(flush_messages="100", flush_ms="5000")["power"]
-    assert "after 100 records (flush.messages) or after 5 seconds (flush.ms)" in both
+FOR_EVER = str((1 << 63) - 1)
+
+SAID = [
+    # a setting, under which heading, what is said because of it, what is not said any more
+    ({}, "kept", "kept for 7 days (retention.ms)", "but only"),
+    ({}, "kept", "Age is counted from the producer's time stamp.", "remote"),
+    ({"message.timestamp.type": "LogAppendTime"}, "kept", "kept for 7 days", "producer's"),
+    ({"retention.ms": "-1"}, "kept", "kept for ever: retention.ms and retention.bytes set no limit", "7 days"),
+    ({"retention.bytes": "1073741824"}, "kept", "7 days (retention.ms), but only while its partition holds no more "
+     "than 1 GiB (retention.bytes)", "for ever"),
+    ({"retention.ms": "-1", "retention.bytes": "1000"}, "kept", "kept while its partition holds no more than 1000 B",
+     "producer's"),
+    ({"segment.bytes": "1048576", "segment.ms": "3600000"}, "kept", "spans up to 1 MiB or 1 hour.", "GiB"),
+    ({"cleanup.policy": ""}, "kept", "kept for ever: cleanup.policy is empty", "7 days"),
+    ({"cleanup.policy": "compact"}, "kept", "the newest of each key is kept for good", "retention"),
+    ({"cleanup.policy": "compact"}, "kept", "may go at any time. ", "expires"),
+    ({"cleanup.policy": "compact"}, "kept", "stays 1 day after that", "due for it"),
+    ({"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"}, "kept", "once 1 hour old.", "any time"),
+    ({"cleanup.policy": "compact", "max.compaction.lag.ms": "86400000"}, "kept",
+     "at any time, and are due for it when 1 day old.", "for ever"),
+    ({"cleanup.policy": "compact,delete"}, "kept", "kept until it expires", "for good"),
+    ({"cleanup.policy": "delete, compact"}, "kept", "kept for 7 days", "for good"),
+    ({"remote.storage.enable": "true"}, "kept", "copied to remote storage, where there is one (remote.storage.enable); "
+     "the brokers' own copies of them go when the records do.", "local.retention"),
+    ({"remote.storage.enable": "true", "local.retention.ms": "3600000"}, "kept", "go after 1 hour "
+     "(local.retention.ms).", "when the records do"),
+    ({"remote.storage.enable": "true", "local.retention.bytes": "1024", "remote.log.copy.disable": "true"}, "kept",
+     "Nothing more is copied", "Finished segments are copied"),
+    ({"compression.type": "zstd"}, "records", "stored with zstd;", "producer compressed"),
+    ({"compression.type": "uncompressed"}, "records", "stored uncompressed;", "with uncompressed"),
+    ({}, "records", "as the producer compressed them; the broker takes them up to 1 MiB (max.message.bytes)", "zstd"),
+    ({"max.message.bytes": "500"}, "records", "up to 500 B", "MiB"),
+    ({}, "records", "a batch with one more than 1 hour ahead of the broker's clock is refused", "behind"),
+    ({"message.timestamp.before.max.ms": "1000"}, "records", "or more than 1 second behind the broker's clock", "zstd"),
+    ({"message.timestamp.after.max.ms": FOR_EVER}, "records", "producers' (CreateTime). Order", "refused"),
+    ({"message.timestamp.type": "LogAppendTime"}, "records", "the broker's at the append (LogAppendTime).", "refused"),
+    ({}, "power", "may be lost when the machine loses power. With flush.messages=1", "synced to disk after"),
+    ({"flush.messages": "1"}, "power", "survives a power loss", "may be lost"),
+    ({"flush.messages": "100"}, "power", "after 100 records (flush.messages): what came since then", "scheduler"),
+    ({"flush.ms": "5000"}, "power", "after 5 seconds (flush.ms)", "records (flush.messages)"),
+    ({"flush.ms": "5000"}, "power", "only where log.flush.scheduler.interval.ms is set", "operating system"),
+    ({"flush.ms": "5000", "flush.messages": "9"}, "power", "after 9 records (flush.messages) or after 5 seconds",
+     "operating system"),
+    ({"min.insync.replicas": "3"}, "acks", "acks=1 and acks=all mean the same here", "refused"),
+    ({"unclean.leader.election.enable": "true"}, "losses", "survives the loss of no broker", "unclean"),
+]  # fmt: skip
 
 
-def test_how_long_records_are_kept() -> None:
-    assert "kept for 7 days (retention.ms)" in said()["kept"]
-    assert "but only while its partition holds no more than 1 GiB" in said(retention_bytes="1073741824")["kept"]
-    assert "for ever" in said(retention_ms="-1")["kept"]
-    assert "for ever" in said(cleanup_policy="")["kept"]
-    compacted = said(cleanup_policy="compact", min_compaction_lag_ms="3600000")["kept"]
-    assert "for good" in compacted and "once 1 hour old" in compacted and "1 day after" in compacted
-    both = said(cleanup_policy="compact,delete")["kept"]
-    assert "until it expires" in both and "7 days" in both
+@pytest.mark.parametrize(("settings", "heading", "text", "absent"), SAID)
+def test_what_each_setting_says_of_one_copy(settings: dict[str, str], heading: str, text: str, absent: str) -> None:
+    found = said(**settings)[heading]
+    assert text in found and absent not in found
 
 
-def test_how_records_are_stored() -> None:
-    assert "as the producer compressed them" in said()["records"]
-    assert "stored with zstd" in said(compression_type="zstd")["records"]
-    assert "LogAppendTime" in said(message_timestamp_type="LogAppendTime")["records"]
+@pytest.mark.parametrize(
+    ("copies", "required", "survives", "writes", "worst"),
+    [
+        (2, 1, "the loss of 1 broker and can", "go on while 1 broker at most is lost", "the loss of no broker."),
+        (2, 2, "the loss of 1 broker and can", "stop as soon as one copy", "the loss of 1 broker."),
+        (2, 5, "the loss of 1 broker and can", "stop as soon as one copy", "the loss of 1 broker."),
+        (3, 1, "the loss of 2 brokers and can", "while 2 brokers at most are lost", "the loss of no broker."),
+        (3, 2, "the loss of 2 brokers and can", "go on while 1 broker at most is lost", "the loss of 1 broker."),
+        (3, 3, "the loss of 2 brokers and can", "stop as soon as one copy", "the loss of 2 brokers."),
+        (5, 3, "the loss of 4 brokers and can", "while 2 brokers at most are lost", "the loss of 2 brokers."),
+    ],
+)
+def test_losses_that_copies_survive(copies: int, required: int, survives: str, writes: str, worst: str) -> None:
+    text = said(copies, min_insync_replicas=str(required))
+    assert survives in text["losses"] and writes in text["losses"] and text["losses"].endswith(worst)
+    assert f"fewer than {min(required, copies)} in sync" in text["acks"]
+
+
+def test_settings_that_the_broker_does_not_tell_are_kafkas_defaults() -> None:
+    untold = dict(words(Facts("t", 1, [1], [1], [], {})))
+    assert untold == {**said(), "copies": "1 partition with 1 copy each, on 1 broker."}
+
+
+def test_partitions_with_different_numbers_of_copies() -> None:
+    text = dict(words(Facts("t", 3, [3, 2], [3, 2], [], SETTINGS)))
+    assert "2 partitions with 2 to 3 copies each" in text["copies"] and "the loss of 1 broker" in text["losses"]
 
 
 def test_what_is_wrong_now() -> None:

@@ -1,0 +1,139 @@
+"""Every command that prints has `--json`: its output and its complaints are JSON, line by line."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.cli import page
+from ottla.cli.exits import MISUSED, OK, UNREACHABLE
+from ottla.cli.main import main
+
+PRINT_NO_DATA = {"ottla server start", "ottla completion"}
+"""A node, and scripts for shells."""
+
+COMMANDS: dict[str, list[str]] = {
+    "ottla topic create": ["TOPIC-new", "TOPIC"],
+    "ottla topic delete": ["TOPIC-new"],
+    "ottla topic alter": ["TOPIC", "--partitions", "3", "--set", "retention.ms=3600000"],
+    "ottla topic list": [],
+    "ottla topic describe": ["TOPIC"],
+    "ottla topic explain": ["TOPIC"],
+    "ottla produce": ["TOPIC", "a", "b"],
+    "ottla consume": ["TOPIC"],
+    "ottla group list": [],
+    "ottla group describe": ["GROUP"],
+    "ottla group watch": ["GROUP", "--count", "1"],
+    "ottla group reset": ["GROUP", "--to", "end"],
+    "ottla group delete": ["GROUP"],
+    "ottla config get": ["--topic", "TOPIC"],
+    "ottla config set": ["segment.ms=60000", "--topic", "TOPIC"],
+    "ottla config unset": ["segment.ms", "--topic", "TOPIC"],
+    "ottla config explain": ["segment.ms", "--topic", "TOPIC"],
+    "ottla cluster describe": [],
+    "ottla server status": [],
+    "ottla log dump": ["DIRECTORY"],
+}
+"""What each is asked here; what is in capitals is filled in."""
+
+NEED_NO_BROKER = {"ottla log dump"}
+
+
+def arguments(name: str, **words: str) -> list[str]:
+    def filled(text: str) -> str:
+        for word, value in words.items():
+            text = text.replace(word, value)
+        return text
+
+    return [*name.split()[1:], *map(filled, COMMANDS[name]), "--json"]
+
+
+def test_every_command_is_asked_here() -> None:
+    names = {name for name, _ in page.commands()}
+    assert names - PRINT_NO_DATA == set(COMMANDS)
+    for name, command in page.commands():
+        options = [each.names[0] for each in command.assemble_argument_collection()]
+        assert ("--json" in options) == (name not in PRINT_NO_DATA), name
+
+
+Ask = Callable[[list[str]], tuple[int, list[Any], list[Any]]]
+
+
+@pytest.fixture
+def ask(capfd: pytest.CaptureFixture[str]) -> Ask:
+    """Runs a command here: (exit code, the lines that it printed, its complaints), all parsed."""
+
+    def run(typed: list[str]) -> tuple[int, list[Any], list[Any]]:
+        code = main(typed)
+        out, error = capfd.readouterr()
+        return code, [json.loads(line) for line in out.splitlines()], [json.loads(line) for line in error.splitlines()]
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def filled(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A topic with records and a group that has read one."""
+    topic = f"json-{os.getpid()}-{time.time_ns() % 10**9}"
+    directory = tmp_path_factory.mktemp("log") / f"{topic}-0"
+    directory.mkdir()
+    (directory / "00000000000000000000.log").write_bytes(b"")
+    os.environ["OTTLA_BOOTSTRAP"] = bootstrap
+    try:
+        assert main(["topic", "create", topic, "-p", "2"]) == OK
+        assert main(["produce", topic, "x", "y", "z", "-H", "a=b", "-p", "0"]) == OK
+        assert main(["group", "reset", f"{topic}-group", "--topic", f"{topic}:0", "--to", "1"]) == OK
+    finally:
+        del os.environ["OTTLA_BOOTSTRAP"]
+    return {"TOPIC": topic, "GROUP": f"{topic}-group", "DIRECTORY": str(directory)}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_output(name: str, bootstrap: str, filled: dict[str, str], ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTTLA_BOOTSTRAP", bootstrap)
+    code, printed, complaints = ask(arguments(name, **filled))
+    if name == "ottla topic create":
+        assert [(each["topic"], each["error"]) for each in printed[0]] == [
+            (f"{filled['TOPIC']}-new", None), (filled["TOPIC"], "TOPIC_ALREADY_EXISTS"),
+        ]  # fmt: skip
+        assert code == 1 and "ottla topic alter" in complaints[0]["hint"]
+        return
+    assert (code, complaints) == (OK, [])
+    assert printed and all(isinstance(each, dict | list) for each in printed)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - NEED_NO_BROKER))
+def test_nobody_answers(name: str, filled: dict[str, str], ask: Ask) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        code, printed, complaints = ask([*arguments(name, **filled), "--bootstrap", address])
+    assert (code, printed) == (UNREACHABLE, [])
+    (complaint,) = complaints
+    assert address in complaint["error"] and "ottla server start" in complaint["hint"]
+    assert complaint["exit_code"] == UNREACHABLE
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_mistakes(name: str, filled: dict[str, str], ask: Ask) -> None:
+    code, printed, complaints = ask([*arguments(name, **filled), "--no-such-option"])
+    assert (code, printed) == (MISUSED, [])
+    assert "--no-such-option" in complaints[0]["error"] and f"{name} --help" in complaints[0]["hint"]
+
+
+def test_what_is_not_there(bootstrap: str, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTTLA_BOOTSTRAP", bootstrap)
+    absent = {"TOPIC": "no-such-topic", "GROUP": "no-such-group", "DIRECTORY": str(tmp_path / "none")}
+    for name, typed in COMMANDS.items():
+        if not {"TOPIC", "GROUP", "DIRECTORY"} & set(typed) or name in ("ottla topic create", "ottla produce"):
+            continue  # about nothing in particular, or it would make the topic
+        code, _, complaints = ask(arguments(name, **absent))
+        assert code == 1 and len(complaints) == 1, name
+        assert any(each in complaints[0]["error"] for each in absent.values()), name
