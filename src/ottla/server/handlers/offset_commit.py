@@ -1,7 +1,8 @@
-"""OffsetCommit, versions 2-10: where a group's members continue. One batch in the log per request.
+"""OffsetCommit, versions 2-10: where a group's members continue. A request that repeats one before, but for the
+offsets, does not come here (`repeated_commits.py`); of others, each is a batch in the log.
 
-Version 6 adds leader epochs (KIP-320), 7 static members (KIP-345), 10 topic ids instead of names (KIP-848). Retention
-times that old clients (2-4) send are ignored, as Kafka 4 does.
+Version 6 adds leader epochs (KIP-320), 7 static members (KIP-345), 10 topic ids instead of names (KIP-848). Versions 2-4
+may say how long the offsets are kept.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ottla.protocol.offset_commit import (
     encode_response,
 )
 from ottla.server.api import Deferred, EncodedResponse, RequestContext, Response, api
+from ottla.server.repeated_commits import learn
 
 Topics = list[tuple[str, CommittedTopic]]
 """Each topic's name and what is already known of its answer: the partitions that do not exist."""
@@ -36,7 +38,7 @@ def on_error(context: RequestContext, request: OffsetCommitRequest, error: Kafka
     )
 
 
-@api(ApiKey.OFFSET_COMMIT, versions=(2, 10), on_error=on_error, decode=decode_request)
+@api(ApiKey.OFFSET_COMMIT, versions=(2, 10), on_error=on_error, decode=decode_request, learn=learn)
 def handle(context: RequestContext, request: OffsetCommitRequest) -> Response | Deferred:
     topics, offsets = _resolve(context, request)
     if not offsets:
@@ -47,6 +49,7 @@ def handle(context: RequestContext, request: OffsetCommitRequest) -> Response | 
         instance_id=request.group_instance_id,
         generation=request.generation_id_or_member_epoch,
         offsets=offsets,
+        retention_ms=None if request.retention_time_ms == -1 else request.retention_time_ms,
         knows_unknown_group=context.api_version >= 9,
     )
     waiter = _Commit(context, topics, offsets)
