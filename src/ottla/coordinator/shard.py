@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from ottla.coordinator.config import GroupConfig
@@ -37,10 +38,13 @@ from ottla.protocol.internal.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from ottla.protocol.offset_block import OffsetBlock
 
 _EXPIRY = ("expiry",)
+_PARTITIONS_CACHED = 4_096
 
 
+@lru_cache(_PARTITIONS_CACHED)
 def partition_for(group_id: str, partition_count: int) -> int:
     """The partition of `__consumer_offsets` that keeps a group: the absolute value of Java's String.hashCode of its id
     (Kafka's `Utils.abs`, which makes 0 of the one value that has no positive counterpart)."""
@@ -112,6 +116,13 @@ class GroupShard:
             else:
                 state.groups[key.group] = ClassicGroup.from_record(key.group, value)
 
+    def replay_block(self, block: OffsetBlock, offset: Offset) -> None:
+        """Apply the committed records of a commit, the first of which is at `offset`."""
+        state, group_id = self.state, block.shape.group_id
+        if group_id not in state.groups:
+            state.groups[group_id] = ClassicGroup(group_id, block.timestamp_ms)
+        state.offsets.replay_block(offset, block)
+
     def replay_transaction_end(self, producer_id: ProducerId, committed: bool) -> None:
         """Apply a transaction marker of the log."""
         self.state.offsets.end_transaction(producer_id, committed)
@@ -163,6 +174,17 @@ class GroupShard:
     def commit(self, token: Token, request: OffsetCommit, now: Now) -> None:
         self.state.now = now
         offsets.commit(self.state, token, request)
+
+    def check_commit(self, request: OffsetCommit, now: Now) -> None:
+        """Decide on a commit whose offsets, which the driver writes, are replayed as an OffsetBlock. Raises KafkaError
+        for what `commit` would refuse."""
+        self.state.now = now
+        offsets.check_commit(self.state, request)
+
+    def write_blocks(self, blocks: Iterable[OffsetBlock]) -> None:
+        """Commits that were checked and are in the log, but must be synced before they count: as writes under way."""
+        for block in blocks:
+            self.state.write_commit(block.shape.group_id, list(block.records()))
 
     def fetch_offsets(
         self, group_id: str, wanted: offsets.Wanted | None, require_stable: bool = False

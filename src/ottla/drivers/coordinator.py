@@ -13,12 +13,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.effects import WRITE_ERRORS, Effect, Now, Write
+from ottla.coordinator.effects import WRITE_ERRORS, Effect, Now, Reply, Write
 from ottla.coordinator.group.classic import ClassicGroup
 from ottla.coordinator.group.offset_store import Topics
 from ottla.coordinator.group.rebalance import REBALANCED
 from ottla.coordinator.group.requests import JoinGroup, Leaving, OffsetCommit, SyncGroup
 from ottla.coordinator.shard import GroupShard, partition_for
+from ottla.drivers.coordinator_commits import CommitEntry, Commits, CommitWaiter
 from ottla.drivers.coordinator_load import load
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
@@ -27,6 +28,7 @@ from ottla.metadata.image import Endpoint, MetadataImage
 from ottla.model import OFFSETS_TOPIC, NodeId, Offset, TopicPartition
 from ottla.protocol.internal.codec import MalformedRecord
 from ottla.protocol.internal.group_records import encode_key, encode_value
+from ottla.protocol.offset_block import CommitShape, OffsetBlock
 from ottla.protocol.record_batch import build_batch
 from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.storage.validation import COORDINATOR
@@ -38,6 +40,10 @@ class Waiter(Protocol):
     """Gets one response, or the KafkaError that it failed with (the server's `Deferred`)."""
 
     def complete(self, result: Any) -> None: ...
+
+
+class NotBatched(Exception):
+    """This commit must be made like the first of its kind."""
 
 
 class _Pending(NamedTuple):
@@ -62,6 +68,10 @@ class _Shard:
         self.pending: deque[_Pending] = deque()
         self.timer: asyncio.TimerHandle | None = None
         self.timer_deadline_ms = 0
+        self.commits = Commits()
+        """Those of this turn of the loop, not yet in the log."""
+        self.must_sync = False
+        """The last append had to be synced before it counted."""
 
 
 class GroupCoordinatorDriver:
@@ -73,6 +83,10 @@ class GroupCoordinatorDriver:
         self._node = node
         self._config = GroupConfig.from_settings(node.config)
         self._shards: dict[int, _Shard] = {}
+        self._codec: int = node.config["offsets.topic.compression.codec"]
+        self._linger_ms: int = node.config["group.coordinator.append.linger.ms"]
+        self._open: dict[_Shard, None] = {}
+        """Shards with commits that wait for the end of the turn."""
         self._stopping = False
         node.replicas.on_leadership.append(self._on_leadership)
         node.on_stop.append(self.release_waiters)
@@ -106,7 +120,7 @@ class GroupCoordinatorDriver:
         self._work(shard)
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
-        shard = self._shard_of(group_id)
+        shard = self._shard_of(group_id, reads_offsets=False)
         shard.core.heartbeat(group_id, member_id, instance_id, generation, self._now())
         self._arm(shard)
 
@@ -120,6 +134,26 @@ class GroupCoordinatorDriver:
         shard = self._shard_of(request.group_id)
         shard.core.commit(waiter, request, self._now())
         self._work(shard)
+
+    def commit_block(
+        self, request: OffsetCommit, shape: CommitShape, rows: Sequence[bytes], waiter: CommitWaiter
+    ) -> None:
+        """As `commit`, for one that is like others before and has no partition that can fail alone: it is appended
+        together with others of the same turn of the loop. Raises KafkaError, and NotBatched where it must go its own
+        way."""
+        shard = self._shards.get(self.partition_of(request.group_id))
+        if shard is None or shard.error is not None or shard.must_sync or shard.pending:
+            raise NotBatched
+        now = self._now()
+        shard.core.check_commit(request, now)
+        commits = shard.commits
+        if not commits.has_room(shape.count):
+            self._append(shard)
+        if not commits.entries:
+            self._open_commits(shard, now)
+        commits.add(OffsetBlock(shape, rows, commits.now_ms), waiter)
+        if self._linger_ms == 0:
+            self._append(shard)
 
     def fetch_offsets(self, group_id: str, wanted: Any, require_stable: bool) -> list[dict[str, Any]]:
         return self._shard_of(group_id).core.fetch_offsets(group_id, wanted, require_stable)
@@ -179,12 +213,14 @@ class GroupCoordinatorDriver:
             raise KafkaError(ErrorCode.coordinator_not_available)
         return broker.id, endpoint
 
-    def _shard_of(self, group_id: str, *, starts_waiting: bool = False) -> _Shard:
+    def _shard_of(self, group_id: str, *, starts_waiting: bool = False, reads_offsets: bool = True) -> _Shard:
         shard = self._shards.get(self.partition_of(group_id))
         if shard is None or (starts_waiting and self._stopping):
             raise KafkaError(ErrorCode.not_coordinator)
         if shard.error is not None:
             raise KafkaError(shard.error)
+        if reads_offsets and shard.commits.entries:
+            self._append(shard)  # as if each had been appended alone
         return shard
 
     # Following the metadata
@@ -212,6 +248,7 @@ class GroupCoordinatorDriver:
         if gone:
             for shard in self._shards.values():
                 if shard.error is None:
+                    self._append(shard)
                     shard.core.delete_offsets_of_partitions(gone, self._now())
                     self._work(shard)
 
@@ -251,6 +288,8 @@ class GroupCoordinatorDriver:
         if shard is None:
             return
         shard.error = ErrorCode.not_coordinator
+        for _, waiter in shard.commits.take():
+            waiter.complete(KafkaError(ErrorCode.not_coordinator))
         if shard.task is not None:
             shard.task.cancel()
         if shard.timer is not None:
@@ -281,24 +320,82 @@ class GroupCoordinatorDriver:
             elif not self._write(shard, effect, effects[index + 1 :]):
                 return
 
+    def _open_commits(self, shard: _Shard, now: Now) -> None:
+        """The first commit of a batch: the batch is appended when the turn of the loop ends, or later if it may."""
+        shard.commits.now_ms = now.wall_ms
+        if self._linger_ms > 0:
+            asyncio.get_running_loop().call_later(self._linger_ms / 1000, self._append, shard)
+        else:
+            if not self._open:
+                asyncio.get_running_loop().call_soon(self._end_turn)
+            self._open[shard] = None
+
+    def _end_turn(self) -> None:
+        shards, self._open = self._open, {}
+        for shard in shards:
+            self._append(shard)
+
+    def _append(self, shard: _Shard) -> None:
+        """Append the collected commits as one batch and answer them, or what became of it. Raises nothing."""
+        commits = shard.commits
+        if not commits.entries:
+            return
+        now_ms, entries = commits.now_ms, commits.entries
+        try:
+            batch = commits.batch(self._codec)
+            commits.take()
+            info = shard.partition.append_as_leader(batch, ACKS_ALL, now_ms=now_ms, origin=COORDINATOR)
+        except Exception as error:
+            if not isinstance(error, KafkaError):  # a mistake of ours; nobody is to wait for ever
+                _LOG.exception("commits to %s failed", shard.partition.topic_partition)
+            code = error.code if isinstance(error, KafkaError) else ErrorCode.unknown_server_error
+            commits.take()
+            for _, waiter in entries:
+                waiter.complete(KafkaError(WRITE_ERRORS.get(code, code)))
+            return
+        offset = info.first_offset
+        shard.must_sync = shard.partition.log.high_watermark <= info.last_offset
+        if shard.must_sync:
+            self._await_sync(shard, entries, offset)
+            return
+        for block, waiter in entries:
+            shard.core.replay_block(block, offset)
+            offset += block.shape.count
+            waiter.complete(None)
+        self._arm(shard)
+
+    def _await_sync(self, shard: _Shard, entries: Sequence[CommitEntry], offset: Offset) -> None:
+        shard.core.write_blocks(block for block, _ in entries)
+        for (block, waiter), write in zip(entries, shard.core.take(), strict=True):
+            assert isinstance(write, Write)
+            end = offset + block.shape.count
+            self._wait(shard, _Pending(write, offset, end, [Reply(waiter, {})]))
+            offset = end
+
     def _write(self, shard: _Shard, write: Write, rest: Sequence[Effect]) -> bool:
         """Append; returns whether `rest` may go on at once. Otherwise it goes on after the commit, or failed."""
         now_ms = self._node.clock.now_ms()
         records = [(now_ms, encode_key(key), encode_value(value), ()) for key, value in write.records]
         try:
-            batch = build_batch(records, base_sequence=0)  # as Kafka's coordinators do, without a producer id
+            batch = build_batch(
+                records, base_sequence=0, codec=self._codec
+            )  # as Kafka's coordinators do, without a producer id
             info = shard.partition.append_as_leader(batch, ACKS_ALL, now_ms=now_ms, origin=COORDINATOR)
         except KafkaError as error:
             self._fail([write, *rest], error.code)
             return False
+        shard.must_sync = shard.partition.log.high_watermark <= info.last_offset
         pending = _Pending(write, info.first_offset, info.last_offset + 1, rest)
-        if not shard.pending and shard.partition.log.high_watermark >= pending.end_offset:
+        if not shard.pending and not shard.must_sync:
             self._committed(shard, pending)
             return True
+        self._wait(shard, pending)
+        return False
+
+    def _wait(self, shard: _Shard, pending: _Pending) -> None:
         shard.pending.append(pending)
         if shard.task is None:
             shard.task = asyncio.get_running_loop().create_task(self._await_commits(shard))
-        return False
 
     async def _await_commits(self, shard: _Shard) -> None:
         """Sync what must be on disk before it is answered, and go on in the order of the writes."""
@@ -352,6 +449,7 @@ class GroupCoordinatorDriver:
     def _on_timer(self, shard: _Shard) -> None:
         shard.timer = None
         if shard.error is None:
+            self._append(shard)
             try:
                 shard.core.advance(self._now())
             except Exception:

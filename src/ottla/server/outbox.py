@@ -29,7 +29,7 @@ Part = Any
 class Outbox:
     """What waits to be sent on one socket. `queued` is its size in bytes."""
 
-    __slots__ = ("_dup", "_loop", "_on_drained", "_on_error", "_queue", "_socket", "_watching", "queued")
+    __slots__ = ("_dup", "_held", "_loop", "_on_drained", "_on_error", "_queue", "_socket", "_watching", "queued")
 
     def __init__(
         self,
@@ -45,7 +45,25 @@ class Outbox:
         self._queue: deque[Part] = deque()
         self._watching = False
         self._dup = -1
+        self._held = 0
         self.queued = 0
+
+    def hold(self) -> None:
+        """Send nothing before `release`, which is called as often: an answer is queued that may still change."""
+        self._held += 1
+
+    def release(self) -> None:
+        self._held -= 1
+        if not self._held and self._socket is not None:
+            self.flush()
+            self._loop.call_soon(self._on_drained)
+
+    def take_back(self, part: Buffer) -> None:
+        """The answer that was written last, and held, is not to be sent."""
+        taken = self._queue.pop()
+        assert taken is part
+        self.queued -= len(part)
+        self._held -= 1
 
     def write(self, parts: Sequence[Part], length: int) -> None:
         """Queue one response of `length` bytes; nothing is sent before `flush`."""
@@ -55,7 +73,7 @@ class Outbox:
     def flush(self) -> None:
         """Send what the socket takes now; the rest follows as it becomes writable."""
         queue = self._queue
-        if not queue or self._socket is None or self._watching:
+        if not queue or self._socket is None or self._watching or self._held:
             return
         try:
             if len(queue) == 1 and type(queue[0]) is bytes:
@@ -152,14 +170,15 @@ class Outbox:
 
     def _writable(self) -> None:
         try:
-            if not self._send():
+            if not self._held and not self._send():
                 return
         except OSError as error:
             self._on_error(error)
             return
         self._loop.remove_writer(self._dup)
         self._watching = False
-        self._on_drained()
+        if not self._held:
+            self._on_drained()
 
 
 class SliceRest:

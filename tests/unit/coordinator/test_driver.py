@@ -97,6 +97,8 @@ class Settings(dict[str, Any]):
             "offset.metadata.max.bytes": 4_096,
             "offsets.topic.num.partitions": 1,
             "offsets.load.buffer.size": 5_242_880,
+            "offsets.topic.compression.codec": 0,
+            "group.coordinator.append.linger.ms": -1,
         })  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from ottla.model import NO_PRODUCER_ID, Millis, Offset, ProducerId
 from ottla.protocol.internal.group_records import OffsetCommitKey, OffsetCommitValue
+from ottla.protocol.offset_block import CommitShape, OffsetBlock
 
 
 class CommittedOffset(NamedTuple):
@@ -22,6 +23,9 @@ class CommittedOffset(NamedTuple):
     """Where its record lies in the log: between a transaction's offset and a plain one, the later record wins."""
 
 
+BLOCKS_MAX = 64
+"""Commits of one group that are kept as they came, each of other partitions."""
+
 Topics = dict[str, dict[int, CommittedOffset]]
 
 
@@ -30,16 +34,21 @@ class OffsetStore:
         self._groups: dict[str, Topics] = {}
         self._pending: dict[ProducerId, dict[str, Topics]] = {}
         """Offsets of transactions that have not ended, by producer and group."""
+        self._blocks: dict[str, dict[CommitShape, tuple[OffsetBlock, Offset]]] = {}
+        """Replayed commits that nobody has asked for yet, by group, oldest first. The newest of a shape replaces the
+        one before, so that a group that commits all the time and reads never costs no work per partition."""
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        self._take_apart(group_id)
         return self._groups.get(group_id, {}).get(topic, {}).get(partition)
 
     def of_group(self, group_id: str) -> Topics:
         """By topic and partition; not to be changed."""
+        self._take_apart(group_id)
         return self._groups.get(group_id, {})
 
     def group_ids(self) -> list[str]:
-        return list(self._groups)
+        return [*self._groups, *(group_id for group_id in self._blocks if group_id not in self._groups)]
 
     def has_pending(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether an open transaction will move this offset if it commits."""
@@ -63,6 +72,7 @@ class OffsetStore:
         self, record_offset: Offset, producer_id: ProducerId, key: OffsetCommitKey, value: OffsetCommitValue | None
     ) -> None:
         """Apply a record; one of a transaction waits for its marker."""
+        self._take_apart(key.group)
         if value is None:
             self._remove(key)
             return
@@ -72,6 +82,23 @@ class OffsetStore:
         )  # fmt: skip
         groups = self._groups if producer_id == NO_PRODUCER_ID else self._pending.setdefault(producer_id, {})
         groups.setdefault(key.group, {}).setdefault(key.topic, {})[key.partition] = committed
+
+    def replay_block(self, record_offset: Offset, block: OffsetBlock) -> None:
+        """Apply the records of a commit, the first of which is at `record_offset`."""
+        group_id = block.shape.group_id
+        blocks = self._blocks.setdefault(group_id, {})
+        blocks.pop(block.shape, None)
+        blocks[block.shape] = block, record_offset
+        if len(blocks) > BLOCKS_MAX:
+            self._take_apart(group_id)
+
+    def _take_apart(self, group_id: str) -> None:
+        if group_id not in self._blocks:
+            return
+        for block, record_offset in self._blocks.pop(group_id).values():
+            for index, (key, value) in enumerate(block.records()):
+                assert isinstance(key, OffsetCommitKey) and isinstance(value, OffsetCommitValue)
+                self.replay(record_offset + index, NO_PRODUCER_ID, key, value)
 
     def end_transaction(self, producer_id: ProducerId, committed: bool) -> None:
         """Apply a transaction's marker: its offsets count from now on, or never did."""

@@ -29,11 +29,7 @@ PartitionErrors = dict[TopicPartition, ErrorCode]
 
 def commit(state: GroupState, token: Token, request: OffsetCommit) -> None:
     """Write the offsets as one batch and reply with the error of each partition, as a mapping. Raises KafkaError."""
-    group = _checked_for_commit(state, request)
-    if group is not None and group.state in (State.STABLE, State.PREPARING_REBALANCE):
-        member = group.members.get(request.member_id)
-        if member is not None:
-            state.start_session(group, member)
+    check_commit(state, request)
     errors: PartitionErrors = {}
     records = []
     now = state.now.wall_ms
@@ -55,6 +51,15 @@ def commit(state: GroupState, token: Token, request: OffsetCommit) -> None:
 def utf16_length(text: str) -> int:
     """The length of a Java string, in which Kafka's limits are."""
     return len(text) + sum(character > "\uffff" for character in text)
+
+
+def check_commit(state: GroupState, request: OffsetCommit) -> None:
+    """Whether the sender may commit; if so, it has been heard of. Raises KafkaError."""
+    group = _checked_for_commit(state, request)
+    if group is not None and group.state in (State.STABLE, State.PREPARING_REBALANCE):
+        member = group.members.get(request.member_id)
+        if member is not None:
+            state.start_session(group, member)
 
 
 def _checked_for_commit(state: GroupState, request: OffsetCommit) -> ClassicGroup | None:

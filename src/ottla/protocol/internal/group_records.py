@@ -151,6 +151,11 @@ def _offset_key_prefix(group: str, topic: str) -> bytes:
     return _SHORT.pack(1) + _text(group) + _text(topic)
 
 
+def offset_value_tags(topic_id: UUID) -> bytes:
+    """The tagged fields at the end of an offset's value."""
+    return b"\0" if topic_id == ZERO_UUID else b"\1\0\x10" + topic_id.bytes
+
+
 def _encode_offset(value: OffsetCommitValue) -> bytes:
     """By hand, because every commit pays for it; a test compares it with the codec. Only version 1 has room for a time
     of its own at which an offset expires; it has none for the leader epoch and the topic's id."""
@@ -161,7 +166,6 @@ def _encode_offset(value: OffsetCommitValue) -> bytes:
     metadata = value.metadata.encode()
     length = bytearray()
     write_uvarint(length, len(metadata) + 1)
-    topic_id = value.topic_id
-    tags = b"\0" if topic_id == ZERO_UUID else b"\1\0\x10" + topic_id.bytes
+    tags = offset_value_tags(value.topic_id)
     head = _OFFSET.pack(OFFSET_COMMIT_VERSION, value.offset, value.leader_epoch)
     return b"".join((head, length, metadata, _LONG.pack(value.commit_timestamp), tags))

@@ -1,8 +1,8 @@
 """OffsetCommit, versions 2-10: where a group's members continue. A request that repeats one before, but for the
 offsets, does not come here (`repeated_commits.py`); of others, each is a batch in the log.
 
-Version 6 adds leader epochs (KIP-320), 7 static members (KIP-345), 10 topic ids instead of names (KIP-848). Versions 2-4
-may say how long the offsets are kept.
+Version 6 adds leader epochs (KIP-320), 7 static members (KIP-345), 10 topic ids instead of names (KIP-848). Versions
+2-4 may say how long the offsets are kept.
 """
 
 from __future__ import annotations

@@ -1,0 +1,156 @@
+"""Offset commits of a connection that are like one before, but for the offsets: most are.
+
+The answer is put into the outbox at once, which is held until the commit is in the log. So the commits of one turn of
+the loop share a batch and the answers of a connection one send, and no task or callback is made for each.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from ottla.coordinator.group.requests import OffsetCommit
+from ottla.drivers.coordinator import NotBatched
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.image import MetadataImage
+from ottla.protocol.messages import ApiKey, read_header, response_header
+from ottla.protocol.offset_block import (
+    LEADER_EPOCHS_SINCE,
+    RECORDS_MAX,
+    CommitShape,
+    CommittedPartition,
+    offset_positions,
+)
+from ottla.protocol.offset_commit import TOPIC_IDS_SINCE, CommittedTopic, OffsetCommitRequest, encode_response
+from ottla.server.api import RequestContext
+from ottla.server.outbox import Outbox
+
+SHAPES_MAX = 16
+"""Shapes that are kept for a connection, a hundred bytes for each partition; the oldest is forgotten."""
+_INT32 = struct.Struct(">i")
+_CORRELATION = slice(4, 8)
+
+
+class _Known:
+    """A commit that was understood once."""
+
+    def __init__(self, context: RequestContext, request: OffsetCommitRequest, shape: CommitShape) -> None:
+        self.node = context.node
+        self.shape = shape
+        self.asked = OffsetCommit(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            generation=request.generation_id_or_member_epoch,
+            knows_unknown_group=context.api_version >= 9,
+        )
+        self._version = context.api_version
+        self._topics = request.topics
+        self._image: MetadataImage = context.node.image
+        self._named = {each.topic: self._image.topic(each.topic) for each in shape.partitions}
+        self.good = bytes(self.answer(ErrorCode.none))
+
+    def holds(self) -> bool:
+        """Whether its topics are still those of then."""
+        image = self.node.image
+        if image is not self._image:
+            if any(image.topic(name) is not topic for name, topic in self._named.items()):
+                return False
+            self._image = image
+        return True
+
+    def answer(self, error: ErrorCode) -> bytearray:
+        """The response frame, with a correlation id of 0."""
+        header = response_header(ApiKey.OFFSET_COMMIT, self._version, 0)
+        topics = [
+            CommittedTopic(name, topic_id, [(each.partition_index, error) for each in partitions])
+            for name, topic_id, partitions in self._topics
+        ]
+        body = encode_response(self._version, topics, header=header)
+        return bytearray(_INT32.pack(len(body))) + body
+
+
+class _Held:
+    """An answer in the outbox that says that all went well, until the coordinator knows."""
+
+    __slots__ = ("answer", "known", "outbox")
+
+    def __init__(self, known: _Known, outbox: Outbox, answer: bytearray) -> None:
+        self.known = known
+        self.outbox = outbox
+        self.answer = answer
+
+    def complete(self, result: object) -> None:
+        if isinstance(result, KafkaError):
+            failed = self.known.answer(result.code)
+            failed[_CORRELATION] = self.answer[_CORRELATION]
+            self.answer[:] = failed
+            self.known.node.metrics.api(ApiKey.OFFSET_COMMIT).failed(result.code.name.upper())
+        self.outbox.release()
+
+
+class RepeatedCommits:
+    """The shortcut of one connection and version."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._known: dict[int, _Known] = {}
+        """By the length of the frame, the newest of each."""
+
+    def learn(self, known: _Known) -> None:
+        self._known.pop(known.shape.size, None)
+        self._known[known.shape.size] = known
+        if len(self._known) > SHAPES_MAX:
+            del self._known[next(iter(self._known))]
+
+    def __call__(self, frame: memoryview, correlation_id: int) -> bytes | None:
+        known = self._known.get(len(frame))
+        if known is None:
+            return None
+        rows = known.shape.match(frame)
+        if rows is None or not known.holds():
+            return None
+        answer = bytearray(known.good)
+        answer[_CORRELATION] = frame[_CORRELATION]
+        outbox = self._outbox
+        outbox.hold()
+        outbox.write((answer,), len(answer))
+        try:
+            known.node.groups.commit_block(known.asked, known.shape, rows, _Held(known, outbox, answer))
+        except (KafkaError, NotBatched):
+            outbox.take_back(answer)
+            return None
+        return b""
+
+
+def learn(context: RequestContext, request: OffsetCommitRequest, frame: memoryview) -> None:
+    """Remember a commit of which no partition can fail alone."""
+    outbox = getattr(context.session, "outbox", None)
+    if context.api_version < LEADER_EPOCHS_SINCE or not isinstance(outbox, Outbox):
+        return
+    partitions = _partitions(context, request)
+    if not partitions or len(partitions) > RECORDS_MAX:
+        return
+    position = read_header(frame).body_offset
+    shape = CommitShape(request.group_id, partitions, frame, offset_positions(context.api_version, frame, position))
+    shortcuts: dict[int, Any] = context.session.shortcuts
+    repeated = shortcuts.setdefault(ApiKey.OFFSET_COMMIT << 16 | context.api_version, RepeatedCommits(outbox))
+    repeated.learn(_Known(context, request, shape))
+
+
+def _partitions(context: RequestContext, request: OffsetCommitRequest) -> list[CommittedPartition]:
+    """What is committed; nothing if a partition is not there, comes twice or has too much metadata."""
+    image = context.node.image
+    limit: int = context.node.config["offset.metadata.max.bytes"]
+    found: dict[tuple[str, int], CommittedPartition] = {}
+    count = 0
+    for name, topic_id, partitions in request.topics:
+        by_id = context.api_version >= TOPIC_IDS_SINCE
+        topic = image.topic_by_id(topic_id) if by_id else image.topic(name)
+        for number, _, _, metadata in partitions:
+            text = metadata or ""
+            if topic is None or number not in topic.partitions or 2 * len(text) > limit:
+                return []
+            found[topic.name, number] = CommittedPartition(topic.name, number, text, topic.id)
+            count += 1
+    return [*found.values()] if len(found) == count else []

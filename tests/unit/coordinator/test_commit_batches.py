@@ -1,0 +1,202 @@
+"""Commits of one turn of the loop: one batch, answered when it is in the log, and an error for all when it is not."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+import pytest
+
+from ottla.coordinator.group.requests import OffsetCommit, SyncGroup
+from ottla.drivers.coordinator import NotBatched
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import ZERO_UUID
+from ottla.protocol.offset_block import CommitShape, CommittedPartition
+from ottla.protocol.record_batch import read_batch_header
+from tests.unit.coordinator.test_driver import OK, Waiter, World, code_of, play, until
+
+FRAME = bytes(8) + b"head" + bytes(12) + b"tail"
+
+
+def shape(group_id: str = "simple", partition: int = 0) -> CommitShape:
+    return CommitShape(group_id, [CommittedPartition("t", partition, "", ZERO_UUID)], FRAME, [12])
+
+
+def commit(world: World, of: CommitShape, offset: int, asked: OffsetCommit | None = None) -> Waiter:
+    waiter = Waiter()
+    rows = [struct.pack(">qi", offset, -1)]
+    world.driver.commit_block(asked or OffsetCommit(group_id=of.group_id), of, rows, waiter)
+    return waiter
+
+
+def test_commits_of_one_turn_are_one_batch_and_answered_when_it_is_in_the_log() -> None:
+    async def scene(world: World) -> None:
+        ours, other = shape(), shape("another", 3)
+        waiters = [commit(world, ours, 1), commit(world, other, 5), commit(world, ours, 2)]
+        assert world.partition.log.batches == [] and [waiter.results for waiter in waiters] == [[], [], []]
+        await asyncio.sleep(0)
+        assert [waiter.results for waiter in waiters] == [[None], [None], [None]]
+        (batch,) = world.partition.log.batches
+        assert read_batch_header(batch).count == 3
+        assert (world.committed(), world.committed("another")) == (2, 5)
+        later = commit(world, ours, 3)
+        await asyncio.sleep(0)
+        assert later.results == [None] and len(world.partition.log.batches) == 2
+        world.restart()
+        await until(lambda: _loaded(world))
+        assert (world.committed(), world.committed("another")) == (3, 5)
+
+    play(scene)
+
+
+def _loaded(world: World) -> bool:
+    try:
+        world.committed()
+    except KafkaError:
+        return False
+    return True
+
+
+def test_whoever_asks_in_the_same_turn_finds_the_commit() -> None:
+    async def scene(world: World) -> None:
+        waiter = commit(world, shape(), 7)
+        assert world.committed() == 7 and waiter.results == [None]
+        waiter = commit(world, shape(), 8)
+        plain = world.commit(9)
+        assert waiter.results == [None] and plain.results == [OK] and world.committed() == 9
+        commit(world, shape(), 10)
+        deleted = Waiter()
+        world.driver.delete_group(deleted, "simple")
+        assert deleted.results == [{"groups": {"simple": ErrorCode.none}}]
+        await asyncio.sleep(0)
+        world.restart()
+        await until(lambda: _is_loaded(world))
+        assert world.driver.fetch_offsets("simple", None, False) == []
+
+    play(scene)
+
+
+def _is_loaded(world: World) -> bool:
+    try:
+        world.driver.fetch_offsets("simple", None, False)
+    except KafkaError:
+        return False
+    return True
+
+
+def test_a_failed_append_is_told_to_every_commit_in_it_and_changes_nothing() -> None:
+    async def scene(world: World) -> None:
+        world.commit(1)
+        world.partition.log.failure = KafkaError(ErrorCode.kafka_storage_error)
+        waiters = [commit(world, shape(), 2), commit(world, shape("new"), 3)]
+        await asyncio.sleep(0)
+        assert [waiter.results for waiter in waiters] == [[ErrorCode.not_coordinator]] * 2
+        assert world.committed() == 1
+        assert code_of_describe(world, "new") is ErrorCode.group_id_not_found
+        good = commit(world, shape(), 4)
+        await asyncio.sleep(0)
+        assert good.results == [None] and world.committed() == 4
+
+    play(scene)
+
+
+def code_of_describe(world: World, group_id: str) -> ErrorCode:
+    found: ErrorCode = world.driver.describe(group_id)["error_code"]
+    return found
+
+
+def test_commits_that_must_be_synced_are_answered_and_seen_after_the_sync() -> None:
+    async def scene(world: World) -> None:
+        log = world.partition.log
+        log.must_sync = True
+        log.may_flush.clear()
+        first, second = commit(world, shape(), 1), commit(world, shape(partition=1), 2)
+        await asyncio.sleep(0)
+        assert len(log.batches) == 1 and (first.results, second.results) == ([], [])
+        assert world.driver.fetch_offsets("simple", None, False) == []
+        with pytest.raises(NotBatched):  # from now on each goes its own way
+            commit(world, shape(), 3)
+        log.may_flush.set()
+        await until(lambda: second.results)
+        assert len(first.results) == 1 and world.committed() == 1
+
+    play(scene)
+
+
+def test_a_lost_partition_fails_what_was_collected() -> None:
+    async def scene(world: World) -> None:
+        waiter = commit(world, shape(), 1)
+        world.lead(False)
+        assert waiter.results == [ErrorCode.not_coordinator]
+        await asyncio.sleep(0)
+        assert world.partition.log.batches == []
+        with pytest.raises(NotBatched):
+            commit(world, shape(), 2)
+
+    play(scene)
+
+
+def test_a_member_of_another_generation_is_refused_and_one_of_this_lives_on() -> None:
+    async def scene(world: World) -> None:
+        joined = world.join()
+        await until(lambda: joined.results)
+        member_id = joined.results[0]["member_id"]
+        asked = OffsetCommit(group_id="g", member_id=member_id, generation=1)
+        of = shape("g")
+        assert code_of(lambda: commit(world, of, 1, asked)) is ErrorCode.rebalance_in_progress
+        world.driver.sync(Waiter(), SyncGroup(group_id="g", generation=1, member_id=member_id))
+        good = commit(world, of, 1, asked)
+        stale = OffsetCommit(group_id="g", member_id=member_id, generation=0)
+        assert code_of(lambda: commit(world, of, 1, stale)) is ErrorCode.illegal_generation
+        await asyncio.sleep(0)
+        assert good.results == [None] and world.committed("g") == 1
+
+    play(scene)
+
+
+@pytest.mark.parametrize("linger_ms", [0, 5])
+def test_the_linger_says_when_a_batch_is_appended(linger_ms: int) -> None:
+    async def scene(world: World) -> None:
+        world.node.config["group.coordinator.append.linger.ms"] = linger_ms
+        world.restart()
+        waiters = [commit(world, shape(), number) for number in range(2)]
+        assert len(world.partition.log.batches) == (0 if linger_ms else 2)
+        await asyncio.sleep(0)
+        waiters.append(commit(world, shape(), 2))
+        await until(lambda: all(waiter.results for waiter in waiters))
+        assert len(world.partition.log.batches) == (1 if linger_ms else 3)
+
+    play(scene)
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_batches_are_compressed_as_the_setting_says(codec: int) -> None:
+    async def scene(world: World) -> None:
+        world.node.config["offsets.topic.compression.codec"] = codec
+        world.restart()
+        world.commit(1)
+        commit(world, shape(partition=1), 2)
+        await asyncio.sleep(0)
+        assert [read_batch_header(batch).codec for batch in world.partition.log.batches] == [codec, codec]
+        world.restart()
+        await until(lambda: _loaded(world))
+        topics = world.driver.fetch_offsets("simple", [("t", ZERO_UUID, [0, 1])], False)
+        assert [each["committed_offset"] for each in topics[0]["partitions"]] == [1, 2]
+
+    play(scene)
+
+
+def test_a_batch_does_not_outgrow_the_log() -> None:
+    async def scene(world: World) -> None:
+        partitions = [CommittedPartition("t", number, "", ZERO_UUID) for number in range(3_000)]
+        frame = bytes(8) + b"h" + (bytes(12) + b"t") * 3_000
+        large = CommitShape("simple", partitions, frame, range(9, len(frame), 13))
+        waiters = []
+        for _ in range(3):
+            waiters.append(Waiter())
+            world.driver.commit_block(OffsetCommit(group_id="simple"), large, [bytes(12)] * 3_000, waiters[-1])
+        await asyncio.sleep(0)
+        assert [waiter.results for waiter in waiters] == [[None]] * 3
+        assert [read_batch_header(batch).count for batch in world.partition.log.batches] == [3_000] * 3
+
+    play(scene)

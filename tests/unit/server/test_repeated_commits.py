@@ -1,0 +1,151 @@
+"""Offset commits that repeat, over a socket: many at once, in order with other requests, refused and failed ones."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import OFFSETS_TOPIC
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.record_batch import iterate_batches
+from ottla.server.broker import Node
+from tests.unit.server.node import Client, running
+
+SETTINGS = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
+
+
+def commit(offset: int, *, group: str = "g", partitions: int = 3, generation: int = -1) -> dict[str, Any]:
+    each = [
+        {"partition_index": p, "committed_offset": offset + p, "committed_leader_epoch": -1, "committed_metadata": "m"}
+        for p in range(partitions)
+    ]
+    return {"group_id": group, "generation_id_or_member_epoch": generation, "member_id": "", "group_instance_id": None,
+            "topics": [{"name": "t", "partitions": each}]}  # fmt: skip
+
+
+def errors_of(answer: Any) -> list[ErrorCode]:
+    return [each["error_code"] for topic in answer["topics"] for each in topic["partitions"]]
+
+
+async def fetched(client: Client, group: str = "g") -> list[int]:
+    values = {"groups": [{"group_id": group, "topics": [{"name": "t", "partition_indexes": [0, 1, 2]}]}]}
+    answer = await client.ask(ApiKey.OFFSET_FETCH, 8, values)
+    return [each["committed_offset"] for each in answer["groups"][0]["topics"][0]["partitions"]]
+
+
+async def ready(node: Node) -> Client:
+    client = await Client.connect(node)
+    await client.create("t", partitions=3)
+    await client.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
+    for version in (6, 7, 8, 9):
+        assert errors_of(await client.ask(ApiKey.OFFSET_COMMIT, version, commit(0))) == [ErrorCode.none] * 3
+    return client
+
+
+def batches(node: Node) -> int:
+    data = node.replicas.find(OFFSETS_TOPIC, 0).log.read(0, 1 << 24, up_to=1 << 40).read()
+    return sum(1 for _ in iterate_batches(data))
+
+
+def play(tmp_path: Path, scene: Any) -> None:
+    async def run() -> None:
+        async with running(str(tmp_path), SETTINGS) as node:
+            client = await ready(node)
+            await scene(node, client)
+            client.writer.close()
+
+    asyncio.run(run())
+
+
+def test_commits_sent_at_once_share_batches_and_are_answered_in_order(tmp_path: Path) -> None:
+    async def scene(node: Node, client: Client) -> None:
+        before = batches(node)
+        for turn in range(1, 51):
+            client.send(ApiKey.OFFSET_COMMIT, 6 + turn % 4, commit(10 * turn), turn)
+        client.send(ApiKey.OFFSET_FETCH, 1, {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [1]}]})
+        for turn in range(1, 51):
+            assert errors_of(await client.receive(ApiKey.OFFSET_COMMIT, 6 + turn % 4)) == [ErrorCode.none] * 3
+        found = await client.receive(ApiKey.OFFSET_FETCH, 1)
+        assert found["topics"][0]["partitions"][0]["committed_offset"] == 501
+        assert batches(node) - before < 10
+        another = await Client.connect(node)
+        assert await fetched(another) == [500, 501, 502]
+        another.writer.close()
+
+    play(tmp_path, scene)
+
+
+def test_a_commit_that_is_no_longer_allowed_is_refused(tmp_path: Path) -> None:
+    async def scene(node: Node, client: Client) -> None:
+        join = {"group_id": "g", "session_timeout": 6000, "rebalance_timeout": 6000, "member_id": "",
+                "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}]}  # fmt: skip
+        joined = await client.ask(ApiKey.JOIN_GROUP, 3, join)
+        assert joined["error_code"] == ErrorCode.none
+        answer = await client.ask(ApiKey.OFFSET_COMMIT, 8, commit(7))
+        assert errors_of(answer) == [ErrorCode.unknown_member_id] * 3
+        assert await fetched(client) == [0, 1, 2]
+
+    play(tmp_path, scene)
+
+
+def test_partitions_of_a_deleted_topic_are_unknown_at_once(tmp_path: Path) -> None:
+    async def scene(node: Node, client: Client) -> None:
+        await client.ask(ApiKey.DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout": 1000})
+        answer = await client.ask(ApiKey.OFFSET_COMMIT, 8, commit(7))
+        assert errors_of(answer) == [ErrorCode.unknown_topic_or_partition] * 3
+
+    play(tmp_path, scene)
+
+
+def test_a_failed_batch_is_an_error_for_each_commit_in_it(tmp_path: Path, monkeypatch: Any) -> None:
+    async def scene(node: Node, client: Client) -> None:
+        partition = node.replicas.find(OFFSETS_TOPIC, 0)
+
+        def refuse(*arguments: Any, **named: Any) -> Any:
+            raise KafkaError(ErrorCode.not_enough_replicas)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(type(partition), "append_as_leader", refuse)
+            for turn in range(3):
+                client.send(ApiKey.OFFSET_COMMIT, 9, commit(100 * turn), turn)
+            for _ in range(3):
+                answer = await client.receive(ApiKey.OFFSET_COMMIT, 9)
+                assert errors_of(answer) == [ErrorCode.coordinator_not_available] * 3
+        assert await fetched(client) == [0, 1, 2]
+        assert errors_of(await client.ask(ApiKey.OFFSET_COMMIT, 9, commit(5))) == [ErrorCode.none] * 3
+        assert await fetched(client) == [5, 6, 7]
+
+    play(tmp_path, scene)
+
+
+def test_a_client_that_leaves_at_once_has_committed(tmp_path: Path) -> None:
+    async def scene(node: Node, client: Client) -> None:
+        another = await Client.connect(node)
+        await another.ask(ApiKey.OFFSET_COMMIT, 9, commit(50))
+        another.send(ApiKey.OFFSET_COMMIT, 9, commit(60))
+        another.writer.write_eof()
+        assert errors_of(await another.receive(ApiKey.OFFSET_COMMIT, 9)) == [ErrorCode.none] * 3
+        assert await another.reader.read() == b""
+        assert await fetched(client) == [60, 61, 62]
+
+    play(tmp_path, scene)
+
+
+def test_many_connections_commit_into_one_batch(tmp_path: Path) -> None:
+    async def scene(node: Node, client: Client) -> None:
+        clients = [await Client.connect(node) for _ in range(20)]
+        for number, each in enumerate(clients):
+            await each.ask(ApiKey.OFFSET_COMMIT, 9, commit(1, group=f"g{number}"))
+        before = batches(node)
+        for number, each in enumerate(clients):
+            each.send(ApiKey.OFFSET_COMMIT, 9, commit(1000 + number, group=f"g{number}"))
+        for each in clients:
+            assert errors_of(await each.receive(ApiKey.OFFSET_COMMIT, 9)) == [ErrorCode.none] * 3
+        assert batches(node) - before < 20
+        assert await fetched(client, "g7") == [1007, 1008, 1009]
+        for each in clients:
+            each.writer.close()
+
+    play(tmp_path, scene)
