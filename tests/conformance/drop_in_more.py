@@ -105,15 +105,17 @@ def _ok(answer: Any) -> Any:
 
 def ask_other(client: Client, key: int, version: int, name: str, values: Mapping[str, Any]) -> Any:
     """A request of an API that Ottla has no name for."""
-    request, response = (
-        importlib.import_module(f"kio.schema.{name}.v{version}.{kind}") for kind in ("request", "response")
-    )
     camel = "".join(word.capitalize() for word in name.split("_"))
+    request, response = (
+        getattr(importlib.import_module(f"kio.schema.{name}.v{version}.{kind.lower()}"), camel + kind)
+        for kind in ("Request", "Response")
+    )
     out = io.BytesIO()
-    entity_writer(getattr(request, camel + "Request"))(out, messages.build(getattr(request, camel + "Request"), values))
+    entity_writer(request)(out, messages.build(request, values))
     frame = struct.pack(">hhih", key, version, 1, -1) + b"\0" + out.getvalue()
-    client.wire.socket.sendall(struct.pack(">i", len(frame)) + frame)
-    answer = client.wire._read(struct.unpack(">i", client.wire._read(4))[0])
+    wire = client.wire
+    wire.socket.sendall(struct.pack(">i", len(frame)) + frame)
+    answer = wire._read(struct.unpack(">i", wire._read(4))[0])
     return messages.plain(entity_reader(response)(answer, 5)[0])
 
 

@@ -1,0 +1,272 @@
+"""`ottla server start` on what operators have: Kafka's files, directories that it cannot serve, ports taken."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ottla.protocol.internal.quorum_records import QuorumStateFile, encode_quorum_state
+from peers.kafka import free_port
+from tests.conformance.operations import DEADLINE_S, Client
+from tests.node import NodeProcess
+
+EXAMPLE = """\
+# The names and the order of config/server.properties of Apache Kafka 4.3.
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:{port},CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:{port},CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs={data}
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+
+GROWN = """\
+process.roles = broker, controller
+node.id: 7
+! settings that came and went over the years
+controller.quorum.voters=7@127.0.0.1:9093
+controller.listener.names=CTRL
+listeners=INTERNAL://127.0.0.1:{port},CTRL://127.0.0.1:9093
+listener.security.protocol.map=INTERNAL:PLAINTEXT,CTRL:PLAINTEXT
+inter.broker.listener.name=INTERNAL
+listener.name.internal.connections.max.reauth.ms=0
+log.dirs={data}/a, \\
+  {data}/b
+metadata.log.dir={data}/meta
+zookeeper.connection.timeout.ms=18000
+inter.broker.protocol.version=3.9
+log.message.format.version=3.0-IV1
+offsets.topic.replication.factor=1
+metric.reporters=com.example.Reporter
+confluent.support.metrics.enable=false
+super.users=User:admin
+ssl.keystore.location=/etc/kafka/keystore.jks
+ssl.keystore.password=changeit
+auto.create.topics.enable=false
+"""
+"""Of somebody who has run Kafka for a while."""
+
+
+def start(tmp_path: Path, text: str) -> tuple[NodeProcess, Path]:
+    port, file = free_port(), tmp_path / "server.properties"
+    file.write_text(text.format(port=port, data=tmp_path / "data"))
+    return NodeProcess(tmp_path / "data", config=file, port=port), file
+
+
+def complaint(*arguments: str, status: int = 1) -> str:
+    """What a node says that does not start."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "ottla.cli.main", "server", "start", *arguments],
+        capture_output=True, text=True, timeout=DEADLINE_S, check=False,
+        env={name: value for name, value in os.environ.items() if not name.startswith("OTTLA_")},
+    )  # fmt: skip
+    assert ended.returncode == status, ended
+    assert ended.stderr.startswith("ottla: ") and "Traceback" not in ended.stderr, ended.stderr
+    return ended.stderr
+
+
+def without_effect(node: NodeProcess) -> list[str]:
+    """The names in the one line that says so."""
+    lines = [line for line in node.output.read_text().splitlines() if "no effect in this version" in line]
+    assert len(lines) <= 1
+    return lines[0].rpartition(": ")[2].split(", ") if lines else []
+
+
+def test_kafkas_example_file(tmp_path: Path) -> None:
+    node, _ = start(tmp_path, EXAMPLE)
+    with node:
+        assert Client(node).create("t") == "none"
+    named = without_effect(node)
+    assert {"num.network.threads", "num.io.threads", "num.recovery.threads.per.data.dir"} <= set(named)
+    assert not {"log.retention.hours", "listeners", "num.partitions", "log.dirs"} & set(named)
+    assert named == [name for name in (line.partition("=")[0] for line in EXAMPLE.splitlines()) if name in named]
+
+
+def test_a_file_that_has_grown_for_years(tmp_path: Path) -> None:
+    node, _ = start(tmp_path, GROWN)
+    with node:
+        assert Client(node).create("t", 4) == "none"
+    assert {each.name for each in (tmp_path / "data").iterdir() if each.is_dir()} == {"a", "b", "meta"}
+    assert (tmp_path / "data" / "meta" / "__cluster_metadata-0").is_dir()
+    assert {
+        "listener.name.internal.connections.max.reauth.ms", "zookeeper.connection.timeout.ms", "metric.reporters",
+        "inter.broker.protocol.version", "log.message.format.version", "confluent.support.metrics.enable",
+        "super.users", "ssl.keystore.location", "ssl.keystore.password",
+    } <= set(without_effect(node))  # fmt: skip
+    assert "changeit" not in node.output.read_text()
+
+
+def test_a_file_without_superfluous_settings_is_taken_in_silence(tmp_path: Path) -> None:
+    node, _ = start(tmp_path, "log.dirs={data}\nlisteners=PLAINTEXT://127.0.0.1:{port}\nnum.partitions=3\n")
+    with node:
+        pass
+    assert without_effect(node) == []
+
+
+HOLES = {
+    "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer":
+        "authorizer.class.name is set, but this version checks no ACLs",
+    "create.topic.policy.class.name=com.example.Policy": "cannot ask a policy",
+    "alter.config.policy.class.name=com.example.Policy": "--set alter.config.policy.class.name=\n",
+    "remote.log.storage.system.enable=true": "--set remote.log.storage.system.enable=false\n",
+    "listeners=SASL_SSL://127.0.0.1:9092": "SASL_SSL://127.0.0.1:9092 needs SASL_SSL; this version serves PLAINTEXT",
+    "listeners=PLAINTEXT://127.0.0.1:9092,SSL://127.0.0.1:9094": "SSL://127.0.0.1:9094 needs SSL",
+    "listeners=IN://127.0.0.1:9092\nlistener.security.protocol.map=IN:SASL_PLAINTEXT": "needs SASL_PLAINTEXT",
+    "zookeeper.connect=localhost:2181": "let Kafka 3.9 migrate the cluster to KRaft first",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lines", HOLES)
+def test_a_file_that_asks_for_protection_is_refused(tmp_path: Path, lines: str) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(f"log.dirs={tmp_path / 'data'}\n{lines}\n")
+    assert HOLES[lines] in complaint("--config", str(file))
+    assert not (tmp_path / "data").exists()
+
+
+def test_protection_can_be_given_up_by_name(tmp_path: Path) -> None:
+    node, _ = start(
+        tmp_path, "log.dirs={data}\nlisteners=PLAINTEXT://127.0.0.1:{port}\nauthorizer.class.name=org.example.Rules\n"
+    )
+    node.settings = {"authorizer.class.name": ""}
+    with node:
+        assert Client(node).create("t") == "none"
+    assert without_effect(node) == []
+
+
+def test_mistakes_are_named_with_their_lines(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("# a comment\nnum.partitions=1\nlog.retention.hour=1\n\nlog.dirs=a,\\\n  b\nnum.io.threads=none\n")
+    said = complaint("--config", str(file))
+    assert f"{file} line 3: unknown setting log.retention.hour=1: " in said
+    assert "did you mean log.retention.hours" in said
+    assert f"{file} line 7: setting num.io.threads=none is refused" in said
+
+
+# What the command line says twice, or what is not a directory.
+
+
+@pytest.mark.parametrize("name", ["log.dirs", "log.dir"])
+def test_two_places_for_data_are_refused(tmp_path: Path, name: str) -> None:
+    said = complaint(str(tmp_path / "one"), "--set", f"{name}={tmp_path / 'two'}", status=2)
+    assert f"{tmp_path / 'one'} and --set {name}={tmp_path / 'two'} contradict each other" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_listeners_are_refused() -> None:
+    said = complaint("--listen", "127.0.0.1:1", "--set", "listeners=PLAINTEXT://127.0.0.1:2", status=2)
+    assert "--listen 127.0.0.1:1 and --set listeners=PLAINTEXT://127.0.0.1:2 contradict each other" in said
+
+
+@pytest.mark.parametrize("below", ["", "data", "deep/data"])
+def test_a_file_in_place_of_a_directory(tmp_path: Path, below: str) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("node.id=1\n")
+    said = complaint(str(file / below), "--listen", "127.0.0.1:0")
+    assert said == f"ottla: {file} is not a directory, so it cannot hold data: name a directory, or a new one\n"
+
+
+def test_a_port_that_is_taken_leaves_nothing_behind(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = complaint(str(tmp_path / "data"), "--listen", f"127.0.0.1:{port}")
+        assert said.startswith(f"ottla: cannot listen on 127.0.0.1:{port}: address already in use; stop what uses")
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_port_that_is_taken_leaves_a_directory_as_it_was(fresh_node: NodeProcess) -> None:
+    fresh_node.stop()
+    before = files(fresh_node.data)
+    with socket.create_server(("127.0.0.1", fresh_node.port)):
+        complaint(str(fresh_node.data), "--listen", fresh_node.bootstrap)
+    assert files(fresh_node.data) == before
+
+
+# Directories that this version cannot serve.
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    """All of a directory but for what locks it."""
+    return {
+        str(each.relative_to(directory)): each.read_bytes()
+        for each in directory.rglob("*")
+        if each.is_file() and each.name != ".lock"
+    }
+
+
+def _of_zookeeper(data: Path) -> None:
+    (data / "meta.properties").write_text("#\nversion=0\nbroker.id=1\ncluster.id=Zm9vYmFyYmF6cXV1eHh5eg\n")
+
+
+def _of_another_node(data: Path) -> None:
+    file = data / "meta.properties"
+    file.write_text(file.read_text().replace("node.id=1", "node.id=4"))
+
+
+def _of_a_quorum(data: Path) -> None:
+    state = QuorumStateFile(1, 9, voters=(1, 2, 3), data_version=0)
+    (data / "__cluster_metadata-0" / "quorum-state").write_bytes(encode_quorum_state(state))
+
+
+def _without_identity(data: Path) -> None:
+    (data / "meta.properties").unlink()
+
+
+def _without_metadata(data: Path) -> None:
+    shutil.rmtree(data / "__cluster_metadata-0")
+
+
+UNSERVED = {
+    _of_zookeeper: "let Kafka 3.9 migrate the cluster to KRaft first",
+    _of_another_node: "belongs to node 4, not to node 1: set node.id=4",
+    _of_a_quorum: "belongs to a quorum with controllers 2, 3, but this version runs one node",
+    _without_identity: "has metadata but no meta.properties: restore that file",
+    _without_metadata: "has logs of topics, but",
+}
+
+
+@pytest.mark.parametrize("spoil", UNSERVED, ids=lambda each: each.__name__.strip("_"))
+def test_a_directory_that_cannot_be_served_stays_as_it_was(
+    fresh_node: NodeProcess, spoil: Callable[[Path], None]
+) -> None:
+    assert Client(fresh_node).create("t") == "none"
+    fresh_node.stop()
+    spoil(fresh_node.data)
+    before = files(fresh_node.data)
+    said = complaint(str(fresh_node.data), "--listen", "127.0.0.1:0")
+    assert UNSERVED[spoil] in said
+    assert said.count("\n") == 1
+    assert files(fresh_node.data) == before
+
+
+def test_a_metadata_log_elsewhere_is_named(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    with NodeProcess(tmp_path / "data", {"log.dirs": f"{first},{second}"}):
+        pass
+    said = complaint("--set", f"log.dirs={second},{first}", "--listen", "127.0.0.1:0")
+    assert f"the metadata log is in {first} and not in {second}: set metadata.log.dir={first}" in said
