@@ -8,6 +8,7 @@ import pytest
 
 from ottla.drivers.cleaner import CleanerSettings
 from ottla.protocol.record_batch import Record
+from ottla.storage.cleaner_writer import CleanedSegments
 from ottla.storage.config import LogConfig
 from ottla.storage.segment_list import CLEANED, SWAP
 from ottla.testing.disk_nodes import SimulatedCrash
@@ -131,11 +132,26 @@ def test_nothing_is_lost_and_nothing_comes_back(power_loss: bool) -> None:
         assert committed(log) == committed(reference), step
 
 
-def test_a_crash_while_the_start_finishes_a_swap() -> None:
-    """Loading after a crash crashes as well, at every step, and the next start still finds the whole log."""
+def test_nothing_is_lost_where_segments_become_more_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when batches grow; the new ones are swapped in as one."""
+    monkeypatch.setattr(CleanedSegments.__init__, "__defaults__", (160,))
     total = steps_of_a_cleaning()
-    for step in range(total):
-        for second in range(0, 40, 3):
+    for step in range(0, total, 2):
+        log = scene(step)
+        log.fs.crash_after(step)
+        with pytest.raises(SimulatedCrash):
+            log.clean_all()
+        restart(log, power_loss=bool(step % 4))
+        assert values(log) == EXPECTED, step
+        log.clean_all()
+        assert values(log) == EXPECTED, step
+
+
+def test_a_crash_while_the_start_finishes_a_swap() -> None:
+    """Loading after a crash crashes as well, and the next start still finds the whole log."""
+    total = steps_of_a_cleaning()
+    for step in range(0, total, 3):
+        for second in range(step % 7, 40, 7):
             log = scene(step)
             log.fs.crash_after(step)
             with pytest.raises(SimulatedCrash):

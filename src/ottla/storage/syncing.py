@@ -28,8 +28,8 @@ class SyncedLog:
 
     __slots__ = (
         "_changes", "_closed", "_end", "_failure", "_flushing", "_fs", "_now_ms", "_segments", "_syncing",
-        "_truncations", "_unsynced", "_unwritten", "directory", "durable_offset", "last_flush_ms",
-        "flush_seconds", "needs_background_flush", "recovery_point", "topic_partition",
+        "_truncations", "_unsynced", "_unwritten", "directory", "durable_offset", "flush_seconds",
+        "last_flush_ms", "needs_background_flush", "recovery_point", "topic_partition",
     )  # fmt: skip
 
     def __init__(
