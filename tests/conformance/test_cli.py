@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -74,21 +75,82 @@ def test_lines_in_and_the_same_lines_out(bootstrap: str, topic: str) -> None:
     assert ottla(bootstrap, "consume", topic) == lines
 
 
-def test_bytes_that_are_no_text_survive_a_copy(bootstrap: str, topic: str) -> None:
+STRANGE = [
+    {"partition": 0, "timestamp": 1, "key": None, "value": None},
+    {"partition": 1, "timestamp": 1_700_000_000_000, "key": "", "value": ""},
+    {"partition": 0, "timestamp": -1, "key": "a\tb\n", "value": "-"},
+    {
+        "partition": 1, "timestamp": 1_700_000_000_001, "key_base64": "/wA=", "value_base64": "AP8KDQ==",
+        "headers": [{"name": "a", "value": None}, {"name": "a", "value": ""}, {"name": "é:\t", "value_base64": "/w=="}],
+    },
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["json", "hex", "base64"])
+def test_what_consume_prints_produce_writes_again(bootstrap: str, topic: str, form: str) -> None:
     ottla(bootstrap, "topic", "create", topic, f"{topic}-copy", "--partitions", "2")
-    raw = b"k1\t\xff\x00\xfe\nk2\tplain\nk3\tNULL\n"
-    ottla(bootstrap, "produce", topic, "-K", "\t", "--null", "NULL", "-H", "a=b", "--idempotent", text=raw)
-    dumped = ottla(bootstrap, "consume", topic, "--json")
-    ottla(bootstrap, "produce", f"{topic}-copy", "--from-json", text=dumped)
+    ottla(bootstrap, "produce", topic, "--format", "json", text="".join(json.dumps(each) + "\n" for each in STRANGE))
+    printed = ottla(bootstrap, "consume", topic, "--format", form)
+    ottla(bootstrap, "produce", f"{topic}-copy", "--format", form, text=printed)
 
     def content(name: str) -> list[Any]:
-        found = [{k: v for k, v in r.items() if k not in ("topic", "offset")} for r in records(bootstrap, name)]
-        return sorted(found, key=lambda record: str(record["key"]))
+        return [{k: v for k, v in r.items() if k not in ("topic", "offset")} for r in records(bootstrap, name)]
 
-    assert content(topic) == content(f"{topic}-copy")
-    assert [r.get("value") for r in content(topic)] == [None, "plain", None]
-    assert content(topic)[0]["value_base64"] == "/wD+"
-    assert content(topic)[0]["headers"] == [{"name": "a", "value": "b"}]
+    assert content(f"{topic}-copy") == sorted(STRANGE, key=lambda each: int(str(each["partition"])))
+
+
+def test_looking_at_a_topic_makes_no_other(fresh_node: NodeProcess) -> None:
+    ottla(fresh_node.bootstrap, "topic", "create", "t")
+    ottla(fresh_node.bootstrap, "produce", "t", "a")
+    assert ottla(fresh_node.bootstrap, "consume", "t") == "a\n"
+    assert "no-such-topic" in ottla(fresh_node.bootstrap, "consume", "no-such-topic", code=1)
+    listed = json.loads(ottla(fresh_node.bootstrap, "topic", "list", "--internal", "--json"))
+    assert [each["topic"] for each in listed] == ["t"], "neither __consumer_offsets nor what was asked for"
+
+
+def test_a_record_too_large_is_told_by_its_line(bootstrap: str, topic: str, tmp_path: Path) -> None:
+    """The topic takes less than librdkafka's batches, so these have to be small enough."""
+    ottla(bootstrap, "topic", "create", topic, "--set", "max.message.bytes=1000")
+    file = tmp_path / "lines"
+    file.write_text("".join(f"{n}\n" for n in range(300)) + "x" * 2000 + "\nlast\n")
+    error = ottla(bootstrap, "produce", topic, "--file", str(file), code=1)
+    assert f"line 301 of {file}: " in error and "1 record not written, 30" in error and "max.message.bytes" in error
+    found = [record["value"] for record in records(bootstrap, topic)]
+    assert found[:300] == [str(n) for n in range(300)]
+
+
+def test_a_mistake_in_the_middle_tells_what_went_before(bootstrap: str, topic: str) -> None:
+    ottla(bootstrap, "topic", "create", topic)
+    error = ottla(bootstrap, "produce", topic, "-K", ",", text="a,1\nb,2\nc\n", code=1)
+    assert "line 3 has no ','" in error and "2 records before it acknowledged" in error
+    assert [record["value"] for record in records(bootstrap, topic)] == ["1", "2"]
+
+
+def test_an_interrupted_producer_says_what_is_written(bootstrap: str, topic: str) -> None:
+    ottla(bootstrap, "topic", "create", topic)
+    producer = subprocess.Popen(
+        [sys.executable, "-m", "ottla.cli.main", "produce", topic, "--bootstrap", bootstrap],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert producer.stdin is not None
+        producer.stdin.write("one\ntwo\n")
+        producer.stdin.flush()
+        ottla(bootstrap, "consume", topic, "--follow", "--count", "2")  # written line by line, not at the end
+        producer.send_signal(signal.SIGINT)
+        out, error = producer.communicate(timeout=30)
+    finally:
+        producer.kill()
+    assert (producer.returncode, error) == (130, "")
+    assert out == f"2 records to {topic}: partition 0, offset 0 to 1\n"
+
+
+def test_output_that_finds_no_room(bootstrap: str, topic: str) -> None:
+    ottla(bootstrap, "topic", "create", topic)
+    ottla(bootstrap, "produce", topic, text="".join(f"{n}\n" for n in range(10_000)))
+    command = f"{sys.executable} -m ottla.cli.main consume {topic} --bootstrap {bootstrap} > /dev/full"
+    done = subprocess.run(command, shell=True, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 1 and done.stderr.startswith(b"ottla: No space left on device")
 
 
 def test_reading_from_any_offset_or_time(bootstrap: str, topic: str) -> None:
@@ -156,12 +218,12 @@ def test_an_unknown_topic_says_what_to_do(bootstrap: str) -> None:
 
 @pytest.mark.skipif("OTTLA_TEST_BOOTSTRAP" in os.environ, reason="needs a node of its own")
 class TestServer:
-    def test_one_line_when_it_is_ready_and_quiet_afterwards(self, fresh_node: NodeProcess) -> None:
+    def test_one_line_when_it_is_ready(self, fresh_node: NodeProcess) -> None:
         ottla(fresh_node.bootstrap, "topic", "create", "t")
         ottla(fresh_node.bootstrap, "produce", "t", "a")
         assert fresh_node.stop() == 0
-        line = fresh_node.output.read_text()
-        assert line == f"ottla: listening on {fresh_node.bootstrap}, data in {fresh_node.data}\n"
+        said = [line for line in fresh_node.output.read_text().splitlines() if not re.match(r"\d{4}-\d\d-\d\dT", line)]
+        assert said == [f"ottla: listening on {fresh_node.bootstrap}, data in {fresh_node.data}"], "beside the log"
 
     def test_it_stops_within_a_second_and_leaves_a_sound_directory(self, fresh_node: NodeProcess) -> None:
         bootstrap = fresh_node.bootstrap
