@@ -1,4 +1,4 @@
-"""Consumer groups: commits, offset fetches and heartbeats per second; the time of rebalances and of a coordinator's start.
+"""Consumer groups: commits, offset fetches and heartbeats per second; how long rebalances and restarts take.
 
 Each workload takes a started broker and gives what was measured by name; `pivot` sets the two sides beside each other.
 """
@@ -124,6 +124,7 @@ def requests(side: Side, seconds: float) -> Measured:
     members = [swarm.add(Group(f"load-{number}"), 1)[0] for number in range(GROUPS)]
     swarm.join(members)
     swarm.settle([member.group for member in members])
+    swarm.drain([member.group for member in members])
     load(side, members, "commit of 20 partitions, 50 groups x 5 in flight", 1.0)
     found = {}
     for name in LOADS:
@@ -174,6 +175,7 @@ class Stopwatch:
         self.whole.append((end - begin) * 1e3)
         self.after_join.append((end - swarm.last_join) * 1e3)
         self.cpu_ms += (cpu_seconds(self.side.pid) - cpu) * 1e3
+        swarm.drain(groups)
 
     def row(self) -> Row:
         return {
@@ -210,6 +212,7 @@ def _rounds(side: Side, size: int, name: str, rounds: int) -> dict[str, Stopwatc
         group = Group(f"{name}-static-{number}")
         swarm.join(swarm.add(group, size, "i-"))
         swarm.settle([group])
+        swarm.drain([group])
         _one_restarts(swarm, group, watches["static one restarts"])
         swarm.close()
     return watches
@@ -300,6 +303,7 @@ def bystander(side: Side, members: int, seconds: float) -> Row:
     watch = Stopwatch(side)
     swarm.join(swarm.add(group, members))
     swarm.settle([group])
+    swarm.drain([group])
     for _ in range(3):
         _one_joins(swarm, group, watch)
         _one_leaves(swarm, group, watch)
@@ -331,6 +335,7 @@ def failover(side: Side, commits: int = 1_000_000, partitions: int = 100, member
     group = Group("failover")
     swarm.join(swarm.add(group, members))
     swarm.settle([group])
+    swarm.drain([group])
     member = group.members[0]
     commit = frame(messages.encode_request(ApiKey.OFFSET_COMMIT, COMMIT_VERSION, 1, "bench",
                                            commit_values(member, partitions)))  # fmt: skip
@@ -342,7 +347,7 @@ def failover(side: Side, commits: int = 1_000_000, partitions: int = 100, member
         check(answer, 0, len(answer))
         if index % 2000 == 0:  # its session
             _ask_all(group.members)
-            swarm.until(lambda: all(each.asked is None for each in group.members))
+            swarm.drain([group])
     client.close()
     swarm.close()
     side.stop()

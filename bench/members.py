@@ -158,6 +158,10 @@ class Swarm:
 
         self.until(settled, waiting)
 
+    def drain(self, groups: list[Group]) -> None:
+        """Receive the answers that are due, so that every member may ask something new."""
+        self.until(lambda: all(member.asked is None for group in groups for member in group.members))
+
     def until(self, done: object, waiting: list[Group] | None = None) -> None:
         assert callable(done)
         end = time.perf_counter() + DEADLINE_S
