@@ -128,7 +128,9 @@ class KafkaPeer:
         self.settings = dict(settings or {})
         self.process: subprocess.Popen[bytes] | None = None
 
-    def _write_properties(self) -> Path:
+    def write_properties(self) -> Path:
+        """The settings file, as `format` and `start` write it."""
+        self.directory.mkdir(parents=True, exist_ok=True)
         lines = {
             "process.roles": "broker,controller",
             "node.id": "1",
@@ -150,14 +152,13 @@ class KafkaPeer:
     def format(self, *arguments: str) -> None:
         """Format the log directories, as an operator does before the first start, with these `arguments` too."""
         install()
-        self.directory.mkdir(parents=True, exist_ok=True)
-        path = self._write_properties()
+        path = self.write_properties()
         cluster = base64.urlsafe_b64encode(b"O" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         tool("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(path), *arguments)
 
     def start(self, *, ready_s: float = 60) -> None:
         """Start on the formatted directory and wait until the port answers. Raises RuntimeError if it does not."""
-        path = self._write_properties()
+        path = self.write_properties()
         with open(self.directory / "server.log", "ab") as log:
             self.process = subprocess.Popen(
                 [*java("kafka.Kafka", str(path), heap=self.heap)], stdin=subprocess.DEVNULL, stdout=log, stderr=log

@@ -29,15 +29,20 @@ SETTINGS: Mapping[str, str | None] = {
 class Place:
     """Both brokers of one directory. At most one of them runs."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, str | None] | None = None, *format_as: str) -> None:
-        """Formatted by Kafka's tool with the arguments `format_as`."""
+    def __init__(
+        self, directory: Path, settings: Mapping[str, str | None] | None = None, *format_as: str, formatted: bool = True
+    ) -> None:
+        """Formatted by Kafka's tool with the arguments `format_as`, or left for Ottla to make."""
         self.kafka = KafkaPeer(directory, heap="384m", settings={**SETTINGS, **(settings or {})})
         if "--standalone" in format_as:  # the voters are in the metadata (KIP-853), as in Kafka's own example file
             self.kafka.settings |= {
                 "controller.quorum.voters": None,
                 "controller.quorum.bootstrap.servers": f"127.0.0.1:{self.kafka.controller_port}",
             }
-        self.kafka.format(*format_as)
+        if formatted:
+            self.kafka.format(*format_as)
+        else:
+            self.kafka.write_properties()
         self.ottla = NodeProcess(self.kafka.data, config=self.kafka.properties, port=self.kafka.port)
         self.bootstrap = self.kafka.bootstrap
 

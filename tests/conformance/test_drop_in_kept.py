@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from confluent_kafka import Consumer
+
 from peers.kafka import free_port
 from tests.conformance.drop_in import Place, seen
 from tests.conformance.drop_in_more import Token, kept, put, put_groups, put_transactions
-from tests.conformance.operations import eventually
+from tests.conformance.operations import DEADLINE_S, eventually
 
 SECURED = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -41,10 +43,25 @@ def test_what_is_not_served_is_kept(tmp_path: Path) -> None:
         for number in range(8):
             assert client.create(f"another-{number}") == "none"
         eventually(lambda: place.snapshots()[-1:] != snapshots[-1:])
+        read_on(place.bootstrap, "kip-848", from_offset=1)
+        groups = seen(client)["groups"]
     with place.running("kafka") as client:
         assert kept(client) == at_kafka
+        assert {**seen(client)["groups"], "share": {}} == {**groups, "share": {}}
+        read_on(place.bootstrap, "kip-848", from_offset=2)
         assert Token(login).shown() == tokens
     del open_transaction
+
+
+def read_on(bootstrap: str, group: str, *, from_offset: int) -> None:
+    """As a consumer of the classic protocol, which takes over the group that one of KIP-848 left."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False, "log_level": 0}
+    consumer = Consumer({**settings, "isolation.level": "read_uncommitted"})
+    consumer.subscribe(["t"])
+    messages = consumer.consume(1, timeout=DEADLINE_S)
+    assert [message.offset() for message in messages] == [from_offset]
+    consumer.commit(messages[0], asynchronous=False)
+    consumer.close()
 
 
 def _secured(directory: Path) -> tuple[Place, int]:

@@ -241,7 +241,7 @@ def _without_metadata(data: Path) -> None:
     shutil.rmtree(data / "__cluster_metadata-0")
 
 
-UNSERVED = {
+UNSERVED: dict[Callable[[Path], None], str] = {
     _of_zookeeper: "let Kafka 3.9 migrate the cluster to KRaft first",
     _of_another_node: "belongs to node 4, not to node 1: set node.id=4",
     _of_a_quorum: "belongs to a quorum with controllers 2, 3, but this version runs one node",
