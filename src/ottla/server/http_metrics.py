@@ -16,7 +16,7 @@ from ottla.metrics.instruments import TopicTraffic
 from ottla.metrics.text import Exposition, escape, labels
 from ottla.protocol.messages import ApiKey
 from ottla.server.http_lag import LagTimes
-from ottla.server.http_process import add_process
+from ottla.server.http_process import read_process
 
 if TYPE_CHECKING:
     from ottla.server.broker import Node
@@ -60,7 +60,8 @@ class Collector:
     async def collect(self) -> Exposition:
         page = Exposition()
         self._turn_began_s = elapsed_s()
-        add_process(page)
+        for name, value in await self._node.fs.run(read_process):
+            page.add(name, value)
         self._add_node(page)
         self._add_requests(page)
         await self._add_replicas(page)
@@ -163,6 +164,11 @@ class Collector:
 
     async def _add_directories(self, page: Exposition) -> None:
         logs = self._node.logs
+        sizes: Counter[str] = Counter()
+        for number, log in enumerate(logs):
+            sizes[log.directory.rpartition("/")[0]] += log.size_bytes
+            if not number % 256:
+                await self._breathe()
         offline = set(logs.offline_dirs)
         page.add("kafka_log_logmanager_offlinelogdirectorycount", len(offline))
         for directory in logs.log_dirs:
@@ -171,8 +177,7 @@ class Collector:
             if directory in offline:
                 continue
             where = labels(directory=directory)
-            page.add("ottla_log_directory_size_bytes", sum(log.size_bytes for log in logs.logs_in(directory)), where)
-            await self._breathe()
+            page.add("ottla_log_directory_size_bytes", sizes[directory], where)
             try:
                 total, free = self._node.fs.free_bytes(directory)
             except OSError:
@@ -184,12 +189,11 @@ class Collector:
         node = self._node
         image = node.image
         offline = imbalanced = 0
-        for number, topic in enumerate(list(image.topics_by_name.values())):
+        for topic in image.topics_by_name.values():
             for registration in topic.partitions.values():
                 offline += registration.leader < 0
                 imbalanced += registration.leader != registration.replicas[0]
-            if not number % 64:
-                await self._breathe()
+            await self._breathe()
         quorum = node.controller.quorum_info()
         prefix = "kafka_controller_kafkacontroller_"
         page.add(f"{prefix}activecontrollercount", int(quorum.leader_id == node.node_id))
