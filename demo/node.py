@@ -48,11 +48,12 @@ class Node:
             if not selector.select(START_TIMEOUT_S):
                 process.kill()
                 raise NodeFailed(f"the node said nothing for {START_TIMEOUT_S:.0f} s")
-        line = process.stdout.readline().strip()
-        if "listening" not in line:
-            rest = process.communicate(timeout=STOP_TIMEOUT_S)[0]
-            raise NodeFailed(f"the node did not start: {line}\n{rest}")
-        return line
+        said = []
+        while line := process.stdout.readline().strip():
+            if line.startswith("ottla: listening"):
+                return line
+            said.append(line)  # of its log, which comes on the same pipe
+        raise NodeFailed("the node did not start: " + "\n".join(said))
 
     def memory_mib(self) -> float:
         """Resident memory of the node's process."""

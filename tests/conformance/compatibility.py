@@ -186,7 +186,10 @@ def _row(name: str, tests: list[dict[str, Any]]) -> str:
             remarks.append(f"**{test['result']}**: {undone} ({test['why']})")
     lacks = {what: why for each in mine for what, why in each["lacks"].items()}
     remarks += [f"without {what}: {why}" for what, why in lacks.items()]
-    star = " *" if any(test["share"] != "make test" for test in tests) else ""
+    apart = sum(test["share"] != "make test" for test in tests)
+    if 0 < apart < len(tests):
+        remarks[0] += f" ({apart} of them by `make conformance`)"
+    star = " *" if apart == len(tests) else ""
     cells = (
         name + star,
         CATALOGUE[name].language,

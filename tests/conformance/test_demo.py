@@ -25,6 +25,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.client("Spark structured streaming", "the demo: its Kafka connector reads topics as streams")
 def test_the_demo_runs_to_its_end() -> None:
     command = [sys.executable, "-m", "demo", "--seconds", "6"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)

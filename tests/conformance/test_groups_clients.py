@@ -1,19 +1,15 @@
-"""Real clients in groups: cooperative rebalances, static members, clients of different make, a killed coordinator."""
+"""Real clients in groups: cooperative rebalances, static members, a killed coordinator."""
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer
-from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from peers.kafka import tool
 from tests.node import NodeProcess
 
 DEADLINE_S = 40
@@ -67,6 +63,7 @@ def until(members: list[Member], condition: Callable[[], Any]) -> None:
             member.poll()
 
 
+@pytest.mark.client("confluent-kafka", "cooperative rebalances")
 def test_a_cooperative_rebalance_takes_only_what_moves(bootstrap: str, topic: str) -> None:
     prepare(bootstrap, topic, 4)
     config = {"partition.assignment.strategy": "cooperative-sticky"}
@@ -81,6 +78,7 @@ def test_a_cooperative_rebalance_takes_only_what_moves(bootstrap: str, topic: st
     first.consumer.close()
 
 
+@pytest.mark.client("confluent-kafka", "static members")
 def test_a_static_member_that_restarts_disturbs_nobody(bootstrap: str, topic: str) -> None:
     prepare(bootstrap, topic, 4)
     one, two = (Member(bootstrap, topic, **{"group.instance.id": name}) for name in ("one", "two"))
@@ -94,49 +92,7 @@ def test_a_static_member_that_restarts_disturbs_nobody(bootstrap: str, topic: st
     one.consumer.close()
 
 
-def test_clients_of_different_make_share_a_group(bootstrap: str, topic: str) -> None:
-    prepare(bootstrap, topic, 3, records=300)
-    seen: set[bytes] = set()
-    member = Member(bootstrap, topic, **{"partition.assignment.strategy": "range"})
-    done = threading.Event()
-
-    def console_consumer() -> None:
-        printed = tool(
-            "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", bootstrap, "--topic", topic,
-            "--group", f"g-{topic}", "--timeout-ms", "8000", "--command-property", "auto.offset.reset=earliest",
-            "--command-property", "partition.assignment.strategy=org.apache.kafka.clients.consumer.RangeAssignor",
-        ).stdout  # fmt: skip
-        seen.update(line.encode() for line in printed.splitlines())
-
-    def keep_polling() -> None:
-        while not done.is_set():
-            member.poll()
-
-    async def until_each_has_one() -> None:
-        consumer = AIOKafkaConsumer(
-            topic, bootstrap_servers=bootstrap, group_id=f"g-{topic}", auto_offset_reset="earliest",
-            partition_assignment_strategy=(RangePartitionAssignor,), heartbeat_interval_ms=200,
-        )  # fmt: skip
-        async with consumer:
-            deadline = time.monotonic() + DEADLINE_S
-            while not (len(consumer.assignment()) == 1 and len(member.held) == 1):
-                assert time.monotonic() < deadline, (consumer.assignment(), member.held)
-                for messages in (await consumer.getmany(timeout_ms=20)).values():
-                    seen.update(message.value for message in messages)
-
-    threads = [threading.Thread(target=work, daemon=True) for work in (console_consumer, keep_polling)]
-    for thread in threads:
-        thread.start()
-    try:
-        asyncio.run(until_each_has_one())
-        threads[0].join(DEADLINE_S)
-    finally:
-        done.set()
-        threads[1].join()
-    until([member], lambda: len(member.held) == 3 and len({*member.values, *seen}) == 300)
-    member.consumer.close()
-
-
+@pytest.mark.client("confluent-kafka", "goes on in its group when the coordinator is killed")
 def test_a_group_goes_on_when_its_coordinator_was_killed(fresh_node: NodeProcess, topic: str) -> None:
     bootstrap = fresh_node.bootstrap
     prepare(bootstrap, topic, 2, records=200)

@@ -64,6 +64,11 @@ class Worker:
             assert self.process.poll() is None, self.log.read_text()[-3000:]
             return None
 
+    def stored(self, connector: str, name: str) -> int | None:
+        """The one offset of a connector."""
+        found = (self.ask(f"/connectors/{connector}/offsets") or {}).get("offsets")
+        return int(found[0]["offset"][name]) if found else None
+
     def workers(self) -> int:
         """How many have a task or a connector."""
         status = self.ask("/connectors?expand=status") or {}
@@ -117,9 +122,8 @@ def test_connect_copies_a_file_through_a_topic(workers: list[Worker], topic: str
 
     until(lambda: len(lines()) >= 500, "not all lines came")
     assert lines() == [f"line {n}" for n in range(500)]
-    until(lambda: (first.ask("/connectors/source/offsets") or {}).get("offsets"), "no offsets of the source")
-    until(lambda: (first.ask("/connectors/sink/offsets") or {}).get("offsets"), "no offsets of the sink")
-    time.sleep(1.5)  # two flushes: what is stored is the end
+    until(lambda: first.stored("source", "position") == source.stat().st_size, "the source's offset is not stored")
+    until(lambda: first.stored("sink", "kafka_offset") == 500, "the sink's offset is not stored")
     first.process.kill()
     first.process.wait()
     with open(source, "a") as more:

@@ -23,8 +23,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from peers.kafka import install, java
 from tests.conformance.clients import build
+from tests.conformance.compatibility import Ran
 
-HERE = Path(__file__).parent
+CLIENTS = Path(build.__file__).parent
 PARTITIONS, RECORDS = 12, 3
 LIMIT_S = 60
 JAVA_ASSIGNORS = {
@@ -42,7 +43,7 @@ PYTHON = ("confluent-kafka", "aiokafka", "kafka-python")
 def command(client: str, bootstrap: str, topic: str, group: str, strategy: str, folder: Path) -> list[str]:
     """What starts a member. Skips where its language is not installed."""
     if client in PYTHON:
-        return [sys.executable, str(HERE / "python" / "member.py"), client, bootstrap, topic, group, strategy]
+        return [sys.executable, str(CLIENTS / "python" / "member.py"), client, bootstrap, topic, group, strategy]
     if client == "VerifiableConsumer":
         install()
         settings = folder / "consumer.properties"
