@@ -21,7 +21,7 @@ from ottla.coordinator.group.requests import JoinGroup, Leaving, OffsetCommit, S
 from ottla.coordinator.shard import GroupShard, partition_for
 from ottla.drivers.coordinator_commits import CommitEntry, Commits, CommitWaiter
 from ottla.drivers.coordinator_load import load
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import Endpoint, MetadataImage
@@ -34,6 +34,9 @@ from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.storage.validation import COORDINATOR
 
 _LOG = logging.getLogger("ottla.groups")
+
+CODECS = range(5)
+"""none, gzip, snappy, lz4, zstd"""
 
 
 class Waiter(Protocol):
@@ -84,6 +87,10 @@ class GroupCoordinatorDriver:
         self._config = GroupConfig.from_settings(node.config)
         self._shards: dict[int, _Shard] = {}
         self._codec: int = node.config["offsets.topic.compression.codec"]
+        if self._codec not in CODECS:
+            raise OttlaError(
+                f"offsets.topic.compression.codec={self._codec}: Unknown compression type id: {self._codec}"
+            )
         self._linger_ms: int = node.config["group.coordinator.append.linger.ms"]
         self._open: dict[_Shard, None] = {}
         """Shards with commits that wait for the end of the turn."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ottla.server.api import Deferred
+from ottla.server.api import Deferred, Response
 
-Finish = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+Finish = Callable[[Mapping[str, Any]], Response]
 
 
 class Finishing:

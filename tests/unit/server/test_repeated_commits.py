@@ -149,3 +149,27 @@ def test_many_connections_commit_into_one_batch(tmp_path: Path) -> None:
             each.writer.close()
 
     play(tmp_path, scene)
+
+
+def test_heartbeats_that_repeat_are_checked_each_time(tmp_path: Path) -> None:
+    async def scene(node: Node, client: Client) -> None:
+        join = {"group_id": "h", "session_timeout": 6000, "rebalance_timeout": 6000, "member_id": "",
+                "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}]}  # fmt: skip
+        joined = await client.ask(ApiKey.JOIN_GROUP, 3, join)
+        member = {"group_id": "h", "generation_id": 1, "member_id": joined["member_id"]}
+        assert (await client.ask(ApiKey.SYNC_GROUP, 1, {**member, "assignments": []}))["error_code"] == ErrorCode.none
+        for version in (1, 4, 1, 4, 1, 4):
+            answer = await client.ask(ApiKey.HEARTBEAT, version, member)
+            assert answer["error_code"] == ErrorCode.none
+        another = await Client.connect(node)
+        another.send(ApiKey.JOIN_GROUP, 3, join)
+        while True:
+            answer = await client.ask(ApiKey.HEARTBEAT, 4, member)
+            if answer["error_code"] != ErrorCode.none:
+                break
+        assert answer["error_code"] == ErrorCode.rebalance_in_progress
+        await client.ask(ApiKey.LEAVE_GROUP, 1, {"group_id": "h", "member_id": joined["member_id"]})
+        assert (await client.ask(ApiKey.HEARTBEAT, 4, member))["error_code"] == ErrorCode.unknown_member_id
+        another.writer.close()
+
+    play(tmp_path, scene)

@@ -11,14 +11,15 @@ from typing import Any
 
 from ottla.coordinator.group import replies
 from ottla.coordinator.group.requests import JoinGroup
-from ottla.errors import KafkaError
-from ottla.protocol.messages import ApiKey, millis
-from ottla.server.api import Deferred, RequestContext, Response, api
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.group_responses import encode_join
+from ottla.protocol.messages import ApiKey, millis, response_header
+from ottla.server.api import Deferred, EncodedResponse, RequestContext, Response, api
 from ottla.server.waiting import Finishing
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
-    return _for_version(context, replies.join_error(error.code))
+    return _encoded(context, replies.join_error(error.code))
 
 
 @api(ApiKey.JOIN_GROUP, versions=(0, 9), on_error=on_error)
@@ -37,13 +38,18 @@ def handle(context: RequestContext, request: Any) -> Deferred:
         require_known_member_id=context.api_version >= 4,
         can_skip_assignment=context.api_version >= 9,
     )
-    waiter = Finishing(lambda response: _for_version(context, response))
+    waiter = Finishing(lambda response: _answer(context, response))
     context.node.groups.join(waiter, asked)
     return waiter.deferred
 
 
-def _for_version(context: RequestContext, response: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Before version 7 no protocol is an empty name."""
-    if context.api_version < 7 and response["protocol_name"] is None:
-        return {**response, "protocol_name": ""}
-    return response
+def _answer(context: RequestContext, response: Mapping[str, Any]) -> EncodedResponse:
+    error: ErrorCode = response["error_code"]
+    if error:
+        context.node.metrics.api(ApiKey.JOIN_GROUP).failed(error.name.upper())
+    return _encoded(context, response)
+
+
+def _encoded(context: RequestContext, response: Mapping[str, Any]) -> EncodedResponse:
+    header = response_header(ApiKey.JOIN_GROUP, context.api_version, context.correlation_id)
+    return EncodedResponse([encode_join(context.api_version, response, header)])

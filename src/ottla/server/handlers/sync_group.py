@@ -5,17 +5,20 @@ Version 3 adds static members (KIP-345), version 5 requires the protocol's type 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ottla.coordinator.group import replies
 from ottla.coordinator.group.requests import SyncGroup
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.messages import ApiKey
-from ottla.server.api import Deferred, RequestContext, Response, api
+from ottla.protocol.group_responses import encode_sync
+from ottla.protocol.messages import ApiKey, response_header
+from ottla.server.api import Deferred, EncodedResponse, RequestContext, Response, api
+from ottla.server.waiting import Finishing
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
-    return replies.sync_error(error.code)
+    return _encoded(context, replies.sync_error(error.code))
 
 
 @api(ApiKey.SYNC_GROUP, versions=(0, 5), on_error=on_error)
@@ -33,6 +36,18 @@ def handle(context: RequestContext, request: Any) -> Deferred:
         protocol_name=protocol_name,
         assignments={each.member_id: each.assignment for each in request.assignments},
     )
-    deferred = Deferred()
-    context.node.groups.sync(deferred, asked)
-    return deferred
+    waiter = Finishing(lambda response: _answer(context, response))
+    context.node.groups.sync(waiter, asked)
+    return waiter.deferred
+
+
+def _answer(context: RequestContext, response: Mapping[str, Any]) -> EncodedResponse:
+    error: ErrorCode = response["error_code"]
+    if error:
+        context.node.metrics.api(ApiKey.SYNC_GROUP).failed(error.name.upper())
+    return _encoded(context, response)
+
+
+def _encoded(context: RequestContext, response: Mapping[str, Any]) -> EncodedResponse:
+    header = response_header(ApiKey.SYNC_GROUP, context.api_version, context.correlation_id)
+    return EncodedResponse([encode_sync(context.api_version, response, header)])

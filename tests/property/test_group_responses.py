@@ -1,0 +1,51 @@
+"""The hand-written responses of groups against kio's, byte for byte, in every version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.errors import ErrorCode
+from ottla.protocol import messages
+from ottla.protocol.group_responses import encode_heartbeat, encode_join, encode_sync
+from ottla.protocol.messages import ApiKey
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=150)
+ERRORS = st.sampled_from(ErrorCode)
+MEMBERS = st.fixed_dictionaries(
+    {"member_id": TEXT, "group_instance_id": st.none() | TEXT, "metadata": st.binary(max_size=200)}
+)
+JOINED = st.fixed_dictionaries({
+    "error_code": ERRORS, "generation_id": st.integers(-1, 2**31 - 1), "protocol_type": st.none() | TEXT,
+    "protocol_name": st.none() | TEXT, "leader": TEXT, "skip_assignment": st.booleans(), "member_id": TEXT,
+    "members": st.lists(MEMBERS, max_size=4),
+})  # fmt: skip
+SYNCED = st.fixed_dictionaries({
+    "error_code": ERRORS, "protocol_type": st.none() | TEXT, "protocol_name": st.none() | TEXT,
+    "assignment": st.binary(max_size=200),
+})  # fmt: skip
+
+
+def header(api: ApiKey, version: int) -> bytes:
+    return messages.response_header(api, version, 7)
+
+
+@given(st.integers(0, 9), JOINED)
+def test_join(version: int, response: dict[str, Any]) -> None:
+    values = response if version >= 7 else response | {"protocol_name": response["protocol_name"] or ""}
+    expected = messages.encode_response(ApiKey.JOIN_GROUP, version, 7, values)
+    assert encode_join(version, response, header(ApiKey.JOIN_GROUP, version)) == expected
+
+
+@given(st.integers(0, 5), SYNCED)
+def test_sync(version: int, response: dict[str, Any]) -> None:
+    expected = messages.encode_response(ApiKey.SYNC_GROUP, version, 7, response)
+    assert encode_sync(version, response, header(ApiKey.SYNC_GROUP, version)) == expected
+
+
+@given(st.integers(0, 4), ERRORS)
+def test_heartbeat(version: int, error: ErrorCode) -> None:
+    expected = messages.encode_response(ApiKey.HEARTBEAT, version, 7, {"error_code": error})
+    assert encode_heartbeat(version, error, header(ApiKey.HEARTBEAT, version)) == expected
