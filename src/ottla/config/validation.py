@@ -98,6 +98,8 @@ def validate_broker_configs(configs: Mapping[str, str], *, per_broker: bool) -> 
         if name == "log.roll.ms" and isinstance(value, int) and value < 1:
             why = "requirement failed: log.roll.ms must be greater than or equal to 1"
             raise KafkaError(ErrorCode.invalid_request, why)
+        if name == "log.cleaner.threads" and isinstance(value, int) and value < 1:
+            raise KafkaError(ErrorCode.invalid_request, "Log cleaner threads should be at least 1")
     if not per_broker:
         _refuse(
             "Cannot update these configs at default cluster level, broker id must be specified",
