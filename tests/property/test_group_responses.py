@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ottla.errors import ErrorCode
 from ottla.protocol import messages
-from ottla.protocol.group_responses import encode_heartbeat, encode_join, encode_sync
+from ottla.protocol.group_responses import encode_heartbeat, encode_join, encode_offset_fetch, encode_sync
 from ottla.protocol.messages import ApiKey
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=150)
@@ -25,6 +25,18 @@ JOINED = st.fixed_dictionaries({
 SYNCED = st.fixed_dictionaries({
     "error_code": ERRORS, "protocol_type": st.none() | TEXT, "protocol_name": st.none() | TEXT,
     "assignment": st.binary(max_size=200),
+})  # fmt: skip
+
+OFFSETS = st.fixed_dictionaries({
+    "partition_index": st.integers(0, 2**31 - 1), "committed_offset": st.integers(-1, 2**63 - 1),
+    "committed_leader_epoch": st.integers(-1, 2**31 - 1), "metadata": TEXT, "error_code": ERRORS,
+})  # fmt: skip
+FETCHED = st.fixed_dictionaries({
+    "group_id": TEXT, "error_code": ERRORS,
+    "topics": st.lists(
+        st.fixed_dictionaries({"name": TEXT, "topic_id": st.uuids(), "partitions": st.lists(OFFSETS, max_size=3)}),
+        max_size=3,
+    ),
 })  # fmt: skip
 
 
@@ -49,3 +61,10 @@ def test_sync(version: int, response: dict[str, Any]) -> None:
 def test_heartbeat(version: int, error: ErrorCode) -> None:
     expected = messages.encode_response(ApiKey.HEARTBEAT, version, 7, {"error_code": error})
     assert encode_heartbeat(version, error, header(ApiKey.HEARTBEAT, version)) == expected
+
+
+@given(st.integers(1, 10), st.lists(FETCHED, min_size=1, max_size=3))
+def test_offset_fetch(version: int, groups: list[dict[str, Any]]) -> None:
+    values = {"groups": groups} if version >= 8 else groups[0]
+    expected = messages.encode_response(ApiKey.OFFSET_FETCH, version, 7, values)
+    assert encode_offset_fetch(version, values, header(ApiKey.OFFSET_FETCH, version)) == expected

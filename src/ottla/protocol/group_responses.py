@@ -1,4 +1,4 @@
-"""Responses to JoinGroup (0-9), SyncGroup (0-5) and Heartbeat (0-4), by hand.
+"""Responses to JoinGroup (0-9), SyncGroup (0-5), Heartbeat (0-4) and OffsetFetch (1-10), by hand.
 
 A rebalance of a thousand members is three thousand of them at once. Names and order of fields are Kafka's.
 """
@@ -6,16 +6,21 @@ A rebalance of a thousand members is three thousand of them at once. Names and o
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ottla.protocol.wire import INT16, write_count, write_string
+from ottla.protocol.wire import INT16, uuid_bytes, write_count, write_string
 
 JOIN_FLEXIBLE_SINCE: Final = 6
 SYNC_FLEXIBLE_SINCE: Final = 4
 HEARTBEAT_FLEXIBLE_SINCE: Final = 4
+OFFSET_FETCH_FLEXIBLE_SINCE: Final = 6
+OFFSET_FETCH_GROUPS_SINCE: Final = 8
+OFFSET_FETCH_TOPIC_IDS_SINCE: Final = 10
 _NO_THROTTLE: Final = b"\0\0\0\0"
 _ERROR_AND_GENERATION = struct.Struct(">hi")
+_OFFSET = struct.Struct(">iq")
+_OFFSET_AND_EPOCH = struct.Struct(">iqi")
 
 
 def encode_join(version: int, response: Mapping[str, Any], header: bytes) -> bytearray:
@@ -73,3 +78,46 @@ def encode_heartbeat(version: int, error: int, header: bytes) -> bytes:
     """The response behind its `header`."""
     throttle = _NO_THROTTLE if version >= 1 else b""
     return header + throttle + INT16.pack(error) + (b"\0" if version >= HEARTBEAT_FLEXIBLE_SINCE else b"")
+
+
+def encode_offset_fetch(version: int, response: Mapping[str, Any], header: bytes) -> bytearray:
+    """The response behind its `header`: of several groups since version 8, before of one."""
+    flexible = version >= OFFSET_FETCH_FLEXIBLE_SINCE
+    out = bytearray(header)
+    if version >= 3:
+        out += _NO_THROTTLE
+    if version >= OFFSET_FETCH_GROUPS_SINCE:
+        write_count(out, len(response["groups"]), True)
+        for group in response["groups"]:
+            write_string(out, group["group_id"], True)
+            _write_topics(out, version, group["topics"])
+            out += INT16.pack(group["error_code"]) + b"\0"
+    else:
+        _write_topics(out, version, response["topics"])
+        if version >= 2:
+            out += INT16.pack(response["error_code"])
+    if flexible:
+        out.append(0)
+    return out
+
+
+def _write_topics(out: bytearray, version: int, topics: Sequence[Mapping[str, Any]]) -> None:
+    flexible = version >= OFFSET_FETCH_FLEXIBLE_SINCE
+    tags = b"\0" if flexible else b""
+    write_count(out, len(topics), flexible)
+    for topic in topics:
+        if version >= OFFSET_FETCH_TOPIC_IDS_SINCE:
+            out += uuid_bytes(topic["topic_id"])
+        else:
+            write_string(out, topic["name"], flexible)
+        write_count(out, len(topic["partitions"]), flexible)
+        for each in topic["partitions"]:
+            if version >= 5:
+                out += _OFFSET_AND_EPOCH.pack(
+                    each["partition_index"], each["committed_offset"], each["committed_leader_epoch"]
+                )
+            else:
+                out += _OFFSET.pack(each["partition_index"], each["committed_offset"])
+            write_string(out, each["metadata"], flexible)
+            out += INT16.pack(each["error_code"]) + tags
+        out += tags

@@ -95,13 +95,14 @@ def fetch(state: GroupState, group_id: str, wanted: Wanted | None, require_stabl
     known = state.offsets.of_group(group_id) if group_id in state.groups else {}
     if wanted is None:
         wanted = [(topic, ZERO_UUID, list(partitions)) for topic, partitions in known.items()]
+    may_move = require_stable and state.offsets.has_open_transactions(group_id)
     response = []
     for topic, topic_id, partitions in wanted:
         offsets = known.get(topic, {})
         answers = []
         for partition in partitions:
             committed = offsets.get(partition)
-            if require_stable and state.offsets.has_pending(group_id, topic, partition):
+            if may_move and state.offsets.has_pending(group_id, topic, partition):
                 answers.append(_answer(partition, None, ErrorCode.unstable_offset_commit))
             elif committed is not None and _is_of(committed, topic_id):
                 answers.append(_answer(partition, committed))
@@ -113,7 +114,7 @@ def fetch(state: GroupState, group_id: str, wanted: Wanted | None, require_stabl
 
 def _is_of(committed: CommittedOffset, topic_id: UUID) -> bool:
     """False for an offset of a deleted topic that had the same name."""
-    return ZERO_UUID in (committed.topic_id, topic_id) or committed.topic_id == topic_id
+    return topic_id is ZERO_UUID or committed.topic_id == topic_id or ZERO_UUID in (committed.topic_id, topic_id)
 
 
 def _answer(partition: int, committed: CommittedOffset | None, error: ErrorCode = ErrorCode.none) -> dict[str, Any]:

@@ -12,24 +12,45 @@ from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID
-from ottla.protocol.messages import ApiKey
-from ottla.server.api import RequestContext, Response, api
+from ottla.protocol.group_responses import encode_offset_fetch
+from ottla.protocol.messages import ApiKey, response_header
+from ottla.server.api import EncodedResponse, RequestContext, Response, api
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
     if context.api_version < 8:
-        return {"topics": _failed(request.topics, error.code), "error_code": error.code}
-    return {
-        "groups": [{"group_id": group.group_id, "topics": [], "error_code": error.code} for group in request.groups]
-    }
+        return _encoded(context, {"topics": _failed(request.topics, error.code), "error_code": error.code})
+    groups = [{"group_id": group.group_id, "topics": [], "error_code": error.code} for group in request.groups]
+    return _encoded(context, {"groups": groups})
 
 
 @api(ApiKey.OFFSET_FETCH, versions=(1, 10), on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Response:
     require_stable = getattr(request, "require_stable", False)
     if context.api_version >= 8:
-        return {"groups": [_fetch(context, group, require_stable) for group in request.groups]}
-    return _fetch(context, request, require_stable)
+        groups = [_fetch(context, group, require_stable) for group in request.groups]
+        response: dict[str, Any] = {"groups": groups}
+    else:
+        response = _fetch(context, request, require_stable)
+        groups = [response]
+    for group in groups:
+        _count_errors(context, group)
+    return _encoded(context, response)
+
+
+def _count_errors(context: RequestContext, group: dict[str, Any]) -> None:
+    failed = context.node.metrics.api(ApiKey.OFFSET_FETCH).failed
+    if group["error_code"]:
+        failed(group["error_code"].name.upper())
+    for topic in group["topics"]:
+        for each in topic["partitions"]:
+            if each["error_code"]:
+                failed(each["error_code"].name.upper())
+
+
+def _encoded(context: RequestContext, response: dict[str, Any]) -> EncodedResponse:
+    header = response_header(ApiKey.OFFSET_FETCH, context.api_version, context.correlation_id)
+    return EncodedResponse([encode_offset_fetch(context.api_version, response, header)])
 
 
 def _fetch(context: RequestContext, group: Any, require_stable: bool) -> dict[str, Any]:
