@@ -211,6 +211,16 @@ def test_a_reader_that_closes_the_pipe(bootstrap: str, topic: str) -> None:
     assert (done.stdout, done.stderr) == (b"x" * 100 + b"\n", b"")
 
 
+def test_a_dump_into_a_pipe_that_closes(tmp_path: Path) -> None:
+    for number in range(3000):
+        (tmp_path / f"topic-{number}").mkdir()
+        (tmp_path / f"topic-{number}" / "00000000000000000000.log").touch()
+    (tmp_path / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
+    command = f"{sys.executable} -m ottla.cli.main log dump {tmp_path} | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, timeout=60, check=True)
+    assert done.stdout and done.stderr == b""
+
+
 def test_an_unknown_topic_says_what_to_do(bootstrap: str) -> None:
     assert "ottla topic list" in ottla(bootstrap, "consume", "no-such-topic", code=1)
     assert "ottla topic list" in ottla(bootstrap, "topic", "describe", "no-such-topic", code=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ from cyclopts import Parameter
 
 from ottla.cli import client
 from ottla.cli.emit import Emit, emitter
-from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
+from ottla.cli.exits import MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.places import START_WORDS, GroupEnd, stretch
 from ottla.cli.progress import output_leaves_the_terminal, shown
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError
 
 POLL_S = 0.2
+LEAVE_S = 5.0
 
 
 def consume(
@@ -191,11 +193,11 @@ def _read_as_member(
 ) -> None:
     from confluent_kafka import KafkaError, KafkaException
 
+    Reader(bootstrap, topic)  # the topic is there
     link = _Link(patient=follow)
     settings = {**_consumer_settings(group, from_, uncommitted), "error_cb": link.report}
     consumer = client.consumer(bootstrap, settings)
     try:
-        _ensure_topic(consumer, topic)
         end = GroupEnd(consumer, topic)
         left = count
         while left != 0 and (follow or not end.reached()):
@@ -218,15 +220,19 @@ def _read_as_member(
             if left is not None:
                 left -= 1
     finally:
-        _flush()
-        consumer.close()
+        try:
+            _flush()
+        finally:
+            _leave(consumer)
 
 
-def _ensure_topic(consumer: Consumer, topic: str) -> None:
-    metadata = consumer.list_topics(topic, timeout=client.REQUEST_TIMEOUT_S).topics[topic]
-    if metadata.error is not None:
-        sentence, unreachable = client.explain(metadata.error, f"topic {topic!r}: ")
-        raise CommandFailed(sentence, UNREACHABLE if unreachable else FAILED)
+def _leave(consumer: Consumer) -> None:
+    """Commit and leave the group; a broker that does not answer is not waited for as long as librdkafka would."""
+    closing = threading.Thread(target=consumer.close, daemon=True)
+    closing.start()
+    closing.join(LEAVE_S)
+    if closing.is_alive():
+        raise CommandFailed("the broker does not answer: what was read last may not be committed", UNREACHABLE)
 
 
 def _flush() -> None:

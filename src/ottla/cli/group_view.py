@@ -52,7 +52,7 @@ class Progress:
     start: int | None = None
     end: int | None = None
     lag_s: float | None = None
-    """Seconds since the record at the committed offset was appended, by its time stamp; 0 when nothing is left."""
+    """Seconds since the time stamp of the oldest record that is not committed; 0 when there is none."""
     member_id: str | None = None
 
     @property

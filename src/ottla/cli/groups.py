@@ -51,7 +51,8 @@ def list_(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> 
 def describe(*names: Names, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
     """Show a group's members, what each reads, and how far behind they are in records and in time.
 
-    Time behind is how long ago the record at the committed offset was appended, by its time stamp.
+    Time behind is the time since the time stamp of the oldest record that the group has not committed; 0 when there is
+    none.
     """
     client = admin_client(bootstrap)
     found = groups(client, list(dict.fromkeys(names)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -40,7 +41,9 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, indent
         table.add_column(name.rstrip(">"), justify="right" if right else "left", overflow="fold", no_wrap=True)
     for row in rows:
         table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
-    console = Console(highlight=False, width=WIDE)
+    console = Console(
+        highlight=False, width=WIDE, no_color=not _styled(), color_system="standard" if _styled() else None
+    )
     for line in _lines(console, Padding(table, (0, 0, 0, indent), expand=False)):
         print(line)
 
@@ -52,11 +55,16 @@ def _lines(console: Any, renderable: Any) -> Iterable[str]:
 
 
 def bold(text: str) -> str:
-    return f"\x1b[1m{text}\x1b[0m" if sys.stdout.isatty() else text
+    return f"\x1b[1m{text}\x1b[0m" if _styled() else text
 
 
 def dim(text: str) -> str:
-    return f"\x1b[2m{text}\x1b[0m" if sys.stdout.isatty() else text
+    return f"\x1b[2m{text}\x1b[0m" if _styled() else text
+
+
+def _styled() -> bool:
+    """On a terminal that can, unless NO_COLOR is set (no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def plural(count: int, noun: str) -> str:

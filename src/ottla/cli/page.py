@@ -23,19 +23,53 @@ ottla topic create payments --partitions 3 --set retention.ms=3600000
 tail -F /var/log/dpkg.log | ottla produce payments
 ottla produce payments '{"amount": 3}' --key alice --header source=shop
 ottla consume payments --from 10m --follow
-ottla consume payments --json | ottla produce copy --from-json
+ottla consume payments --format hex | ottla produce copy --format hex
 ottla consume payments --format '{offset} {key} {value:json}'
 ottla group describe billing
 ottla group reset billing --to 2h --dry-run
+ottla group watch billing
 ottla config explain retention.ms --topic payments
 ottla topic explain payments
 ottla server status ./data
 ottla log dump ./data
 ```
 
-Results go to standard output, complaints to standard error. Exit codes: 0 done, 1 refused or damaged, 2 a mistake in
-the command line, 3 no broker answers, 130 interrupted. Commands that ask a broker find it by `--bootstrap HOST:PORT`
-(`-b`), else by the environment variable `OTTLA_BOOTSTRAP`, else at 127.0.0.1:9092.
+Commands that ask a broker find it by `--bootstrap HOST:PORT,...` (`-b`), else by the environment variable
+`OTTLA_BOOTSTRAP`, else at 127.0.0.1:9092. They speak Kafka's protocol, so that they work with any Kafka since 3.3.
+
+Results go to standard output, complaints to standard error: one sentence, and beneath it what to do. Options that may
+be repeated are given once for each value: `--partition 0 --partition 3`.
+
+| exit code | |
+|---|---|
+| 0 | done |
+| 1 | refused by the broker, not there, damaged (`log dump`), or the reader of a pipe went away |
+| 2 | a mistake in the command line |
+| 3 | no broker answers: worth a retry |
+| 130 | interrupted by Ctrl-C; `consume --follow` and `group watch`, which end so, exit with 0 |
+
+**For programs.** Every command that prints data has `--json`: one JSON document, on one line unless it goes to a
+terminal; `consume` and `group watch` print an object a line. A complaint is then an object on standard error:
+`{"error": "...", "hint": "...", "exit_code": 1}`. Without `--json`, what goes into a pipe or file has no colours,
+as on terminals where `NO_COLOR` is set.
+
+**Copies, byte for byte.** `ottla consume a --format X | ottla produce b --format X` writes keys, values, headers,
+nulls, partitions and time stamps as they were, with X one of `json`, `hex` and `base64` (a time stamp of exactly 0
+becomes the time of the copy: the client library takes it for none). In `json`, what is no UTF-8 stands as base64
+under `key_base64` and so on. In `hex` and `base64`, a line is `PARTITION TIMESTAMP KEY VALUE NAME:VALUE...` with
+tabs between, everything but numbers encoded, and `-` for null. `values`, and lines that `produce` reads by default,
+are for text: a record with a newline in it comes back as two, and a carriage return at the end of a line is taken
+for a part of the line's end.
+
+**Lag in time.** How far a group is behind in a partition is told in records (from the committed offset to the end)
+and in time: **the time since the time stamp of the oldest record that the group has not committed**, 0 when there
+is none. It needs no history of commits, so it is right at the first look; some exporters (kafka-lag-exporter)
+estimate it from past commits instead, Burrow gives no time. What follows from it: where records were deleted or
+compacted away below the log's start or after the committed offset, the oldest one that is left counts; where only
+markers of transactions or nothing is left, it is 0, though the lag in records counts their offsets; a time stamp in
+the future counts as 0, and a record without one as unknown; with `message.timestamp.type=LogAppendTime` it is the
+broker's time, otherwise the producer's. A committed offset beyond the end is a lag of 0. A partition without a
+commit has no lag that could be told.
 """
 
 _EVERYWHERE = ("--bootstrap",)

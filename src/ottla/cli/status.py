@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import os
 import posixpath
+import socket
+import struct
+from collections.abc import Iterable
+from http.client import HTTPConnection, HTTPException
+from json import loads as parse_json
 from typing import Any
 
 from ottla.cli.client import settings
@@ -16,6 +21,12 @@ from ottla.cli.words import duration
 from ottla.filesystem import OsFileSystem
 from ottla.storage.log_manager import LOCK_FILE
 from ottla.storage.meta_properties import read_meta_properties
+
+PROBE_SECONDS_MAX = 2.0
+"""For a port of this machine to say what it is."""
+
+_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+"""The smallest Kafka request: ApiVersions 0 without a client id."""
 
 
 def status(directory: str | None = None, /, *, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
@@ -43,7 +54,7 @@ def of_address(bootstrap: str) -> dict[str, Any]:
     for directory in found["log_dirs"]:
         pid = holder(posixpath.join(directory, LOCK_FILE))
         if pid is not None and _is_of_cluster(directory, found["cluster_id"]):
-            return found | process(pid)
+            return found | process(pid) | _ready(filter(speaks_http, listening(pid)))
     return found
 
 
@@ -57,7 +68,12 @@ def of_directory(directory: str) -> dict[str, Any]:
     if pid is None:
         return found
     found |= {"running": True} | process(pid)
-    for address in listening(pid):
+    addresses = listening(pid)
+    http = [address for address in addresses if speaks_http(address)]
+    found |= _ready(http)
+    for address in addresses:
+        if address in http:
+            continue
         try:
             asked = _asked(address)
         except Exception as error:  # a controller's listener, or one that wants TLS
@@ -66,6 +82,33 @@ def of_directory(directory: str) -> dict[str, Any]:
         if asked["cluster_id"] == meta.cluster_id:
             return found | asked
     return found
+
+
+def speaks_http(address: str) -> bool:
+    """Whether a port of this machine is a node's HTTP port: told a Kafka request, it complains in HTTP."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), PROBE_SECONDS_MAX) as sock:
+            sock.settimeout(PROBE_SECONDS_MAX)
+            sock.sendall(_API_VERSIONS)
+            return sock.recv(5) == b"HTTP/"
+    except OSError:
+        return False
+
+
+def _ready(addresses: Iterable[str]) -> dict[str, Any]:
+    """What the first of these HTTP ports says of whether the node serves, and where that is."""
+    for address in addresses:
+        connection = HTTPConnection(address, timeout=PROBE_SECONDS_MAX)
+        try:
+            connection.request("GET", "/ready")
+            said = parse_json(connection.getresponse().read())
+            return {"http": address, "ready": not said["reasons"], "not_ready_because": said["reasons"]}
+        except (OSError, ValueError, KeyError, HTTPException):
+            continue
+        finally:
+            connection.close()
+    return {}
 
 
 def _asked(bootstrap: str) -> dict[str, Any]:
@@ -104,7 +147,8 @@ def _print(found: dict[str, Any]) -> None:
         facts.append(f"memory {human_bytes(found['memory_bytes'])}")
     program = found.get("program") or "a broker"
     if found["address"] is None:
-        print(f"{program} holds {where} but does not answer: {', '.join(facts)}")
+        because = "; ".join([*found.get("not_ready_because", ())])
+        print(f"{program} holds {where} but does not answer{f' ({because})' if because else ''}: {', '.join(facts)}")
         return
     print(f"{program} runs at {found['address']}{': ' if facts else ''}{', '.join(facts)}")
     print(f"  cluster    {found['cluster_id']}, broker {found['broker']}, metadata version {found['metadata_version']}")
@@ -113,5 +157,8 @@ def _print(found: dict[str, Any]) -> None:
     free = "" if found["free_bytes"] is None else f" ({human_bytes(found['free_bytes'])} free)"
     if where:
         print(f"  data in    {where}{free}")
+    if "ready" in found:
+        because = f", {'; '.join(found['not_ready_because'])}" if found["not_ready_because"] else ""
+        print(f"  health     {'ready' if found['ready'] else 'not ready'}{because} (http://{found['http']}/ready)")
     for failure in found["failures"]:
         print(f"  trouble    {failure}")

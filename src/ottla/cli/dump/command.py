@@ -52,6 +52,8 @@ def dump(
     for path in map(str, paths):
         try:
             problems += _dump_one(fs, path, report, records, decode)
+        except BrokenPipeError:
+            raise  # of the output, no file's
         except OSError as error:
             # CorruptFile carries a whole sentence, an error of the system its parts.
             text = str(error) if error.errno is None else error.strerror or str(error)
