@@ -153,6 +153,16 @@ class TestRefusals:
                 broker.create_topic("t")
             assert broker.create_topic("u") == "u"
 
+    def test_no_interpreter_to_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "executable", "/no/python")
+        with pytest.raises(BrokerError, match=r"cannot run Python as '/no/python' \(sys\.executable\): No such file"):
+            Broker().start()
+
+    def test_a_comma_in_the_path_would_be_two_directories(self, tmp_path: Path) -> None:
+        with pytest.raises(BrokerError, match="a,b"):
+            Broker(keep=tmp_path / "a,b").start()
+        assert os.listdir(tmp_path) == ["temporary"]
+
     def test_a_port_in_use(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
@@ -241,6 +251,27 @@ class TestLife:
         for _ in range(2):
             with broker:
                 assert partitions(broker.bootstrap) == {"t": 1}
+
+    def test_clear(self) -> None:
+        with Broker(topics={"t": 2}) as broker:
+            broker.create_topic("other")
+            send(broker.bootstrap, "t", b"a", b"b")
+            assert receive(broker.bootstrap, "t", 2) == [b"a", b"b"]
+            broker.clear()
+            client = AdminClient({"bootstrap.servers": broker.bootstrap})
+            assert partitions(broker.bootstrap) == {"t": 2}
+            assert client.list_consumer_groups().result(20).valid == []
+            send(broker.bootstrap, "t", b"c")
+            assert receive(broker.bootstrap, "t", 1) == [b"c"]
+            broker.restart()
+            assert partitions(broker.bootstrap) == {"t": 2}
+            assert broker.output == ""
+
+    def test_clear_where_topics_may_not_be_deleted(self) -> None:
+        with Broker(topics=["t"], delete_topic_enable=False) as broker:
+            with pytest.raises(BrokerError, match="topic_deletion_disabled"):
+                broker.clear()
+            assert partitions(broker.bootstrap) == {"t": 1}
 
     def test_a_forgotten_broker_ends(self) -> None:
         broker = Broker().start()
@@ -473,7 +504,7 @@ def test_the_examples_of_the_documentation(tmp_path: Path) -> None:
     assert len(files) == len(blocks) > 6
     for name, block in files.items():
         (tmp_path / name).write_text(block)
-    assert "4 passed" in run_pytest(tmp_path, "-p", "no:xdist")
+    assert "6 passed" in run_pytest(tmp_path, "-p", "no:xdist")
     scripts = [name for name in files if not re.match("test_|conftest", name)]
     with ThreadPoolExecutor(3) as pool:
         for status, output in pool.map(lambda name: run(sys.executable, name, directory=tmp_path), scripts):

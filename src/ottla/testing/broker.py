@@ -117,12 +117,23 @@ class Broker:
 
     def create_topic(self, name: str, partitions: int | None = None, **settings: Setting) -> str:
         """Create a topic and return its name; settings are Kafka's with underscores. Raises BrokerError."""
+        self._ask({"topics": [_topic(name, {"partitions": partitions, **settings})]})
+        return name
+
+    def clear(self) -> None:
+        """Delete all topics with their data, all groups and their offsets, and make the topics that it was started
+        with anew: the next test finds it as the first did.
+
+        Close the clients before, for a producer or a consumer may create its topic again. Raises BrokerError.
+        """
+        self._ask({"clear": True, "topics": self.topics})
+
+    def _ask(self, request: Mapping[str, Any]) -> None:
         node = self._running()
         with self._lock:
-            answer = node.ask({"topics": [_topic(name, {"partitions": partitions, **settings})]})
+            answer = node.ask(request)
         if "error" in answer:
             raise BrokerError(answer["error"])
-        return name
 
     def _owned(self) -> Process:
         node = self._node

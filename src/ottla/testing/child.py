@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -73,7 +74,7 @@ class Child:
             while received := await loop.sock_recv(self._control, 64 << 10):
                 *lines, waiting = (waiting + received).split(b"\n")
                 for line in lines:
-                    failure = await _create(node, json.loads(line)["topics"], (0,))
+                    failure = await _fulfil(node, json.loads(line))
                     self._say({"error": failure} if failure else {})
         self._dismissed = True
         stop.set()
@@ -103,6 +104,31 @@ class Child:
             self._control.send(json.dumps(answer).encode() + b"\n")
         except OSError:  # nobody listens any more
             pass
+
+
+async def _fulfil(node: Node, request: dict[str, Any]) -> str | None:
+    """Do what the parent asks for; returns why not, or None. The parent waits for an answer, whatever happens."""
+    try:
+        if "clear" in request:
+            await _clear(node)
+        return await _create(node, request["topics"], (0,))
+    except Exception as error:
+        return str(error) or repr(error)
+
+
+async def _clear(node: Node) -> None:
+    """Delete all topics; with that of the offsets the groups go. Raises KafkaError."""
+    from ottla.controller.decision import RECORDS_PER_DECISION_MAX
+
+    while names := list(itertools.islice(node.image.topics_by_name, RECORDS_PER_DECISION_MAX)):
+        await _delete(node, names)
+
+
+async def _delete(node: Node, names: list[str]) -> None:
+    from ottla.controller.topics import delete_topics
+
+    asked = {"topic_names": names}
+    await node.controller.submit(lambda image, now: delete_topics(image, asked, node.config))
 
 
 async def _create(node: Node, topics: list[dict[str, Any]], accepted: tuple[int, ...]) -> str | None:

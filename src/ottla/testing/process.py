@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -52,6 +53,10 @@ class Process:
         # The node makes it, and so can remove it whatever happens here.
         self._temporary = None if keep else os.path.join(tempfile.gettempdir(), f"ottla-{os.urandom(8).hex()}")
         self.data = keep or Path(str(self._temporary), "data")
+        if "log.dirs" not in settings and "," in str(self.data):
+            self.finish()
+            what = "a data directory with a comma in its path is two directories for Kafka's log.dirs"
+            raise BrokerError(f"{what}: {self.data}; give another with keep= or TMPDIR")
 
     def start(self) -> str:
         """Run the process; returns the address once it serves. Raises BrokerError."""
@@ -61,10 +66,14 @@ class Process:
         here.settimeout(ANSWER_SECONDS_MAX)
         with there:
             # A session of its own: Ctrl-C is for the tests, which stop the node in their own time.
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", _CHILD],
-                stdin=there.fileno(), stdout=self._output, stderr=self._output, start_new_session=True,
-            )  # fmt: skip
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", _CHILD],
+                    stdin=there.fileno(), stdout=self._output, stderr=self._output, start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:  # an interpreter that is embedded in another program is not there to be run
+                what = f"cannot run Python as {sys.executable!r} (sys.executable): {error.strerror}"
+                raise BrokerError(what) from error
         self.expected_end = True
         answer = self.ask(
             {
@@ -109,8 +118,21 @@ class Process:
         return self._process.pid
 
     def status(self) -> int | None:
-        """None while the process runs."""
-        return None if self._process is None else self._process.poll()
+        """None while the process runs. One that has hung up is at its end, which is waited for."""
+        if self._process is None:
+            return None
+        status = self._process.poll()
+        return self.wait() if status is None and self._hung_up() else status
+
+    def _hung_up(self) -> bool:
+        if self._control is None:
+            return False
+        readable = select.poll()
+        readable.register(self._control, select.POLLIN)
+        try:
+            return bool(readable.poll(0)) and not self._control.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return True
 
     def wait(self) -> int:
         """The exit status, of a process that was told to end or is about to."""
