@@ -13,7 +13,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,6 +21,9 @@ CACHE = ROOT / ".cache" / "kafka"
 LIBS = CACHE / "libs"
 ARCHIVE = CACHE / "tools.jsa"
 """Parsed classes of the tools (Java's class data sharing): they start in half the time."""
+
+START_FAST = ("-XX:TieredStopAtLevel=1", f"-XX:SharedArchiveFile={ARCHIVE}", "-Xshare:auto")
+"""For a JVM whose start is waited for and whose speed is not what is looked at."""
 
 _LOG4J = """rootLogger.level=WARN
 rootLogger.appenderRef.c.ref=C
@@ -96,9 +99,8 @@ def tool(
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Kafka's tools to its end and capture what it prints. Raises CalledProcessError or TimeoutExpired."""
     install()
-    # The small-heap serial collector starts faster; a tool's own speed is not what is looked at here.
     command = java(class_name, *arguments)
-    command[1:1] = ["-XX:TieredStopAtLevel=1", f"-XX:SharedArchiveFile={ARCHIVE}", "-Xshare:auto"]
+    command[1:1] = START_FAST
     return subprocess.run(
         command, input=input_text or "", text=True, capture_output=True, timeout=timeout_s, check=check
     )
@@ -116,12 +118,20 @@ class KafkaPeer:
     Stopped, its files and its `properties` can be handed on to another broker, and taken back with `start`.
     """
 
-    def __init__(self, directory: Path, *, heap: str = "1g", settings: Mapping[str, str | None] | None = None) -> None:
-        """`settings` are laid over those of a single node; None leaves one out."""
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        heap: str = "1g",
+        settings: Mapping[str, str | None] | None = None,
+        flags: Sequence[str] = (),
+    ) -> None:
+        """`settings` are laid over those of a single node; None leaves one out. `flags` are for the JVM."""
         self.directory = directory
         self.data = directory / "data"
         self.properties = directory / "server.properties"
         self.heap = heap
+        self.flags = [*flags]
         self.port = free_port()
         self.controller_port = free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
@@ -159,10 +169,10 @@ class KafkaPeer:
     def start(self, *, ready_s: float = 60) -> None:
         """Start on the formatted directory and wait until the port answers. Raises RuntimeError if it does not."""
         path = self.write_properties()
+        command = java("kafka.Kafka", str(path), heap=self.heap)
+        command[1:1] = self.flags
         with open(self.directory / "server.log", "ab") as log:
-            self.process = subprocess.Popen(
-                [*java("kafka.Kafka", str(path), heap=self.heap)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )  # fmt: skip
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         wait_until_answering("127.0.0.1", self.port, ready_s, self.process)
 
     def stop(self) -> None:

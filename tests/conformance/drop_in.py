@@ -10,7 +10,7 @@ from typing import Any
 
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import BatchHeader, iterate_batches
-from peers.kafka import KafkaPeer
+from peers.kafka import START_FAST, KafkaPeer
 from tests.conformance.operations import Client, eventually
 from tests.node import NodeProcess
 
@@ -33,7 +33,7 @@ class Place:
         self, directory: Path, settings: Mapping[str, str | None] | None = None, *format_as: str, formatted: bool = True
     ) -> None:
         """Formatted by Kafka's tool with the arguments `format_as`, or left for Ottla to make."""
-        self.kafka = KafkaPeer(directory, heap="384m", settings={**SETTINGS, **(settings or {})})
+        self.kafka = KafkaPeer(directory, heap="384m", settings={**SETTINGS, **(settings or {})}, flags=START_FAST)
         if "--standalone" in format_as:  # the voters are in the metadata (KIP-853), as in Kafka's own example file
             self.kafka.settings |= {
                 "controller.quorum.voters": None,

@@ -60,7 +60,7 @@ def read_on(bootstrap: str, group: str, *, from_offset: int) -> None:
     consumer.subscribe(["t"])
     messages = consumer.consume(1, timeout=DEADLINE_S)
     assert [message.offset() for message in messages] == [from_offset]
-    consumer.commit(messages[0], asynchronous=False)
+    consumer.commit(message=messages[0], asynchronous=False)
     consumer.close()
 
 

@@ -28,9 +28,11 @@ from
    IncrementalAlterConfigs). They are stored in the metadata log. The column *change* says what may change so: nowhere
    (`read-only`), for each broker (`per-broker`), or for all or each (`cluster-wide`).
 
-An unknown name or a value out of range is refused, with the name, the value and what is allowed.
+An unknown name or a value out of range is refused, with the name, the value and what is allowed, and the line of the
+file.
 
-A setting marked with a dagger (†) is accepted, checked and reported, but does nothing in this version.
+A setting marked with a dagger (†) is accepted, checked and reported, but does nothing in this version; a start lists
+those that the file sets. The few that would protect something are refused instead, see [drop-in.md](drop-in.md).
 
 ## A node without configuration
 
