@@ -223,12 +223,13 @@ class SegmentList:
         found = best.find_timestamp(best.max_timestamp, start)
         if found is not None:
             return found
-        # What the index remembers lies below the log start now.
+        # What the index remembers lies below the log start now, or in a batch that compaction emptied.
         largest = NO_TIMESTAMP
         for segment in live:
             for batch in segment.batches(segment.offset_index.position_before(start)):
                 if batch.base_offset >= start:
-                    largest = max(largest, batch.max_timestamp)
+                    if batch.max_timestamp > largest and segment.read_header(batch).count:
+                        largest = batch.max_timestamp
                 elif batch.last_offset >= start:  # cut by the log start: its largest may be in the part that is gone
                     records = iterate_records(segment.read_batch(batch))
                     largest = max(largest, *(record.timestamp for record in records if record.offset >= start))

@@ -325,6 +325,20 @@ def test_the_last_batch_of_a_producer_stays_as_an_empty_one() -> None:
     log.put([(b"a", b"4")], producer_id=5, producer_epoch=1, base_sequence=2)
 
 
+def test_an_emptied_batch_is_no_answer_to_questions_about_time() -> None:
+    log = Compaction()
+    log.put([(b"b", b"1")])
+    log.put([(b"a", b"1")], producer_id=5, producer_epoch=1, base_sequence=0, timestamp=NOW + 100)
+    log.put([(b"a", b"2")])
+    log.log.roll()
+    log.clean()
+    assert [header.count for header in log.headers()] == [1, 0, 1]
+    assert log.log.offset_of_max_timestamp() == (NOW, 0, 0)
+    assert log.log.offset_for_timestamp(NOW + 1) is None
+    log.put([(b"c", b"1")], timestamp=NOW + 50)
+    assert log.log.offset_for_timestamp(NOW + 1) == (NOW + 50, 3, 0)
+
+
 def test_the_last_batch_of_the_range_stays_so_that_the_end_is_known() -> None:
     log = Compaction(compacted(delete_retention_ms=0))
     log.put([(b"a", b"1")])
