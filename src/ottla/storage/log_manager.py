@@ -16,6 +16,7 @@ from uuid import UUID
 from ottla.clock import Clock
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.filesystem import FileLock, FileSystem
+from ottla.logs import fields
 from ottla.metrics.instruments import Histogram
 from ottla.model import Millis, Offset, TopicPartition
 from ottla.storage.checkpoints import (
@@ -41,6 +42,9 @@ from ottla.storage.producer_state import PRODUCER_ID_EXPIRATION_MS
 from ottla.storage.segment_cache import OPEN_FILES_MAX, SegmentCache
 
 _LOG = logging.getLogger("ottla.logs")
+
+RECOVERIES_LOGGED_MAX = 100
+"""Logs that recovery tells of one by one; it tells the sum of all anyhow."""
 
 LOCK_FILE = ".lock"
 CHECKPOINTS = (
@@ -188,6 +192,12 @@ class LogManager:
                 f"the last stop was not clean: checked {sum(log.recovered_bytes for log in checked)} bytes "
                 f"of {len(checked)} logs, cut off {sum(log.truncated_bytes for log in checked)}"
             )
+        for log in checked[:RECOVERIES_LOGGED_MAX]:
+            found = fields(
+                partition=log.topic_partition, checked_bytes=log.recovered_bytes, cut_off_bytes=log.truncated_bytes,
+                end_offset=log.log_end_offset,
+            )  # fmt: skip
+            _LOG.info("log recovered", extra=found)
         now_ms = self._clock.now_ms()
         self._last = dict.fromkeys(self._intervals, now_ms)
 
