@@ -123,22 +123,31 @@ def produce(
         raise CommandFailed("--idempotent needs --acks all", MISUSED)
     if from_json and format not in ("lines", "json"):
         raise CommandFailed("--from-json and --format exclude each other", MISUSED)
-    form = "json" if from_json else format
-    if form != "lines" and (key_separator is not None or null is not None):
-        raise CommandFailed("--key-separator and --null are for lines, not for whole records", MISUSED)
-    common = Outgoing(
-        value=None,
-        key=None if key is None else key.encode(errors="surrogateescape"),
-        headers=tuple((name, text.encode()) for name, text in parse_pairs(header or (), "--header")),
-        partition=partition,
-    )
+    headers = tuple((name, text.encode()) for name, text in parse_pairs(header or (), "--header"))
+    common = Outgoing(None, None if key is None else key.encode(errors="surrogateescape"), headers, partition)
     lines = shown(lines_of(values, file), "producing", bytes_in(file), lambda line: len(line.data) + 1)
+    records = _records(lines, common, "json" if from_json else format, key_separator, null)
+    return _produce(bootstrap, topic, records, _producer_settings(acks, idempotent, compression), json)
+
+
+def _records(
+    lines: Iterable[Line], common: Outgoing, form: str, separator: str | None, null: str | None
+) -> Iterable[tuple[Line, Outgoing]]:
     if form == "lines":
-        separator = None if key_separator is None else unescape(key_separator)
-        records = text_lines(lines, common, separator, None if null is None else null.encode())
-    else:
-        records = parsed_lines(lines, common, form)
-    settings = _producer_settings(acks, idempotent, compression)
+        between = None if separator is None else unescape(separator)
+        return text_lines(lines, common, between, None if null is None else null.encode())
+    if separator is not None or null is not None:
+        raise CommandFailed("--key-separator and --null are for lines, not for whole records", MISUSED)
+    return parsed_lines(lines, common, form)
+
+
+def _produce(
+    bootstrap: str,
+    topic: str,
+    records: Iterable[tuple[Line, Outgoing]],
+    settings: dict[str, Any],
+    as_json: bool,
+) -> int:
     sender = client.producer(bootstrap, settings | _sizes(bootstrap, topic))
     delivered = Delivered()
     code = OK
@@ -149,7 +158,7 @@ def produce(
     except CommandFailed as failure:
         count = f"{plural(delivered.records, 'record')} before it acknowledged" if delivered.records else ""
         raise CommandFailed(f"{failure}\n  {count}" if count else str(failure), failure.exit_code) from None
-    return _conclude(topic, delivered, json, acks) or code
+    return _conclude(topic, delivered, as_json, settings["acks"]) or code
 
 
 def _producer_settings(acks: str, idempotent: bool, compression: str) -> dict[str, Any]:
