@@ -46,11 +46,13 @@ class Ottla:
     def start(self) -> float:
         overrides = [part for name, value in self.settings.items() for part in ("--set", f"{name}={value}")]
         start = time.perf_counter()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "ottla.cli.main", "server", "start", str(self.data), *overrides],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-        )
+        with open(self.data.with_name(self.data.name + ".out"), "ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "ottla.cli.main", "server", "start", str(self.data), *overrides],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=output,
+            )
         wait_until_answering("127.0.0.1", self.port, 120, self.process)
         return time.perf_counter() - start
 
