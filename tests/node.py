@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
-from peers.kafka import free_port, wait_until_answering
+from ottla.testing.process import reserve
+from peers.kafka import wait_until_answering
 
 
 class NodeProcess:
@@ -21,7 +23,11 @@ class NodeProcess:
         """With a `config` file, that and `settings` say all but the `port`, which must be that of the file."""
         self.data = data
         self.config = config
-        self.port = free_port() if port is None else port
+        if port is None:
+            held = reserve(0)  # nobody else is given the port, also while the node is down
+            weakref.finalize(self, held.close)
+            port = held.getsockname()[1]
+        self.port = port
         self.bootstrap = f"127.0.0.1:{self.port}"
         self.settings = dict(settings or {})
         if config is None:

@@ -48,7 +48,7 @@ class Process:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._answers: IO[bytes] | None = None
-        self._reserved = None if "listeners" in settings else _reserve(port)
+        self._reserved = None if "listeners" in settings else reserve(port)
         self._output = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
         # The node makes it, and so can remove it whatever happens here.
         self._temporary = None if keep else os.path.join(tempfile.gettempdir(), f"ottla-{os.urandom(8).hex()}")
@@ -188,7 +188,7 @@ class Process:
         return os.pread(self._output.fileno(), OUTPUT_BYTES_MAX, start).decode(errors="replace")
 
 
-def _reserve(port: int) -> socket.socket:
+def reserve(port: int) -> socket.socket:
     """A socket that is bound and never listens: nobody else is given its port, but the node can listen on it, whose
     socket too has SO_REUSEADDR. It is held over restarts. Raises BrokerError."""
     held = socket.socket()
