@@ -276,35 +276,6 @@ class Log(SyncedLog):
     def latest_epoch(self) -> LeaderEpoch | None:
         return self.epochs.latest_epoch
 
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        """Oldest first; the last one is active."""
-        return tuple(self._segments.items)
-
-    @property
-    def active_segment(self) -> Segment:
-        return self._segments.active
-
-    @property
-    def size_bytes(self) -> int:
-        """Of all log files."""
-        return self._segments.size_bytes
-
-    @property
-    def garbage(self) -> list[tuple[Millis, str]]:
-        """Files to remove and from when on; `LogManager` does it off the loop."""
-        return self._segments.garbage
-
-    @property
-    def first_segment_offset(self) -> Offset:
-        """Base offset of the oldest segment, at or below the log start."""
-        return self._segments.bases[0]
-
-    @property
-    def max_timestamp_ms(self) -> Millis:
-        """The largest time stamp of all segments, -1 without any."""
-        return max(segment.max_timestamp for segment in self._segments.items)
-
     # Appending
 
     def append_as_leader(
@@ -721,10 +692,6 @@ class Log(SyncedLog):
             self._drop_snapshots([each.base_offset for each in old if each.base_offset not in kept])
         except OSError as error:
             raise self._fail(error) from error
-
-    def has_run(self, segments: Sequence[Segment]) -> bool:
-        """Whether these are still segments of the log, one after the other."""
-        return self._segments.has_run(segments)
 
     # The end
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import posixpath
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ottla.clock import elapsed_s
 from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import FileSystem
 from ottla.metrics.instruments import Histogram
 from ottla.model import Millis, Offset, TopicPartition
-from ottla.storage.segment import sync_file
+from ottla.storage.segment import Segment, sync_file
 from ottla.storage.segment_list import SegmentList
 
 _REPLACING = threading.Lock()
@@ -68,6 +68,43 @@ class SyncedLog:
         """Where the times of syncs in threads are counted."""
         self.needs_background_flush = False
         """A segment was rolled or recovered: `flush_all_async` should run soon, so that recovery has less to check."""
+
+    # Segments
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Oldest first; the last one is active."""
+        return tuple(self._segments.items)
+
+    @property
+    def active_segment(self) -> Segment:
+        return self._segments.active
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all log files."""
+        return self._segments.size_bytes
+
+    @property
+    def garbage(self) -> list[tuple[Millis, str]]:
+        """Files to remove and from when on; `LogManager` does it off the loop."""
+        return self._segments.garbage
+
+    @property
+    def first_segment_offset(self) -> Offset:
+        """Base offset of the oldest segment, at or below the log start."""
+        return self._segments.bases[0]
+
+    @property
+    def max_timestamp_ms(self) -> Millis:
+        """The largest time stamp of all segments, -1 without any."""
+        return max(segment.max_timestamp for segment in self._segments.items)
+
+    def has_run(self, segments: Sequence[Segment]) -> bool:
+        """Whether these are still segments of the log, one after the other."""
+        return self._segments.has_run(segments)
+
+    # Syncing
 
     @property
     def failure(self) -> OSError | None:
