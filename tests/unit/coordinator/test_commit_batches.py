@@ -9,7 +9,7 @@ import pytest
 
 from ottla.coordinator.group.requests import OffsetCommit, SyncGroup
 from ottla.drivers.coordinator import NotBatched
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.model import ZERO_UUID
 from ottla.protocol.offset_block import CommitShape, CommittedPartition
 from ottla.protocol.record_batch import read_batch_header
@@ -198,5 +198,14 @@ def test_a_batch_does_not_outgrow_the_log() -> None:
         await asyncio.sleep(0)
         assert [waiter.results for waiter in waiters] == [[None]] * 3
         assert [read_batch_header(batch).count for batch in world.partition.log.batches] == [3_000] * 3
+
+    play(scene)
+
+
+def test_an_unknown_codec_is_refused_at_start() -> None:
+    async def scene(world: World) -> None:
+        world.node.config["offsets.topic.compression.codec"] = 5
+        with pytest.raises(OttlaError, match="Unknown compression type id: 5"):
+            world.restart()
 
     play(scene)
