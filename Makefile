@@ -43,6 +43,7 @@ conformance: peers  ## the rest of the client matrix: Node, Rust, Kafka Streams 
 	$(PY) -m pytest -m matrix tests/conformance
 
 compatibility: peers  ## run every client and tool, and write what was found into docs/compatibility.md
+	rm -f docs/compatibility.json
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m client --compatibility docs/compatibility.json tests/conformance; \
 		status=$$?; $(PY) -m tests.conformance.compatibility docs/compatibility.json docs/compatibility.md; exit $$status
 

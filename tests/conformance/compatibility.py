@@ -2,7 +2,7 @@
 
 A test says with `@pytest.mark.client(NAME, STEP, ...)` which client it runs and what that does; `{names}` in a step are
 parameters of the test. The fixture `ran` adds what only the run can tell: versions, more steps, what a client lacks.
-`pytest --compatibility FILE` writes the results, `python -m tests.conformance.compatibility FILE PAGE` renders them.
+`pytest --compatibility FILE` puts results there; `python -m tests.conformance.compatibility FILE PAGE` renders them.
 This module is also the plugin; `tests/conftest.py` registers it, for in a run with workers only the root sees reports.
 """
 
@@ -55,7 +55,7 @@ class Ran:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--compatibility", metavar="FILE", help="write what the client tests found to this file")
+    parser.addoption("--compatibility", metavar="FILE", help="put what the client tests found into this file")
     parser.addoption("--declared", metavar="FILE", help="write which client tests there are, without running them")
 
 
@@ -126,7 +126,8 @@ class Results:
 
     def pytest_sessionfinish(self) -> None:
         tests = sorted(self.tests.items(), key=lambda each: (each[0].split("::")[0], each[1]["line"], each[0]))
-        kept = {name: {key: value for key, value in test.items() if key != "line"} for name, test in tests}
+        found = {name: {key: value for key, value in test.items() if key != "line"} for name, test in tests}
+        kept = {**(json.loads(self.path.read_text()) if self.path.exists() else {}), **found}
         self.path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
 
 

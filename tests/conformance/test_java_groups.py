@@ -8,12 +8,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tests.conformance.twins import Twins, comparable
 
 GROUPS = "consumer.group.ConsumerGroupCommand"
 PARTITIONS, RECORDS, COMMITTED = 2, 10, 5
+
+
+def commit(consumer: Consumer, offsets: list[TopicPartition]) -> None:
+    """Also while a broker that just started makes its coordinator."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            consumer.commit(offsets=offsets, asynchronous=False)
+            return
+        except KafkaException as error:
+            if not error.args[0].name().endswith(("COORDINATOR", "IN_PROGRESS")) or time.monotonic() > deadline:
+                raise
 
 
 @pytest.fixture
@@ -28,7 +40,7 @@ def group(twins: Twins, topic: str) -> str:
                 producer.produce(topic, str(n), partition=partition, timestamp=first_ms + n * 3_600_000)
         assert producer.flush(30) == 0
         consumer = Consumer({"bootstrap.servers": broker, "group.id": f"g-{topic}"})
-        consumer.commit(offsets=[TopicPartition(topic, p, COMMITTED) for p in range(PARTITIONS)], asynchronous=False)
+        commit(consumer, [TopicPartition(topic, p, COMMITTED) for p in range(PARTITIONS)])
         consumer.close()
     return f"g-{topic}"
 

@@ -1,0 +1,92 @@
+"""The tables of clients in `docs/compatibility.md` are what the client tests of this tree found, all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.conformance.catalogue import CATALOGUE
+from tests.conformance.compatibility import PAGE, RESULTS, ROOT, page_with, render
+
+AGAIN = "run `make compatibility`"
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = json.loads(RESULTS.read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def declared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """The client tests that pytest finds now."""
+    target = tmp_path_factory.mktemp("declared") / "tests.json"
+    pytest_here = [sys.executable, "-m", "pytest", "--collect-only"]
+    subprocess.run(
+        [*pytest_here, "-m", "client", "--declared", str(target), "tests/conformance"], cwd=ROOT,
+        env={k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}, check=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    found: dict[str, dict[str, Any]] = json.loads(target.read_text())
+    return found
+
+
+def test_the_page_has_the_tables_of_the_results(results: dict[str, dict[str, Any]]) -> None:
+    page = PAGE.read_text()
+    assert page == page_with(page, render(results)), AGAIN
+
+
+def test_each_client_test_has_a_result_and_no_other_has(
+    results: dict[str, dict[str, Any]], declared: dict[str, dict[str, Any]]
+) -> None:
+    assert results.keys() == declared.keys(), AGAIN
+
+
+def test_results_are_of_the_tests_as_they_are_now(
+    results: dict[str, dict[str, Any]], declared: dict[str, dict[str, Any]]
+) -> None:
+    for name, test in declared.items():
+        assert results[name]["share"] == test["share"], f"{name}: {AGAIN}"
+        kept = results[name]["clients"]
+        for client, stated in test["clients"].items():
+            assert client in kept, f"{name}: {AGAIN}"
+            assert all(step in kept[client]["steps"] for step in stated["steps"]), f"{name}: {AGAIN}"
+
+
+def test_nothing_failed_or_was_left_out(results: dict[str, dict[str, Any]]) -> None:
+    assert {name: test["why"] for name, test in results.items() if test["result"] != "passed"} == {}
+
+
+def test_each_client_of_the_catalogue_is_run_and_its_version_known(results: dict[str, dict[str, Any]]) -> None:
+    ran = [(name, each["version"]) for test in results.values() for name, each in test["clients"].items()]
+    assert {name for name, version in ran if version} == CATALOGUE.keys()
+
+
+def test_each_client_that_has_them_ran_with_every_codec(results: dict[str, dict[str, Any]]) -> None:
+    """A client without a codec says so in what it lacks."""
+    for client, entry in CATALOGUE.items():
+        if entry.section != "clients":
+            continue
+        mine = [test["clients"][client] for test in results.values() if client in test["clients"]]
+        codecs = {step[1]["codec"] for each in mine for step in each["steps"] if "codec" in step[1]}
+        without = {what for each in mine for what in each["lacks"]}
+        assert {"none", "gzip", "snappy", "lz4", "zstd"} <= codecs | without, client
+
+
+def test_a_result_that_is_not_happy_shows_in_its_row() -> None:
+    kcat = {"version": "1", "steps": [["writes with {codec}", {"codec": "zstd"}]], "lacks": {"lz4": "it is old"}}
+    test = {"result": "failed", "why": "a reason", "share": "make conformance", "clients": {"kcat": kcat}}
+    row = render({"a": test, "b": {**test, "result": "skipped", "why": "no kcat here"}})
+    assert "2 passed" not in row
+    for part in (
+        "1 failed, 1 skipped",
+        "**failed**: writes with zstd (a reason)",
+        "(no kcat here)",
+        "without lz4: it is old",
+    ):
+        assert part in row, part
