@@ -7,7 +7,7 @@ import pytest
 from ottla.cli.exits import CommandFailed
 from ottla.cli.group_reset import Move, parse_topic
 from ottla.cli.group_view import Ages, Group, Member, Progress
-from ottla.cli.group_watch import Rates, rows_of_many, rows_of_one
+from ottla.cli.group_watch import COLUMNS_OF_ONE, Rates, fitting, names_of_members, rows_of_many, rows_of_one
 from ottla.cli.words import duration, long_time, size
 
 
@@ -74,3 +74,18 @@ def test_lengths_of_time_and_sizes() -> None:
         "7 days", "1 hour", "90 minutes", "250 milliseconds", "1 millisecond", "0 milliseconds",
     ]  # fmt: skip
     assert [size(n) for n in (1 << 30, 1_572_864, 100)] == ["1 GiB", "1.5 MiB", "100 B"]
+
+
+def test_a_narrow_terminal_keeps_the_columns_that_say_most() -> None:
+    row = ("orders", "0", "1,000", "2,000", "1,000", "3m 5s", "12", "app")
+    shown = [[COLUMNS_OF_ONE[at] for at in fitting(COLUMNS_OF_ONE, [row], width)] for width in (100, 50, 30)]
+    assert shown[0] == list(COLUMNS_OF_ONE)
+    assert shown[1] == ["TOPIC", "PARTITION>", "LAG>", "BEHIND>", "READS/S>", "CLIENT"]
+    assert shown[2] == ["TOPIC", "PARTITION>", "LAG>", "BEHIND>"]
+    assert fitting(COLUMNS_OF_ONE, [], 5), "never nothing"
+
+
+def test_members_of_one_client_are_told_apart() -> None:
+    members = [Member(str(number), name, "h", None) for number, name in enumerate(("app", "app", "other"))]
+    found = Group("g", "Stable", "classic", "range", None, members)
+    assert names_of_members(found) == {"0": "app #1", "1": "app #2", "2": "other"}
