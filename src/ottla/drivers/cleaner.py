@@ -15,7 +15,7 @@ import random as random_module
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise, zip_longest
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.clock import Clock
 from ottla.errors import KafkaError
@@ -24,13 +24,15 @@ from ottla.logs import fields
 from ottla.model import Millis, Offset
 from ottla.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT
 from ottla.storage.cleaner import Dirt, group_segments, measure
-from ottla.storage.cleaner_filter import BatchFilter, LastRecord
-from ottla.storage.cleaner_map import OffsetMap
-from ottla.storage.cleaner_round import GroupCleaner, MapBuilder, Source
-from ottla.storage.cleaner_transactions import CleanedTransactions
 from ottla.storage.log import Log
 from ottla.storage.log_manager import LogManager
 from ottla.storage.segment import Segment
+
+if TYPE_CHECKING:
+    # At run time they come with the first cleaning: a node with nothing to clean starts without them.
+    from ottla.storage.cleaner_filter import BatchFilter
+    from ottla.storage.cleaner_map import OffsetMap
+    from ottla.storage.cleaner_round import MapBuilder
 
 _LOG = logging.getLogger("ottla.cleaner")
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -219,6 +221,10 @@ class LogCleaner:
         return True
 
     async def _clean(self, log: Log, dirt: Dirt) -> None:
+        from ottla.storage.cleaner_filter import BatchFilter
+        from ottla.storage.cleaner_map import OffsetMap
+        from ottla.storage.cleaner_transactions import CleanedTransactions
+
         begun = asyncio.get_running_loop().time()
         settings = self._settings()
         check = partial(self._check, log, log.truncations)
@@ -289,6 +295,8 @@ class LogCleaner:
         self, log: Log, dirt: Dirt, offsets: OffsetMap, io_bytes: int, check: Callable[[], None]
     ) -> MapBuilder:
         """Map the latest offset of every key of the dirty part, or of as much of it as there is room for."""
+        from ottla.storage.cleaner_round import MapBuilder, Source
+
         offsets.latest = dirt.first_dirty - 1
         builder = MapBuilder(offsets, dirt.first_dirty, log.aborted_transactions(dirt.first_dirty, dirt.uncleanable))
         segments = log.segments
@@ -318,6 +326,9 @@ class LogCleaner:
         check: Callable[[], None],
     ) -> tuple[int, int]:
         """Rewrite segments, which end at `end`, and put the result in their place; returns bytes read and written."""
+        from ottla.storage.cleaner_filter import LastRecord
+        from ottla.storage.cleaner_round import GroupCleaner, Source
+
         batches.last_records = {
             producer_id: LastRecord(entry.batches[-1].last_offset if entry.batches else None, entry.producer_epoch)
             for producer_id, entry in log.producer_state.producers.items()
