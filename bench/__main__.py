@@ -250,7 +250,7 @@ TABLES = [
 
 def with_ratios(rows: Table) -> Table:
     """Append Ottla / Kafka for every number where both sides stand in the table once."""
-    by_side = {row["side"]: row for row in rows}
+    by_side = {row.get("side"): row for row in rows}
     if len(by_side) != len(rows) or not {"ottla", "kafka"} <= by_side.keys():
         return rows
     ratio: Row = {"side": "ottla / kafka"}
