@@ -10,7 +10,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 
 @pytest.mark.client(
-    "aiokafka", "produces with {codec}, with and without idempotence, and reads it back", "commits and resumes in a group"
+    "aiokafka",
+    "produces with {codec}, with and without idempotence, and reads it back",
+    "commits and resumes in a group",
 )
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("idempotent", [False, True])

@@ -265,7 +265,9 @@ class Node:
             return
         self.stopping = True
         level = logging.INFO if self.serving else logging.DEBUG  # one that could not start says why itself
-        _LOG.log(level, "node stopping", extra=fields(connections=sum(len(each.connections) for each in self.listeners)))
+        _LOG.log(
+            level, "node stopping", extra=fields(connections=sum(len(each.connections) for each in self.listeners))
+        )
         for listener in self.listeners:
             listener.stop_accepting()
         for callback in self.on_stop:
