@@ -37,7 +37,7 @@ peers: setup  ## what the tests run against: Kafka's own jars, kcat
 	@$(PY) -m peers.kafka install
 
 test: peers  ## every test but the slow part of the client matrix
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not matrix" $(TESTS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not matrix" $(TESTS)
 
 conformance: peers  ## the rest of the client matrix: Node, Rust, Kafka Streams (fetches and builds them)
 	$(PY) -m pytest -m matrix tests/conformance
