@@ -29,7 +29,7 @@ from ottla.protocol.internal.group_records import GroupMetadataValue, OffsetComm
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import iterate_batches, iterate_records
 
-SETTLED_WITHIN_S = 10
+SETTLED_WITHIN_S = 60
 PARTITIONS = 3
 OTTLA, KAFKA = 0, 1
 HUNG_UP = {"error_code": "hung up"}
@@ -167,7 +167,7 @@ class Walk:
         }
         for side, line in enumerate(self.side):
             line.ask(ApiKey.CREATE_TOPICS, 7, {"topics": [new], "timeout": 10_000, "validate_only": False})
-            end = time.monotonic() + 30
+            end = time.monotonic() + 60
             while time.monotonic() < end:
                 asked = {"topics": [{"name": self.topic}], "allow_auto_topic_creation": False}
                 (found,) = line.ask(ApiKey.METADATA, 12, asked)["topics"]

@@ -18,7 +18,7 @@ from ottla.protocol.record_batch import SimpleRecord, build_batch, iterate_batch
 from tests.conformance.pair import Wire
 from tests.node import NodeProcess
 
-DEADLINE_S = 30
+DEADLINE_S = 60
 
 
 class Client:

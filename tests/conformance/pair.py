@@ -11,7 +11,7 @@ from uuid import UUID
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 
-TIME_LIMIT_S = 10
+TIME_LIMIT_S = 60
 
 
 class Wire:

@@ -78,7 +78,7 @@ class Shell:
         if self.process is not None:
             assert self.process.stdin
             self.process.stdin.close()
-            self.process.wait(30)
+            self.process.wait(60)
 
 
 def _exactly(stream: IO[bytes], size: int) -> bytes:

@@ -55,7 +55,7 @@ def consume(bootstrap: str, topic: str, count: int, *, group: str = "unused", **
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", **config})
     consumer.subscribe([topic])
     messages: list[Any] = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while len(messages) < count and time.monotonic() < deadline:
         for message in consumer.consume(count - len(messages), 0.2):
             assert message.error() is None, message.error()
@@ -115,7 +115,7 @@ def test_two_consumers_share_a_group_and_hand_over(bootstrap: str, topic: str) -
     config = {"bootstrap.servers": bootstrap, "group.id": f"g-{topic}", "auto.offset.reset": "earliest"}
     first, second = Consumer(config), Consumer(config)
     first.subscribe([topic])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while len(first.assignment()) < 4 and time.monotonic() < deadline:
         first.poll(0.1)
     assert len(first.assignment()) == 4
@@ -138,7 +138,7 @@ def test_commits_are_kept_with_their_metadata(bootstrap: str, topic: str) -> Non
     group = f"g-{topic}"
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
     consumer.commit(offsets=[TopicPartition(topic, 0, 7, "note")], asynchronous=False)
-    (committed,) = consumer.committed([TopicPartition(topic, 0)], timeout=30)
+    (committed,) = consumer.committed([TopicPartition(topic, 0)], timeout=60)
     assert (committed.offset, committed.metadata) == (7, "note")
     consumer.close()
     assert [m.value() for m in consume(bootstrap, topic, 3, group=group)] == [b"7", b"8", b"9"]
@@ -154,9 +154,9 @@ def test_topics_are_created_described_grown_and_deleted(bootstrap: str, topic: s
         create(bootstrap, topic)
     assert exists.value.args[0].name() == "TOPIC_ALREADY_EXISTS"
     client.create_partitions([NewPartitions(topic, 5)])[topic].result(30)
-    assert len(client.list_topics(topic, timeout=30).topics[topic].partitions) == 5
+    assert len(client.list_topics(topic, timeout=60).topics[topic].partitions) == 5
     client.delete_topics([topic])[topic].result(30)
-    assert topic not in client.list_topics(timeout=30).topics
+    assert topic not in client.list_topics(timeout=60).topics
 
 
 @pytest.mark.client("confluent-kafka", "is refused impossible topics")
@@ -185,7 +185,7 @@ def test_impossible_topics_are_refused(
 def test_a_validated_only_topic_is_not_there(bootstrap: str, topic: str) -> None:
     client = admin(bootstrap)
     client.create_topics([NewTopic(topic, 1, 1)], validate_only=True)[topic].result(30)
-    assert topic not in client.list_topics(timeout=30).topics
+    assert topic not in client.list_topics(timeout=60).topics
 
 
 @pytest.mark.client("confluent-kafka", "describes and alters settings")
@@ -242,7 +242,7 @@ def test_the_cluster_describes_itself(bootstrap: str) -> None:
 def test_an_unknown_topic_is_created_on_first_use_unless_forbidden(bootstrap: str, topic: str) -> None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "allow.auto.create.topics": False})
     consumer.subscribe([topic])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     error = None
     while error is None and time.monotonic() < deadline:
         message = consumer.poll(0.2)
@@ -251,4 +251,4 @@ def test_an_unknown_topic_is_created_on_first_use_unless_forbidden(bootstrap: st
     assert error.name() == "UNKNOWN_TOPIC_OR_PART"
     consumer.close()
     produce(bootstrap, topic, [{"value": b"now it is"}])
-    assert topic in admin(bootstrap).list_topics(timeout=30).topics
+    assert topic in admin(bootstrap).list_topics(timeout=60).topics

@@ -51,14 +51,14 @@ def receive(bootstrap: str, topic: str, count: int) -> list[bytes]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     try:
-        messages = consumer.consume(count, timeout=20)
+        messages = consumer.consume(count, timeout=60)
         return sorted(message.value() or b"" for message in messages)
     finally:
         consumer.close()
 
 
 def partitions(bootstrap: str) -> dict[str, int]:
-    found = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=20).topics
+    found = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=60).topics
     return {name: len(topic.partitions) for name, topic in found.items() if not name.startswith("__")}
 
 
@@ -101,9 +101,9 @@ class TestStart:
             later, audit = (ConfigResource(ConfigResource.Type.TOPIC, name) for name in ("later", "audit"))
             client = AdminClient({"bootstrap.servers": broker.bootstrap})
             found = client.describe_configs([later, audit])
-            assert found[later].result(20)["retention.ms"].value == "1000"
-            assert found[audit].result(20)["cleanup.policy"].value == "compact"
-            assert found[audit].result(20)["retention.ms"].value == "3600000"
+            assert found[later].result(60)["retention.ms"].value == "1000"
+            assert found[audit].result(60)["cleanup.policy"].value == "compact"
+            assert found[audit].result(60)["retention.ms"].value == "3600000"
 
     def test_a_list_of_topics_and_no_string(self) -> None:
         with Broker(topics=["a", "b"]) as broker:
@@ -260,7 +260,7 @@ class TestLife:
             broker.clear()
             client = AdminClient({"bootstrap.servers": broker.bootstrap})
             assert partitions(broker.bootstrap) == {"t": 2}
-            assert client.list_consumer_groups().result(20).valid == []
+            assert client.list_consumer_groups().result(60).valid == []
             send(broker.bootstrap, "t", b"c")
             assert receive(broker.bootstrap, "t", 1) == [b"c"]
             broker.restart()
@@ -336,7 +336,7 @@ class TestTheEndOfTheTestProcess:
 
     def assert_gone(self, process: subprocess.Popen[str], said: dict[str, list[str]]) -> None:
         pid, directory = said["broker"]
-        process.wait(20)
+        process.wait(60)
         assert process.stdout is not None
         process.stdout.close()
         wait_until_gone(int(pid))
@@ -363,7 +363,7 @@ class TestTheEndOfTheTestProcess:
     def test_killed_while_the_broker_starts(self, temporary: Path) -> None:
         for step in range(4):
             process = subprocess.Popen([sys.executable, "-c", SCRIPT, "wait"], stdout=subprocess.DEVNULL)
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while not (found := children(process.pid)) and time.monotonic() < deadline:
                 time.sleep(0.002)
             time.sleep(0.04 * step)
@@ -470,12 +470,12 @@ seen = set()
 def test_a_topic(ottla_broker, ottla_topic, word):
     assert ottla_topic not in seen
     seen.add(ottla_topic)
-    topics = AdminClient({"bootstrap.servers": ottla_broker.bootstrap}).list_topics(timeout=20).topics
+    topics = AdminClient({"bootstrap.servers": ottla_broker.bootstrap}).list_topics(timeout=60).topics
     assert len(topics[ottla_topic].partitions) == 2
 
 @pytest.mark.ottla_topic(partitions=5, cleanup_policy="compact")
 def test_a_topic_with_partitions(ottla_broker, ottla_topic):
-    topics = AdminClient({"bootstrap.servers": ottla_broker.bootstrap}).list_topics(timeout=20).topics
+    topics = AdminClient({"bootstrap.servers": ottla_broker.bootstrap}).list_topics(timeout=60).topics
     assert len(topics[ottla_topic].partitions) == 5
 
 def test_without():

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.node import NodeProcess
 
-DEADLINE_S = 40
+DEADLINE_S = 60
 
 
 def prepare(bootstrap: str, topic: str, partitions: int, records: int = 0) -> None:

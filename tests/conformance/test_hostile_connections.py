@@ -19,7 +19,7 @@ from tests.node import NodeProcess
 
 
 def connect(node: NodeProcess) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", node.port), timeout=20)
+    connection = socket.create_connection(("127.0.0.1", node.port), timeout=60)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 
@@ -240,7 +240,7 @@ def test_mutated_requests_never_harm_the_node(node: NodeProcess, topic: str) -> 
     client.create_topic(topic)
     valid = _valid_requests(topic)
     connection = connect(node)
-    connection.settimeout(10)
+    connection.settimeout(60)
     for index in range(rounds):
         body = bytearray(random_.choice(valid))
         for _ in range(random_.randint(1, 4)):
@@ -266,7 +266,7 @@ def test_mutated_requests_never_harm_the_node(node: NodeProcess, topic: str) -> 
         except (ConnectionResetError, BrokenPipeError):
             connection.close()
             connection = connect(node)
-            connection.settimeout(10)
+            connection.settimeout(60)
         except TimeoutError:
             pytest.fail(f"no answer to mutation {index} of seed {seed}: {body.hex()}")
     connection.close()

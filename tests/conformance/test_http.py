@@ -18,7 +18,7 @@ from tests.node import NodeProcess
 
 
 def fetch(port: int, path: str) -> tuple[int, str]:
-    connection = HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
@@ -43,7 +43,7 @@ def test_a_consumer_stops_and_its_group_falls_behind() -> None:
         settings = {"bootstrap.servers": broker.bootstrap, "group.id": "billing", "auto.offset.reset": "earliest"}
         consumer = Consumer({**settings, "enable.auto.commit": False})
         consumer.subscribe(["orders"])
-        message = consumer.poll(20)
+        message = consumer.poll(60)
         assert message is not None
         consumer.commit(message, asynchronous=False)
         where = frozenset({("consumergroup", "billing"), ("topic", "orders"), ("partition", "0")})
@@ -54,7 +54,7 @@ def test_a_consumer_stops_and_its_group_falls_behind() -> None:
         found = samples(port)
         assert found["kafka_consumergroup_members", frozenset({("consumergroup", "billing")})] == 0
         assert found["kafka_consumergroup_lag", where] == 2
-        assert 0 <= found["kafka_consumergroup_lag_seconds", where] < 60
+        assert 0 <= found["kafka_consumergroup_lag_seconds", where] < 600
         assert fetch(port, "/ready")[0] == fetch(port, "/health")[0] == 200
         assert broker.output == ""
 
@@ -89,7 +89,7 @@ def test_logs_are_objects_and_the_first_line_stays(tmp_path: Path) -> None:
         found = json.loads(subprocess.run(status, capture_output=True, text=True, timeout=60, check=True).stdout)
         assert (found["ready"], found["http"], found["address"]) == (True, f"127.0.0.1:{port}", node.bootstrap)
         node.process.send_signal(signal.SIGTERM)
-        assert node.process.wait(30) == 0
+        assert node.process.wait(60) == 0
         node.process = None
     lines = node.output.read_text().splitlines()
     assert f"ottla: listening on {node.bootstrap}, data in {node.data}" in lines

@@ -18,7 +18,7 @@ PARTITIONS, RECORDS, COMMITTED = 2, 10, 5
 
 def commit(consumer: Consumer, offsets: list[TopicPartition]) -> None:
     """Also while a broker that just started makes its coordinator."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         try:
             consumer.commit(offsets=offsets, asynchronous=False)
@@ -92,7 +92,7 @@ def members(twins: Twins, group: str, topic: str) -> Iterator[list[Consumer]]:
     ]  # fmt: skip
     for each in started:
         each.subscribe([topic])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not all(len(each.assignment()) == 1 for each in started):
         assert time.monotonic() < deadline
         for each in started:

@@ -203,7 +203,7 @@ def test_a_topic_is_deleted_while_it_is_produced_to(node: NodeProcess) -> None:
     time.sleep(0.1)
     stop.set()
     for writer in writers:
-        writer.join(20)
+        writer.join(60)
     assert errors == {"none", "unknown_topic_or_partition"}
     stored = admin.read("t")
     assert {offset: value for value, offset in acknowledged if value.startswith(b"5-")}.items() <= stored.items()

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from ottla.errors import ErrorCode
 from ottla.protocol import messages
-from ottla.protocol.group_responses import encode_heartbeat, encode_join, encode_offset_fetch, encode_sync
+from ottla.protocol.group_responses import (
+    FetchedGroup,
+    FetchedOffset,
+    FetchedTopic,
+    encode_heartbeat,
+    encode_join,
+    encode_offset_fetch,
+    encode_sync,
+)
 from ottla.protocol.messages import ApiKey
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=150)
@@ -27,17 +35,12 @@ SYNCED = st.fixed_dictionaries({
     "assignment": st.binary(max_size=200),
 })  # fmt: skip
 
-OFFSETS = st.fixed_dictionaries({
-    "partition_index": st.integers(0, 2**31 - 1), "committed_offset": st.integers(-1, 2**63 - 1),
-    "committed_leader_epoch": st.integers(-1, 2**31 - 1), "metadata": TEXT, "error_code": ERRORS,
-})  # fmt: skip
-FETCHED = st.fixed_dictionaries({
-    "group_id": TEXT, "error_code": ERRORS,
-    "topics": st.lists(
-        st.fixed_dictionaries({"name": TEXT, "topic_id": st.uuids(), "partitions": st.lists(OFFSETS, max_size=3)}),
-        max_size=3,
-    ),
-})  # fmt: skip
+OFFSETS = st.builds(
+    FetchedOffset, st.integers(0, 2**31 - 1), st.integers(-1, 2**63 - 1), st.integers(-1, 2**31 - 1),
+    st.just("") | TEXT, ERRORS,
+)  # fmt: skip
+TOPICS = st.builds(FetchedTopic, TEXT, st.uuids(), st.lists(OFFSETS, max_size=3))
+FETCHED = st.builds(FetchedGroup, TEXT, st.lists(TOPICS, max_size=3), ERRORS)
 
 
 def header(api: ApiKey, version: int) -> bytes:
@@ -64,7 +67,19 @@ def test_heartbeat(version: int, error: ErrorCode) -> None:
 
 
 @given(st.integers(1, 10), st.lists(FETCHED, min_size=1, max_size=3))
-def test_offset_fetch(version: int, groups: list[dict[str, Any]]) -> None:
-    values = {"groups": groups} if version >= 8 else groups[0]
-    expected = messages.encode_response(ApiKey.OFFSET_FETCH, version, 7, values)
-    assert encode_offset_fetch(version, values, header(ApiKey.OFFSET_FETCH, version)) == expected
+def test_offset_fetch(version: int, groups: list[FetchedGroup]) -> None:
+    groups = groups if version >= 8 else groups[:1]
+    named = [_named(group) for group in groups]
+    expected = messages.encode_response(
+        ApiKey.OFFSET_FETCH, version, 7, {"groups": named} if version >= 8 else named[0]
+    )
+    assert encode_offset_fetch(version, groups, header(ApiKey.OFFSET_FETCH, version)) == expected
+
+
+def _named(group: FetchedGroup) -> dict[str, Any]:
+    rows = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
+    topics = [
+        topic._asdict() | {"partitions": [dict(zip(rows, each, strict=True)) for each in topic.partitions]}
+        for topic in group.topics
+    ]
+    return {"group_id": group.group_id, "topics": topics, "error_code": group.error}

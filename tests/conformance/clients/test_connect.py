@@ -58,7 +58,7 @@ class Worker:
             f"{self.rest}{path}", data, {"Content-Type": "application/json"}, method=method
         )
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return json.loads(answer.read() or b"true")
         except (urllib.error.URLError, ConnectionError):
             assert self.process.poll() is None, self.log.read_text()[-3000:]

@@ -143,7 +143,7 @@ class Script:
         topics = self.driver.shard.fetch_offsets(
             positional[0], [(topic, ZERO_UUID, [number]) for topic, number in wanted] if wanted else None
         )
-        found = [f"{t['name']}-{p['partition_index']}={p['committed_offset']}" for t in topics for p in t["partitions"]]
+        found = [f"{topic.name}-{each.partition}={each.offset}" for topic in topics for each in topic.partitions]
         self.out.append(f"{token} <- {' '.join(found) or 'nothing'}")
 
     def do_forget(self, token: str, positional: list[str], named: dict[str, str]) -> None:

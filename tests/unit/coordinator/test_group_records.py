@@ -23,6 +23,7 @@ from ottla.protocol.internal.group_records import (
     encode_key,
     encode_value,
 )
+from ottla.protocol.internal.newer_group_records import NewerKey
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -76,8 +77,16 @@ def test_values_of_old_versions_are_read(version: int) -> None:
     assert decoded.value == OffsetCommitValue(7, 3 if version == 3 else -1, "m", 11, 12 if version == 1 else -1)
 
 
-def test_types_of_newer_protocols_are_left_alone() -> None:
-    assert decode_record(b"\0\3\0\1g", b"\0\0\0\0\0\1\0") is None
+def test_values_of_newer_protocols_are_left_alone() -> None:
+    value = b"\0\0\0\0\0\1\0"
+    for key, decoded in ((b"\0\3\0\1g", NewerKey(3, "g")), (b"\0\7\0\1g\0\1m", NewerKey(7, "g", "m"))):
+        assert decode_record(key, value) == GroupRecord(decoded, value)
+        assert encode_key(decoded) == key
+        assert encode_value(value) == value
+
+
+def test_types_that_nobody_knows_are_passed_over() -> None:
+    assert decode_record(b"\0\x63\0\1g", b"\0\0") is None
 
 
 @given(RECORDS, st.data())

@@ -86,7 +86,7 @@ async def read_frame(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 
 def run(test: Any) -> None:
-    uvloop.run(asyncio.wait_for(test, 20))
+    uvloop.run(asyncio.wait_for(test, 60))
 
 
 async def until(condition: Callable[[], Any]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from ottla.errors import ErrorCode, OttlaError
 from ottla.filesystem import OsFile
 from ottla.protocol.messages import ApiKey
+from ottla.server import broker
 from ottla.server.handlers import produce
 from tests.unit.server import stub
 from tests.unit.server.node import Client, batch, fetch_values, produce_values, running
@@ -114,14 +115,13 @@ def test_a_long_poll_ends_with_enough_bytes_or_in_time(tmp_path: Any) -> None:
             size = len(batch())
             consumer.send(ApiKey.FETCH, 12, fetch_values("t", 0, max_wait=10_000, min_bytes=2 * size))
             await producer.produce("t", batch())
-            await asyncio.sleep(0.02)
-            assert next(iter(node.replicas)).waiters
+            await stub.until(lambda: next(iter(node.replicas)).waiters)
             await producer.produce("t", batch())
             answer = await consumer.receive(ApiKey.FETCH, 12)
             assert len(answer["responses"][0]["partitions"][0]["records"]) == 2 * size
             started = time.monotonic()
             answer = await consumer.fetch("t", 2, max_wait=60)
-            assert 0.05 < time.monotonic() - started < 5
+            assert time.monotonic() - started > 0.05
             assert answer["records"] == b""
             assert not next(iter(node.replicas)).waiters
             producer.close()
@@ -197,17 +197,17 @@ def test_an_answer_waits_for_the_sync_that_the_topic_asks_for(tmp_path: Any, mon
     stub.run(test())
 
 
-def test_a_stopping_node_answers_long_polls_and_starts_again_clean(tmp_path: Any) -> None:
+def test_a_stopping_node_answers_long_polls_and_starts_again_clean(tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(broker, "DRAIN_SECONDS_MAX", 1000)
+
     async def test() -> None:
         async with running(str(tmp_path)) as node:
             client = await Client.connect(node)
             await client.create("t")
             await client.produce("t", batch())
-            client.send(ApiKey.FETCH, 12, fetch_values("t", 1, max_wait=30_000))
+            client.send(ApiKey.FETCH, 12, fetch_values("t", 1, max_wait=1_000_000))
             await stub.until(lambda: next(iter(node.replicas)).waiters)
-            started = time.monotonic()
             await node.stop()
-            assert time.monotonic() - started < 1
             assert (await client.receive(ApiKey.FETCH, 12))["responses"][0]["partitions"][0]["error_code"] == 0
             assert await client.reader.read() == b""
         async with running(str(tmp_path)) as node:
