@@ -32,6 +32,7 @@ from ottla.coordinator.group.requests import JoinGroup, Leaving, OffsetCommit, S
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode
 from ottla.model import NO_PRODUCER_ID, UNKNOWN_OFFSET, Millis, Offset, ProducerId, TopicPartition
+from ottla.protocol.group_responses import FetchedTopic
 from ottla.protocol.internal.group_records import (
     GroupMetadataValue,
     GroupRecord,
@@ -188,7 +189,7 @@ class GroupShard:
 
     def fetch_offsets(
         self, group_id: str, wanted: offsets.Wanted | None, require_stable: bool = False
-    ) -> list[dict[str, Any]]:
+    ) -> list[FetchedTopic]:
         return offsets.fetch(self.state, group_id, wanted, require_stable)
 
     def delete_offsets(self, token: Token, group_id: str, topics: Mapping[str, Sequence[int]], now: Now) -> None:

@@ -16,6 +16,7 @@ from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import WRITE_ERRORS, Effect, Now, Reply, Write
 from ottla.coordinator.group.classic import ClassicGroup
 from ottla.coordinator.group.offset_store import Topics
+from ottla.coordinator.group.offsets import Wanted
 from ottla.coordinator.group.rebalance import REBALANCED
 from ottla.coordinator.group.requests import JoinGroup, Leaving, OffsetCommit, SyncGroup
 from ottla.coordinator.shard import GroupShard, partition_for
@@ -26,6 +27,7 @@ from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import Endpoint, MetadataImage
 from ottla.model import OFFSETS_TOPIC, NodeId, Offset, TopicPartition
+from ottla.protocol.group_responses import FetchedTopic
 from ottla.protocol.internal.codec import MalformedRecord
 from ottla.protocol.internal.group_records import encode_key, encode_value
 from ottla.protocol.offset_block import CommitShape, OffsetBlock
@@ -162,7 +164,7 @@ class GroupCoordinatorDriver:
         if self._linger_ms == 0:
             self._append(shard)
 
-    def fetch_offsets(self, group_id: str, wanted: Any, require_stable: bool) -> list[dict[str, Any]]:
+    def fetch_offsets(self, group_id: str, wanted: Wanted | None, require_stable: bool) -> list[FetchedTopic]:
         return self._shard_of(group_id).core.fetch_offsets(group_id, wanted, require_stable)
 
     def delete_offsets(self, waiter: Waiter, group_id: str, topics: Mapping[str, Sequence[int]]) -> None:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from uuid import UUID
 
+from ottla.errors import ErrorCode
 from ottla.protocol.wire import INT16, uuid_bytes, write_count, write_string
 
 JOIN_FLEXIBLE_SINCE: Final = 6
@@ -21,6 +23,32 @@ _NO_THROTTLE: Final = b"\0\0\0\0"
 _ERROR_AND_GENERATION = struct.Struct(">hi")
 _OFFSET = struct.Struct(">iq")
 _OFFSET_AND_EPOCH = struct.Struct(">iqi")
+_WITHOUT_METADATA = struct.Struct(">iqiBhB")
+"""A flexible row whose metadata is empty, as that of nearly all is: a length of 1, the error, no tagged fields."""
+
+
+class FetchedOffset(NamedTuple):
+    """What one partition's committed offset is; -1 where there is none."""
+
+    partition: int
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    error: ErrorCode = ErrorCode.none
+
+
+class FetchedTopic(NamedTuple):
+    name: str
+    """Not seen since version 10."""
+    topic_id: UUID
+    """Not seen before version 10."""
+    partitions: Sequence[FetchedOffset]
+
+
+class FetchedGroup(NamedTuple):
+    group_id: str
+    topics: Sequence[FetchedTopic]
+    error: ErrorCode = ErrorCode.none
 
 
 def encode_join(version: int, response: Mapping[str, Any], header: bytes) -> bytearray:
@@ -80,44 +108,46 @@ def encode_heartbeat(version: int, error: int, header: bytes) -> bytes:
     return header + throttle + INT16.pack(error) + (b"\0" if version >= HEARTBEAT_FLEXIBLE_SINCE else b"")
 
 
-def encode_offset_fetch(version: int, response: Mapping[str, Any], header: bytes) -> bytearray:
+def encode_offset_fetch(version: int, groups: Sequence[FetchedGroup], header: bytes) -> bytearray:
     """The response behind its `header`: of several groups since version 8, before of one."""
     flexible = version >= OFFSET_FETCH_FLEXIBLE_SINCE
     out = bytearray(header)
     if version >= 3:
         out += _NO_THROTTLE
     if version >= OFFSET_FETCH_GROUPS_SINCE:
-        write_count(out, len(response["groups"]), True)
-        for group in response["groups"]:
-            write_string(out, group["group_id"], True)
-            _write_topics(out, version, group["topics"])
-            out += INT16.pack(group["error_code"]) + b"\0"
+        write_count(out, len(groups), True)
+        for group in groups:
+            write_string(out, group.group_id, True)
+            _write_topics(out, version, group.topics)
+            out += INT16.pack(group.error) + b"\0"
     else:
-        _write_topics(out, version, response["topics"])
+        (group,) = groups
+        _write_topics(out, version, group.topics)
         if version >= 2:
-            out += INT16.pack(response["error_code"])
+            out += INT16.pack(group.error)
     if flexible:
         out.append(0)
     return out
 
 
-def _write_topics(out: bytearray, version: int, topics: Sequence[Mapping[str, Any]]) -> None:
+def _write_topics(out: bytearray, version: int, topics: Sequence[FetchedTopic]) -> None:
     flexible = version >= OFFSET_FETCH_FLEXIBLE_SINCE
     tags = b"\0" if flexible else b""
     write_count(out, len(topics), flexible)
     for topic in topics:
         if version >= OFFSET_FETCH_TOPIC_IDS_SINCE:
-            out += uuid_bytes(topic["topic_id"])
+            out += uuid_bytes(topic.topic_id)
         else:
-            write_string(out, topic["name"], flexible)
-        write_count(out, len(topic["partitions"]), flexible)
-        for each in topic["partitions"]:
+            write_string(out, topic.name, flexible)
+        write_count(out, len(topic.partitions), flexible)
+        for partition, offset, epoch, metadata, error in topic.partitions:
+            if flexible and not metadata:
+                out += _WITHOUT_METADATA.pack(partition, offset, epoch, 1, error, 0)
+                continue
             if version >= 5:
-                out += _OFFSET_AND_EPOCH.pack(
-                    each["partition_index"], each["committed_offset"], each["committed_leader_epoch"]
-                )
+                out += _OFFSET_AND_EPOCH.pack(partition, offset, epoch)
             else:
-                out += _OFFSET.pack(each["partition_index"], each["committed_offset"])
-            write_string(out, each["metadata"], flexible)
-            out += INT16.pack(each["error_code"]) + tags
+                out += _OFFSET.pack(partition, offset)
+            write_string(out, metadata, flexible)
+            out += INT16.pack(error) + tags
         out += tags

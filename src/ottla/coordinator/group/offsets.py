@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 from uuid import UUID
 
 from ottla.coordinator.effects import Token
@@ -14,6 +13,7 @@ from ottla.coordinator.group.requests import OffsetCommit
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID, TopicPartition
+from ottla.protocol.group_responses import FetchedOffset, FetchedTopic
 from ottla.protocol.internal.group_records import (
     GroupMetadataKey,
     GroupRecord,
@@ -87,7 +87,7 @@ Wanted = Sequence[tuple[str, UUID, Sequence[int]]]
 """Topics by name and id (ZERO_UUID: any), each with its partitions."""
 
 
-def fetch(state: GroupState, group_id: str, wanted: Wanted | None, require_stable: bool) -> list[dict[str, Any]]:
+def fetch(state: GroupState, group_id: str, wanted: Wanted | None, require_stable: bool) -> list[FetchedTopic]:
     """Committed offsets by topic, of the partitions asked for (offset -1 where there is none) or of all (None).
 
     With `require_stable`, a partition that an open transaction may still move is UNSTABLE_OFFSET_COMMIT (KIP-447).
@@ -103,28 +103,18 @@ def fetch(state: GroupState, group_id: str, wanted: Wanted | None, require_stabl
         for partition in partitions:
             committed = offsets.get(partition)
             if may_move and state.offsets.has_pending(group_id, topic, partition):
-                answers.append(_answer(partition, None, ErrorCode.unstable_offset_commit))
+                answers.append(FetchedOffset(partition, error=ErrorCode.unstable_offset_commit))
             elif committed is not None and _is_of(committed, topic_id):
-                answers.append(_answer(partition, committed))
+                answers.append(FetchedOffset(partition, *committed[:3]))
             else:
-                answers.append(_answer(partition, None))
-        response.append({"name": topic, "topic_id": topic_id, "partitions": answers})
+                answers.append(FetchedOffset(partition))
+        response.append(FetchedTopic(topic, topic_id, answers))
     return response
 
 
 def _is_of(committed: CommittedOffset, topic_id: UUID) -> bool:
     """False for an offset of a deleted topic that had the same name."""
     return topic_id is ZERO_UUID or committed.topic_id == topic_id or ZERO_UUID in (committed.topic_id, topic_id)
-
-
-def _answer(partition: int, committed: CommittedOffset | None, error: ErrorCode = ErrorCode.none) -> dict[str, Any]:
-    return {
-        "partition_index": partition,
-        "committed_offset": -1 if committed is None else committed.offset,
-        "committed_leader_epoch": -1 if committed is None else committed.leader_epoch,
-        "metadata": "" if committed is None else committed.metadata,
-        "error_code": error,
-    }
 
 
 def delete(state: GroupState, token: Token, group_id: str, topics: Mapping[str, Sequence[int]]) -> None:

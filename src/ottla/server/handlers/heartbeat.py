@@ -7,12 +7,12 @@ A member sends the same bytes every few seconds, but for the correlation id: the
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.group_requests import HeartbeatRequest, decode_heartbeat
 from ottla.protocol.group_responses import encode_heartbeat
 from ottla.protocol.messages import ApiKey, response_header
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import EncodedResponse, RequestContext, api
 
 BEATS_MAX = 64
 """Different heartbeats of one connection that are remembered; a consumer has one, a proxy many."""
@@ -42,7 +42,7 @@ class _Beats:
         return b"".join((self._size, frame[4:8], self._good))
 
 
-def learn(context: RequestContext, request: Any, frame: memoryview) -> None:
+def learn(context: RequestContext, request: HeartbeatRequest, frame: memoryview) -> None:
     shortcuts = getattr(context.session, "shortcuts", None)
     if shortcuts is None:
         return
@@ -52,16 +52,27 @@ def learn(context: RequestContext, request: Any, frame: memoryview) -> None:
         beats = shortcuts[key] = _Beats(context)
     if len(beats.known) >= BEATS_MAX:
         beats.known.clear()
-    instance_id = getattr(request, "group_instance_id", None)
-    beats.known[bytes(frame[8:])] = (request.group_id, request.member_id, instance_id, request.generation_id)
+    beats.known[bytes(frame[8:])] = _asked(request)
 
 
-@api(ApiKey.HEARTBEAT, versions=(0, 4), learn=learn)
-def handle(context: RequestContext, request: Any) -> Response:
-    instance_id = getattr(request, "group_instance_id", None)
+def _asked(request: HeartbeatRequest) -> tuple[str, str, str | None, int]:
+    return request.group_id, request.member_id, request.group_instance_id, request.generation_id
+
+
+def on_error(context: RequestContext, request: HeartbeatRequest, error: KafkaError) -> EncodedResponse:
+    return _encoded(context, error.code)
+
+
+@api(ApiKey.HEARTBEAT, versions=(0, 4), on_error=on_error, decode=decode_heartbeat, learn=learn)
+def handle(context: RequestContext, request: HeartbeatRequest) -> EncodedResponse:
     try:
-        context.node.groups.heartbeat(request.group_id, request.member_id, instance_id, request.generation_id)
+        context.node.groups.heartbeat(*_asked(request))
     except KafkaError as error:
         if error.code is not ErrorCode.coordinator_load_in_progress:
             raise
-    return {"error_code": ErrorCode.none}
+    return _encoded(context, ErrorCode.none)
+
+
+def _encoded(context: RequestContext, error: ErrorCode) -> EncodedResponse:
+    header = response_header(ApiKey.HEARTBEAT, context.api_version, context.correlation_id)
+    return EncodedResponse([encode_heartbeat(context.api_version, error, header)])
