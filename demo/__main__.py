@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 JARS = Path(os.environ.get("OTTLA_SPARK_JARS", ROOT / ".cache" / "spark-jars"))
 TOPICS = {"packages": 3, "metrics": 2, "commits": 1}
 """Partitions by topic."""
-SPARK_TIMEOUT_S = 120.0
-CATCH_UP_TIMEOUT_S = 15.0
+SPARK_TIMEOUT_S = 600.0
+CATCH_UP_TIMEOUT_S = 60.0
 
 
 def main() -> int:

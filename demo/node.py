@@ -10,8 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-START_TIMEOUT_S = 20.0
-STOP_TIMEOUT_S = 10.0
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
 
 
 class NodeFailed(Exception):

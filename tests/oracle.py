@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from peers.kafka import ROOT, KafkaPeer
+from peers.kafka import ROOT, START_FAST, KafkaPeer
 
 HEAP = "512m"
 
@@ -59,7 +59,7 @@ def keep(controller: int, directory: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(1))
     watched = os.pidfd_open(controller)
-    peer = KafkaPeer(directory / "kafka", heap=HEAP)
+    peer = KafkaPeer(directory / "kafka", heap=HEAP, flags=START_FAST)
     try:
         peer.format()
         peer.start()

@@ -79,17 +79,17 @@ def _archive_classes() -> None:
     impatient.write_text("request.timeout.ms=400\ndefault.api.timeout.ms=500\n")
     nobody = f"127.0.0.1:{free_port()}"
     command = java("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", nobody, "--list",
-                   "--command-config", str(impatient))  # fmt: skip
-    command[1:1] = ["-XX:TieredStopAtLevel=1", f"-XX:ArchiveClassesAtExit={part}"]
+                   "--command-config", str(impatient),
+                   flags=["-XX:TieredStopAtLevel=1", f"-XX:ArchiveClassesAtExit={part}"])  # fmt: skip
     subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=120, check=False)
     if part.exists():
         part.replace(ARCHIVE)
 
 
-def java(class_name: str, *arguments: str, heap: str = "512m") -> list[str]:
+def java(class_name: str, *arguments: str, heap: str = "512m", flags: Sequence[str] = ()) -> list[str]:
     """The command line that runs a class from the jars."""
     return [
-        "java", *_JVM_FLAGS, f"-Xmx{heap}", f"-Dlog4j2.configurationFile={CACHE / 'log4j2.properties'}",
+        "java", *flags, *_JVM_FLAGS, f"-Xmx{heap}", f"-Dlog4j2.configurationFile={CACHE / 'log4j2.properties'}",
         "-cp", f"{LIBS}/*", class_name, *arguments,
     ]  # fmt: skip
 
@@ -99,8 +99,7 @@ def tool(
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Kafka's tools to its end and capture what it prints. Raises CalledProcessError or TimeoutExpired."""
     install()
-    command = java(class_name, *arguments)
-    command[1:1] = START_FAST
+    command = java(class_name, *arguments, flags=START_FAST)
     return subprocess.run(
         command, input=input_text or "", text=True, capture_output=True, timeout=timeout_s, check=check
     )
@@ -169,8 +168,7 @@ class KafkaPeer:
     def start(self, *, ready_s: float = 60) -> None:
         """Start on the formatted directory and wait until the port answers. Raises RuntimeError if it does not."""
         path = self.write_properties()
-        command = java("kafka.Kafka", str(path), heap=self.heap)
-        command[1:1] = self.flags
+        command = java("kafka.Kafka", str(path), heap=self.heap, flags=self.flags)
         with open(self.directory / "server.log", "ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         wait_until_answering("127.0.0.1", self.port, ready_s, self.process)

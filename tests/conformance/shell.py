@@ -12,7 +12,7 @@ import threading
 from dataclasses import dataclass
 from typing import IO
 
-from peers.kafka import install, java, tool
+from peers.kafka import START_FAST, install, java, tool
 from tests.conformance.clients import build
 
 TOOLS = "org.apache.kafka.tools"
@@ -50,8 +50,7 @@ class Shell:
 
     def _start(self) -> subprocess.Popen[bytes]:
         install()
-        command = java("Shell")
-        command[1:1] = ["-XX:TieredStopAtLevel=1"]
+        command = java("Shell", flags=START_FAST)
         command[command.index("-cp") + 1] += f":{build.build('tools')}"
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 

@@ -21,7 +21,7 @@ import pytest
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from peers.kafka import install, java
+from peers.kafka import START_FAST, install, java
 from tests.conformance.clients import build
 from tests.conformance.compatibility import Ran
 
@@ -53,6 +53,7 @@ def command(client: str, bootstrap: str, topic: str, group: str, strategy: str, 
             "--group-id", group, "--verbose", "--session-timeout", "6000", "--reset-policy", "earliest",
             "--command-config", str(settings),
             "--assignment-strategy", f"org.apache.kafka.clients.consumer.{JAVA_ASSIGNORS[strategy]}",
+            flags=START_FAST,
         )  # fmt: skip
     language, *words = BINARIES[client]
     if reason := build.missing(language):

@@ -16,7 +16,7 @@ import pytest
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import SimpleRecord, build_batch
-from peers.kafka import KafkaPeer
+from peers.kafka import START_FAST, KafkaPeer
 from tests.conformance.operations import Client, eventually, refused
 from tests.node import NodeProcess
 
@@ -127,7 +127,7 @@ def test_a_stopping_node_answers_waiting_fetches(tmp_path: Path) -> None:
 
 def test_a_jvm_broker_and_a_node_refuse_each_others_directory(tmp_path: Path) -> None:
     """The lock is the one that Java takes, and both find the other's files in order."""
-    peer = KafkaPeer(tmp_path / "peer", heap="300m")
+    peer = KafkaPeer(tmp_path / "peer", heap="300m", flags=START_FAST)
     peer.format()
     peer.start()
     try:
@@ -138,7 +138,7 @@ def test_a_jvm_broker_and_a_node_refuse_each_others_directory(tmp_path: Path) ->
         Client(node).create("t")
         Client(node).produce_all("t", b"a")
         with pytest.raises(RuntimeError):
-            peer.start(ready_s=20)
+            peer.start()
         assert "Failed to acquire lock" in (peer.directory / "server.log").read_text()
         assert Client(node).read("t") == {0: b"a"}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from peers.kafka import LIBS, free_port, install, java
+from peers.kafka import LIBS, START_FAST, free_port, install, java
 from tests.conformance.clients import build
 
 LIMIT_S = 90
@@ -44,8 +44,7 @@ class Worker:
         path = folder / f"worker-{number}.properties"
         path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         connectors = next(build.build("java").glob("libs/connect-file-*.jar"))
-        command = java("org.apache.kafka.connect.cli.ConnectDistributed", str(path), heap="256m")
-        command[1:1] = ["-XX:TieredStopAtLevel=1"]
+        command = java("org.apache.kafka.connect.cli.ConnectDistributed", str(path), heap="256m", flags=START_FAST)
         command[command.index("-cp") + 1] = f"{LIBS}/*:{connectors}"
         self.log = folder / f"worker-{number}.log"
         with open(self.log, "ab") as log:

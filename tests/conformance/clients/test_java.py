@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.protocol.messages import ApiKey
 from ottla.server.handlers import TABLE
-from peers.kafka import install, java, tool
+from peers.kafka import START_FAST, install, java, tool
 from tests.conformance.clients import build
 from tests.conformance.compatibility import Ran
 
@@ -164,7 +164,8 @@ def test_replica_verification(bootstrap: str, topic: str) -> None:
     install()
     process = subprocess.Popen(
         java(f"{TOOLS}.ReplicaVerificationTool", "--broker-list", bootstrap, "--topics-include", re.escape(topic),
-             "--time", "-2", "--report-interval-ms", "200", "--max-wait-ms", "100"),
+             "--time", "-2", "--report-interval-ms", "200", "--max-wait-ms", "100",
+             flags=START_FAST),
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     stop = threading.Timer(60, process.kill)
