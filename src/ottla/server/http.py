@@ -8,17 +8,20 @@ time and nothing is read meanwhile.
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
+import logging
 from typing import TYPE_CHECKING, cast
 
 import h11
 
 from ottla.errors import OttlaError
+from ottla.logs import fields
 from ottla.server.http_pages import Answer, Pages, failed
+from ottla.server.listener import cannot_listen
 
 if TYPE_CHECKING:
     from ottla.server.broker import Node
+
+_LOG = logging.getLogger("ottla.requests")
 
 CONNECTIONS_MAX = 64
 """Scrapers, probes and a person with a browser need a few; beyond, the one that has been quiet longest goes."""
@@ -61,10 +64,7 @@ class HttpServer:
         try:
             self._server = await loop.create_server(lambda: HttpConnection(self), host or None, port)
         except OSError as error:
-            code = error.errno or 0
-            reason = os.strerror(code).lower() if code > 0 else f"{error.strerror}"
-            advice = "stop what uses the port or choose another" if code == errno.EADDRINUSE else "choose another"
-            raise OttlaError(f"cannot listen on ottla.http.listener={self._setting}: {reason}; {advice}") from error
+            raise cannot_listen(f"ottla.http.listener={self._setting}", error) from error
         self.port = int(self._server.sockets[0].getsockname()[1])
         self.pages.start()
 
@@ -193,12 +193,7 @@ class HttpConnection(asyncio.Protocol):
 
     async def _answer(self, asked: h11.Request | Answer, close: bool) -> None:
         try:
-            if isinstance(asked, Answer):
-                answer = asked
-            else:
-                headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in asked.headers}
-                path = asked.target.decode("latin-1").partition("?")[0]
-                answer = await self._server.pages.answer(asked.method.decode("latin-1"), path, headers)
+            answer = asked if isinstance(asked, Answer) else await self._page(asked)
             async with asyncio.timeout(SEND_SECONDS_MAX):
                 await self._send(answer, close)
         except (TimeoutError, h11.LocalProtocolError):
@@ -215,6 +210,15 @@ class HttpConnection(asyncio.Protocol):
             self._proceed()
         else:
             self._close()
+
+    async def _page(self, asked: h11.Request) -> Answer:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in asked.headers}
+        path = asked.target.decode("latin-1").partition("?")[0]
+        try:
+            return await self._server.pages.answer(asked.method.decode("latin-1"), path, headers)
+        except Exception as error:  # a mistake of ours must not leave the client waiting
+            _LOG.error("an HTTP request failed", exc_info=error, extra=fields(path=path))
+            return failed(500, "the node made a mistake, which its log tells")
 
     async def _send(self, answer: Answer, close: bool) -> None:
         """Raises TimeoutError from outside when the client takes nothing."""

@@ -82,16 +82,16 @@ async def _open(
             protocol, host or None, port, backlog=BACKLOG, reuse_address=True, start_serving=False
         )
     except OSError as error:
-        code = error.errno or 0
-        reason = os.strerror(code).lower() if code > 0 else f"{error.strerror}"  # negative: the name is unknown
-        advice = (
-            "stop what uses the port or choose another"
-            if code == errno.EADDRINUSE
-            else "choose an address of this machine"
-        )
-        raise OttlaError(
-            f"cannot listen on {host or '*'}:{port}: {reason}; {advice} with --listen HOST:PORT"
-        ) from error
+        raise cannot_listen(f"{host or '*'}:{port}", error, " with --listen HOST:PORT") from error
+
+
+def cannot_listen(where: str, error: OSError, how: str = "") -> OttlaError:
+    """Why an address can not be had and what to do; `how` says where another is chosen."""
+    code = error.errno or 0
+    reason = os.strerror(code).lower() if code > 0 else f"{error.strerror}"  # negative: the name is unknown
+    in_use = code == errno.EADDRINUSE
+    advice = "stop what uses the port or choose another" if in_use else "choose an address of this machine"
+    return OttlaError(f"cannot listen on {where}: {reason}; {advice}{how}")
 
 
 class Listener:
@@ -108,7 +108,6 @@ class Listener:
         receive_buffer: bytearray,
         metrics: NodeMetrics | None = None,
         slow_ms: int = -1,
-        verbose: bool = False,
     ) -> None:
         self.node = node
         self.name = name
@@ -116,7 +115,6 @@ class Listener:
         self.request_bytes_max = request_bytes_max
         self.receive_buffer = receive_buffer
         self.receive_view = memoryview(receive_buffer)
-        self.verbose = verbose
         self.metrics = NodeMetrics() if metrics is None else metrics
         self.slow_s = slow_ms / 1000 if slow_ms >= 0 else math.inf
         """Requests that take longer are logged (`ottla.log.slow.request.ms`)."""

@@ -68,6 +68,23 @@ async def ended(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
+def test_a_mistake_in_a_page_is_told_and_the_connection_goes_on(tmp_path: Any, caplog: Any) -> None:
+    async def mistaken(headers: Any) -> Any:
+        raise ZeroDivisionError("of ours")
+
+    async def test(node: Node) -> None:
+        assert node.http is not None
+        node.http.pages._paths["/health"] = mistaken
+        reader, writer = await connect(node)
+        for path, status in (("/health", 500), ("/ready", 200)):
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert (await receive(reader)).status == status
+        writer.close()
+
+    with_node(tmp_path, test)
+    assert "an HTTP request failed" in caplog.text and "of ours" in caplog.text
+
+
 def test_pages(tmp_path: Any) -> None:
     async def test(node: Node) -> None:
         index = await get(node, "/")
