@@ -162,16 +162,23 @@ def test_settings_of_groups_and_client_metrics(configs: object, twins: Twins, to
 
 
 @pytest.mark.client("ConfigCommand", "users, clients, ips: told that quotas are not served")
-@pytest.mark.client("AclCommand", "--list: told that there is no authorizer, or that ACLs are not served")
-def test_what_is_not_served_is_refused_clearly(twins: Twins, bootstrap: str) -> None:
+def test_quotas_are_refused_clearly(twins: Twins) -> None:
+    quotas = ("--bootstrap-server", twins.ottla, "--entity-type")
     for kind in ("users", "clients", "ips"):
-        told = twins.shell.run(
-            CONFIGS, "--bootstrap-server", bootstrap, "--describe", "--entity-type", kind, check=False
-        )
-        assert told.status == 0 or "UnsupportedVersionException" in told.err + told.out
-    told = twins.shell.run("AclCommand", "--bootstrap-server", bootstrap, "--list", check=False)
+        told = twins.shell.run(CONFIGS, *quotas, kind, "--describe", check=False)
+        assert told.status != 0
+        assert "The node does not support DESCRIBE_CLIENT_QUOTAS" in told.out + told.err
+    change = ("--entity-name", "a", "--alter", "--add-config", "producer_byte_rate=1024")
+    told = twins.shell.run(CONFIGS, *quotas, "clients", *change, check=False)
     assert told.status != 0
-    assert "UnsupportedVersionException" in told.err + told.out or "SecurityDisabledException" in told.err + told.out
+    assert "UnsupportedVersionException" in told.out + told.err
+
+
+@pytest.mark.client("AclCommand", "--list: told that there is no authorizer, or that ACLs are not served")
+def test_acls_are_refused_clearly(twins: Twins) -> None:
+    mine, theirs = twins.both("AclCommand", "--list")
+    assert mine.status != 0 and "The node does not support DESCRIBE_ACLS" in mine.out + mine.err
+    assert theirs.status != 0 and "SecurityDisabledException" in theirs.out + theirs.err
 
 
 def fill(broker: str, topic: str, first_ms: int, partitions: int = 2, records: int = 10) -> None:
