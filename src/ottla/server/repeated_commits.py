@@ -26,7 +26,9 @@ from ottla.server.api import RequestContext
 from ottla.server.outbox import Outbox
 
 SHAPES_MAX = 16
-"""Shapes that are kept for a connection, a hundred bytes for each partition; the oldest is forgotten."""
+"""Shapes that are kept for a connection and version; beyond, and beyond SHAPES_BYTES_MAX, the oldest is forgotten."""
+SHAPES_BYTES_MAX = 262_144
+"""Of the frames that they were learned from, some 30 bytes for each partition; what is kept is twelve times that."""
 _INT32 = struct.Struct(">i")
 _CORRELATION = slice(4, 8)
 
@@ -100,7 +102,7 @@ class RepeatedCommits:
     def learn(self, known: _Known) -> None:
         self._known.pop(known.shape.size, None)
         self._known[known.shape.size] = known
-        if len(self._known) > SHAPES_MAX:
+        while len(self._known) > SHAPES_MAX or sum(self._known) > SHAPES_BYTES_MAX:
             del self._known[next(iter(self._known))]
 
     def __call__(self, frame: memoryview, correlation_id: int) -> bytes | None:
@@ -126,7 +128,7 @@ class RepeatedCommits:
 def learn(context: RequestContext, request: OffsetCommitRequest, frame: memoryview) -> None:
     """Remember a commit of which no partition can fail alone."""
     outbox = getattr(context.session, "outbox", None)
-    if context.api_version < LEADER_EPOCHS_SINCE or not isinstance(outbox, Outbox):
+    if context.api_version < LEADER_EPOCHS_SINCE or not isinstance(outbox, Outbox) or len(frame) > SHAPES_BYTES_MAX:
         return
     partitions = _partitions(context, request)
     if not partitions or len(partitions) > RECORDS_MAX:

@@ -7,11 +7,12 @@ import struct
 
 import pytest
 
+from ottla.coordinator.group.offset_store import BLOCK_OFFSETS_MAX, OffsetStore
 from ottla.coordinator.group.requests import OffsetCommit, SyncGroup
 from ottla.drivers.coordinator import NotBatched
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.model import ZERO_UUID
-from ottla.protocol.offset_block import CommitShape, CommittedPartition
+from ottla.protocol.offset_block import CommitShape, CommittedPartition, OffsetBlock
 from ottla.protocol.record_batch import read_batch_header
 from tests.unit.coordinator.test_driver import OK, Waiter, World, code_of, play, until
 
@@ -209,3 +210,18 @@ def test_an_unknown_codec_is_refused_at_start() -> None:
             world.restart()
 
     play(scene)
+
+
+def test_no_more_commits_stay_together_than_are_quickly_taken_apart() -> None:
+    per_commit = 1 + BLOCK_OFFSETS_MAX // 4
+    store = OffsetStore()
+    frame = bytes(12) + bytes(12 * per_commit)
+    for number in range(9):
+        partitions = [CommittedPartition("t", number * per_commit + n, "", ZERO_UUID) for n in range(per_commit)]
+        of = CommitShape("g", partitions, frame, [12 + 12 * n for n in range(per_commit)])
+        rows = [struct.pack(">qi", number, -1)] * per_commit
+        store.replay_block(number * per_commit, OffsetBlock(of, rows, 0))
+        assert sum(kept.count for kept in store._blocks.get("g", {})) <= BLOCK_OFFSETS_MAX
+    assert store.of_group("g")["t"].keys() == set(range(9 * per_commit))
+    last = store.get("g", "t", 8 * per_commit)
+    assert last is not None and (last.offset, last.record_offset) == (8, 8 * per_commit)

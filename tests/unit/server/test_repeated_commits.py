@@ -6,10 +6,13 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import OFFSETS_TOPIC
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import iterate_batches
+from ottla.server import repeated_commits
 from ottla.server.broker import Node
 from tests.unit.server.node import Client, running
 
@@ -147,6 +150,46 @@ def test_many_connections_commit_into_one_batch(tmp_path: Path) -> None:
         assert await fetched(client, "g7") == [1007, 1008, 1009]
         for each in clients:
             each.writer.close()
+
+    play(tmp_path, scene)
+
+
+def shortcut(node: Node, api: ApiKey, version: int) -> Any:
+    (connection,) = node.listeners[0].connections
+    return connection.shortcuts.get(api << 16 | version)
+
+
+def test_no_more_commits_are_remembered_than_the_limits_say(tmp_path: Path, monkeypatch: Any) -> None:
+    async def scene(node: Node, client: Client) -> None:
+        async def remembered() -> list[int]:
+            """After commits of 40 lengths."""
+            for length in range(1, 41):
+                answer = await client.ask(ApiKey.OFFSET_COMMIT, 9, commit(1, group="g" * length))
+                assert errors_of(answer) == [ErrorCode.none] * 3
+            return list(shortcut(node, ApiKey.OFFSET_COMMIT, 9)._known)
+
+        newest = await remembered()
+        assert len(newest) == repeated_commits.SHAPES_MAX
+        monkeypatch.setattr(repeated_commits, "SHAPES_BYTES_MAX", 3 * max(newest))
+        assert await remembered() == newest[-3:]
+        monkeypatch.setattr(repeated_commits, "SHAPES_BYTES_MAX", min(newest))
+        await client.ask(ApiKey.OFFSET_COMMIT, 8, commit(1, group="g" * 41))
+        assert 41 + min(newest) not in shortcut(node, ApiKey.OFFSET_COMMIT, 8)._known
+
+    play(tmp_path, scene)
+
+
+@pytest.mark.parametrize(("length", "is_kept"), [(9, True), (2000, False)])
+def test_only_short_heartbeats_are_remembered(tmp_path: Path, length: int, is_kept: bool) -> None:
+    async def scene(node: Node, client: Client) -> None:
+        member = {"group_id": "h" * length, "generation_id": 1, "member_id": ""}
+        join = {"session_timeout": 6000, "rebalance_timeout": 6000, "protocol_type": "consumer"}
+        joined = await client.ask(ApiKey.JOIN_GROUP, 3, member | join | {"protocols": [{"name": "r", "metadata": b""}]})
+        member["member_id"] = joined["member_id"]
+        await client.ask(ApiKey.SYNC_GROUP, 1, {**member, "assignments": []})
+        for _ in range(2):
+            assert (await client.ask(ApiKey.HEARTBEAT, 4, member))["error_code"] == ErrorCode.none
+        assert (shortcut(node, ApiKey.HEARTBEAT, 4) is not None) == is_kept
 
     play(tmp_path, scene)
 

@@ -25,6 +25,8 @@ class CommittedOffset(NamedTuple):
 
 BLOCKS_MAX = 64
 """Commits of one group that are kept as they came, each of other partitions."""
+BLOCK_OFFSETS_MAX = 8_000
+"""Offsets in them: to take so many apart, which the first who asks waits for, takes some 20 ms."""
 
 Topics = dict[str, dict[int, CommittedOffset]]
 
@@ -87,9 +89,9 @@ class OffsetStore:
         """Apply the records of a commit, the first of which is at `record_offset`."""
         group_id = block.shape.group_id
         blocks = self._blocks.setdefault(group_id, {})
-        blocks.pop(block.shape, None)
+        is_new = blocks.pop(block.shape, None) is None
         blocks[block.shape] = block, record_offset
-        if len(blocks) > BLOCKS_MAX:
+        if is_new and (len(blocks) > BLOCKS_MAX or sum(shape.count for shape in blocks) > BLOCK_OFFSETS_MAX):
             self._take_apart(group_id)
 
     def _take_apart(self, group_id: str) -> None:

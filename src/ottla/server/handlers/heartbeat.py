@@ -16,6 +16,8 @@ from ottla.server.api import EncodedResponse, RequestContext, api
 
 BEATS_MAX = 64
 """Different heartbeats of one connection that are remembered; a consumer has one, a proxy many."""
+BEAT_BYTES_MAX = 1024
+"""Longer ones, with tagged fields or names that nobody has, are decoded each time: a frame may have 100 MB."""
 _INT32 = struct.Struct(">i")
 
 
@@ -44,7 +46,7 @@ class _Beats:
 
 def learn(context: RequestContext, request: HeartbeatRequest, frame: memoryview) -> None:
     shortcuts = getattr(context.session, "shortcuts", None)
-    if shortcuts is None:
+    if shortcuts is None or len(frame) > BEAT_BYTES_MAX:
         return
     key = ApiKey.HEARTBEAT << 16 | context.api_version
     beats = shortcuts.get(key)
