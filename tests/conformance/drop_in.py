@@ -178,13 +178,13 @@ def batches(client: Client, topic: str, partition: int = 0) -> list[BatchHeader]
     return found
 
 
-def _groups(client: Client) -> dict[str, Any]:
-    listed = client.ask(ApiKey.LIST_GROUPS, 4, {"states_filter": []})["groups"]
-    names = sorted(each["group_id"] for each in listed)
-    wanted = [{"group_id": name, "member_id": None, "member_epoch": -1, "topics": None} for name in names]
+def _groups(client: Client) -> dict[Any, Any]:
+    listed = client.ask(ApiKey.LIST_GROUPS, 5, {"states_filter": [], "types_filter": []})["groups"]
+    types = {each["group_id"]: each["group_type"] for each in listed}
+    wanted = [{"group_id": name, "member_id": None, "member_epoch": -1, "topics": None} for name in sorted(types)]
     answer = client.ask(ApiKey.OFFSET_FETCH, 8, {"groups": wanted, "require_stable": False})
     return {
-        group["group_id"]: {
+        (types[group["group_id"]], group["group_id"]): {
             (topic["name"], each["partition_index"]): (
                 each["committed_offset"], each["committed_leader_epoch"], each["metadata"], each["error_code"]
             )

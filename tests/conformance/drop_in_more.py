@@ -24,7 +24,8 @@ ANY, TOPIC_ACL, READ, WRITE, ALLOW, DENY, LITERAL, PREFIXED = 1, 2, 3, 4, 3, 2, 
 SHA_256, SHA_512 = 1, 2
 ALICE = "alice"
 PASSWORD, SALT, ITERATIONS = b"secret of alice", b"salt and pepper", 4096
-SHARE_GROUP_HEARTBEAT = 76
+SHARE_GROUP_HEARTBEAT, SHARE_GROUP_DESCRIBE = 76, 77
+DESCRIBE_SHARE_GROUP_OFFSETS, ALTER_SHARE_GROUP_OFFSETS = 90, 91
 
 
 def put(client: Client) -> None:
@@ -80,23 +81,69 @@ def _transactional(bootstrap: str, name: str) -> Producer:
 
 
 def put_groups(client: Client, topic: str) -> None:
-    """A group of the protocol of KIP-848 with a member, and a share group with one."""
-    member = str(uuid.uuid4())
-    asked = {
-        "group_id": "kip-848", "member_id": member, "member_epoch": 0, "instance_id": "static", "rack_id": None,
-        "rebalance_timeout": 60_000, "subscribed_topic_names": [topic], "topic_partitions": [],
+    """Groups of the protocol of KIP-848 and share groups, some with a member that nobody will hear of again."""
+    for name in ("848", "848-left"):
+        _join_848(client, name, topic)
+    for name in ("848-deleted", "848-taken", "848-empty"):
+        member = _join_848(client, name, topic)
+        answer = client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, {**_heartbeat(name, member), "member_epoch": -1})
+        assert answer["error_code"] == 0, answer
+    for name in ("share", "share-empty"):
+        share = {"group_id": name, "member_id": str(uuid.uuid4()), "subscribed_topic_names": [topic]}
+        eventually(lambda share=share: _ok(_share_heartbeat(client, share, 0)))  # type: ignore[misc]
+    assert _ok(_share_heartbeat(client, share, -1))
+    moved = [{"topic_name": topic, "partitions": [{"partition_index": 0, "start_offset": 1}]}]
+    request = {"group_id": "share-empty", "topics": moved}
+    eventually(lambda: _ok(ask_other(client, ALTER_SHARE_GROUP_OFFSETS, 0, "alter_share_group_offsets", request)))
+
+
+def _heartbeat(group: str, member: str) -> dict[str, Any]:
+    return {
+        "group_id": group, "member_id": member, "member_epoch": 0, "instance_id": None, "rack_id": None,
+        "rebalance_timeout": -1, "subscribed_topic_names": None, "topic_partitions": None,
         "server_assignor": None, "subscribed_topic_regex": None,
     }  # fmt: skip
+
+
+def _join_848(client: Client, group: str, topic: str) -> str:
+    """Join and commit an offset; returns the member's id."""
+    member = str(uuid.uuid4())
+    subscribed = {"rebalance_timeout": 60_000, "subscribed_topic_names": [topic], "topic_partitions": []}
+    asked = {**_heartbeat(group, member), **subscribed}
     answer = eventually(lambda: _ok(client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, asked)))
-    share = {"group_id": "share", "member_id": member, "member_epoch": 0, "subscribed_topic_names": [topic]}
-    eventually(lambda: _ok(ask_other(client, SHARE_GROUP_HEARTBEAT, 1, "share_group_heartbeat", share)))
     part = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": 0, "committed_metadata": "848"}
     request = {
-        "group_id": "kip-848", "generation_id_or_member_epoch": answer["member_epoch"], "member_id": member,
+        "group_id": group, "generation_id_or_member_epoch": answer["member_epoch"], "member_id": member,
         "group_instance_id": None, "topics": [{"name": topic, "partitions": [part]}],
     }  # fmt: skip
     answer = client.ask(ApiKey.OFFSET_COMMIT, 9, request)
     assert answer["topics"][0]["partitions"][0]["error_code"] == 0, answer
+    return member
+
+
+def _share_heartbeat(client: Client, share: dict[str, Any], epoch: int) -> Any:
+    asked = {**share, "member_epoch": epoch}
+    return ask_other(client, SHARE_GROUP_HEARTBEAT, 1, "share_group_heartbeat", asked)
+
+
+def listed_groups(client: Client) -> dict[str, tuple[str, str]]:
+    """State and type of each group."""
+    answer = client.ask(ApiKey.LIST_GROUPS, 5, {"states_filter": [], "types_filter": []})
+    return {each["group_id"]: (each["group_state"], each["group_type"]) for each in answer["groups"]}
+
+
+def kept_groups(client: Client) -> dict[str, Any]:
+    """What only Kafka can say of the groups that nobody touched."""
+    asked = {"group_ids": ["848-left", "848-empty"], "include_authorized_operations": False}
+    consumers = client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, asked)
+    asked["group_ids"] = ["share", "share-empty"]
+    shares = ask_other(client, SHARE_GROUP_DESCRIBE, 1, "share_group_describe", asked)
+    wanted = {"groups": [{"group_id": each, "topics": None} for each in ("share", "share-empty")]}
+    starts = ask_other(client, DESCRIBE_SHARE_GROUP_OFFSETS, 0, "describe_share_group_offsets", wanted)
+    found = {"consumers": consumers["groups"], "shares": shares["groups"], "starts": starts["groups"]}
+    for part, groups in found.items():
+        assert {each["error_code"] for each in groups} == {0}, (part, groups)
+    return {part: sorted(map(str, groups)) for part, groups in found.items()}
 
 
 def _ok(answer: Any) -> Any:

@@ -9,10 +9,19 @@ from pathlib import Path
 
 from confluent_kafka import Consumer
 
+from ottla.protocol.messages import ApiKey
 from peers.kafka import free_port
 from tests.conformance.drop_in import Place, seen
-from tests.conformance.drop_in_more import Token, kept, put, put_groups, put_transactions
-from tests.conformance.operations import DEADLINE_S, eventually
+from tests.conformance.drop_in_more import (
+    Token,
+    kept,
+    kept_groups,
+    listed_groups,
+    put,
+    put_groups,
+    put_transactions,
+)
+from tests.conformance.operations import DEADLINE_S, eventually, name_of
 
 SECURED = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -36,19 +45,30 @@ def test_what_is_not_served_is_kept(tmp_path: Path) -> None:
         Token(login).create()
         tokens = eventually(Token(login).shown)
         before, at_kafka = seen(client), kept(client)
-        assert before["groups"].pop("share") == {}  # not known to a broker without share groups
+        listed, groups_at_kafka = listed_groups(client), kept_groups(client)
     snapshots = place.snapshots()
     with place.running("ottla", kill=True) as client:
         assert seen(client) == before
+        assert listed_groups(client) == listed
         for number in range(8):
             assert client.create(f"another-{number}") == "none"
         eventually(lambda: place.snapshots()[-1:] != snapshots[-1:])
-        read_on(place.bootstrap, "kip-848", from_offset=1)
-        groups = seen(client)["groups"]
+        deleted = client.ask(ApiKey.DELETE_GROUPS, 2, {"groups_names": ["848", "848-deleted", "share-empty"]})
+        errors = {each["group_id"]: name_of(each["error_code"]) for each in deleted["results"]}
+        assert errors == {"848": "non_empty_group", "848-deleted": "none", "share-empty": "unsupported_version"}
+        for name in ("848", "848-taken"):
+            read_on(place.bootstrap, name, from_offset=1)
+        groups, listed = seen(client)["groups"], listed_groups(client)
+        assert {name: listed.get(name) for name in ("848", "848-taken", "848-deleted", "848-left", "848-empty")} == {
+            "848": ("Empty", "classic"), "848-taken": ("Empty", "classic"), "848-deleted": None,
+            "848-left": ("Stable", "consumer"), "848-empty": ("Empty", "consumer"),
+        }  # fmt: skip
     with place.running("kafka") as client:
+        assert listed_groups(client) == listed
+        assert kept_groups(client) == groups_at_kafka
         assert kept(client) == at_kafka
-        assert {**seen(client)["groups"], "share": {}} == {**groups, "share": {}}
-        read_on(place.bootstrap, "kip-848", from_offset=2)
+        assert seen(client)["groups"] == groups
+        read_on(place.bootstrap, "848", from_offset=2)
         assert Token(login).shown() == tokens
     del open_transaction
 

@@ -26,6 +26,10 @@ class GroupConfig:
     offsets_retention_ms: Millis = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: Millis = 600_000
     offset_metadata_max_bytes: int = 4_096
+    consumer_session_timeout_ms: Millis = 45_000
+    share_session_timeout_ms: Millis = 45_000
+    streams_session_timeout_ms: Millis = 45_000
+    """How long the members that Kafka left in a group of a newer protocol stay in it."""
 
     @classmethod
     def from_settings(cls, settings: Settings) -> GroupConfig:
@@ -41,4 +45,7 @@ _SETTINGS: Final = {
     "initial_rebalance_delay_ms": "group.initial.rebalance.delay.ms",
     "offsets_retention_check_interval_ms": "offsets.retention.check.interval.ms",
     "offset_metadata_max_bytes": "offset.metadata.max.bytes",
+    "consumer_session_timeout_ms": "group.consumer.session.timeout.ms",
+    "share_session_timeout_ms": "group.share.session.timeout.ms",
+    "streams_session_timeout_ms": "group.streams.session.timeout.ms",
 }

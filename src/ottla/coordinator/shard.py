@@ -17,7 +17,7 @@ from typing import Any
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import Effect, Now, Token
-from ottla.coordinator.group import admin, offsets
+from ottla.coordinator.group import admin, newer, offsets
 from ottla.coordinator.group import join as joining
 from ottla.coordinator.group import membership as members
 from ottla.coordinator.group.classic import ClassicGroup, State
@@ -39,6 +39,7 @@ from ottla.protocol.internal.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from ottla.protocol.internal.newer_group_records import NewerKey, types_of
 from ottla.protocol.offset_block import OffsetBlock
 
 _EXPIRY = ("expiry",)
@@ -110,10 +111,16 @@ class GroupShard:
             if value is not None and key.group not in state.groups and key.group not in state.deleting:
                 state.groups[key.group] = ClassicGroup(key.group, value.commit_timestamp)
             state.offsets.replay(offset, producer_id, key, value)
-        elif not state.loaded:
+        elif state.loaded:
+            pass
+        elif isinstance(key, NewerKey):
+            assert value is None or isinstance(value, bytes)
+            newer.replay(state, key, value, types_of(key))
+        else:
             assert value is None or isinstance(value, GroupMetadataValue)
             if value is None:
-                state.groups.pop(key.group, None)
+                if not isinstance(state.groups.get(key.group), newer.NewerGroup):
+                    state.groups.pop(key.group, None)
             else:
                 state.groups[key.group] = ClassicGroup.from_record(key.group, value)
 
@@ -135,6 +142,8 @@ class GroupShard:
         state.loaded = True
         self._schedule_expiry()
         for group in state.groups.values():
+            if isinstance(group, newer.NewerGroup):
+                newer.start_session(state, group)
             for member in group.members.values():
                 state.start_session(group, member)
             if len(group.members) > state.config.max_size:
@@ -214,4 +223,5 @@ class GroupShard:
 _GROUP_TIMERS: dict[str, Callable[[GroupState, ClassicGroup], None]] = {
     "join": join_timer_expired,
     "sync": sync_timer_expired,
+    newer.SESSION: newer.session_expired,
 }

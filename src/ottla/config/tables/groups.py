@@ -51,7 +51,7 @@ GROUPS: tuple[Setting, ...] = (
 )
 
 CONSUMER_GROUPS: tuple[Setting, ...] = (
-    Setting("group.consumer.session.timeout.ms", INT, "45000", AtLeast(1), acts=False,
+    Setting("group.consumer.session.timeout.ms", INT, "45000", AtLeast(1),
             doc="Milliseconds without a heartbeat after which a member of a consumer group is removed."),
     Setting("group.consumer.min.session.timeout.ms", INT, "45000", AtLeast(1), acts=False,
             doc="The least session timeout in milliseconds that a group may be given."),
@@ -81,7 +81,7 @@ CONSUMER_GROUPS: tuple[Setting, ...] = (
 )
 
 SHARE_GROUPS: tuple[Setting, ...] = (
-    Setting("group.share.session.timeout.ms", INT, "45000", AtLeast(1), acts=False,
+    Setting("group.share.session.timeout.ms", INT, "45000", AtLeast(1),
             doc="Milliseconds without a heartbeat after which a member of a share group is removed."),
     Setting("group.share.min.session.timeout.ms", INT, "45000", AtLeast(1), acts=False,
             doc="The least session timeout in milliseconds that a group may be given."),
@@ -161,7 +161,7 @@ SHARE_GROUPS: tuple[Setting, ...] = (
 )
 
 STREAMS_GROUPS: tuple[Setting, ...] = (
-    Setting("group.streams.session.timeout.ms", INT, "45000", AtLeast(1), acts=False,
+    Setting("group.streams.session.timeout.ms", INT, "45000", AtLeast(1),
             doc="Milliseconds without a heartbeat after which a member of a streams group is removed."),
     Setting("group.streams.min.session.timeout.ms", INT, "45000", AtLeast(1), acts=False,
             doc="The least session timeout in milliseconds that a group may be given."),

@@ -44,6 +44,11 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 class ClassicGroup:
     """One group. Mutable; only the coordinator's code touches it."""
 
+    group_type = "classic"
+    keeps_offsets = True
+    expires = True
+    """Whether the group goes with its last offset."""
+
     def __init__(self, group_id: str, now_ms: Millis) -> None:
         self.group_id = group_id
         self.state = State.EMPTY
@@ -76,6 +81,10 @@ class ClassicGroup:
         """**Invariant**: how many members support each protocol."""
 
     # Questions
+
+    @property
+    def shown_state(self) -> str:
+        return self.state.value
 
     @property
     def uses_consumer_protocol(self) -> bool:
@@ -241,6 +250,10 @@ class ClassicGroup:
                 ),
             ),
         )
+
+    def tombstones(self) -> list[GroupRecord]:
+        """What deletes the group, but for its offsets."""
+        return [GroupRecord(GroupMetadataKey(self.group_id), None)]
 
     @classmethod
     def from_record(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:

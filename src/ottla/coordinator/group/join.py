@@ -13,6 +13,7 @@ from ottla.coordinator.effects import Token
 from ottla.coordinator.group import replies
 from ottla.coordinator.group.classic import ClassicGroup, State
 from ottla.coordinator.group.member import Member
+from ottla.coordinator.group.newer import NewerGroup, start_session, take_over
 from ottla.coordinator.group.rebalance import (
     complete_if_all_joined,
     prepare,
@@ -30,12 +31,17 @@ def join(state: GroupState, token: Token, request: JoinGroup) -> None:
         state.reply(token, replies.join_error(error, request.member_id))
         return
     group = state.groups.get(request.group_id)
+    replaced = None
+    if isinstance(group, NewerGroup):
+        if not group.can_be_taken_over:
+            state.reply(token, replies.join_error(ErrorCode.inconsistent_group_protocol))
+            return
+        group, replaced = None, group
     if group is None:
         if request.member_id:
             state.reply(token, replies.join_error(ErrorCode.unknown_member_id, request.member_id))
             return
-        group = state.find_or_create(request.group_id)
-        state.write([group.to_record({})], failed=_undo_creation(state, group))
+        group = _create(state, request.group_id, replaced)
     if not _has_room(state, group, request.member_id):
         group.remove(request.member_id)
         state.reply(token, replies.join_error(ErrorCode.group_max_size_reached))
@@ -49,7 +55,21 @@ def join(state: GroupState, token: Token, request: JoinGroup) -> None:
         _join_known(state, token, group, request)
 
 
-def _undo_creation(state: GroupState, group: ClassicGroup) -> Callable[[ErrorCode], None]:
+def _create(state: GroupState, group_id: str, replaced: NewerGroup | None) -> ClassicGroup:
+    """A new group, in place of one of a newer protocol where there is one; it has the offsets of that."""
+    if replaced is None:
+        group = state.find_or_create(group_id)
+        state.write([group.to_record({})], failed=_undo_creation(state, group))
+        return group
+    group = ClassicGroup(group_id, state.now.wall_ms)
+    take_over(state, replaced, group)
+    state.write([*replaced.tombstones(), group.to_record({})], failed=_undo_creation(state, group, replaced))
+    return group
+
+
+def _undo_creation(
+    state: GroupState, group: ClassicGroup, replaced: NewerGroup | None = None
+) -> Callable[[ErrorCode], None]:
     """A group whose first record could not be written is not there, unless it has come to a generation meanwhile."""
 
     def failed(error: ErrorCode) -> None:
@@ -63,6 +83,9 @@ def _undo_creation(state: GroupState, group: ClassicGroup) -> Callable[[ErrorCod
         state.cancel_join_timer(group)
         state.become(group, State.DEAD)
         del state.groups[group.group_id]
+        if replaced is not None:
+            state.groups[group.group_id] = replaced
+            start_session(state, replaced)
 
     return failed
 

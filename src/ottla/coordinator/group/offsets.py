@@ -8,6 +8,7 @@ from uuid import UUID
 
 from ottla.coordinator.effects import Token
 from ottla.coordinator.group.classic import ClassicGroup, State
+from ottla.coordinator.group.newer import NewerGroup
 from ottla.coordinator.group.offset_store import CommittedOffset
 from ottla.coordinator.group.requests import OffsetCommit
 from ottla.coordinator.group.state import GroupState
@@ -15,7 +16,6 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID, TopicPartition
 from ottla.protocol.group_responses import FetchedOffset, FetchedTopic
 from ottla.protocol.internal.group_records import (
-    GroupMetadataKey,
     GroupRecord,
     OffsetCommitKey,
     OffsetCommitValue,
@@ -70,6 +70,9 @@ def _checked_for_commit(state: GroupState, request: OffsetCommit) -> ClassicGrou
             return None
         unknown = ErrorCode.group_id_not_found if request.knows_unknown_group else ErrorCode.illegal_generation
         raise KafkaError(unknown, f"Group {request.group_id} not found.")
+    if isinstance(group, NewerGroup):
+        group.check_commit(request)
+        return group
     if request.generation < 0 and group.state is State.EMPTY:
         return group
     if request.generation >= 0 or request.member_id or request.instance_id is not None:
@@ -123,7 +126,7 @@ def delete(state: GroupState, token: Token, group_id: str, topics: Mapping[str, 
     Raises GROUP_ID_NOT_FOUND, or NON_EMPTY_GROUP for an active group whose subscriptions are unknown.
     """
     group = state.groups.get(group_id)
-    if group is None:
+    if group is None or not group.keeps_offsets:
         raise KafkaError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
     if group.state is not State.EMPTY and not group.uses_consumer_protocol:
         raise KafkaError(ErrorCode.non_empty_group)
@@ -175,9 +178,9 @@ def expire(state: GroupState) -> bool:
         records += expired
         count = sum(1 for _ in state.offsets.items(group.group_id))
         looked_at += 1 + count
-        is_empty = group.state is State.EMPTY and not group.pending_members
+        is_empty = group.state is State.EMPTY and not group.pending_members and group.expires
         if is_empty and len(expired) == count and not state.offsets.has_open_transactions(group.group_id):
-            records.append(GroupRecord(GroupMetadataKey(group.group_id), None))
+            records += group.tombstones()
             gone.append(group)
     state.write_in_parts(records, *state.forget(gone))
     return not state.expiry_left
@@ -190,6 +193,8 @@ def _expired(state: GroupState, group: ClassicGroup) -> list[GroupRecord]:
     if group.protocol_type is not None:
         if group.state is State.EMPTY:
             since_empty = group.state_timestamp_ms
+        elif isinstance(group, NewerGroup):
+            pass
         elif not (group.state is State.STABLE and group.uses_consumer_protocol and group.subscribed is not None):
             return []
     now, retention = state.now.wall_ms, state.config.offsets_retention_ms

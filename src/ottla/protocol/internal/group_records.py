@@ -1,8 +1,7 @@
 """The records of `__consumer_offsets`: committed offsets and the state of classic groups, in Kafka's format.
 
 A record's key starts with an int16 that names its type; its value starts with an int16 version, or is null, which
-deletes what the key names. The types of newer group protocols (KIP-848, KIP-932, KIP-1071) are left alone: `decode`
-returns None for them, so that a log that Kafka wrote can be read.
+deletes what the key names. Of the types of newer group protocols (`newer_group_records.py`) the value is not decoded.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from uuid import UUID
 
 from ottla.model import ZERO_UUID
 from ottla.protocol.internal.codec import MalformedRecord, decode, encode_into, spec, write_uvarint
+from ottla.protocol.internal.newer_group_records import NewerKey, decode_newer_key, encode_newer_key
 
 Buffer = bytes | bytearray | memoryview
 
@@ -68,8 +68,8 @@ class GroupMetadataValue:
     members: tuple[MemberMetadata, ...] = spec([MemberMetadata])
 
 
-Key = OffsetCommitKey | GroupMetadataKey
-Value = OffsetCommitValue | GroupMetadataValue
+Key = OffsetCommitKey | GroupMetadataKey | NewerKey
+Value = OffsetCommitValue | GroupMetadataValue | bytes
 
 
 class GroupRecord(NamedTuple):
@@ -80,8 +80,8 @@ class GroupRecord(NamedTuple):
 
 
 class _Type(NamedTuple):
-    key: type[Key]
-    value: type[Value]
+    key: type[OffsetCommitKey] | type[GroupMetadataKey]
+    value: type[OffsetCommitValue] | type[GroupMetadataValue]
     newest_version: int
     """The newest version of the value that is read."""
 
@@ -110,12 +110,14 @@ _INT = struct.Struct(">i")
 def encode_key(key: Key) -> bytes:
     if isinstance(key, OffsetCommitKey):
         return _offset_key_prefix(key.group, key.topic) + _INT.pack(key.partition)
+    if isinstance(key, NewerKey):
+        return encode_newer_key(key)
     return _SHORT.pack(2) + _text(key.group)
 
 
 def encode_value(value: Value | None) -> bytes | None:
-    if value is None:
-        return None
+    if value is None or isinstance(value, bytes):
+        return value
     if isinstance(value, OffsetCommitValue):
         return _encode_offset(value)
     out = bytearray(_SHORT.pack(GROUP_METADATA_VERSION))
@@ -124,12 +126,13 @@ def encode_value(value: Value | None) -> bytes | None:
 
 
 def decode_record(key: Buffer, value: Buffer | None) -> GroupRecord | None:
-    """The record, or None for a type of a newer group protocol. Raises MalformedRecord."""
+    """The record, or None for a type that nobody knows. Raises MalformedRecord."""
     if len(key) < 2:
         raise MalformedRecord("a key without a type")
     known = _TYPES.get(_SHORT.unpack_from(key)[0])
     if known is None:
-        return None
+        newer = decode_newer_key(key)
+        return None if newer is None else GroupRecord(newer, None if value is None else bytes(value))
     decoded_key = decode(known.key, 0, key, 2)
     if value is None:
         return GroupRecord(decoded_key, None)

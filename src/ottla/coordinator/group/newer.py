@@ -1,0 +1,229 @@
+"""Groups of newer protocols (KIP-848, KIP-932, KIP-1071) that Apache Kafka left in the log.
+
+No member of such a group can be heard of here, since this version does not speak their protocols. So the group is kept
+as it was found, its offsets are served, its members are given the time of a session and then removed, and whoever
+deletes the group or takes it over writes a tombstone for each of its records, in the order that Kafka checks when it
+loads them (member before group, `GroupMetadataManager.replay`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ottla.coordinator.group.classic import ClassicGroup, State
+from ottla.coordinator.group.requests import OffsetCommit
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.internal.group_records import GroupRecord
+from ottla.protocol.internal.newer_group_records import (
+    CONSUMER,
+    SHARE,
+    STABLE_MEMBER,
+    STREAMS,
+    ConsumerMember,
+    NewerKey,
+    NewerTypes,
+    decode_consumer_member,
+    epoch_of,
+    member_state,
+    with_epoch,
+)
+
+if TYPE_CHECKING:
+    from ottla.coordinator.group.state import GroupState
+
+SESSION = "newer"
+"""The kind of the timer that removes the members."""
+
+
+class NewerGroup(ClassicGroup):
+    """To classic requests, a group without classic members: Empty, or Stable while it has members of its own."""
+
+    def __init__(self, group_id: str, types: NewerTypes) -> None:
+        super().__init__(group_id, -1)  # its offsets expire by the times of their commits
+        self.types = types
+        self.group_type = types.group_type
+        self.protocol_type = types.group_type
+        self.keeps_offsets = self.expires = types is not SHARE  # Kafka's `shouldExpire`
+        self.records: dict[NewerKey, bytes] = {}
+        """Everything in the log but offsets."""
+        self.member_ids: dict[str, None] = {}
+        """**Invariant**: those with a record of their metadata."""
+        self._consumers: dict[str, ConsumerMember] | None = None
+
+    def replay(self, key: NewerKey, value: bytes | None) -> None:
+        """Apply a record of the log."""
+        if value is None:
+            self.records.pop(key, None)
+        else:
+            self.records[key] = value
+        if key.type == self.types.member and key.member is not None:
+            self._consumers = None
+            if value is None:
+                self.member_ids.pop(key.member, None)
+            else:
+                self.member_ids[key.member] = None
+            self.state = State.STABLE if self.member_ids else State.EMPTY
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether its last record is gone."""
+        return not self.records
+
+    # Questions
+
+    @property
+    def can_be_taken_over(self) -> bool:
+        """By a member of the classic protocol. Kafka takes one in beside consumers that are there; here they are gone
+        for good, since they cannot be heard of."""
+        return self.types is CONSUMER or (self.types is STREAMS and self.state is State.EMPTY)
+
+    @property
+    def shown_state(self) -> str:
+        """As Kafka computes it from the epochs of group, assignment and members."""
+        if self.types is SHARE or not self.member_ids:
+            return self.state.value
+        target = self._epoch(NewerKey(self.types.target, self.group_id))
+        if self._epoch(NewerKey(self.types.metadata, self.group_id)) > target:
+            return "Assigning"
+        settled = (target, STABLE_MEMBER)
+        is_stable = all(self._member_state(each) == settled for each in self.member_ids)
+        return State.STABLE.value if is_stable else "Reconciling"
+
+    def _epoch(self, key: NewerKey) -> int:
+        value = self.records.get(key)
+        return 0 if value is None else epoch_of(value)
+
+    def _member_state(self, member_id: str) -> tuple[int, int]:
+        value = self.records.get(NewerKey(self.types.member_current, self.group_id, member_id))
+        return (0, STABLE_MEMBER) if value is None else member_state(value)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """A pattern, or a topology of streams, is taken to read every topic."""
+        if self.types is not CONSUMER:
+            return bool(self.member_ids)
+        members = self._decoded().values()
+        return any(each.subscribed_topic_regex or topic in each.subscribed_topic_names for each in members)
+
+    def _decoded(self) -> dict[str, ConsumerMember]:
+        if self._consumers is None:
+            self._consumers = {
+                each: decode_consumer_member(self.records[NewerKey(CONSUMER.member, self.group_id, each)])
+                for each in self.member_ids
+            }
+        return self._consumers
+
+    def check_commit(self, request: OffsetCommit) -> None:
+        """Whether the sender may commit (`ConsumerGroup.validateOffsetCommit`). Raises KafkaError."""
+        if not self.keeps_offsets:
+            raise KafkaError(ErrorCode.group_id_not_found, f"Group {self.group_id} is not a consumer group.")
+        if request.generation < 0 and self.state is State.EMPTY:
+            return
+        if request.member_id not in self.member_ids:
+            raise KafkaError(ErrorCode.unknown_member_id)
+        if not request.knows_unknown_group:
+            raise KafkaError(ErrorCode.unsupported_version)
+        if request.generation != self._member_state(request.member_id)[0]:
+            raise KafkaError(ErrorCode.stale_member_epoch)
+
+    def describe_members(self) -> list[dict[str, Any]]:
+        """Consumers, as DescribeGroups can show them."""
+        return [
+            {
+                "member_id": member_id,
+                "group_instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "member_metadata": b"",
+                "member_assignment": b"",
+            }
+            for member_id, member in self._decoded().items()
+        ]
+
+    # Records
+
+    def member_tombstones(self, member_ids: Iterable[str]) -> list[GroupRecord]:
+        types, group_id, member_ids = self.types, self.group_id, list(member_ids)
+        patterns = [key for key in self.records if key.type == 16]
+        return [
+            GroupRecord(key, None)
+            for key in (
+                *(NewerKey(types.member_current, group_id, each) for each in member_ids),
+                *(NewerKey(types.member_target, group_id, each) for each in member_ids),
+                *(NewerKey(types.member, group_id, each) for each in member_ids),
+                *patterns,
+            )
+        ]
+
+    def tombstones(self) -> list[GroupRecord]:
+        """For all records of the group but its offsets."""
+        types, group_id = self.types, self.group_id
+        leftover = {key.member for key in self.records if key.type in (types.member_current, types.member_target)}
+        members = sorted({*self.member_ids, *(each for each in leftover if each is not None)})
+        others = [key for key in self.records if key.type in types.others and key.member is None]
+        last = (NewerKey(types.target, group_id), *others, NewerKey(types.metadata, group_id))
+        return [*self.member_tombstones(members), *(GroupRecord(key, None) for key in last)]
+
+
+def replay(state: GroupState, key: NewerKey, value: bytes | None, types: NewerTypes) -> None:
+    """Apply a record of a log that is being loaded. A value that cannot be read raises MalformedRecord, at once."""
+    group = state.groups.get(key.group)
+    if not isinstance(group, NewerGroup) or group.types is not types:
+        if value is None:
+            return
+        group = state.groups[key.group] = NewerGroup(key.group, types)
+    if value is not None:
+        _check(key, value, types)
+    group.replay(key, value)
+    if group.is_deleted:
+        del state.groups[key.group]
+
+
+def _check(key: NewerKey, value: bytes, types: NewerTypes) -> None:
+    if key.type == CONSUMER.member:
+        decode_consumer_member(value)
+    elif key.type == types.member_current:
+        member_state(value)
+    elif key.type in (types.metadata, types.target):
+        epoch_of(value)
+
+
+def start_session(state: GroupState, group: NewerGroup) -> None:
+    """Give the members a session, as Kafka does with those that it finds in its log."""
+    timeout_ms = {
+        CONSUMER: state.config.consumer_session_timeout_ms,
+        SHARE: state.config.share_session_timeout_ms,
+        STREAMS: state.config.streams_session_timeout_ms,
+    }[group.types]
+    state.timers.schedule((SESSION, group.group_id), state.now.timer_ms + timeout_ms)
+
+
+def session_expired(state: GroupState, group: ClassicGroup) -> None:
+    """Remove all members, none of whom can have been heard of, and begin a new epoch of the group."""
+    if not isinstance(group, NewerGroup) or not group.member_ids:
+        return
+    before = dict(group.records)
+    key = NewerKey(group.types.metadata, group.group_id)
+    records = group.member_tombstones(group.member_ids)
+    metadata = group.records.get(key)
+    if metadata is not None:
+        records.append(GroupRecord(key, with_epoch(metadata, epoch_of(metadata) + 1)))
+    for changed, value in records:
+        assert isinstance(changed, NewerKey) and (value is None or isinstance(value, bytes))
+        group.replay(changed, value)
+    state.observe("emptied", group, f"its members of the {group.group_type} protocol cannot be heard of")
+
+    def failed(_: ErrorCode) -> None:
+        if state.groups.get(group.group_id) is group:
+            for changed, value in before.items():
+                group.replay(changed, value)
+            start_session(state, group)
+
+    state.write(records, failed=failed)
+
+
+def take_over(state: GroupState, group: NewerGroup, successor: ClassicGroup) -> None:
+    """Put an empty classic group in its place, with its offsets."""
+    state.timers.cancel((SESSION, group.group_id))
+    state.groups[group.group_id] = successor
+    state.observe("replaced", successor, f"a classic member joins in place of the {group.group_type} protocol")

@@ -1,0 +1,151 @@
+"""The records of newer group protocols in `__consumer_offsets`: consumer (KIP-848), share (KIP-932) and streams groups
+(KIP-1071).
+
+Apache Kafka writes them. Of most, only the key matters here: a broker that deletes such a group must name each record.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import ClassVar, Final, NamedTuple
+
+from ottla.protocol.internal.codec import Buffer, MalformedRecord, decode, spec
+
+
+class NewerKey(NamedTuple):
+    """What one record is about: a group, or a member (or a pattern) of it."""
+
+    type: int
+    """The int16 at the start of the key."""
+    group: str
+    member: str | None = None
+
+
+class NewerTypes(NamedTuple):
+    """The types of records that one protocol has."""
+
+    group_type: str
+    """As ListGroups names it, and as its protocol type."""
+    metadata: int
+    target: int
+    """The epoch of the target assignment."""
+    member: int
+    member_target: int
+    member_current: int
+    others: tuple[int, ...]
+    """Those of the whole group that need not be there."""
+
+
+CONSUMER: Final = NewerTypes("consumer", 3, 6, 5, 7, 8, (4, 16))
+SHARE: Final = NewerTypes("share", 11, 12, 10, 13, 14, (9, 15))
+STREAMS: Final = NewerTypes("streams", 17, 20, 19, 21, 22, (18, 23))
+
+_TYPES: Final = {
+    number: types
+    for types in (CONSUMER, SHARE, STREAMS)
+    for number in (types.metadata, types.target, types.member, types.member_target, types.member_current, *types.others)
+}
+_OF_MEMBERS: Final = {16} | {
+    number
+    for types in (CONSUMER, SHARE, STREAMS)
+    for number in (types.member, types.member_target, types.member_current)
+}
+_NAMES: Final = {
+    **{4: "ConsumerGroupPartitionMetadata", 16: "ConsumerGroupRegularExpression"},
+    **{9: "ShareGroupPartitionMetadata", 15: "ShareGroupStatePartitionMetadata"},
+    **{18: "StreamsGroupPartitionMetadata", 23: "StreamsGroupTopology"},
+}
+_SHORT = struct.Struct(">h")
+_INT = struct.Struct(">i")
+
+
+@dataclass(slots=True)
+class _GroupKey:
+    FLEXIBLE: ClassVar[str] = "none"
+    group: str = spec("string")
+
+
+@dataclass(slots=True)
+class _MemberKey:
+    FLEXIBLE: ClassVar[str] = "none"
+    group: str = spec("string")
+    member: str = spec("string")
+
+
+@dataclass(slots=True)
+class ConsumerMember:
+    """`ConsumerGroupMemberMetadataValue`; what it says of a member of the classic protocol is left out."""
+
+    instance_id: str | None = spec("string", nullable="0+")
+    rack_id: str | None = spec("string", nullable="0+")
+    client_id: str = spec("string")
+    client_host: str = spec("string")
+    subscribed_topic_names: tuple[str, ...] = spec("[]string")
+    subscribed_topic_regex: str | None = spec("string", nullable="0+")
+    rebalance_timeout_ms: int = spec("int32")
+    server_assignor: str | None = spec("string", nullable="0+")
+
+
+def types_of(key: NewerKey) -> NewerTypes:
+    return _TYPES[key.type]
+
+
+def name_of(key: NewerKey) -> str:
+    """Kafka's name of this type of record."""
+    types = _TYPES[key.type]
+    ends = {
+        types.metadata: "Metadata",
+        types.target: "TargetAssignmentMetadata",
+        types.member: "MemberMetadata",
+        types.member_target: "TargetAssignmentMember",
+        types.member_current: "CurrentMemberAssignment",
+    }
+    return _NAMES.get(key.type) or f"{types.group_type.capitalize()}Group{ends[key.type]}"
+
+
+def decode_newer_key(key: Buffer) -> NewerKey | None:
+    """None for a key of another type. Raises MalformedRecord."""
+    if len(key) < 2:
+        raise MalformedRecord("a key without a type")
+    (number,) = _SHORT.unpack_from(key)
+    if number not in _TYPES:
+        return None
+    if number in _OF_MEMBERS:
+        member = decode(_MemberKey, 0, key, 2)
+        return NewerKey(number, member.group, member.member)
+    return NewerKey(number, decode(_GroupKey, 0, key, 2).group)
+
+
+def encode_newer_key(key: NewerKey) -> bytes:
+    names = [key.group] if key.member is None else [key.group, key.member]
+    parts = [name.encode() for name in names]
+    return _SHORT.pack(key.type) + b"".join(_SHORT.pack(len(part)) + part for part in parts)
+
+
+def decode_consumer_member(value: bytes) -> ConsumerMember:
+    """Raises MalformedRecord."""
+    return decode(ConsumerMember, 0, value, 2)
+
+
+def epoch_of(value: bytes) -> int:
+    """The epoch with which the records of groups, target and current assignments begin. Raises MalformedRecord."""
+    if len(value) < 6:
+        raise MalformedRecord(f"an epoch in {len(value)} bytes")
+    return int(_INT.unpack_from(value, 2)[0])
+
+
+def with_epoch(value: bytes, epoch: int) -> bytes:
+    """The same record with another epoch."""
+    return value[:2] + _INT.pack(epoch) + value[6:]
+
+
+STABLE_MEMBER: Final = 0
+
+
+def member_state(value: bytes) -> tuple[int, int]:
+    """(epoch, state) of a member, from its current assignment. Raises MalformedRecord."""
+    epoch = epoch_of(value)
+    if len(value) < 11:
+        raise MalformedRecord(f"a current assignment of {len(value)} bytes")
+    return epoch, value[10]
