@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,22 +105,24 @@ def partitions(client: Client, topic: str) -> dict[int, tuple[str, int]]:
     return {each["partition_index"]: (name_of(each["error_code"]), each["leader_id"]) for each in found}
 
 
-@pytest.mark.parametrize("how", ["read-only", "missing"])
-def test_one_of_two_log_directories_fails(disk: Path, tmp_path: Path, how: str) -> None:
+def filled(node: NodeProcess, bad: Path) -> set[int]:
+    """Make a topic in two log directories; returns the partitions that `bad` has."""
+    client = Client(node)
+    assert client.create("t", 4) == "none"
+    for number in range(4):
+        client.produce_all("t", b"%d" % number, partition=number)
+    there = {number for number in range(4) if (bad / f"t-{number}").exists()}
+    assert len(there) == 2
+    return there
+
+
+def test_one_of_two_log_directories_fails(disk: Path, tmp_path: Path) -> None:
     """What was in it is unavailable, not begun anew elsewhere, and comes back with it (KIP-858)."""
     good, bad = tmp_path / "good", disk / "bad"
     with node_on(good, bad, output=tmp_path / "out") as node:
-        client = Client(node)
-        assert client.create("t", 4) == "none"
-        for number in range(4):
-            client.produce_all("t", b"%d" % number, partition=number)
-        there = {number for number in range(4) if (bad / f"t-{number}").exists()}
-        assert len(there) == 2
+        there = filled(node, bad)
         node.kill()
-        if how == "read-only":
-            remount(disk, "ro")
-        else:  # as when a disk was not mounted, or replaced by an empty one
-            bad.rename(disk / "aside")
+        remount(disk, "ro")
         node.start()
         client = Client(node)
         for number in range(4):
@@ -129,20 +132,71 @@ def test_one_of_two_log_directories_fails(disk: Path, tmp_path: Path, how: str) 
             listed = ("leader_not_available", -1) if number in there else ("none", 1)
             assert partitions(client, "t")[number] == listed
         assert client.create("new", 2) == "none"
-        if how == "read-only":
-            assert all((good / f"new-{number}").exists() for number in (0, 1))
+        assert all((good / f"new-{number}").exists() for number in (0, 1))
         assert node.stop() == 0
-        if how == "read-only":
-            remount(disk, "rw")
-        else:
-            shutil.rmtree(bad)
-            (disk / "aside").rename(bad)
+        remount(disk, "rw")
         node.start()
         client = Client(node)
         for number in range(4):
             client.produce_all("t", b"last", partition=number)
             values = [b"%d" % number, b"last"] if number in there else [b"%d" % number, b"more", b"last"]
             assert list(client.read("t", partition=number).values()) == values
+
+
+def epochs(client: Client, topic: str) -> dict[int, int]:
+    answer = client.ask(ApiKey.METADATA, 9, {"topics": [{"name": topic}], "allow_auto_topic_creation": False})
+    return {each["partition_index"]: each["leader_epoch"] for each in answer["topics"][0]["partitions"]}
+
+
+def test_a_lost_log_directory_is_begun_anew_only_when_told(tmp_path: Path) -> None:
+    """As with Kafka 4.3, which refuses one that is not formatted, and then leads empty partitions in the next epoch."""
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    with node_on(good, bad, output=tmp_path / "out") as node:
+        there = filled(node, bad)
+        before = epochs(Client(node), "t")
+        assert node.stop() == 0
+        bad.rename(tmp_path / "aside")
+        for make in (lambda: None, bad.mkdir):  # not mounted, or an empty disk
+            make()
+            said = refused(None, "--set", f"log.dirs={good},{bad}")
+            assert f"{bad} has no meta.properties, but the records of " in said
+            assert all(f"t-{number}" in said for number in there)
+            assert not (bad / "meta.properties").exists()
+            shutil.rmtree(bad)
+        (tmp_path / "aside").rename(bad)
+        node.start()
+        assert {number for number in range(4) if Client(node).read("t", partition=number)} == {0, 1, 2, 3}
+        node.kill()
+
+        shutil.rmtree(bad)
+        said = refused(None, "--set", f"log.dirs={good},{bad}")
+        subprocess.run(said.split("`")[1], shell=True, check=True)
+        node.start()
+        lost = ", ".join(f"t-{number}" for number in sorted(there))
+        assert f"a log directory is gone; these begin anew, empty: {lost}" in (tmp_path / "out").read_text()
+        client = Client(node)
+        assert epochs(client, "t") == {number: epoch + 2 for number, epoch in before.items()}
+        for number in range(4):
+            assert partitions(client, "t")[number] == ("none", 1)
+            assert client.read("t", partition=number) == ({} if number in there else {0: b"%d" % number})
+            client.produce_all("t", b"new", partition=number)
+        assert {number for number in range(4) if (bad / f"t-{number}").exists()} == there
+        assert node.stop() == 0
+        node.start()
+        for number in range(4):
+            assert [*Client(node).read("t", partition=number).values()][-1] == b"new"
+        assert (tmp_path / "out").read_text().count("RECORDS ARE LOST") == 1
+
+
+def test_a_log_directory_more_needs_nothing(tmp_path: Path) -> None:
+    good, more = tmp_path / "good", tmp_path / "more"
+    with node_on(good, output=tmp_path / "out") as node:
+        assert Client(node).create("t", 2) == "none"
+        assert node.stop() == 0
+        node.settings["log.dirs"] = f"{good},{more}"
+        node.start()
+        assert Client(node).create("u", 2) == "none"
+        assert (more / "u-0").exists() and (more / "meta.properties").exists()
 
 
 def test_without_the_directory_of_the_metadata_no_node_starts(disk: Path, tmp_path: Path) -> None:

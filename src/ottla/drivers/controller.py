@@ -21,11 +21,12 @@ from ottla.clock import Clock
 from ottla.controller import brokers, producer_ids, topics
 from ottla.controller.bootstrap import bootstrap
 from ottla.controller.decision import RECORDS_PER_DECISION_MAX, Decide, Decision
-from ottla.drivers.directories import identify
+from ottla.drivers.directories import Identity, check_lost, identify, lost_partitions, mark, some_of
 from ottla.drivers.metadata_log import MetadataLog
 from ottla.drivers.turns import in_turns
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.filesystem import FileSystem
+from ottla.logs import fields
 from ottla.metadata import features
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage, SecurityProtocol
@@ -148,11 +149,12 @@ class ControllerDriver:
         config = self.config
         paths = config.log_dirs if log_dirs is None else log_dirs
         identity = identify(self._fs, paths, config.metadata_log_dir, self.node_id, self._random, now)
-        self.cluster_id, self.directory_ids = identity
+        self.cluster_id, self.directory_ids = identity.cluster_id, identity.directory_ids
         stored = self._log.read_quorum_state()
         self._check_alone(set() if stored is None else set(stored.voters), ())
         self._log.open(now)
         delta, image, replayed = self._load()
+        self._check_directories(identity, image, len(paths) == len(config.log_dirs))
         self._lead(image, stored, now)
         jobs = self._first_decisions(is_new=replayed == 0)
         image = replace(image, offset=self._quorum.end_offset - 1, epoch=self._quorum.epoch, timestamp_ms=now)
@@ -169,6 +171,15 @@ class ControllerDriver:
         if replayed > REPLAY_RECORDS_FREE + REPLAY_RATIO_MAX * image.partition_count:
             self._begin_snapshot()
         self._timer = asyncio.get_running_loop().call_later(SNAPSHOT_CHECK_SECONDS, self._on_timer)
+
+    def _check_directories(self, identity: Identity, image: MetadataImage, are_all: bool) -> None:
+        """Refuse a directory that may stand in for one that is lost, and say loudly what begins anew."""
+        lost = lost_partitions(image, self.node_id, identity)
+        check_lost(identity, lost, self.config.metadata_log_dir)
+        mark(self._fs, identity, self.node_id)
+        if lost and are_all:
+            _LOG.error("RECORDS ARE LOST: a log directory is gone; these begin anew, empty: %s", some_of(lost),
+                       extra=fields(count=len(lost)))  # fmt: skip
 
     def _load(self) -> tuple[MetadataDelta, MetadataImage, int]:
         """(delta from the empty image, image, records replayed). Part of a transaction that never ended has no

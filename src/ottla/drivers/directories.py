@@ -16,12 +16,14 @@ from uuid import UUID
 from ottla.errors import OttlaError
 from ottla.filesystem import FileSystem
 from ottla.metadata import features
+from ottla.metadata.image import DIRECTORIES_RESERVED, MetadataImage
 from ottla.metadata.writer import encode
-from ottla.model import METADATA_TOPIC, Millis, NodeId, uuid_from_base64
+from ottla.model import METADATA_TOPIC, Millis, NodeId, TopicPartition, uuid_from_base64, uuid_to_base64
 from ottla.protocol.internal.metadata_records import FeatureLevelRecord
 from ottla.quorum.snapshot import BOOTSTRAP_FILE, write_snapshot
 from ottla.storage.log_manager import parse_directory_name
 from ottla.storage.meta_properties import (
+    META_PROPERTIES_FILE,
     MetaProperties,
     random_directory_id,
     read_meta_properties,
@@ -37,6 +39,8 @@ class Identity(NamedTuple):
     cluster_id: str
     directory_ids: Mapping[str, UUID]
     """Directory id by path."""
+    unmarked: tuple[str, ...] = ()
+    """New directories of a cluster that is not: `mark` them when it is known that they replace none."""
 
 
 def identify(
@@ -52,6 +56,8 @@ def identify(
     Raises OttlaError, before anything is written, for directories of another node or of different clusters, for a
     directory with a metadata log but without `meta.properties`, whose cluster nobody knows, and for logs without their
     metadata, which would all count as strays. A crash in the middle leaves what a new start completes.
+
+    Beside a metadata log, what is new is only given an id and not yet marked with it.
     """
     paths = list(dict.fromkeys((metadata_log_dir, *log_dirs)))
     found: dict[str, MetaProperties | None] = {}
@@ -69,26 +75,75 @@ def identify(
             meta.check(path, cluster_id=cluster_id, node_id=node_id)
         elif cluster_id is None and fs.exists(posixpath.join(path, METADATA_DIRECTORY)):
             raise OttlaError(f"{path} has metadata but no meta.properties: restore that file, or empty the directory")
-    _check_metadata_is_here(fs, log_dirs, metadata_log_dir)
+    has_metadata = fs.exists(posixpath.join(metadata_log_dir, METADATA_DIRECTORY))
+    if not has_metadata:
+        _check_no_logs(fs, log_dirs, metadata_log_dir)
     if cluster_id is None:
         cluster_id = random_directory_id(random)
     bootstrap = posixpath.join(metadata_log_dir, BOOTSTRAP_FILE)
     if found[metadata_log_dir] is None and not fs.exists(bootstrap):
         fs.write_atomic(bootstrap, bootstrap_checkpoint(now))
     ids: dict[str, UUID] = {}
+    unmarked = []
     for path, meta in found.items():
         directory_id = None if meta is None else meta.directory_id
         if directory_id is None:
-            _sync_name(fs, path)
             directory_id = random_directory_id(random)
-            write_meta_properties(fs, path, MetaProperties(cluster_id, node_id, directory_id))
+            if meta is None and has_metadata:
+                unmarked.append(path)
+            else:
+                _mark(fs, path, MetaProperties(cluster_id, node_id, directory_id))
         ids[path] = uuid_from_base64(directory_id)
-    return Identity(cluster_id, ids)
+    return Identity(cluster_id, ids, tuple(unmarked))
 
 
-def _check_metadata_is_here(fs: FileSystem, log_dirs: Sequence[str], metadata_log_dir: str) -> None:
-    if fs.exists(posixpath.join(metadata_log_dir, METADATA_DIRECTORY)):
-        return
+def mark(fs: FileSystem, identity: Identity, node_id: NodeId) -> None:
+    """Give the directories that are still `unmarked` their identity on disk."""
+    for path in identity.unmarked:
+        directory_id = uuid_to_base64(identity.directory_ids[path])
+        _mark(fs, path, MetaProperties(identity.cluster_id, node_id, directory_id))
+
+
+def _mark(fs: FileSystem, path: str, meta: MetaProperties) -> None:
+    _sync_name(fs, path)
+    write_meta_properties(fs, path, meta)
+
+
+NAMED_MAX = 5
+"""Partitions that a message names."""
+
+
+def lost_partitions(image: MetadataImage, node_id: NodeId, identity: Identity) -> list[TopicPartition]:
+    """Those that the node has in a log directory that it does not know."""
+    known = {*identity.directory_ids.values(), *DIRECTORIES_RESERVED}
+    return [
+        TopicPartition(topic.name, number)
+        for topic in image.topics_by_name.values()
+        for number, partition in topic.partitions.items()
+        if node_id in partition.replicas and partition.directory(node_id) not in known
+    ]
+
+
+def check_lost(identity: Identity, lost: Sequence[TopicPartition], metadata_log_dir: str) -> None:
+    """A directory without an identity may be a disk that is not mounted, so nobody begins anew what was on it unless
+    told to. Raises OttlaError where Kafka says that it is not formatted."""
+    if lost and identity.unmarked:
+        path = identity.unmarked[0]
+        raise OttlaError(
+            f"{path} has no meta.properties, but the records of {some_of(lost)} were in a log directory that is not "
+            f"here: mount it or bring it back; or, to begin these partitions anew and empty, tell so by "
+            f"`grep -v ^directory.id {posixpath.join(metadata_log_dir, META_PROPERTIES_FILE)} > "
+            f"{posixpath.join(path, META_PROPERTIES_FILE)}` (Kafka: kafka-storage format --ignore-formatted)"
+        )
+
+
+def some_of(partitions: Sequence[TopicPartition]) -> str:
+    """The names of a few and how many more there are."""
+    names = ", ".join(map(str, partitions[:NAMED_MAX]))
+    return names if len(partitions) <= NAMED_MAX else f"{names} and {len(partitions) - NAMED_MAX} more"
+
+
+def _check_no_logs(fs: FileSystem, log_dirs: Sequence[str], metadata_log_dir: str) -> None:
     for path in log_dirs:
         if path != metadata_log_dir and fs.exists(posixpath.join(path, METADATA_DIRECTORY)):
             raise OttlaError(

@@ -220,14 +220,14 @@ class ReplicaManager:
         """The log of a partition, made if need be. Raises KafkaError.
 
         Never made anew beside one that may be in a directory that cannot be used now: its records would seem lost, and
-        the two logs could not be joined again.
+        the two logs could not be joined again. With all directories in use, one that is unknown is gone for good.
         """
         ids = self._directory_ids()
         assigned = registration.directory(self.node_id)
         log = self.logs.get(key)
         if log is None or log.topic_id != topic_id:
             log_dir = next((path for path, directory_id in ids.items() if directory_id == assigned), None)
-            if log_dir is None and ids and assigned not in DIRECTORIES_RESERVED:
+            if log_dir is None and self.logs.offline_dirs and assigned not in DIRECTORIES_RESERVED:
                 raise KafkaError(ErrorCode.kafka_storage_error, "its log directory is missing or offline")
             if log_dir is None and self.logs.offline_dirs and registration.leader_epoch:
                 raise KafkaError(ErrorCode.kafka_storage_error, "it may be in a log directory that is offline")
