@@ -2,7 +2,8 @@
 
 The loop decides and swaps; threads read and write, a few hundred kilobytes at a time. Before each step the loop looks
 whether the log is still what it was: a truncation, a deletion, a failed disk or a changed policy ends a cleaning, and
-nothing of it stays. A log that cannot be cleaned is left alone until the next start, with a warning.
+nothing stays of the group of segments it was at. A log that cannot be cleaned is left alone until the next start, with
+an error in the log of the node and in its metrics.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import errno
 import logging
 import random as random_module
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, NamedTuple
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
     from ottla.storage.cleaner_round import MapBuilder
 
 _LOG = logging.getLogger("ottla.cleaner")
-_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+_PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Errors that say nothing about the log: no space, descriptors or memory just now."""
 _IO_BYTES_MIN = 4096
 
 
@@ -63,6 +66,15 @@ class Cleaning(NamedTuple):
     records_kept: int
     map_utilization: float
     seconds: float
+
+
+@dataclass(slots=True)
+class CleanerTotals:
+    """What all cleanings since the start did."""
+
+    cleanings: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
 
 
 class CleaningAborted(Exception):
@@ -103,9 +115,9 @@ class LogCleaner:
         self._changed = asyncio.Event()
         """Set for a moment when settings change or the node stops: whoever waits looks again."""
         self._in_progress: set[Log] = set()
-        self.uncleanable: set[Log] = set()
-        """Logs that raised an error nobody expected."""
+        self._uncleanable: set[Log] = set()
         self.last: Cleaning | None = None
+        self.totals = CleanerTotals()
         self.max_dirty_ratio = 0.0
         """Of the dirtiest log at the last look."""
         self.max_delay_ms: Millis = 0
@@ -158,7 +170,25 @@ class LogCleaner:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), seconds)
 
+    @property
+    def dead_workers(self) -> int:
+        """How many workers should be there and are not."""
+        settings = self._settings()
+        return max(settings.threads - len(self._workers), 0) if settings.enable and not self._stopping else 0
+
     # Choosing
+
+    @property
+    def uncleanable(self) -> set[Log]:
+        """Logs that are left alone because of an error in them; not those that were deleted since."""
+        self._uncleanable = {log for log in self._uncleanable if self._logs.get(log.topic_partition) is log}
+        return self._uncleanable
+
+    @staticmethod
+    def dirty_bytes(log: Log) -> int:
+        """About what there is to compact in a log, whether or not it may be compacted yet; looks into no file."""
+        first = max(log.cleaned_offset or 0, log.log_start_offset)
+        return sum(segment.size for segment in log.segments[:-1] if segment.base_offset >= first)
 
     def _measure(self, log: Log, now_ms: Millis) -> Dirt | None:
         cleaned = log.cleaned_offset
@@ -174,9 +204,10 @@ class LogCleaner:
         """The log with the largest share of dirt among those that are due."""
         self.last_look_ms = now_ms
         best: tuple[Log, Dirt] | None = None
+        uncleanable = self.uncleanable
         ratios, delays = [0.0], [0]
         for log in self._logs:
-            if not log.config.compact or log in self._in_progress or log in self.uncleanable or not log.is_open:
+            if not log.config.compact or log in self._in_progress or log in uncleanable or not log.is_open:
                 continue
             try:
                 dirt = self._measure(log, now_ms)
@@ -193,9 +224,12 @@ class LogCleaner:
         return best
 
     def _give_up(self, log: Log, error: Exception) -> None:
-        self.uncleanable = {each for each in self.uncleanable if self._logs.get(each.topic_partition) is each}
-        self.uncleanable.add(log)
-        _LOG.warning("%s is not compacted any more until the next start: %s", log.topic_partition, error)
+        self._uncleanable.add(log)
+        expected = isinstance(error, OSError | KafkaError)
+        _LOG.error(
+            "not compacted any more until the next start: %s", error, exc_info=None if expected else error,
+            extra=fields(partition=log.topic_partition, directory=log.directory),
+        )  # fmt: skip
 
     # Cleaning
 
@@ -209,10 +243,11 @@ class LogCleaner:
         try:
             await self._clean(log, dirt)
         except CleaningAborted:
+            _LOG.debug("compaction ended early", extra=fields(partition=log.topic_partition))
             return False
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in _NO_SPACE:
-                _LOG.warning("no space to compact %s: %s", log.topic_partition, error)
+            if isinstance(error, OSError) and error.errno in _PASSING:
+                _LOG.warning("not compacted for now: %s", error, extra=fields(partition=log.topic_partition))
             elif log.is_open:  # else it failed or was deleted, which others told
                 self._give_up(log, error)
             return False
@@ -225,7 +260,7 @@ class LogCleaner:
         from ottla.storage.cleaner_map import OffsetMap
         from ottla.storage.cleaner_transactions import CleanedTransactions
 
-        begun = asyncio.get_running_loop().time()
+        begun_s = asyncio.get_running_loop().time()
         settings = self._settings()
         check = partial(self._check, log, log.truncations)
         if log.durable_offset < dirt.uncleanable:
@@ -266,12 +301,23 @@ class LogCleaner:
         check()
         log.cleaned_offset = end
         await self._logs.checkpoint(CLEANER_OFFSET_CHECKPOINT)
-        seconds = asyncio.get_running_loop().time() - begun
-        self.last = done = Cleaning(
-            dirt.first_dirty, end, builder.bytes_read, read, written, batches.counts.records_read,
-            batches.counts.records_kept, offsets.utilization, seconds,
+        counts = batches.counts
+        done = Cleaning(
+            dirt.first_dirty, end, builder.bytes_read, read, written, counts.records_read, counts.records_kept,
+            offsets.utilization, asyncio.get_running_loop().time() - begun_s,
         )  # fmt: skip
-        _LOG.info("compacted", extra=fields(partition=str(log.topic_partition), **done._asdict()))
+        self._note(log, done, counts.keyless)
+
+    def _note(self, log: Log, done: Cleaning, keyless: int) -> None:
+        self.last = done
+        self.totals.cleanings += 1
+        self.totals.bytes_read += done.bytes_indexed + done.bytes_read
+        self.totals.bytes_written += done.bytes_written
+        _LOG.info("compacted", extra=fields(partition=log.topic_partition, **done._asdict()))
+        if keyless:
+            _LOG.warning(
+                "records without a key were removed", extra=fields(partition=log.topic_partition, records=keyless)
+            )
 
     def _check(self, log: Log, truncations: int) -> None:
         """Raises `CleaningAborted` if it makes no sense to go on."""
@@ -305,6 +351,8 @@ class LogCleaner:
                 continue
             if segment.base_offset >= dirt.uncleanable or builder.full:
                 break
+            if not log.has_run((segment,)):  # retention took it since the look
+                raise CleaningAborted
             source = Source(segment.open(), segment.base_offset, following.base_offset, segment.size)
             if segment.base_offset < dirt.first_dirty:
                 source.position = segment.offset_index.position_before(dirt.first_dirty)
@@ -333,6 +381,13 @@ class LogCleaner:
             producer_id: LastRecord(entry.batches[-1].last_offset if entry.batches else None, entry.producer_epoch)
             for producer_id, entry in log.producer_state.producers.items()
         }
+
+        def check_group() -> None:
+            check()
+            if not log.has_run(group):  # retention took some of them
+                raise CleaningAborted
+
+        check_group()
         mtime_ms = self._fs.mtime_ms(group[-1].path(".log"))
         cleaner = GroupCleaner(self._fs, log.directory, batches, group[0].base_offset, log.config.index_interval_bytes)
         swapped = False
@@ -344,17 +399,17 @@ class LogCleaner:
                 while not source.is_done:
                     size = await self._fs.run(partial(cleaner.step, source, io_bytes))
                     await self._pace(size)
-                    check()
+                    check_group()
             if len(group) == 1 and cleaner.unchanged and not group[0].transaction_index.entries:
                 return cleaner.bytes_read, 0
             new = await self._fs.run(partial(cleaner.output.finish, mtime_ms))
-            check()
-            if not log.has_run(group):  # retention took some of them
-                raise CleaningAborted
+            check_group()
             swapped = True
             log.replace_segments(group, new, self._clock.now_ms())
             return cleaner.bytes_read, cleaner.output.size
         finally:
             if not swapped:
-                with contextlib.suppress(OSError):
-                    cleaner.output.discard()
+                cleaner.output.close()
+                if log.is_open:  # else a log of the same name may be where this one was
+                    with contextlib.suppress(OSError):
+                        await self._fs.run(cleaner.output.discard)

@@ -67,6 +67,7 @@ class Collector:
         await self._add_replicas(page)
         await self._add_directories(page)
         if self._node.serving:
+            self._add_cleaner(page)
             await self._add_controller(page)
             await self._add_groups(page)
         return page
@@ -184,6 +185,33 @@ class Collector:
                 continue
             page.add("ottla_log_directory_total_bytes", total, where)
             page.add("ottla_log_directory_free_bytes", free, where)
+
+    def _add_cleaner(self, page: Exposition) -> None:
+        node, cleaner, last = self._node, self._node.cleaner, self._node.cleaner.last
+        uncleanable: Counter[str] = Counter()
+        dirty_bytes: Counter[str] = Counter()
+        for log in cleaner.uncleanable:
+            directory = log.directory.rpartition("/")[0]
+            uncleanable[directory] += 1
+            dirty_bytes[directory] += cleaner.dirty_bytes(log)
+        prefix = "kafka_log_logcleanermanager_"
+        for directory in node.logs.log_dirs:
+            where = labels(logDirectory=directory)
+            page.add(f"{prefix}uncleanable_partitions_count", uncleanable[directory], where)
+            page.add(f"{prefix}uncleanable_bytes", dirty_bytes[directory], where)
+        page.add(f"{prefix}max_dirty_percent", int(100 * cleaner.max_dirty_ratio))
+        since_ms = max(node.clock.now_ms() - cleaner.last_look_ms, 0) if cleaner.last_look_ms else 0
+        page.add(f"{prefix}time_since_last_run_ms", since_ms)
+        prefix = "kafka_log_logcleaner_"
+        page.add(f"{prefix}max_clean_time_secs", round(last.seconds, 3) if last else 0)
+        recopied = last.bytes_written / max(last.bytes_read, 1) if last else 0
+        page.add(f"{prefix}cleaner_recopy_percent", int(100 * recopied))
+        page.add(f"{prefix}max_buffer_utilization_percent", round(100 * last.map_utilization, 1) if last else 0)
+        page.add(f"{prefix}max_compaction_delay_secs", cleaner.max_delay_ms // 1000)
+        page.add(f"{prefix}deadthreadcount", cleaner.dead_workers)
+        page.add("ottla_cleaner_cleanings_total", cleaner.totals.cleanings)
+        page.add("ottla_cleaner_bytes_read_total", cleaner.totals.bytes_read)
+        page.add("ottla_cleaner_bytes_written_total", cleaner.totals.bytes_written)
 
     async def _add_controller(self, page: Exposition) -> None:
         node = self._node

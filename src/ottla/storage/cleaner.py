@@ -31,6 +31,10 @@ class SegmentFacts(Protocol):
 
 S = TypeVar("S", bound=SegmentFacts)
 
+GROUP_SEGMENTS_MAX = 64
+"""The event loop waits while the files of a group are renamed, three or four of each segment. The next cleaning puts
+together what the last one left apart."""
+
 
 class Dirt(NamedTuple):
     """How much of one log is there to compact."""
@@ -107,7 +111,7 @@ def _delay(dirty: Sequence[SegmentFacts], config: LogConfig, now_ms: Millis) -> 
 
 
 def group_segments(segments: Sequence[S], config: LogConfig, uncleanable: Offset) -> list[list[S]]:
-    """Runs of segments that become one: within `segment.bytes`, the size of an index, and 2^31 offsets.
+    """Runs of segments that become one: within `segment.bytes`, the size of an index, 2^31 offsets, and a number.
 
     An empty segment always fits (KAFKA-12889), or a log with few keys would keep one for every 2^31 offsets.
     """
@@ -119,6 +123,7 @@ def group_segments(segments: Sequence[S], config: LogConfig, uncleanable: Offset
         group = groups[-1] if groups else None
         if (
             group is None
+            or len(group) == GROUP_SEGMENTS_MAX
             or log_bytes + segment.size > config.segment_bytes
             or offset_bytes + sizes[0] > config.segment_index_bytes
             or time_bytes + sizes[1] > config.segment_index_bytes

@@ -15,7 +15,7 @@ from ottla.model import NO_TIMESTAMP, Millis, Offset
 from ottla.protocol.record_batch import BatchHeader
 from ottla.storage.index_file import RELATIVE_OFFSET_MAX
 from ottla.storage.offset_index import OffsetIndex
-from ottla.storage.segment import INDEX, LOG, SUFFIXES, TIME_INDEX, TRANSACTION_INDEX, sync_file
+from ottla.storage.segment import INDEX, LOG, SUFFIXES, TIME_INDEX, TRANSACTION_INDEX, WRITEBACK_STEP_BYTES, sync_file
 from ottla.storage.segment_list import CLEANED
 from ottla.storage.time_index import TimeIndex
 from ottla.storage.transaction_index import AbortedTransaction, TransactionIndex
@@ -62,6 +62,8 @@ class CleanedSegment:
         self._largest = NO_TIMESTAMP, base_offset
         self._pending: list[Buffer] = []
         self._written = 0
+        self._written_back = 0
+        """The kernel was asked to put it on disk, so that the sync at the end is short."""
         self.size = 0
 
     def _path(self, suffix: str) -> str:
@@ -86,6 +88,9 @@ class CleanedSegment:
         if self._pending:
             self._file.pwrite((b"".join(self._pending),), self._written)
             self._pending.clear()
+            if self.size - self._written_back >= WRITEBACK_STEP_BYTES:
+                self._fs.start_writeback(self._file, self.size - self._written_back, self._written_back)
+                self._written_back = self.size
             self._written = self.size
 
     def finish(self, mtime_ms: Millis) -> NewSegment:
@@ -150,8 +155,11 @@ class CleanedSegments:
         self._fs.fsync_dir(self._directory)
         return finished
 
-    def discard(self) -> None:
-        """Remove the files again."""
+    def close(self) -> None:
         for segment in self.segments:
             segment.close()
+
+    def discard(self) -> None:
+        """Remove the files again."""
+        self.close()
         remove_cleaned(self._fs, self._directory, [segment.base_offset for segment in self.segments])

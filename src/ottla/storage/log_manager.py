@@ -210,6 +210,9 @@ class LogManager:
         log_starts = self._read_checkpoint(directory, LOG_START_OFFSET_CHECKPOINT)
         high_watermarks = self._read_checkpoint(directory, REPLICATION_OFFSET_CHECKPOINT)
         cleaned = self._read_checkpoint(directory, CLEANER_OFFSET_CHECKPOINT)
+        path = posixpath.join(directory, CLEANER_OFFSET_CHECKPOINT)
+        # Damaged, it does not tell which logs may have gaps: any may, and all are dirty from their start on.
+        is_damaged = path not in self._written
         for name in self._fs.listdir(directory):
             path = posixpath.join(directory, name)
             if name.endswith(DELETE_SUFFIX) and self._fs.is_dir(path):
@@ -229,7 +232,7 @@ class LogManager:
                     log_start_offset=log_starts.get(key, 0),
                     recovery_point=recovery_points.get(key, 0),
                     clean_shutdown=broker_epoch is not None,
-                    cleaned_offset=cleaned.get(key),
+                    cleaned_offset=cleaned.get(key, 0 if is_damaged else None),
                 )
             except KafkaError as error:
                 self._warn(f"{path} cannot be loaded: {error}")

@@ -17,7 +17,7 @@ from ottla.filesystem import FileSystem
 from ottla.model import NO_TIMESTAMP, LeaderEpoch, Millis, Offset
 from ottla.protocol.record_batch import iterate_records
 from ottla.storage.config import LogConfig
-from ottla.storage.segment import SUFFIXES, LogSlice, Segment
+from ottla.storage.segment import SUFFIXES, TRANSACTION_INDEX, LogSlice, Segment
 from ottla.storage.segment_cache import SegmentCache
 from ottla.storage.transaction_index import AbortedTransaction
 
@@ -163,8 +163,9 @@ class SegmentList:
             path = posixpath.join(self.directory, f"{base_offset:020d}{suffix}")
             try:
                 self._fs.rename(path + ending, path + new_ending)
-            except FileNotFoundError:  # there is a transaction index only where a transaction was aborted
-                continue
+            except FileNotFoundError:
+                if suffix != TRANSACTION_INDEX:  # which is there only where a transaction was aborted
+                    raise
 
     def close(self) -> None:
         for segment in self.items:
