@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from ottla.cli import wire
-from ottla.cli.client import REQUEST_TIMEOUT_S, admin_client, error_of, wait
-from ottla.cli.exits import FAILED, OK, UNREACHABLE, CommandFailed
+from ottla.cli.client import REQUEST_TIMEOUT_S, admin_client
+from ottla.cli.each import tell_each
+from ottla.cli.exits import OK, CommandFailed
 from ottla.cli.group_reset import parse_topic
-from ottla.cli.group_view import Place, groups, refused
+from ottla.cli.group_view import Place, groups
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import plural, print_json
 from ottla.protocol.messages import ApiKey
@@ -42,32 +42,7 @@ def delete(
         return _forget(bootstrap, chosen, topic, if_exists, json)
     client = admin_client(bootstrap)
     futures = client.delete_consumer_groups(chosen, request_timeout=REQUEST_TIMEOUT_S)
-    return _finish(futures, json, "GROUP_ID_NOT_FOUND" if if_exists else None)
-
-
-def _finish(futures: Mapping[str, Future[Any]], as_json: bool, ignored: str | None) -> int:
-    from confluent_kafka import KafkaException
-
-    results: list[dict[str, Any]] = []
-    failures: list[CommandFailed] = []
-    for name, future in futures.items():
-        result: dict[str, Any] = {"group": name, "error": None}
-        try:
-            wait(future)
-        except KafkaException as exception:
-            error = error_of(exception)
-            if error.name() != ignored:
-                failures.append(refused(exception, name))
-                result |= {"error": error.name(), "message": error.str()}
-        results.append(result)
-        if not as_json and result["error"] is None:
-            print(f"{name} deleted")
-    if as_json:
-        print_json(results)
-    if failures:
-        code = UNREACHABLE if any(each.exit_code == UNREACHABLE for each in failures) else FAILED
-        raise CommandFailed("\nottla: ".join(map(str, failures)), code)
-    return OK
+    return tell_each("group", futures, "deleted", json, ignored="GROUP_ID_NOT_FOUND" if if_exists else None)
 
 
 def _forget(bootstrap: str, names: Sequence[str], topics: Sequence[str], if_exists: bool, as_json: bool) -> int:

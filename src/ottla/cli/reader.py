@@ -18,6 +18,7 @@ from ottla.cli.client import REQUEST_TIMEOUT_S, addresses, probe
 from ottla.cli.exits import UNREACHABLE, CommandFailed
 from ottla.cli.places import EARLIEST, LATEST
 from ottla.cli.record import Record
+from ottla.errors import ErrorCode
 from ottla.protocol import fetch
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import BatchHeader, crc_is_valid, iterate_batches, iterate_records
@@ -33,9 +34,19 @@ RECONNECT_PAUSE_S = 1.0
 EMPTY_ANSWERS_MAX = 2
 """Answers in a row without a record below the end, after which there is none: the last offsets are gone."""
 
-_OFFSET_OUT_OF_RANGE = 1
-_MOVED = frozenset({3, 5, 6, 9, 56, 74, 75, 78})
-"""Errors that a change of leader explains: from UNKNOWN_TOPIC_OR_PARTITION to OFFSET_NOT_AVAILABLE."""
+_MOVED = frozenset(
+    {
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.leader_not_available,
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.replica_not_available,
+        ErrorCode.kafka_storage_error,
+        ErrorCode.fenced_leader_epoch,
+        ErrorCode.unknown_leader_epoch,
+        ErrorCode.offset_not_available,
+    }
+)
+"""Errors that a change of leader explains."""
 _ABORT_MARKER = b"\0\0\0\0"
 """Key of the record in an abort marker: version 0, type 0."""
 
@@ -92,7 +103,9 @@ class Reader:
             if not left:
                 return found
             if code not in _MOVED or time.monotonic() > deadline:
-                raise wire.failure_of(code or 5, f"topic {self.topic!r} partition {min(left)}: ")
+                raise wire.failure_of(
+                    code or ErrorCode.leader_not_available, f"topic {self.topic!r} partition {min(left)}: "
+                )
             time.sleep(RETRY_PAUSE_S)
             self._look_up()
 
@@ -106,7 +119,7 @@ class Reader:
                 if self._leaders[number] == leader
             ]
             if leader not in self._addresses:
-                code = 5
+                code = ErrorCode.leader_not_available
                 continue
             values = {
                 "replica_id": -1,
@@ -154,7 +167,7 @@ class Reader:
         self._send()
         waiting = {each.link.fileno(): number for number, each in self._links.items() if each.waits}
         if not waiting:
-            self._wait_for_leaders(5)
+            self._wait_for_leaders(ErrorCode.leader_not_available)
             return []
         ready, _, _ = select.select(list(waiting), [], [], 2 * REQUEST_TIMEOUT_S)
         if not ready:
@@ -192,7 +205,7 @@ class Reader:
             number, code = partition.partition_index, partition.error_code
             if number not in self._positions:
                 continue
-            if code == _OFFSET_OUT_OF_RANGE:
+            if code == ErrorCode.offset_out_of_range:
                 self._jump(number)
             elif code in _MOVED:
                 trouble = code

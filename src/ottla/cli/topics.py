@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from ottla.cli.client import admin_client, error_of, explain, wait
+from ottla.cli.client import admin_client, explain, wait
+from ottla.cli.each import tell_each
 from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_settings
 from ottla.cli.output import bold, plural, print_json, print_table
@@ -60,7 +61,7 @@ def create(
     client = admin_client(bootstrap)
     futures = client.create_topics(new, validate_only=dry_run)
     verb = "can be created" if dry_run else "created"
-    return _finish(futures, verb, json, ignored="TOPIC_ALREADY_EXISTS" if if_not_exists else None)
+    return tell_each("topic", futures, verb, json, ignored="TOPIC_ALREADY_EXISTS" if if_not_exists else None)
 
 
 @app.command
@@ -79,7 +80,7 @@ def delete(
     """
     client = admin_client(bootstrap)  # its requests die with it, so it has to have a name
     futures = client.delete_topics(list(topics))
-    return _finish(futures, "deleted", json, ignored="UNKNOWN_TOPIC_OR_PART" if if_exists else None)
+    return tell_each("topic", futures, "deleted", json, ignored="UNKNOWN_TOPIC_OR_PART" if if_exists else None)
 
 
 @app.command
@@ -111,13 +112,13 @@ def alter(
         raise CommandFailed("nothing to change: give --partitions, --set or --unset", MISUSED)
     client = admin_client(bootstrap)
     if changes or unset:
-        code = _finish(_alter_configs(client, topic, changes, unset or ()), "altered", json)
+        code = tell_each("topic", _alter_configs(client, topic, changes, unset or ()), "altered", json)
         if code != OK or partitions is None:
             return code
     from confluent_kafka.admin import NewPartitions
 
     futures = client.create_partitions([NewPartitions(topic, partitions or 0)])
-    return _finish(futures, f"now has {plural(partitions or 0, 'partition')}", json)
+    return tell_each("topic", futures, f"now has {plural(partitions or 0, 'partition')}", json)
 
 
 def _alter_configs(
@@ -130,34 +131,6 @@ def _alter_configs(
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     (future,) = client.incremental_alter_configs([resource]).values()
     return {topic: future}
-
-
-def _finish(futures: Mapping[str, Future[Any]], verb: str, as_json: bool, ignored: str | None = None) -> int:
-    """Wait for every topic's answer and tell each; the worst of them decides the exit code."""
-    from confluent_kafka import KafkaException
-
-    results = []
-    code = OK
-    failures = []
-    for topic, future in futures.items():
-        result: dict[str, Any] = {"topic": topic, "error": None}
-        try:
-            wait(future)
-        except KafkaException as exception:
-            error = error_of(exception)
-            if error.name() != ignored:
-                sentence, unreachable = explain(exception, f"topic {topic!r}: ")
-                result |= {"error": error.name(), "message": error.str()}
-                failures.append(sentence)
-                code = UNREACHABLE if unreachable else FAILED
-        results.append(result)
-        if not as_json and result["error"] is None:
-            print(f"{topic} {verb}")
-    if as_json:
-        print_json(results)
-    if failures:
-        raise CommandFailed("\nottla: ".join(failures), code)
-    return code
 
 
 @app.command(name="list")
