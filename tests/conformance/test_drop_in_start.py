@@ -178,6 +178,40 @@ def test_two_places_for_data_are_refused(tmp_path: Path, name: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["log.dirs", "log.dir"])
+def test_a_directory_beside_others_of_the_file_is_refused(tmp_path: Path, name: str) -> None:
+    file, place = tmp_path / "server.properties", tmp_path / "data"
+    file.write_text(f"node.id=1\n{name}={place}\n")
+    said = complaint(str(tmp_path / "other"), "--config", str(file), status=2)
+    assert f"the directory {tmp_path / 'other'} and {name}={place} of {file} contradict each other" in said
+    assert list(tmp_path.iterdir()) == [file]
+    # The same directory is no contradiction, nor is another that --set puts in its place by name.
+    for arguments in ([f"{place}/"], ["--set", f"log.dirs={tmp_path / 'other'}"]):
+        said = complaint(*arguments, "--config", str(file), "--set", "num.io.threads=none")
+        assert "setting num.io.threads=none is refused" in said
+
+
+SEPARATE = {
+    "broker": "listeners=PLAINTEXT://localhost:9092\nadvertised.listeners=PLAINTEXT://localhost:9092\n"
+    "inter.broker.listener.name=PLAINTEXT",
+    "controller": "listeners=CONTROLLER://:9093\nadvertised.listeners=CONTROLLER://localhost:9093",
+}
+"""What Kafka's broker.properties and controller.properties have beside the rest."""
+
+
+@pytest.mark.parametrize("role", SEPARATE)
+def test_files_of_a_broker_or_a_controller_alone(tmp_path: Path, role: str) -> None:
+    file = tmp_path / f"{role}.properties"
+    file.write_text(
+        f"process.roles={role}\nnode.id=1\ncontroller.quorum.bootstrap.servers=localhost:9093\n{SEPARATE[role]}\n"
+        f"controller.listener.names=CONTROLLER\nlog.dirs={tmp_path / 'data'}\n"
+    )
+    said = complaint("--config", str(file))
+    assert said.startswith(f"ottla: process.roles is {role}: this version runs nodes that are both, broker,controller")
+    assert "make the cluster one node in combined mode first" in said
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_two_listeners_are_refused() -> None:
     said = complaint("--listen", "127.0.0.1:1", "--set", "listeners=PLAINTEXT://127.0.0.1:2", status=2)
     assert "--listen 127.0.0.1:1 and --set listeners=PLAINTEXT://127.0.0.1:2 contradict each other" in said

@@ -79,6 +79,7 @@ def load_config(options: StartOptions, environ: Mapping[str, str]) -> ServerConf
     overrides = dict(options.settings)
     if options.directory is not None:
         _only_once(overrides, ("log.dirs", "log.dir"), f"the directory {options.directory}")
+        _agrees_with_file(options.directory, options.config_file)
         overrides["log.dirs"] = options.directory
     if options.listen is not None:
         _only_once(overrides, ("listeners",), f"--listen {options.listen}")
@@ -93,6 +94,28 @@ def _only_once(settings: Mapping[str, str], names: Sequence[str], said: str) -> 
     for name in names:
         if name in settings:
             raise _misuse(f"{said} and --set {name}={settings[name]} contradict each other: give one of them")
+
+
+def _agrees_with_file(directory: str, file: str | None) -> None:
+    """Raises CommandFailed where the settings file names other directories, which would be passed over."""
+    from ottla.config.properties import decode_properties, parse_entries
+
+    if file is None:
+        return
+    try:
+        with open(file, "rb") as opened:
+            entries = parse_entries(decode_properties(opened.read()))
+    except OSError:
+        return  # said by who reads all of the file
+    name = next((name for name in ("log.dirs", "log.dir") if name in entries), None)
+    if name is None:
+        return
+    found = [os.path.abspath(each.strip()) for each in entries[name].value.split(",")]
+    if found != [os.path.abspath(directory)]:
+        raise _misuse(
+            f"the directory {directory} and {name}={entries[name].value} of {file} contradict each other: leave the "
+            f"directory out, or the setting; --set log.dirs={directory} would say that it is meant"
+        )
 
 
 def _check_directories(paths: Sequence[str]) -> None:

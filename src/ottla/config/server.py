@@ -179,7 +179,8 @@ class ServerConfig(Mapping[str, Any]):
             raise OttlaError(f"broker.id is {broker_id} but node.id is {self.node_id}: remove broker.id")
         if set(self.roles) != {"broker", "controller"}:
             raise OttlaError(
-                f"process.roles is {','.join(self.roles)}: this version runs nodes that are both, broker,controller"
+                f"process.roles is {','.join(self.roles)}: this version runs nodes that are both, broker,controller; "
+                "with Kafka, make the cluster one node in combined mode first, and give that node's file"
             )
         voters = self["controller.quorum.voters"]
         if voters and [voter.partition("@")[0] for voter in voters] != [str(self.node_id)]:
