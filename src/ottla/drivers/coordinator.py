@@ -37,6 +37,9 @@ from ottla.storage.validation import COORDINATOR
 
 _LOG = logging.getLogger("ottla.groups")
 
+ANSWERS_PER_TURN = 32
+"""A millisecond or two of encoding and sending; those of a large group's rebalance are spread over many turns."""
+
 CODECS = range(5)
 """none, gzip, snappy, lz4, zstd"""
 
@@ -96,6 +99,8 @@ class GroupCoordinatorDriver:
         self._linger_ms: int = node.config["group.coordinator.append.linger.ms"]
         self._open: dict[_Shard, None] = {}
         """Shards with commits that wait for the end of the turn."""
+        self._answers: deque[Reply] = deque()
+        """What is decided and, if it had to be, in the log, and goes out in the next turns."""
         self._stopping = False
         node.replicas.on_leadership.append(self._on_leadership)
         node.on_stop.append(self.release_waiters)
@@ -323,11 +328,29 @@ class GroupCoordinatorDriver:
         self._arm(shard)
 
     def _do(self, shard: _Shard, effects: Sequence[Effect]) -> None:
+        answered = 0
         for index, effect in enumerate(effects):
             if not isinstance(effect, Write):
-                effect.token.complete(effect.response)
+                answered += 1
+                if answered <= ANSWERS_PER_TURN:
+                    effect.token.complete(effect.response)
+                else:
+                    self._answer_later(effect)
             elif not self._write(shard, effect, effects[index + 1 :]):
                 return
+
+    def _answer_later(self, reply: Reply) -> None:
+        """The state is changed already, so nothing depends on when an answer leaves: each client waits for its own."""
+        if not self._answers:
+            asyncio.get_running_loop().call_soon(self._answer_some)
+        self._answers.append(reply)
+
+    def _answer_some(self) -> None:
+        some = [self._answers.popleft() for _ in range(min(ANSWERS_PER_TURN, len(self._answers)))]
+        if self._answers:
+            asyncio.get_running_loop().call_soon(self._answer_some)
+        for reply in some:
+            reply.token.complete(reply.response)
 
     def _open_commits(self, shard: _Shard, now: Now) -> None:
         """The first commit of a batch: the batch is appended when the turn of the loop ends, or later if it may."""

@@ -2,6 +2,14 @@
 
 The answer is put into the outbox at once, which is held until the commit is in the log. So the commits of one turn of
 the loop share a batch and the answers of a connection one send, and no task or callback is made for each.
+
+Why nobody can tell the difference (`tests/property/test_commits_mixed.py` looks for one):
+- Whether the sender may commit is decided when the request arrives. What could change that, or read or delete offsets,
+  calls the coordinator, which first appends the commits that wait (`_shard_of` there; timers and metadata do the same).
+- Offsets are replayed after the append, so one that fails changes nothing; every commit in it gets its error.
+- An answer has its place in the outbox from the start, and a failed one the size of a good one, so the order stays.
+- A held outbox sends nothing, whoever flushes it; a connection that is lost meanwhile forgets its answers, not commits.
+- A log that must be synced first takes no batches: its commits go the long way, behind writes that are under way.
 """
 
 from __future__ import annotations
