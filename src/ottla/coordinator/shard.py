@@ -11,6 +11,7 @@ Requests that fail before anything happens raise KafkaError; JoinGroup and SyncG
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -43,19 +44,29 @@ from ottla.protocol.internal.newer_group_records import NewerKey, types_of
 from ottla.protocol.offset_block import OffsetBlock
 
 _EXPIRY = ("expiry",)
+_UTF_16 = struct.Struct(">H")
 _PARTITIONS_CACHED = 4_096
+_NAME_CACHED_MAX = 256
+"""Longer ids are nobody's, and 4,096 of them would fill the memory."""
 
 
-@lru_cache(_PARTITIONS_CACHED)
 def partition_for(group_id: str, partition_count: int) -> int:
     """The partition of `__consumer_offsets` that keeps a group: the absolute value of Java's String.hashCode of its id
     (Kafka's `Utils.abs`, which makes 0 of the one value that has no positive counterpart)."""
-    units = group_id.encode("utf-16-be", "surrogatepass")
+    if len(group_id) > _NAME_CACHED_MAX:
+        return _partition_for(group_id, partition_count)
+    return _cached_partition_for(group_id, partition_count)
+
+
+def _partition_for(group_id: str, partition_count: int) -> int:
     code = 0
-    for index in range(0, len(units), 2):
-        code = (31 * code + (units[index] << 8 | units[index + 1])) & 0xFFFF_FFFF
+    for (unit,) in _UTF_16.iter_unpack(group_id.encode("utf-16-be", "surrogatepass")):
+        code = (31 * code + unit) & 0xFFFF_FFFF
     magnitude = code if code <= 0x7FFF_FFFF else (1 << 32) - code
     return magnitude % partition_count if magnitude <= 0x7FFF_FFFF else 0
+
+
+_cached_partition_for = lru_cache(_PARTITIONS_CACHED)(_partition_for)
 
 
 class GroupShard:

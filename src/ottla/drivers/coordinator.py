@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import WRITE_ERRORS, Effect, Now, Reply, Write
+from ottla.coordinator.group.admin import wanted
 from ottla.coordinator.group.classic import ClassicGroup
 from ottla.coordinator.group.offset_store import Topics
 from ottla.coordinator.group.offsets import Wanted
@@ -181,6 +182,7 @@ class GroupCoordinatorDriver:
     def list_groups(self, states: Collection[str], types: Collection[str]) -> list[dict[str, Any]]:
         """Groups of all shards. Raises COORDINATOR_LOAD_IN_PROGRESS while one of them is loading."""
         found = []
+        states, types = wanted(states), wanted(types)
         for shard in self._shards.values():
             if shard.error is ErrorCode.coordinator_load_in_progress:
                 raise KafkaError(shard.error)

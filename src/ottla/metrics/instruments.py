@@ -52,8 +52,8 @@ class ApiStats:
         self.versions[version] = self.versions.get(version, 0) + times
         self.seconds.add(seconds, times)
 
-    def failed(self, error: str) -> None:
-        self.errors[error] = self.errors.get(error, 0) + 1
+    def failed(self, error: str, times: int = 1) -> None:
+        self.errors[error] = self.errors.get(error, 0) + times
 
 
 class TopicTraffic:

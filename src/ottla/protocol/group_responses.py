@@ -6,12 +6,13 @@ A rebalance of a thousand members is three thousand of them at once. Names and o
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from ottla.errors import ErrorCode
 from ottla.protocol.wire import INT16, uuid_bytes, write_count, write_string
+from ottla.steps import at_once
 
 JOIN_FLEXIBLE_SINCE: Final = 6
 SYNC_FLEXIBLE_SINCE: Final = 4
@@ -19,6 +20,8 @@ HEARTBEAT_FLEXIBLE_SINCE: Final = 4
 OFFSET_FETCH_FLEXIBLE_SINCE: Final = 6
 OFFSET_FETCH_GROUPS_SINCE: Final = 8
 OFFSET_FETCH_TOPIC_IDS_SINCE: Final = 10
+GROUPS_PER_STEP: Final = 256
+"""Fetched groups with few offsets each, which cost a few microseconds."""
 _NO_THROTTLE: Final = b"\0\0\0\0"
 _ERROR_AND_GENERATION = struct.Struct(">hi")
 _OFFSET = struct.Struct(">iq")
@@ -110,13 +113,22 @@ def encode_heartbeat(version: int, error: int, header: bytes) -> bytes:
 
 def encode_offset_fetch(version: int, groups: Sequence[FetchedGroup], header: bytes) -> bytearray:
     """The response behind its `header`: of several groups since version 8, before of one."""
+    return at_once(encode_offset_fetch_in_steps(version, groups, header))
+
+
+def encode_offset_fetch_in_steps(
+    version: int, groups: Sequence[FetchedGroup], header: bytes
+) -> Generator[None, None, bytearray]:
+    """As `encode_offset_fetch`; at each yield others may run."""
     flexible = version >= OFFSET_FETCH_FLEXIBLE_SINCE
     out = bytearray(header)
     if version >= 3:
         out += _NO_THROTTLE
     if version >= OFFSET_FETCH_GROUPS_SINCE:
         write_count(out, len(groups), True)
-        for group in groups:
+        for number, group in enumerate(groups, start=1):
+            if number % GROUPS_PER_STEP == 0:
+                yield
             write_string(out, group.group_id, True)
             _write_topics(out, version, group.topics)
             out += INT16.pack(group.error) + b"\0"

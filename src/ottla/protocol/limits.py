@@ -27,7 +27,7 @@ _UNCHECKED_BYTES_MAX: Final = ELEMENTS_MAX
 _LONG_VARINT: Final = re.compile(rb"[\x80-\xff]{3}")
 """What every varint of 2^21 or more has; below that, an array's claim is small enough to be let through unseen."""
 
-_FIXED: Final = {
+FIXED_BYTES: Final = {
     "bool": 1, "int8": 1, "int16": 2, "uint16": 2, "error_code": 2, "int32": 4, "uint32": 4, "timedelta_i32": 4,
     "int64": 8, "float64": 8, "timedelta_i64": 8, "datetime_i64": 8, "uuid": 16,
 }  # fmt: skip
@@ -130,7 +130,7 @@ def _field_walk(field: Any, flexible: bool) -> tuple[Walk, int]:
             walk = _nullable_walk(walk)
     else:
         kafka_type = field.metadata["kafka_type"]
-        size = _FIXED.get(kafka_type, 0)
+        size = FIXED_BYTES.get(kafka_type, 0)
         if size:
             walk = _fixed_walk(size)
         elif flexible:

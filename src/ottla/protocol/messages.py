@@ -272,13 +272,13 @@ def encode_response_in_steps(
 ) -> Generator[None, None, list[bytes]]:
     """What `encode_response` gives, in parts; at each yield others may run.
 
-    `rows` names the long array, all of the response but the throttle time before it. `shared` names the last field of
-    its rows, an array too: one that many rows have in common, the same object, is encoded once.
+    `rows` names the long array, which has nothing but fields of a fixed size before it. `shared` names the last field
+    of its rows, an array too: one that many rows have in common, the same object, is encoded once.
     """
     cls = response_class(api_key, version)
     around = encode_response(api_key, version, correlation_id, {**values, rows: ()})
     flexible = is_flexible(api_key, version)
-    start = len(response_header(api_key, version, correlation_id)) + 4
+    start = len(response_header(api_key, version, correlation_id)) + _bytes_before(cls, rows)
     end_bytes, length_bytes = (1, 1) if flexible else (0, 4)
     row_class = _element(cls, rows)
     shared_class = None if shared is None else _element(row_class, shared)
@@ -298,6 +298,17 @@ def encode_response_in_steps(
             yield
     parts.append(around[start + length_bytes :])
     return parts
+
+
+@cache
+def _bytes_before(cls: type, name: str) -> int:
+    """The size of the fields before `name`."""
+    size = 0
+    for field in fields(cls):
+        if field.name == name:
+            break
+        size += limits.FIXED_BYTES[field.metadata["kafka_type"]]
+    return size
 
 
 def _encoded(cls: type | None, rows: Sequence[Mapping[str, Any]]) -> bytes:

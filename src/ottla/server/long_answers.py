@@ -1,14 +1,17 @@
-"""Responses with thousands of rows, encoded in turns so that no other client waits for them."""
+"""Responses with thousands of rows, made and encoded in turns so that no other client waits for them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from ottla.drivers.turns import in_turns
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ROWS_PER_STEP, encode_response_in_steps
 from ottla.server.api import EncodedResponse, RequestContext, Response
+
+T = TypeVar("T")
 
 
 async def encoded(
@@ -17,12 +20,41 @@ async def encoded(
     """`values` as a response; see `encode_response_in_steps`."""
     if len(values[rows]) <= ROWS_PER_STEP:
         return values
-    stats = context.node.metrics.api(context.api_key)
-    for row in values[rows]:
-        if code := row.get("error_code"):
-            stats.failed(ErrorCode(code).name.upper())
+    count_failures(context, (code for row in values[rows] if (code := row.get("error_code"))))
     return EncodedResponse(
         await in_turns(
             encode_response_in_steps(context.api_key, context.api_version, context.correlation_id, values, rows, shared)
         )
     )
+
+
+def count_failures(context: RequestContext, codes: Iterable[int]) -> None:
+    """Count the errors of rows in a response that is encoded already."""
+    failed = context.node.metrics.api(context.api_key).failed
+    for code, times in Counter(codes).items():
+        failed(ErrorCode(code).name.upper(), times)
+
+
+def row_by_row(
+    context: RequestContext, name: str, items: Sequence[T], row_of: Callable[[T], Mapping[str, Any]]
+) -> Response | Awaitable[Response]:
+    """A response of one row for each of `items`; where they are many, it is made in turns too."""
+    if len(items) <= ROWS_PER_STEP:
+        return {name: [row_of(item) for item in items]}
+    return _row_by_row(context, name, items, row_of)
+
+
+async def _row_by_row(
+    context: RequestContext, name: str, items: Sequence[T], row_of: Callable[[T], Mapping[str, Any]]
+) -> Response:
+    return await encoded(context, {name: await in_turns(in_steps(items, row_of))}, name)
+
+
+def in_steps(items: Sequence[T], row_of: Callable[[T], Any]) -> Generator[None, None, list[Any]]:
+    """`row_of` of every item."""
+    rows = []
+    for number, item in enumerate(items, start=1):
+        rows.append(row_of(item))
+        if number % ROWS_PER_STEP == 0:
+            yield
+    return rows

@@ -1,7 +1,8 @@
-"""Answers of the group coordinator that arrive later, for handlers that start no task for them."""
+"""Answers of the group coordinator that arrive later: for handlers that start no task for them, and for others."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,3 +22,20 @@ class Finishing:
 
     def complete(self, result: Mapping[str, Any] | BaseException) -> None:
         self.deferred.complete(result if isinstance(result, BaseException) else self.finish(result))
+
+
+class Awaiting:
+    """For a coroutine: what the coordinator says is `result`, an error is raised there."""
+
+    __slots__ = ("result",)
+
+    def __init__(self) -> None:
+        self.result: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
+
+    def complete(self, result: Mapping[str, Any] | BaseException) -> None:
+        if self.result.done():  # nobody waits any more
+            return
+        if isinstance(result, BaseException):
+            self.result.set_exception(result)
+        else:
+            self.result.set_result(result)

@@ -21,6 +21,7 @@ from typing import Any
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import Write
+from ottla.coordinator.group.admin import wanted
 from ottla.coordinator.group.requests import JoinGroup, Leaving, OffsetCommit, OffsetToCommit, SyncGroup
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID, TopicPartition
@@ -162,7 +163,8 @@ class Script:
         self.out.append(f"{token} <- {found['group_state']}{' ' + protocol if protocol else ''}{members}")
 
     def do_list(self, token: str, positional: list[str], named: dict[str, str]) -> None:
-        found = self.driver.shard.list_groups([name for name in named.get("states", "").split(",") if name], [])
+        states = wanted(name for name in named.get("states", "").split(",") if name)
+        found = self.driver.shard.list_groups(states, [])
         self.out.append(f"{token} <- {' '.join(g['group_id'] + ':' + g['group_state'] for g in found) or 'nothing'}")
 
     def do_delete(self, token: str, positional: list[str], named: dict[str, str]) -> None:
@@ -219,7 +221,7 @@ class Script:
     def render_join(self, response: dict[str, Any]) -> str:
         if response["error_code"]:
             member = f" id={response['member_id']}" if response["member_id"] else ""
-            return response["error_code"].name.upper() + member
+            return ErrorCode(response["error_code"]).name.upper() + member
         members = ",".join(member["member_id"] for member in response["members"])
         return (
             f"id={response['member_id']} gen={response['generation_id']} {response['protocol_name']}"

@@ -117,7 +117,7 @@ def _java(units: str) -> int:
 
 
 def test_subscriptions() -> None:
-    assert subscribed_topics(b"\0\3\0\0\0\2\0\1a\0\2bc\0\0\0\0extra") == {"a", "bc"}
+    assert subscribed_topics(b"\0\3\0\0\0\2\0\1a\0\2bc\0\0\0\0extra") == frozenset({"a", "bc"})
     for broken in (
         b"",
         b"\0\0",

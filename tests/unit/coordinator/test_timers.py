@@ -26,9 +26,9 @@ def test_timers_expire_at_their_last_deadline_and_in_order(steps: list[tuple[str
             model.pop(key, None)
         else:
             now += number
-            expired = []
+            expired: list[str] = []
             while (found := timers.pop_expired(now)) is not None:
-                expired.append(found)
+                expired.append(str(found))
             due = [key for key, deadline in model.items() if deadline <= now]
             assert sorted(expired) == sorted(due)
             assert [model[key] for key in expired] == sorted(model[key] for key in due)

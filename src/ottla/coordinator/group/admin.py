@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from ottla.coordinator.effects import Token
@@ -16,9 +16,7 @@ from ottla.protocol.internal.newer_group_records import CONSUMER
 
 
 def list_groups(state: GroupState, states: Collection[str], types: Collection[str]) -> list[dict[str, Any]]:
-    """Groups in any of `states` and of any of `types`, whatever their case; no filter where empty."""
-    wanted_states = {name.strip().lower() for name in states}
-    wanted_types = {name.strip().lower() for name in types}
+    """Groups in any of `states` and of any of `types`, both as `wanted` gives them; no filter where empty."""
     return [
         {
             "group_id": group.group_id,
@@ -27,9 +25,13 @@ def list_groups(state: GroupState, states: Collection[str], types: Collection[st
             "group_type": group.group_type,
         }
         for group in state.groups.values()
-        if (not wanted_states or group.shown_state.lower() in wanted_states)
-        and (not wanted_types or group.group_type in wanted_types)
+        if (not states or group.shown_state.lower() in states) and (not types or group.group_type in types)
     ]
+
+
+def wanted(names: Iterable[str]) -> frozenset[str]:
+    """A filter that a client sent: Kafka looks neither at case nor at spaces around."""
+    return frozenset(name.strip().lower() for name in names)
 
 
 def describe(state: GroupState, group_id: str) -> dict[str, Any]:

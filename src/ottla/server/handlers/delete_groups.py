@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+from ottla.drivers.turns import in_turns
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
-from ottla.server.api import Deferred, RequestContext, Response, api
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.long_answers import encoded, in_steps
+from ottla.server.waiting import Awaiting
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
@@ -15,33 +18,24 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
 
 
 @api(ApiKey.DELETE_GROUPS, versions=(0, 2), on_error=on_error)
-def handle(context: RequestContext, request: Any) -> Deferred:
-    """Every group lives in a shard of its own; the response goes out with the last answer."""
+async def handle(context: RequestContext, request: Any) -> Response:
+    """Groups are deleted one by one, as they live in different shards; the response goes out with the last answer."""
     group_ids = list(dict.fromkeys(request.groups_names))
-    deferred = Deferred()
-    results: dict[str, ErrorCode] = {}
-
-    def answer(group_id: str, error: ErrorCode) -> None:
-        results[group_id] = error
-        if len(results) == len(group_ids):
-            deferred.complete({"results": [{"group_id": each, "error_code": results[each]} for each in group_ids]})
-
-    for group_id in group_ids:
+    waiting = await in_turns(in_steps(group_ids, partial(_delete, context)))
+    results = []
+    for group_id, waiter in zip(group_ids, waiting, strict=True):
         try:
-            context.node.groups.delete_group(_Answer(group_id, answer), group_id)
-        except KafkaError as error:
-            answer(group_id, error.code)
-    if not group_ids:
-        deferred.complete({"results": []})
-    return deferred
+            error: ErrorCode = (await waiter.result)["groups"][group_id]
+        except KafkaError as failed:
+            error = failed.code
+        results.append({"group_id": group_id, "error_code": error})
+    return await encoded(context, {"results": results}, "results")
 
 
-class _Answer:
-    """Waits for one group's result."""
-
-    def __init__(self, group_id: str, answer: Any) -> None:
-        self.group_id = group_id
-        self.answer = answer
-
-    def complete(self, result: Mapping[str, Any] | KafkaError) -> None:
-        self.answer(self.group_id, result.code if isinstance(result, KafkaError) else result["groups"][self.group_id])
+def _delete(context: RequestContext, group_id: str) -> Awaiting:
+    waiter = Awaiting()
+    try:
+        context.node.groups.delete_group(waiter, group_id)
+    except KafkaError as error:
+        waiter.complete(error)
+    return waiter

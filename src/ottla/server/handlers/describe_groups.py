@@ -6,11 +6,13 @@ is just Dead, since then also GROUP_ID_NOT_FOUND (KIP-1043).
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.long_answers import row_by_row
 
 READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11
 ALL_OPERATIONS: Final = sum(1 << operation for operation in (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS))
@@ -23,8 +25,8 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
 
 
 @api(ApiKey.DESCRIBE_GROUPS, versions=(0, 6), on_error=on_error)
-def handle(context: RequestContext, request: Any) -> Response:
-    return {"groups": [_describe(context, request, group_id) for group_id in request.groups]}
+def handle(context: RequestContext, request: Any) -> Response | Awaitable[Response]:
+    return row_by_row(context, "groups", request.groups, lambda group_id: _describe(context, request, group_id))
 
 
 def _describe(context: RequestContext, request: Any, group_id: str) -> dict[str, Any]:

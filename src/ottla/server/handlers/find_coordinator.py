@@ -7,13 +7,16 @@ share groups have no coordinator here: INVALID_REQUEST, which clients take as fi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+from ottla.drivers.turns import in_turns
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import OFFSETS_TOPIC
 from ottla.protocol.messages import ApiKey
 from ottla.server import topic_creation
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.long_answers import encoded, in_steps
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 NO_NODE = {"node_id": -1, "host": "", "port": -1}
@@ -39,23 +42,25 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
 @api(ApiKey.FIND_COORDINATOR, versions=(0, 6), on_error=on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
     key_type = getattr(request, "key_type", GROUP)
+    keys = [request.key] if context.api_version < 4 else request.coordinator_keys
+    if keys and key_type == GROUP and context.node.image.topic(OFFSETS_TOPIC) is None:
+        await topic_creation.create(context, [OFFSETS_TOPIC])
     if context.api_version < 4:
-        return await _find(context, request.key, key_type, "NONE", "The coordinator is not available.")
-    found = [{"key": key, **await _find(context, key, key_type, "", "")} for key in request.coordinator_keys]
-    return {"coordinators": found}
+        return _find(context, key_type, "NONE", "The coordinator is not available.", request.key)
+    found = await in_turns(in_steps(keys, partial(_find, context, key_type, "", "")))
+    return await encoded(context, {"coordinators": found}, "coordinators")
 
 
-async def _find(context: RequestContext, key: str, key_type: int, ok: str, unavailable: str) -> Mapping[str, Any]:
+def _find(context: RequestContext, key_type: int, ok: str, unavailable: str, key: str) -> Mapping[str, Any]:
     if key_type != GROUP:
         message = _NOT_SERVED.get(key_type, _UNKNOWN)
-        return {"error_code": ErrorCode.invalid_request, "error_message": message, **NO_NODE}
-    if context.node.image.topic(OFFSETS_TOPIC) is None:
-        await topic_creation.create(context, [OFFSETS_TOPIC])
+        return {"key": key, "error_code": ErrorCode.invalid_request, "error_message": message, **NO_NODE}
     try:
         node_id, endpoint = context.node.groups.find(key, context.listener_name)
     except KafkaError as error:
-        return {"error_code": error.code, "error_message": unavailable, **NO_NODE}
+        return {"key": key, "error_code": error.code, "error_message": unavailable, **NO_NODE}
     return {
+        "key": key,
         "error_code": ErrorCode.none,
         "error_message": ok,
         "node_id": node_id,

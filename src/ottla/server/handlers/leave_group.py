@@ -6,25 +6,35 @@ whose error is the response's. Version 5 adds a reason (KIP-800).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from ottla.coordinator.group.requests import Leaving
-from ottla.protocol.messages import ApiKey
-from ottla.server.api import Deferred, RequestContext, api
-from ottla.server.waiting import Finishing
+from ottla.protocol.messages import ROWS_PER_STEP, ApiKey
+from ottla.server.api import Deferred, RequestContext, Response, api
+from ottla.server.long_answers import encoded
+from ottla.server.waiting import Awaiting, Finishing
 
 
 @api(ApiKey.LEAVE_GROUP, versions=(0, 5))
-def handle(context: RequestContext, request: Any) -> Deferred:
+def handle(context: RequestContext, request: Any) -> Deferred | Awaitable[Response]:
     if context.api_version >= 3:
         leaving = [Leaving(member.member_id, member.group_instance_id) for member in request.members]
+        if len(leaving) > ROWS_PER_STEP:
+            return _many(context, request.group_id, leaving)
         waiter = Finishing(lambda response: response)
     else:
         leaving = [Leaving(request.member_id)]
         waiter = Finishing(_of_one)
     context.node.groups.leave(waiter, request.group_id, leaving)
     return waiter.deferred
+
+
+async def _many(context: RequestContext, group_id: str, leaving: list[Leaving]) -> Response:
+    """They go at once, so that one rebalance follows; only the answer may take its time."""
+    waiter = Awaiting()
+    context.node.groups.leave(waiter, group_id, leaving)
+    return await encoded(context, await waiter.result, "members")
 
 
 def _of_one(response: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -9,9 +9,11 @@ from typing import Any
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.long_answers import encoded
 
 
 @api(ApiKey.LIST_GROUPS, versions=(0, 5))
-def handle(context: RequestContext, request: Any) -> Response:
+async def handle(context: RequestContext, request: Any) -> Response:
     states, types = getattr(request, "states_filter", ()), getattr(request, "types_filter", ())
-    return {"error_code": ErrorCode.none, "groups": context.node.groups.list_groups(states, types)}
+    found = context.node.groups.list_groups(states, types)
+    return await encoded(context, {"error_code": ErrorCode.none, "groups": found}, "groups")

@@ -7,10 +7,12 @@ Version 6 adds leader epochs (KIP-320), 7 static members (KIP-345), 10 topic ids
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Generator, Mapping
 from typing import Any
 
 from ottla.coordinator.group.requests import OffsetCommit, OffsetToCommit
+from ottla.drivers.turns import in_turns
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 from ottla.protocol.messages import ApiKey, response_header
@@ -22,7 +24,13 @@ from ottla.protocol.offset_commit import (
     encode_response,
 )
 from ottla.server.api import Deferred, EncodedResponse, RequestContext, Response, api
+from ottla.server.long_answers import count_failures
 from ottla.server.repeated_commits import learn
+from ottla.server.waiting import Awaiting
+from ottla.steps import at_once
+
+PARTITIONS_PER_STEP = 2_000
+"""Some 5 ms of work; so many have the commits of nearly everybody."""
 
 Topics = list[tuple[str, CommittedTopic]]
 """Each topic's name and what is already known of its answer: the partitions that do not exist."""
@@ -39,10 +47,35 @@ def on_error(context: RequestContext, request: OffsetCommitRequest, error: Kafka
 
 
 @api(ApiKey.OFFSET_COMMIT, versions=(2, 10), on_error=on_error, decode=decode_request, learn=learn)
-def handle(context: RequestContext, request: OffsetCommitRequest) -> Response | Deferred:
-    topics, offsets = _resolve(context, request)
+def handle(context: RequestContext, request: OffsetCommitRequest) -> Response | Deferred | Awaitable[Response]:
+    if len(request.topics) + sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_PER_STEP:
+        return _in_turns(context, request)
+    topics, offsets = at_once(_resolve(context, request))
     if not offsets:
-        return _answer(context, topics, {})
+        return _encoded(context, _answer(topics, {}))
+    waiter = _Commit(context, topics, offsets)
+    _commit(context, request, offsets, waiter)
+    return waiter.deferred
+
+
+async def _in_turns(context: RequestContext, request: OffsetCommitRequest) -> Response:
+    """The offsets are one write; others are served before and after it."""
+    topics, offsets = await in_turns(_resolve(context, request))
+    errors: Mapping[TopicPartition, ErrorCode] = {}
+    if offsets:
+        waiter = Awaiting()
+        _commit(context, request, offsets, waiter)
+        try:
+            errors = (await waiter.result)["partitions"]
+        except KafkaError as error:
+            errors = dict.fromkeys((TopicPartition(each.topic, each.partition) for each in offsets), error.code)
+        await asyncio.sleep(0)
+    return _encoded(context, _answer(topics, errors))
+
+
+def _commit(
+    context: RequestContext, request: OffsetCommitRequest, offsets: list[OffsetToCommit], waiter: _Commit | Awaiting
+) -> None:
     asked = OffsetCommit(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -52,12 +85,10 @@ def handle(context: RequestContext, request: OffsetCommitRequest) -> Response | 
         retention_ms=None if request.retention_time_ms == -1 else request.retention_time_ms,
         knows_unknown_group=context.api_version >= 9,
     )
-    waiter = _Commit(context, topics, offsets)
     try:
         context.node.groups.commit(waiter, asked)
     except KafkaError as error:
         waiter.complete(error)
-    return waiter.deferred
 
 
 class _Commit:
@@ -76,17 +107,24 @@ class _Commit:
             errors = {TopicPartition(each.topic, each.partition): result.code for each in self.offsets}
         else:
             errors = result["partitions"]
-        self.deferred.complete(_answer(self.context, self.topics, errors))
+        self.deferred.complete(_encoded(self.context, _answer(self.topics, errors)))
 
 
-def _resolve(context: RequestContext, request: OffsetCommitRequest) -> tuple[Topics, list[OffsetToCommit]]:
+def _resolve(
+    context: RequestContext, request: OffsetCommitRequest
+) -> Generator[None, None, tuple[Topics, list[OffsetToCommit]]]:
     image = context.node.image
     by_id = context.api_version >= TOPIC_IDS_SINCE
+    seen = 0
     topics: Topics = []
     offsets: list[OffsetToCommit] = []
     for name, topic_id, partitions in request.topics:
         topic = image.topic_by_id(topic_id) if by_id else image.topic(name)
         answers: list[tuple[int, ErrorCode]] = []
+        seen += 1 + len(partitions)
+        if seen > PARTITIONS_PER_STEP:
+            seen = 0
+            yield
         topics.append((name if topic is None else topic.name, CommittedTopic(name, topic_id, answers)))
         for number, offset, leader_epoch, metadata in partitions:
             if topic is not None and number in topic.partitions:
@@ -98,24 +136,18 @@ def _resolve(context: RequestContext, request: OffsetCommitRequest) -> tuple[Top
     return topics, offsets
 
 
-def _answer(context: RequestContext, topics: Topics, errors: Mapping[TopicPartition, ErrorCode]) -> Response:
+def _answer(topics: Topics, errors: Mapping[TopicPartition, ErrorCode]) -> list[CommittedTopic]:
     by_topic: dict[str, list[tuple[int, ErrorCode]]] = {}
     for (topic, number), error in errors.items():
         by_topic.setdefault(topic, []).append((number, error))
-    return _encoded(
-        context,
-        [
-            CommittedTopic(asked.name, asked.topic_id, [*asked.partitions, *by_topic.pop(topic, ())])
-            for topic, asked in topics
-        ],
-    )
+    return [
+        CommittedTopic(asked.name, asked.topic_id, [*asked.partitions, *by_topic.pop(topic, ())])
+        for topic, asked in topics
+    ]
 
 
 def _encoded(context: RequestContext, topics: list[CommittedTopic]) -> EncodedResponse:
     version = context.api_version
-    for topic in topics:
-        for _, error in topic.partitions:
-            if error:
-                context.node.metrics.api(ApiKey.OFFSET_COMMIT).failed(ErrorCode(error).name.upper())
+    count_failures(context, (error for topic in topics for _, error in topic.partitions if error))
     header = response_header(ApiKey.OFFSET_COMMIT, version, context.correlation_id)
     return EncodedResponse([encode_response(version, topics, header=header)])

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.messages import ApiKey
-from ottla.server.api import Deferred, RequestContext, api
+from ottla.protocol.messages import ApiKey, response_header
+from ottla.protocol.offset_delete import encode_response
+from ottla.server.api import Deferred, EncodedResponse, RequestContext, api
+from ottla.server.long_answers import count_failures
 from ottla.server.waiting import Finishing
 
 
@@ -23,23 +25,16 @@ def handle(context: RequestContext, request: Any) -> Deferred:
             exists = image.partition(topic.name, partition.partition_index) is not None
             (known if exists else unknown).setdefault(topic.name, []).append(partition.partition_index)
 
-    def finish(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    def finish(result: Mapping[str, Any]) -> EncodedResponse:
         answers = {
             name: [(number, ErrorCode.unknown_topic_or_partition) for number in numbers]
             for name, numbers in unknown.items()
         }
         for (topic, number), error in result["partitions"].items():
             answers.setdefault(topic, []).append((number, error))
-        return {
-            "error_code": ErrorCode.none,
-            "topics": [
-                {
-                    "name": topic,
-                    "partitions": [{"partition_index": number, "error_code": error} for number, error in partitions],
-                }
-                for topic, partitions in answers.items()
-            ],
-        }
+        count_failures(context, (error for rows in answers.values() for _, error in rows if error))
+        header = response_header(ApiKey.OFFSET_DELETE, context.api_version, context.correlation_id)
+        return EncodedResponse([encode_response(ErrorCode.none, answers, header)])
 
     waiter = Finishing(finish)
     context.node.groups.delete_offsets(waiter, request.group_id, known)

@@ -6,13 +6,22 @@ not look at, 10 topic ids instead of names (KIP-848). An offset that is not ther
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from functools import partial
 
+from ottla.drivers.turns import in_turns
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group_requests import GroupToFetch, OffsetFetchRequest, TopicToFetch, decode_offset_fetch
-from ottla.protocol.group_responses import FetchedGroup, FetchedOffset, FetchedTopic, encode_offset_fetch
-from ottla.protocol.messages import ApiKey, response_header
-from ottla.server.api import EncodedResponse, RequestContext, api
+from ottla.protocol.group_responses import (
+    FetchedGroup,
+    FetchedOffset,
+    FetchedTopic,
+    encode_offset_fetch,
+    encode_offset_fetch_in_steps,
+)
+from ottla.protocol.messages import ROWS_PER_STEP, ApiKey, response_header
+from ottla.server.api import EncodedResponse, RequestContext, Response, api
+from ottla.server.long_answers import count_failures, in_steps
 
 
 def on_error(context: RequestContext, request: OffsetFetchRequest, error: KafkaError) -> EncodedResponse:
@@ -20,29 +29,34 @@ def on_error(context: RequestContext, request: OffsetFetchRequest, error: KafkaE
 
 
 @api(ApiKey.OFFSET_FETCH, versions=(1, 10), on_error=on_error, decode=decode_offset_fetch)
-def handle(context: RequestContext, request: OffsetFetchRequest) -> EncodedResponse:
-    groups = [_fetch(context, group, request.require_stable) for group in request.groups]
-    for group in groups:
-        _count_errors(context, group)
-    return _encoded(context, groups)
+def handle(context: RequestContext, request: OffsetFetchRequest) -> EncodedResponse | Awaitable[Response]:
+    if len(request.groups) > ROWS_PER_STEP:
+        return _many(context, request)
+    return _encoded(context, [_fetch(context, request.require_stable, group) for group in request.groups])
 
 
-def _count_errors(context: RequestContext, group: FetchedGroup) -> None:
-    failed = context.node.metrics.api(ApiKey.OFFSET_FETCH).failed
-    if group.error:
-        failed(group.error.name.upper())
-    for topic in group.topics:
-        for each in topic.partitions:
-            if each.error:
-                failed(each.error.name.upper())
+async def _many(context: RequestContext, request: OffsetFetchRequest) -> Response:
+    fetch = partial(_fetch, context, request.require_stable)
+    groups = await in_turns(in_steps(request.groups, fetch))
+    _count_errors(context, groups)
+    header = response_header(ApiKey.OFFSET_FETCH, context.api_version, context.correlation_id)
+    return EncodedResponse([await in_turns(encode_offset_fetch_in_steps(context.api_version, groups, header))])
+
+
+def _count_errors(context: RequestContext, groups: Sequence[FetchedGroup]) -> None:
+    errors = [group.error for group in groups if group.error]
+    errors += [each.error for group in groups for topic in group.topics for each in topic.partitions if each.error]
+    if errors:
+        count_failures(context, errors)
 
 
 def _encoded(context: RequestContext, groups: Sequence[FetchedGroup]) -> EncodedResponse:
+    _count_errors(context, groups)
     header = response_header(ApiKey.OFFSET_FETCH, context.api_version, context.correlation_id)
     return EncodedResponse([encode_offset_fetch(context.api_version, groups, header)])
 
 
-def _fetch(context: RequestContext, group: GroupToFetch, require_stable: bool) -> FetchedGroup:
+def _fetch(context: RequestContext, require_stable: bool, group: GroupToFetch) -> FetchedGroup:
     groups = context.node.groups
     try:
         if group.topics is None:
