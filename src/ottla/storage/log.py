@@ -10,9 +10,8 @@ from __future__ import annotations
 import errno
 import posixpath
 import random as random_module
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TypeVar
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
@@ -32,6 +31,7 @@ from ottla.storage.producer_state import (
     SNAPSHOT_SUFFIX,
     ProducerStateManager,
 )
+from ottla.storage.reading import ReadableLog
 from ottla.storage.recovery import (
     LoadedSegments,
     epochs_of_batches,
@@ -44,8 +44,6 @@ from ottla.storage.retention import count_deletable
 from ottla.storage.segment import TIME_INDEX, ColdRead, LogSlice, Segment
 from ottla.storage.segment_cache import SegmentCache
 from ottla.storage.segment_list import Replacement, SegmentList
-from ottla.storage.syncing import SyncedLog
-from ottla.storage.transaction_index import AbortedTransaction
 from ottla.storage.validation import CLIENT, REPLICATION, Origin, check_produce_version, validate
 
 __all__ = ["AppendInfo", "ColdRead", "Log", "LogSlice"]
@@ -55,15 +53,14 @@ _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _RECORDS_UNCHECKED_VERSION = 7
 """From this Produce version on no codec is forbidden."""
 _new = tuple.__new__
-T = TypeVar("T")
 
 
-class Log(SyncedLog):
+class Log(ReadableLog):
     """The log of one partition. `Log.load` makes it."""
 
     __slots__ = (
         "_flush_messages", "_high_watermark", "_latest_epoch", "_limits", "_policy", "_random", "_repaired",
-        "cleaned_offset", "config", "epochs", "log_start_offset", "producer_state", "recovered_bytes",
+        "cleaned_offset", "config", "epochs", "producer_state", "recovered_bytes",
         "topic_id", "truncated_bytes",
     )  # fmt: skip
 
@@ -82,7 +79,6 @@ class Log(SyncedLog):
         super().__init__(fs, directory, topic_partition, segments, now_ms)
         self._random = random
         self.topic_id = topic_id
-        self.log_start_offset: Offset = 0
         self._high_watermark: Offset = 0
         """Between log start and log end; goes down only with a truncation."""
         self._latest_epoch: LeaderEpoch = -1
@@ -487,63 +483,7 @@ class Log(SyncedLog):
         if segment.index_changes != before:  # the records may all be synced already
             self.sync_later(segment.path(TIME_INDEX))
 
-    # Reading
-
-    def read(
-        self, offset: Offset, max_bytes: int, *, up_to: Offset, min_one_batch: bool = True, nowait: bool = False
-    ) -> LogSlice | None:
-        """The batches from the one that holds `offset` (or the next existing one), below `up_to`, at most `max_bytes`.
-
-        Always whole batches of one segment. With `min_one_batch` the first batch comes even when it is larger than
-        `max_bytes`. None when there is nothing to read below `up_to`, or nothing fits. Raises `KafkaError`
-        OFFSET_OUT_OF_RANGE outside [log_start_offset, log_end_offset], CORRUPT_MESSAGE; with `nowait` also `ColdRead`
-        rather than waiting for the disk in the look-up (the slice itself may still be cold).
-        """
-        if self._failure is not None or self._closed:
-            raise self._storage_error()
-        end = self._end
-        if offset < self.log_start_offset or offset > end:
-            raise KafkaError(
-                ErrorCode.offset_out_of_range,
-                f"Received request for offset {offset} for partition {self.topic_partition}, but we only have log "
-                f"segments in the range {self.log_start_offset} to {end}.",
-            )
-        if offset >= up_to or offset == end:
-            return None
-        try:
-            return self._segments.read(
-                offset, max_bytes, up_to=up_to, end=end, min_one_batch=min_one_batch, nowait=nowait
-            )
-        except OSError as error:
-            raise self._fail(error) from error
-
-    def aborted_transactions(self, start: Offset, end: Offset) -> list[AbortedTransaction]:
-        """The aborted transactions that overlap [start, end), for read_committed. Raises `KafkaError`."""
-        return self._look_up(lambda: self._segments.aborted_transactions(start, end))
-
-    def offset_bound_of(self, found: LogSlice) -> Offset:
-        """An offset at or above the end of a slice, from the index alone: the bound for `aborted_transactions`."""
-        bound = found.segment.offset_index.offset_bound_after(found.position + found.length)
-        if bound is not None:
-            return bound
-        bases = self._segments.bases
-        number = self._segments.index_of(found.segment.base_offset) + 1
-        return bases[number] if number < len(bases) else self._end
-
-    def offset_for_timestamp(self, timestamp_ms: Millis) -> tuple[Millis, Offset, LeaderEpoch] | None:
-        """The first record from the log start on with a time stamp of at least `timestamp_ms`. Raises `KafkaError`."""
-        return self._look_up(lambda: self._segments.find_timestamp(timestamp_ms, self.log_start_offset))
-
-    def offset_of_max_timestamp(self) -> tuple[Millis, Offset, LeaderEpoch] | None:
-        """The first record with the largest time stamp (ListOffsets -3). Raises `KafkaError`."""
-        return self._look_up(lambda: self._segments.find_max_timestamp(self.log_start_offset))
-
-    def _look_up(self, look: Callable[[], T]) -> T:
-        self._check()
-        try:
-            return look()
-        except OSError as error:
-            raise self._fail(error) from error
+    # Leader epochs
 
     def epoch_for_offset(self, offset: Offset) -> LeaderEpoch:
         """The leader epoch of the record at `offset`, -1 if unknown."""

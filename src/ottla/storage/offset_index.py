@@ -58,11 +58,6 @@ class OffsetIndex(IndexFile):
         found = bisect_right(self.positions, position)
         return self.positions[found - 1] if found else 0
 
-    def offset_bound_after(self, position: int) -> Offset | None:
-        """The last offset of the first indexed batch that begins at or after `position`, None without one."""
-        found = bisect_right(self.positions, position - 1)
-        return self.base_offset + self.offsets[found] if found < len(self.offsets) else None
-
     def count_below(self, offset: Offset) -> int:
         """How many entries speak of batches that end below `offset`."""
         return bisect_right(self.offsets, offset - self.base_offset - 1) if offset > self.base_offset else 0

@@ -45,7 +45,6 @@ def test_boundaries_and_bounds() -> None:
     index.append(1005, 300)
     index.append(1010, 700)
     assert [index.boundary_at_or_before(at) for at in (0, 299, 300, 699, 700, 9999)] == [0, 0, 300, 300, 700, 700]
-    assert [index.offset_bound_after(at) for at in (0, 300, 301, 700, 701)] == [1005, 1005, 1010, 1010, None]
     assert [index.count_below(offset) for offset in (0, 1005, 1006, 1010, 1011)] == [0, 0, 1, 1, 2]
 
 
