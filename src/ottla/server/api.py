@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.server.handlers import TABLE
@@ -130,6 +130,10 @@ class RequestContext:
         self.principal = principal
         self.session = session
         """The connection itself, for what lives as long as it does (client software name, KIP-511)."""
+
+    def count_error(self, error: int, times: int = 1) -> None:
+        """Count errors of an answer that is encoded already; those in others are found when they are encoded."""
+        self.node.metrics.api(self.api_key).failed(ErrorCode(error).name.upper(), times)
 
 
 def top_level_error(context: RequestContext, request: Any, error: KafkaError) -> Response:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
-from ottla.metrics.instruments import ApiStats
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.server import api
@@ -85,7 +84,7 @@ def failure(call: Call, error: BaseException) -> Response:
         error = KafkaError(ErrorCode.unknown_server_error)
     response = call.api.on_error(call.context, call.request, error)
     if isinstance(response, EncodedResponse):  # what is in others is seen when they are encoded
-        call.context.node.metrics.api(call.context.api_key).failed(error.code.name.upper())
+        call.context.count_error(error.code)
     return response
 
 
@@ -102,18 +101,18 @@ def encode(call: Call, response: Response) -> tuple[list[Buffer | Slice], int]:
         assert instead is not None and not isinstance(instead, EncodedResponse)
         body = messages.encode_response(context.api_key, context.api_version, context.correlation_id, instead)
         response = instead
-    count_errors(response, context.node.metrics.api(context.api_key))
+    count_errors(context, response)
     return [_INT32.pack(len(body)) + body], len(body) + 4
 
 
-def count_errors(response: Mapping[str, Any], stats: ApiStats) -> None:
+def count_errors(context: RequestContext, response: Mapping[str, Any]) -> None:
     """Every error code of an answer, of the whole and of the parts in it."""
     for name, value in response.items():
         if name == "error_code":
             if value:
-                stats.failed(ErrorCode(value).name.upper())
+                context.count_error(value)
         elif isinstance(value, list | tuple):
             for part in value:
                 if not isinstance(part, Mapping):
                     break
-                count_errors(part, stats)
+                count_errors(context, part)

@@ -174,7 +174,7 @@ class Fetch:
             elif read.error or read.diverging is not None:
                 urgent = True
                 if read.error:
-                    self._node.metrics.api(ApiKey.FETCH).failed(read.error.name.upper())
+                    self._context.count_error(read.error)
             reads.append(read)
         return reads, size, urgent
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ottla.coordinator.group import replies
 from ottla.coordinator.group.requests import JoinGroup
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import KafkaError
 from ottla.protocol.group_requests import JoinGroupRequest, decode_join
 from ottla.protocol.group_responses import encode_join
 from ottla.protocol.messages import ApiKey, response_header
@@ -44,9 +44,8 @@ def handle(context: RequestContext, request: JoinGroupRequest) -> Deferred:
 
 
 def _answer(context: RequestContext, response: Mapping[str, Any]) -> EncodedResponse:
-    error: ErrorCode = response["error_code"]
-    if error:
-        context.node.metrics.api(ApiKey.JOIN_GROUP).failed(error.name.upper())
+    if response["error_code"]:
+        context.count_error(response["error_code"])
     return _encoded(context, response)
 
 

@@ -153,7 +153,7 @@ def _answer(
 def _counted(context: RequestContext, topics: Iterable[Topic]) -> Iterator[Topic]:
     for each in topics:
         if each.error_code:
-            context.node.metrics.api(ApiKey.METADATA).failed(ErrorCode(each.error_code).name.upper())
+            context.count_error(each.error_code)
         yield each
 
 

@@ -285,7 +285,7 @@ def _appended(index: int, info: Any) -> ProducedPartition:
 
 
 def _count_failure(context: RequestContext, error: KafkaError, partition: Partition | None, records: Any) -> None:
-    context.node.metrics.api(ApiKey.PRODUCE).failed(error.code.name.upper())
+    context.count_error(error.code)
     if partition is not None:
         partition.traffic.produces += 1
         partition.traffic.failed_produces += 1

@@ -41,9 +41,8 @@ def handle(context: RequestContext, request: SyncGroupRequest) -> Deferred:
 
 
 def _answer(context: RequestContext, response: Mapping[str, Any]) -> EncodedResponse:
-    error: ErrorCode = response["error_code"]
-    if error:
-        context.node.metrics.api(ApiKey.SYNC_GROUP).failed(error.name.upper())
+    if response["error_code"]:
+        context.count_error(response["error_code"])
     return _encoded(context, response)
 
 
