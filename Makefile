@@ -44,7 +44,7 @@ conformance: peers  ## the rest of the client matrix: Node, Rust, Kafka Streams 
 
 compatibility: peers  ## run every client and tool, and write what was found into docs/compatibility.md
 	rm -f docs/compatibility.json
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m client --compatibility docs/compatibility.json tests/conformance; \
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m client --compatibility docs/compatibility.json tests/conformance; \
 		status=$$?; $(PY) -m tests.conformance.compatibility docs/compatibility.json docs/compatibility.md; exit $$status
 
 lint: setup  ## formatting, linting, types, and the direction of imports

@@ -53,7 +53,15 @@ class NodeProcess:
         try:
             return wait_until_answering("127.0.0.1", self.port, ready_s, self.process)
         except RuntimeError as error:
+            self._give_up()
             raise RuntimeError(f"{error}:\n{self.output.read_text()}") from error
+
+    def _give_up(self) -> None:
+        """What did not start in time would outlive the tests."""
+        process = self.process
+        if process is not None:
+            process.kill()
+            process.wait()
 
     def stop(self) -> int:
         """Terminate and return the exit status."""

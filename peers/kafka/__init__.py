@@ -171,7 +171,11 @@ class KafkaPeer:
         command = java("kafka.Kafka", str(path), heap=self.heap, flags=self.flags)
         with open(self.directory / "server.log", "ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        wait_until_answering("127.0.0.1", self.port, ready_s, self.process)
+        try:
+            wait_until_answering("127.0.0.1", self.port, ready_s, self.process)
+        except BaseException:
+            self.kill()
+            raise
 
     def stop(self) -> None:
         """A clean shutdown."""

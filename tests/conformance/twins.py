@@ -43,8 +43,8 @@ class Twins:
         for each in (mine, theirs):
             assert (each.status != 0) is fails, f"{command} ended with {each.status}\n{each.out}\n{each.err}"
         ours, kafkas = ([line for line in comparable(each.out) if only in line] for each in (mine, theirs))
-        assert ours == kafkas, command
+        assert ours == kafkas, f"{command}\n{mine.out}\n{theirs.out}"
         # Of a failure's stack only the errors count.
         ours, kafkas = ([line for line in comparable(each.err) if only in line] for each in (mine, theirs))
-        assert ours == kafkas, command
+        assert ours == kafkas, f"{command}\n{mine.err}\n{theirs.err}"
         return mine.out
