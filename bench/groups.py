@@ -14,7 +14,8 @@ from functools import partial
 from typing import Any
 
 from bench.brokers import Kafka, Ottla, cpu_seconds
-from bench.load import Client, Result, frame, run, same_answers
+from bench.flood import flood
+from bench.load import Client, Result, frame, same_answers
 from bench.members import Group, Member, Swarm
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
@@ -33,7 +34,7 @@ GROUPS = 50
 IN_FLIGHT = 5
 TURNS = 16
 """Requests of a member that differ in their offsets."""
-SIZES = (1, 10, 100, 500, 1000)
+SIZES = (10, 100, 500, 1000)
 
 
 def pivot(label: str, by_side: Mapping[str, Measured], ratios: Iterable[str]) -> list[Row]:
@@ -132,7 +133,6 @@ def requests(side: Side, seconds: float) -> Measured:
         found[name] = {
             "req/s": result.requests_per_s,
             "CPU ms per 1,000": result.cpu_seconds / result.requests * 1e6,
-            "p99 ms": result.percentile(0.99),
         }
     swarm.close()
     return found
@@ -147,10 +147,9 @@ def load(side: Side, members: list[Member], name: str, seconds: float) -> Result
         ]
         for member in members[:groups]
     ]
-    return run(
-        side.port, frames, in_flight=in_flight, seconds=seconds, warmup_s=min(1.0, seconds), pid=side.pid,
-        payload_bytes=0, small_answers=True, check=None if api == ApiKey.OFFSET_FETCH else same_answers(api, version),
-        check_answers=False,
+    return flood(
+        side.port, frames, api, version, in_flight=in_flight, seconds=seconds, warmup_s=min(0.5, seconds),
+        pid=side.pid, same_answers=api != ApiKey.OFFSET_FETCH,
     )  # fmt: skip
 
 
@@ -158,29 +157,25 @@ def load(side: Side, members: list[Member], name: str, seconds: float) -> Result
 
 
 class Stopwatch:
-    """Milliseconds from the start and from the last JoinGroup on, and the broker's CPU, of several rounds."""
+    """Milliseconds and the broker's CPU, of several rounds."""
 
     def __init__(self, side: Side) -> None:
         self.side = side
         self.whole: list[float] = []
-        self.after_join: list[float] = []
         self.cpu_ms = 0.0
 
     def measure(self, swarm: Swarm, start: Callable[[], object], groups: list[Group]) -> None:
         cpu, begin = cpu_seconds(self.side.pid), time.perf_counter()
-        swarm.last_join = begin
         start()
         swarm.settle(groups)
         end = time.perf_counter()
         self.whole.append((end - begin) * 1e3)
-        self.after_join.append((end - swarm.last_join) * 1e3)
         self.cpu_ms += (cpu_seconds(self.side.pid) - cpu) * 1e3
         swarm.drain(groups)
 
     def row(self) -> Row:
         return {
             "ms": statistics.median(self.whole),
-            "ms after last join": statistics.median(self.after_join),
             "CPU ms": self.cpu_ms / len(self.whole),
         }
 
@@ -372,7 +367,11 @@ def failover(side: Side, commits: int = 1_000_000, partitions: int = 100, member
 
 
 def librdkafka(side: Side, strategy: str, consumers: int = 8, partitions: int = 16) -> Row:
-    """Consumers of confluent-kafka from their start until every partition is assigned and shared out evenly."""
+    """Consumers of confluent-kafka from their start until every partition is assigned and shared out evenly.
+
+    librdkafka begins a join at most once a second. Where the first member has a generation to itself, some that join
+    the second have to join the third, and wait out their second: that, on either side, is what most of the time is.
+    """
     from confluent_kafka import Consumer
 
     prepare(side)
@@ -380,7 +379,7 @@ def librdkafka(side: Side, strategy: str, consumers: int = 8, partitions: int = 
     client.create_topic("shared", partitions)
     client.close()
     times = []
-    for number in range(4):
+    for number in range(11):
         conf = {
             "bootstrap.servers": f"127.0.0.1:{side.port}", "group.id": f"{strategy}-{number}",
             "partition.assignment.strategy": strategy, "heartbeat.interval.ms": 100, "session.timeout.ms": 10_000,
@@ -401,4 +400,8 @@ def librdkafka(side: Side, strategy: str, consumers: int = 8, partitions: int = 
             times.append(time.perf_counter() - begin)
         for member in members:
             member.close()
-    return {"s to all assigned": statistics.median(times)}
+    quick = [seconds for seconds in times if seconds < 0.9]
+    return {
+        "median s": round(statistics.median(times), 3), "best s": round(min(times), 3),
+        "within 0.9 s": f"{len(quick)} of {len(times)}",
+    }  # fmt: skip

@@ -170,23 +170,24 @@ def same_answers(api: int, version: int) -> Check:
         answer = bytes(buffer[start : start + size])
         if answer not in seen:
             plain = messages.plain(messages.decode_response(api, version, answer)[1])
-            if errors := [code for code in _error_codes(plain) if code != 0]:
+            if errors := [code for code in error_codes(plain) if code != 0]:
                 raise RuntimeError(f"{ApiKey(api).name} was refused: {errors[0]!r}")
             seen.add(answer)
 
     return check
 
 
-def _error_codes(value: Any) -> Iterator[int]:
+def error_codes(value: Any) -> Iterator[int]:
+    """Every error code in a decoded answer."""
     if isinstance(value, dict):
         for name, item in value.items():
             if name == "error_code":
                 yield item
             else:
-                yield from _error_codes(item)
+                yield from error_codes(item)
     elif isinstance(value, list):
         for item in value:
-            yield from _error_codes(item)
+            yield from error_codes(item)
 
 
 class _Connection:

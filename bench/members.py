@@ -112,8 +112,6 @@ class Swarm:
         self.poller = select.epoll()
         self.by_fd: dict[int, Member] = {}
         self.hold = False
-        self.last_join = 0.0
-        """When the last JoinGroup was sent."""
 
     def add(self, group: Group, count: int, instance_prefix: str | None = None) -> list[Member]:
         """Connect members that have not joined yet."""
@@ -145,7 +143,6 @@ class Swarm:
     def join(self, members: list[Member]) -> None:
         for member in members:
             member.join()
-        self.last_join = time.perf_counter()
 
     def settle(self, groups: list[Group]) -> None:
         """Work until all groups are settled; members that have an assignment ask whether it still counts."""
@@ -207,7 +204,6 @@ class Swarm:
             member.join()
         elif error in _REJOIN:
             member.join()
-            self.last_join = time.perf_counter()
         elif asked == JOIN:
             self._joined(member, error, answer)
         elif error != 0:
@@ -225,7 +221,6 @@ class Swarm:
         if error == _MEMBER_ID_REQUIRED:
             if not self.hold:
                 member.join()
-                self.last_join = time.perf_counter()
             return
         if error != 0:
             raise RuntimeError(f"JoinGroup: error {error}")
