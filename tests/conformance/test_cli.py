@@ -23,7 +23,7 @@ def ottla(bootstrap: str, *arguments: str, text: str | bytes = b"", code: int = 
         [sys.executable, "-m", "ottla.cli.main", *arguments],
         input=text.encode() if isinstance(text, str) else text,
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=False,
         env={**os.environ, "OTTLA_BOOTSTRAP": bootstrap},
     )
@@ -149,7 +149,7 @@ def test_output_that_finds_no_room(bootstrap: str, topic: str) -> None:
     ottla(bootstrap, "topic", "create", topic)
     ottla(bootstrap, "produce", topic, text="".join(f"{n}\n" for n in range(10_000)))
     command = f"{sys.executable} -m ottla.cli.main consume {topic} --bootstrap {bootstrap} > /dev/full"
-    done = subprocess.run(command, shell=True, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(command, shell=True, capture_output=True, timeout=300, check=False)
     assert done.returncode == 1 and done.stderr.startswith(b"ottla: No space left on device")
 
 
@@ -207,7 +207,7 @@ def test_a_reader_that_closes_the_pipe(bootstrap: str, topic: str) -> None:
     ottla(bootstrap, "topic", "create", topic)
     ottla(bootstrap, "produce", topic, text="x" * 100 + "\n" + "".join(f"{n}\n" for n in range(50_000)))
     command = f"{sys.executable} -m ottla.cli.main consume {topic} --bootstrap {bootstrap} | head -1"
-    done = subprocess.run(command, shell=True, capture_output=True, timeout=60, check=True)
+    done = subprocess.run(command, shell=True, capture_output=True, timeout=300, check=True)
     assert (done.stdout, done.stderr) == (b"x" * 100 + b"\n", b"")
 
 
@@ -217,7 +217,7 @@ def test_a_dump_into_a_pipe_that_closes(tmp_path: Path) -> None:
         (tmp_path / f"topic-{number}" / "00000000000000000000.log").touch()
     (tmp_path / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
     command = f"{sys.executable} -m ottla.cli.main log dump {tmp_path} | head -1"
-    done = subprocess.run(command, shell=True, capture_output=True, timeout=60, check=True)
+    done = subprocess.run(command, shell=True, capture_output=True, timeout=300, check=True)
     assert done.stdout and done.stderr == b""
 
 

@@ -424,7 +424,7 @@ class TestOtherProcesses:
         """Also when that is only known to the running process, as under pytest's `pythonpath`."""
         source = str(ROOT / "src")
         code = f"import sys; sys.path.insert(0, {source!r}); from ottla.testing import Broker; Broker().start()"
-        subprocess.run([sys.executable, "-c", code], check=True, cwd="/", timeout=60)
+        subprocess.run([sys.executable, "-c", code], check=True, cwd="/", timeout=300)
 
 
 class TestCost:
@@ -491,7 +491,7 @@ def run_pytest(directory: Path, *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--strict-markers", "-p", "no:cacheprovider", "--basetemp=base", *plugin,
          *arguments],
-        cwd=directory, capture_output=True, text=True, env=environ, timeout=120,
+        cwd=directory, capture_output=True, text=True, env=environ, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -513,6 +513,6 @@ def test_the_examples_of_the_documentation(tmp_path: Path) -> None:
 
 def run(*command: str, directory: Path) -> tuple[int, str]:
     done = subprocess.run(
-        command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60
+        command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300
     )
     return done.returncode, done.stdout

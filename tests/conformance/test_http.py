@@ -76,7 +76,7 @@ def test_a_broker_that_did_not_ask_has_no_port_and_loads_nothing_for_it(tmp_path
 
         asyncio.run(main())
     """
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=300)
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
@@ -86,7 +86,7 @@ def test_logs_are_objects_and_the_first_line_stays(tmp_path: Path) -> None:
     with node:
         assert node.process is not None
         status = [sys.executable, "-m", "ottla.cli.main", "server", "status", str(node.data), "--json"]
-        found = json.loads(subprocess.run(status, capture_output=True, text=True, timeout=60, check=True).stdout)
+        found = json.loads(subprocess.run(status, capture_output=True, text=True, timeout=300, check=True).stdout)
         assert (found["ready"], found["http"], found["address"]) == (True, f"127.0.0.1:{port}", node.bootstrap)
         node.process.send_signal(signal.SIGTERM)
         assert node.process.wait(60) == 0

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is no
 
 
 def kcat(*arguments: str, text: str = "") -> str:
-    done = subprocess.run(["kcat", *arguments], input=text, text=True, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(["kcat", *arguments], input=text, text=True, capture_output=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -164,7 +164,7 @@ def problems(directory: Path) -> list[dict[str, str]]:
     """What `ottla log dump` finds wrong."""
     shown = subprocess.run(
         [sys.executable, "-m", "ottla.cli.main", "log", "dump", "--json", str(directory)],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     found: list[dict[str, str]] = json.loads(shown.stdout.splitlines()[-1])["problems"]
     return found

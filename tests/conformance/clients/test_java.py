@@ -68,7 +68,7 @@ def word_count(ran: Ran, bootstrap: str, topic: str, words: int, state: Path) ->
     done = subprocess.run(
         ["java", "-XX:TieredStopAtLevel=1", "-Xmx512m", "-cp", f"{built}/classes:{built}/libs/*", "WordCount",
          bootstrap, f"count-{topic}", topic, f"{topic}-counts", str(words), str(state)],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=150, check=False,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)

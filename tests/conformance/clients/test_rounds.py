@@ -73,7 +73,7 @@ def round_of(client: Client, *arguments: str) -> dict[str, Any]:
         built = str(build.build(client.language))
     command = [part.replace("{built}", built) for part in client.command]
     done = subprocess.run(
-        [*command, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
+        [*command, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
