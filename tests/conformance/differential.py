@@ -39,6 +39,7 @@ class Exempt(NamedTuple):
 
 WITHOUT_TRANSACTIONS = "Transactional ids are refused until there are transactions."
 WITHOUT_SHARE_GROUPS = "Share groups are not served; neither is their coordinator."
+WITHOUT_KIP_848 = "Members of groups of KIP-848 are refused, as by a Kafka whose group.version is 0."
 SENTENCES = "The sentences with which a broker explains why it refused records are Ottla's own; the codes are Kafka's."
 NAMED_ERRORS = "Where Kafka answers UNKNOWN_SERVER_ERROR to a request that makes no sense, Ottla names the error."
 NEGATIVE_SIZES = "Sizes below zero in a Fetch count as zero."
@@ -79,6 +80,7 @@ EXEMPTIONS = [
     Exempt(ApiKey.PRODUCE, r"error_message: '.*', Kafka ['\"]", SENTENCES),
     Exempt(ApiKey.FIND_COORDINATOR, r"'key_type': 1", WITHOUT_TRANSACTIONS),
     Exempt(ApiKey.FIND_COORDINATOR, r"'key_type': 2", WITHOUT_SHARE_GROUPS),
+    Exempt(ApiKey.CONSUMER_GROUP_HEARTBEAT, "", WITHOUT_KIP_848),
     Exempt(ApiKey.PRODUCE, r"'transactional_id': 't'", WITHOUT_TRANSACTIONS),
     Exempt(ApiKey.INIT_PRODUCER_ID, r"'transactional_id': '", WITHOUT_TRANSACTIONS),
     Exempt(ApiKey.DESCRIBE_QUORUM, r"\.(leader_epoch|high_watermark): \d+, Kafka \d+$", OF_EACH),

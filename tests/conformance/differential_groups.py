@@ -143,3 +143,13 @@ def offset_delete(w: World, version: int) -> Requests:
             rows = [{"partition_index": each} for each in partitions]
             yield {"group_id": group, "topics": [{"name": name, "partitions": rows}]}
         yield {"group_id": group, "topics": []}
+
+
+@cases(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+def consumer_group_heartbeat(w: World, version: int) -> Requests:
+    for epoch in (0, 1, -1):
+        yield {
+            "group_id": f"{w.prefix}848", "member_id": "nobody", "member_epoch": epoch, "instance_id": None,
+            "rack_id": None, "rebalance_timeout": 5000, "subscribed_topic_names": [w.t], "topic_partitions": [],
+            "server_assignor": "nonsense", "subscribed_topic_regex": None,
+        }  # fmt: skip

@@ -30,6 +30,7 @@ NOT_DRAWN = {
     ApiKey.JOIN_GROUP: "members of random groups make the rest wait",
     ApiKey.UPDATE_FEATURES: "would change the oracle",
     ApiKey.API_VERSIONS: "has all its cases",
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: "is refused here and changes groups there",
 }
 
 

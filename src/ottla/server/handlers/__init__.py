@@ -51,6 +51,7 @@ TABLE: dict[int, Served] = {
     ApiKey.UPDATE_FEATURES: Served("update_features", 0, 2),
     ApiKey.DESCRIBE_CLUSTER: Served("describe_cluster", 0, 2),
     ApiKey.DESCRIBE_PRODUCERS: Served("describe_producers", 0, 0),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: Served("consumer_group_heartbeat", 0, 1),
     ApiKey.LIST_CONFIG_RESOURCES: Served("list_config_resources", 0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Served("describe_topic_partitions", 0, 0),
 }
