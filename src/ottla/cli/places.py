@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.cli.exits import MISUSED, CommandFailed
 from ottla.cli.options import parse_time_ms
+from ottla.cli.reader import EARLIEST, LATEST, Reader
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, TopicPartition
 
-    from ottla.cli.reader import Reader
-
-EARLIEST, LATEST = -2, -1
-"""Times of ListOffsets that stand for the first offset and the end."""
 PLACES = "beginning, end, an offset, -N, a time such as 2026-05-01T12:00 or an age such as 10m"
 """What --from and --to take."""
 

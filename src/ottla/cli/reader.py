@@ -16,13 +16,14 @@ from typing import Any
 from ottla.cli import wire
 from ottla.cli.client import REQUEST_TIMEOUT_S, addresses, probe
 from ottla.cli.exits import UNREACHABLE, CommandFailed
-from ottla.cli.places import EARLIEST, LATEST
 from ottla.cli.record import Record
 from ottla.errors import ErrorCode
 from ottla.protocol import fetch
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import BatchHeader, crc_is_valid, iterate_batches, iterate_records
 
+EARLIEST, LATEST = -2, -1
+"""Times of ListOffsets that stand for the first offset and the end."""
 FETCH_VERSION = 12
 """The last that names topics; since Kafka 2.7."""
 FETCH_WAIT_MS = 500
