@@ -60,7 +60,7 @@ Subscriber = Callable[[MetadataDelta, MetadataImage], None]
 """Called on the event loop after each committed change, in the order of subscription, before the writer gets its
 answer. The first call has everything in its delta, whose base is the empty image."""
 
-Steps = Callable[[MetadataDelta, MetadataImage], Iterator[None]]
+SubscriberSteps = Callable[[MetadataDelta, MetadataImage], Iterator[None]]
 """What a subscriber does in turns: before its call, when the change is committed and nobody has heard of it, or after
 it. The next change waits, and so does the writer's answer."""
 
@@ -122,8 +122,8 @@ class ControllerDriver:
         self._quorum: QuorumCore
         self._incarnation_id = random_uuid(random)
         self._subscribers: list[Subscriber] = []
-        self._before: list[Steps] = []
-        self._after: list[Steps] = []
+        self._before: list[SubscriberSteps] = []
+        self._after: list[SubscriberSteps] = []
         self._queue: deque[_Job] = deque()
         self._worker: asyncio.Task[None] | None = None
         self._failure: KafkaError | None = None
@@ -283,7 +283,9 @@ class ControllerDriver:
 
     # Changes.
 
-    def subscribe(self, callback: Subscriber, *, before: Steps | None = None, after: Steps | None = None) -> None:
+    def subscribe(
+        self, callback: Subscriber, *, before: SubscriberSteps | None = None, after: SubscriberSteps | None = None
+    ) -> None:
         """Call `callback` for every later change; with the whole current image at once if there is one already.
 
         What takes long is better done in `before` and `after`, which let others run at each of their yields.
@@ -401,7 +403,7 @@ class ControllerDriver:
             except Exception as error:
                 _report("a subscriber failed to apply a metadata change", error)
 
-    async def _step(self, subscribers: Sequence[Steps], delta: MetadataDelta, image: MetadataImage) -> None:
+    async def _step(self, subscribers: Sequence[SubscriberSteps], delta: MetadataDelta, image: MetadataImage) -> None:
         for steps in list(subscribers):
             try:
                 for _ in steps(delta, image):

@@ -284,11 +284,13 @@ class GroupCoordinatorDriver:
         try:
             buffer_bytes = self._node.config["offsets.load.buffer.size"]
             await load(shard.core, shard.partition.log, self._node.fs, buffer_bytes)
-        except (KafkaError, MalformedRecord, OSError) as error:
+            self._loaded(shard)
+        except Exception as error:  # also a mistake of ours: who waits for the end of the load would do so for ever
             shard.error = ErrorCode.not_coordinator
-            _LOG.error("groups of %s can not be loaded: %s", shard.partition.topic_partition, error)
-            return
-        self._loaded(shard)
+            unexpected = not isinstance(error, KafkaError | MalformedRecord | OSError)
+            _LOG.error(
+                "groups of %s can not be loaded: %s", shard.partition.topic_partition, error, exc_info=unexpected
+            )
 
     def _loaded(self, shard: _Shard) -> None:
         if shard.core.state.groups:
@@ -411,9 +413,8 @@ class GroupCoordinatorDriver:
         now_ms = self._node.clock.now_ms()
         records = [(now_ms, encode_key(key), encode_value(value), ()) for key, value in write.records]
         try:
-            batch = build_batch(
-                records, base_sequence=0, codec=self._codec
-            )  # as Kafka's coordinators do, without a producer id
+            # A base sequence of 0 without a producer id, as Kafka's coordinators write it.
+            batch = build_batch(records, base_sequence=0, codec=self._codec)
             info = shard.partition.append_as_leader(batch, ACKS_ALL, now_ms=now_ms, origin=COORDINATOR)
         except KafkaError as error:
             self._fail([write, *rest], error.code)
