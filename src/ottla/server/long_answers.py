@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, S
 from typing import Any, TypeVar
 
 from ottla.drivers.turns import in_turns
-from ottla.errors import ErrorCode
 from ottla.protocol.messages import ROWS_PER_STEP, encode_response_in_steps
 from ottla.server.api import EncodedResponse, RequestContext, Response
 
@@ -30,9 +29,8 @@ async def encoded(
 
 def count_failures(context: RequestContext, codes: Iterable[int]) -> None:
     """Count the errors of rows in a response that is encoded already."""
-    failed = context.node.metrics.api(context.api_key).failed
     for code, times in Counter(codes).items():
-        failed(ErrorCode(code).name.upper(), times)
+        context.count_error(code, times)
 
 
 def row_by_row(
