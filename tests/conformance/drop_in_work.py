@@ -110,8 +110,7 @@ class Resender:
             self.answers.append((sequence, answer["base_offset"]))
 
     def send_again(self, client: Client, count: int = 1) -> None:
-        """The last batches are known for what they are, wherever they were written. Kafka's snapshots of producers
-        keep one batch each, so after a start no more than that is sure to be known."""
+        """The last batches are known for what they are, wherever they were written."""
         end = client.offset(self.topic, -1)
         for sequence, offset in self.answers[-count:]:
             answer = self._produce(client, sequence)
@@ -119,6 +118,10 @@ class Resender:
         assert client.offset(self.topic, -1) == end
         answer = self._produce(client, self.answers[-1][0] + 4)
         assert answer["error"] == "out_of_order_sequence_number", answer
+
+    def send_older_again(self, client: Client) -> str:
+        """The answer to the batch before the last."""
+        return str(self._produce(client, self.answers[-2][0])["error"])
 
     def _produce(self, client: Client, sequence: int) -> Any:
         options: dict[str, int] = {"producer_id": self.producer_id, "producer_epoch": 0, "base_sequence": sequence}
