@@ -384,7 +384,7 @@ def retain(
     table: Any, seed_0: int, seed_1: int, mapped_to: int, drop_tombstones: bool, keep: Any,
     data: bytes, position: int, end: int, count: int, base_offset: int, base_timestamp: int,
 ) -> tuple[int, int, bool, int, int]:  # fmt: skip
-    """Mark in the bytearray `keep` which of the `count` records stay: the latest of each key, and all above `mapped_to`.
+    """Mark in the bytearray `keep` which of `count` records stay: the latest of each key, and all above `mapped_to`.
 
     Returns (records that stay, records without a key, whether a tombstone stays, the first timestamp of those that
     stay, their greatest).

@@ -52,9 +52,12 @@ _OF_MEMBERS: Final = {16} | {
     for number in (types.member, types.member_target, types.member_current)
 }
 _NAMES: Final = {
-    **{4: "ConsumerGroupPartitionMetadata", 16: "ConsumerGroupRegularExpression"},
-    **{9: "ShareGroupPartitionMetadata", 15: "ShareGroupStatePartitionMetadata"},
-    **{18: "StreamsGroupPartitionMetadata", 23: "StreamsGroupTopology"},
+    4: "ConsumerGroupPartitionMetadata",
+    16: "ConsumerGroupRegularExpression",
+    9: "ShareGroupPartitionMetadata",
+    15: "ShareGroupStatePartitionMetadata",
+    18: "StreamsGroupPartitionMetadata",
+    23: "StreamsGroupTopology",
 }
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
