@@ -18,6 +18,7 @@ from ottla.clock import elapsed_s
 from ottla.drivers.cleaner import CleanerSettings, LogCleaner
 from ottla.drivers.controller import ControllerDriver
 from ottla.drivers.coordinator import GroupCoordinatorDriver
+from ottla.drivers.turns import in_turns
 from ottla.errors import KafkaError, OttlaError
 from ottla.logs import fields
 from ottla.metadata import features
@@ -196,7 +197,7 @@ class Node:
             self.image.config(ConfigResourceType.BROKER, str(self.node_id)),
         )
         self.logs.set_producer_expiration(self.config["producer.id.expiration.ms"])
-        self.logs.load()
+        await in_turns(self.logs.loading())  # probes are answered meanwhile, and a signal is heard
         self._loaded = True
         logs_s = elapsed_s()
         self.replicas.delete_strays(self.image)
@@ -291,6 +292,8 @@ class Node:
         if self._loaded:
             registration = self.image.brokers.get(self.node_id)
             self.logs.shutdown(broker_epoch=-1 if registration is None else registration.epoch)
+        else:
+            self.logs.abandon()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something in the background until the node stops."""

@@ -173,7 +173,8 @@ def readiness(node: Node) -> dict[str, Any]:
     if node.stopping:
         reasons.append("the node is stopping")
     elif not node.serving:
-        reasons.append("the node is starting")
+        doing = node.logs.progress
+        reasons.append("the node is starting" if doing is None else f"the node is starting: {doing}")
     else:
         loading = node.groups.loading()
         if loading:

@@ -32,7 +32,8 @@ async def announce(node: Node, _: asyncio.Event) -> None:
     """The one line that says where a node is."""
     first = node.config.advertised_listeners[0]
     directories = ", ".join(node.config.log_dirs)
-    print(f"ottla: listening on {first.host}:{node.ports[first.name]}, data in {directories}", flush=True)
+    host = f"[{first.host}]" if ":" in first.host else first.host
+    print(f"ottla: listening on {host}:{node.ports[first.name]}, data in {directories}", flush=True)
 
 
 def run(config: ServerConfig, attend: Attend = announce) -> int:
@@ -53,7 +54,8 @@ async def _serve(config: ServerConfig, attend: Attend) -> int:
     fs = OsFileSystem()
     node = Node(config, fs, SystemClock(), random.Random(os.urandom(16)))
     try:
-        await node.start()
+        if not await _started(node, stop):
+            return 0
         gc.freeze()
         gc.set_threshold(YOUNG_OBJECTS_MAX, 20, 20)
         await attend(node, stop)
@@ -66,6 +68,20 @@ async def _serve(config: ServerConfig, attend: Attend) -> int:
                 fs.close()
     sys.stdout.flush()
     return 0
+
+
+async def _started(node: Node, stop: asyncio.Event) -> bool:
+    """Start the node, unless `stop` comes first: what is not recovered yet then waits for the next start."""
+    starting, stopping = asyncio.ensure_future(node.start()), asyncio.ensure_future(stop.wait())
+    await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait([starting])
+    if starting.cancelled():
+        return False
+    starting.result()
+    return True
 
 
 def _raise_file_limit() -> None:

@@ -10,14 +10,16 @@ from __future__ import annotations
 import errno
 import posixpath
 import random as random_module
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import Buffer, FileSystem
 from ottla.model import NO_TIMESTAMP, LeaderEpoch, Millis, Offset, TopicPartition
 from ottla.protocol.record_batch import BatchHeader
+from ottla.steps import at_once
 from ottla.storage.append_info import AppendInfo
 from ottla.storage.checkpoints import CorruptFile
 from ottla.storage.config import LogConfig
@@ -94,7 +96,7 @@ class Log(ReadableLog):
     # Loading
 
     @classmethod
-    def load(
+    def loading(
         cls,
         fs: FileSystem,
         directory: str,
@@ -110,11 +112,12 @@ class Log(ReadableLog):
         random: random_module.Random,
         producer_id_expiration_ms: Millis = PRODUCER_ID_EXPIRATION_MS,
         cache: SegmentCache | None = None,
-    ) -> Log:
+    ) -> Generator[None, None, Log]:
         """Open the log in `directory`, creating it if need be, and recover it unless it was shut down cleanly.
 
-        `recovery_point` is what the checkpoint says was synced. Raises `KafkaError`: KAFKA_STORAGE_ERROR when the disk
-        fails, UNSUPPORTED_FOR_MESSAGE_FORMAT for logs written before Kafka 0.11.
+        Gives way between pieces of a recovery. `recovery_point` is what the checkpoint says was synced. Raises
+        `KafkaError`: KAFKA_STORAGE_ERROR when the disk fails, UNSUPPORTED_FOR_MESSAGE_FORMAT for logs written before
+        Kafka 0.11.
         """
         log = cls(
             fs,
@@ -131,7 +134,7 @@ class Log(ReadableLog):
                 fs.makedirs(directory)
                 log.sync_later(directory)
                 log.sync_later(posixpath.dirname(directory))
-            loaded = load_segments(
+            loaded = yield from load_segments(
                 fs,
                 directory,
                 lambda base_offset, size: log._segments.open(base_offset, size, now_ms),
@@ -145,10 +148,15 @@ class Log(ReadableLog):
             log._load_epochs(loaded)
             if not clean_shutdown:
                 log._doubt_files()
-            log._load_producers(loaded, clean_shutdown, producer_id_expiration_ms)
+            yield from log._load_producers(loaded, clean_shutdown, producer_id_expiration_ms)
         except OSError as error:
             raise log._fail(error) from error
         return log
+
+    @classmethod
+    def load(cls, *place: Any, **options: Any) -> Log:
+        """The same without giving way."""
+        return at_once(cls.loading(*place, **options))
 
     def _take_segments(
         self, loaded: LoadedSegments, log_start_offset: Offset, recovery_point: Offset, clean_shutdown: bool
@@ -200,7 +208,9 @@ class Log(ReadableLog):
         latest = self.epochs.latest_epoch
         return -1 if latest is None else latest
 
-    def _load_producers(self, loaded: LoadedSegments, clean_shutdown: bool, expiration_ms: Millis) -> None:
+    def _load_producers(
+        self, loaded: LoadedSegments, clean_shutdown: bool, expiration_ms: Millis
+    ) -> Generator[None, None, None]:
         names = loaded.names
         if not clean_shutdown:
             # The transaction index is rebuilt from where the snapshot ends, so it may not end above what was synced.
@@ -218,7 +228,7 @@ class Log(ReadableLog):
         if clean_shutdown and not state.snapshot_offsets:
             state.map_end_offset = self._end  # a clean stop leaves none only where there were no producers
         else:
-            replay_producers(state, self._segments.items, self.log_start_offset, self._end, self._now_ms)
+            yield from replay_producers(state, self._segments.items, self.log_start_offset, self._end, self._now_ms)
 
     def _add_segment(self, base_offset: Offset) -> None:
         self._segments.add(base_offset, self._now_ms)
@@ -552,7 +562,9 @@ class Log(ReadableLog):
         self.epochs.truncate_from_end(offset)
         self.log_start_offset = min(self.log_start_offset, offset)
         self._lower_bounds(offset)
-        replay_producers(self.producer_state, self._segments.items, self.log_start_offset, offset, self._now_ms)
+        at_once(
+            replay_producers(self.producer_state, self._segments.items, self.log_start_offset, offset, self._now_ms)
+        )
 
     def _lower_bounds(self, offset: Offset) -> None:
         self._high_watermark = max(min(self._high_watermark, offset), self.log_start_offset)

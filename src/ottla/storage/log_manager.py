@@ -10,7 +10,7 @@ import posixpath
 import random as random_module
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from uuid import UUID
 
 from ottla.clock import Clock
@@ -19,6 +19,7 @@ from ottla.filesystem import FileLock, FileSystem
 from ottla.logs import fields
 from ottla.metrics.instruments import Histogram
 from ottla.model import Millis, Offset, TopicPartition
+from ottla.steps import at_once
 from ottla.storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -46,6 +47,9 @@ _LOG = logging.getLogger("ottla.logs")
 RECOVERIES_LOGGED_MAX = 100
 """Logs that recovery tells of one by one; it tells the sum of all anyhow."""
 
+PROGRESS_LOGGED_EVERY_MS = 10_000
+"""How often a long load says how far it is."""
+
 LOCK_FILE = ".lock"
 CHECKPOINTS = (
     RECOVERY_POINT_CHECKPOINT,
@@ -71,6 +75,17 @@ def parse_directory_name(name: str) -> TopicPartition | None:
     """The partition whose log a directory of this name holds; None for any other, those being deleted included."""
     match = _PARTITION_DIRECTORY.match(name)
     return None if match is None else TopicPartition(match["topic"], int(match["partition"]))
+
+
+def _saying(text: str, steps: Generator[None, None, Log]) -> Generator[str, None, Log]:
+    """The same steps, with a text at each."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            log: Log = end.value
+            return log
+        yield text
 
 
 def _warn(message: str) -> None:
@@ -132,6 +147,8 @@ class LogManager:
             "cache": CACHE_TRIM_INTERVAL_MS,
         }
         self._last: dict[str, Millis] = {}
+        self.progress: str | None = None
+        """How far `loading` is, in words; None before and after."""
         self.flush_seconds: Histogram | None = None
         """Where the times of syncs are counted."""
         self.previous_broker_epoch = -1
@@ -177,15 +194,27 @@ class LogManager:
     # Loading
 
     def load(self, *, skip: frozenset[str] = frozenset({"__cluster_metadata"})) -> None:
+        """`loading` without giving way."""
+        at_once(self.loading(skip=skip))
+
+    def loading(self, *, skip: frozenset[str] = frozenset({"__cluster_metadata"})) -> Generator[None, None, None]:
         """Load every partition directory of every log directory except those of the topics in `skip`.
 
         A directory that fails goes offline and a log that fails is left out, with a warning; the rest is served.
+        Gives way before each log, and within a recovery. Left off there nothing is marked clean.
         """
+        told_ms = self._clock.now_ms()
         for directory in self.online_dirs:
             try:
-                self._load_directory(directory, skip)
+                for progress in self._load_directory(directory, skip):
+                    self.progress = progress
+                    if self._clock.now_ms() - told_ms >= PROGRESS_LOGGED_EVERY_MS:
+                        told_ms = self._clock.now_ms()
+                        _LOG.info("%s", progress)
+                    yield
             except OSError as error:
                 self._take_offline(directory, error)
+        self.progress = None
         checked = [log for log in self._logs.values() if log.recovered_bytes or log.truncated_bytes]
         if checked:
             self._warn(
@@ -201,7 +230,8 @@ class LogManager:
         now_ms = self._clock.now_ms()
         self._last = dict.fromkeys(self._intervals, now_ms)
 
-    def _load_directory(self, directory: str, skip: frozenset[str]) -> None:
+    def _load_directory(self, directory: str, skip: frozenset[str]) -> Generator[str, None, None]:
+        """Yields how far it is."""
         broker_epoch = read_clean_shutdown(self._fs, directory)
         remove_clean_shutdown(self._fs, directory)  # first, so that a crash while loading leads to recovery
         if broker_epoch is not None:
@@ -213,19 +243,27 @@ class LogManager:
         path = posixpath.join(directory, CLEANER_OFFSET_CHECKPOINT)
         # Damaged, it does not tell which logs may have gaps: any may, and all are dirty from their start on.
         is_damaged = path not in self._written
-        for name in self._fs.listdir(directory):
+        names = self._fs.listdir(directory)
+        total = sum(parse_directory_name(name) is not None for name in names)
+        doing, number = "loading" if broker_epoch is not None else "recovering", 0
+        for name in names:
             path = posixpath.join(directory, name)
             if name.endswith(DELETE_SUFFIX) and self._fs.is_dir(path):
                 self._garbage.append((0, path))
                 continue
             key = parse_directory_name(name)
-            if key is None or key.topic in skip:
+            if key is None:
                 continue
+            number += 1
+            if key.topic in skip:
+                continue
+            progress = f"{doing} log {number} of {total} in {directory}"
+            yield progress
             if key in self._logs:
                 self._warn(f"{path} is left alone: {self._logs[key].directory} holds the same partition")
                 continue
             try:
-                log = self._open(
+                opening = self._opening(
                     key,
                     path,
                     self._config_of(key.topic),
@@ -234,13 +272,14 @@ class LogManager:
                     clean_shutdown=broker_epoch is not None,
                     cleaned_offset=cleaned.get(key, 0 if is_damaged else None),
                 )
+                log = yield from _saying(progress, opening)
             except KafkaError as error:
                 self._warn(f"{path} cannot be loaded: {error}")
                 continue
             log.high_watermark = high_watermarks.get(key, 0)
             self._remember(log)
 
-    def _open(
+    def _opening(
         self,
         key: TopicPartition,
         path: str,
@@ -250,14 +289,14 @@ class LogManager:
         recovery_point: Offset = 0,
         clean_shutdown: bool = False,
         cleaned_offset: Offset | None = None,
-    ) -> Log:
+    ) -> Generator[None, None, Log]:
         try:
             topic_id = read_partition_metadata(self._fs, path)
         except CorruptFile:
             topic_id = None  # torn by a power failure; `create` writes it anew
         except OSError as error:
             raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
-        return Log.load(
+        return Log.loading(
             self._fs,
             path,
             key,
@@ -335,7 +374,7 @@ class LogManager:
             directory = self._choose_directory() if log_dir is None else log_dir
             path = posixpath.join(directory, str(topic_partition))
             self._purge_checkpoints(directory, topic_partition)
-            log = self._open(topic_partition, path, config or self._config_of(topic_partition.topic))
+            log = at_once(self._opening(topic_partition, path, config or self._config_of(topic_partition.topic)))
         if log.topic_id is None:
             self._name(log, topic_id)
         elif log.topic_id != topic_id:
@@ -585,6 +624,10 @@ class LogManager:
                     write_clean_shutdown(self._fs, directory, broker_epoch)
             except OSError as error:
                 self._warn(f"{directory} is not closed in good order: {error}")
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Know no log any more and release the locks; what is on disk stays as it is."""
         self._logs.clear()
         self._by_topic.clear()
         self._unlock()

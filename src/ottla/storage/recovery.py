@@ -8,7 +8,7 @@ has not. So recovery takes time by the unflushed tail, not by the log.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,7 +25,10 @@ from ottla.storage.segment_list import CLEANED, SWAP
 from ottla.storage.transaction_index import AbortedTransaction
 
 READ_BYTES = 1024 * 1024
-"""What recovery reads at once; a larger batch is read whole."""
+"""What recovery reads at once, and then gives way; a larger batch is read whole."""
+
+BATCHES_AT_ONCE = 1_000
+"""Batches that are told to the producers' state before giving way."""
 
 RECALL_BYTES = 2 * 1024 * 1024
 """How much of the log before a producer snapshot is looked through for what the snapshot leaves out: with 16 KiB
@@ -73,8 +76,10 @@ def load_segments(
     recovery_point: Offset,
     clean_shutdown: bool,
     contiguous: bool,
-) -> LoadedSegments:
+) -> Generator[None, None, LoadedSegments]:
     """Open all segments of a directory, repairing what a crash left behind. There may be none.
+
+    Gives way between pieces of what it checks; left off there, the next start finds a log that was not recovered yet.
 
     `contiguous` says that the log was never compacted: a segment that ends below the next one's base then has lost
     batches to a power failure, and the log ends there. (Kafka keeps the later segments and the hole.)
@@ -103,23 +108,23 @@ def load_segments(
         elif not indexed:
             trusted = base
         if trusted is not None:
-            _recover(loaded, segment, trusted)
+            yield from _recover(loaded, segment, trusted)
             unsynced = not clean_shutdown and end is not None and end > max(recovery_point, log_start_offset)
             hole = contiguous and unsynced and loaded.next_offset < bases[number + 1]
             if (loaded.truncated_bytes or hole) and not last:
                 _drop(fs, directory, names, bases[number + 1 :])
                 break
         elif last:
-            loaded.next_offset = _trusted_end(loaded, segment)
+            loaded.next_offset = yield from _trusted_end(loaded, segment)
     return loaded
 
 
-def _trusted_end(loaded: LoadedSegments, segment: Segment) -> Offset:
+def _trusted_end(loaded: LoadedSegments, segment: Segment) -> Generator[None, None, Offset]:
     """The log end after a clean stop; an index that leads astray, or a file that was damaged since, is repaired."""
     try:
         return segment.load_tail(trust_time_index=True)
     except KafkaError:
-        _recover(loaded, segment, segment.base_offset)
+        yield from _recover(loaded, segment, segment.base_offset)
         return loaded.next_offset
 
 
@@ -192,7 +197,7 @@ def _drop(fs: FileSystem, directory: str, names: list[str], bases: list[Offset])
     fs.fsync_dir(directory)  # or a power failure might bring them back behind what is appended next
 
 
-def _recover(loaded: LoadedSegments, segment: Segment, trusted: Offset) -> None:
+def _recover(loaded: LoadedSegments, segment: Segment, trusted: Offset) -> Generator[None, None, None]:
     """Check a segment from `trusted` on, make its index entries from there anew, cut it before the first bad batch."""
     file_size = segment.size
     index = segment.offset_index
@@ -217,7 +222,7 @@ def _recover(loaded: LoadedSegments, segment: Segment, trusted: Offset) -> None:
                 largest = batch.max_timestamp, batch.last_offset
             next_offset = batch.last_offset + 1
     segment.set_max_timestamp(*largest)
-    loaded.next_offset = _scan(loaded, segment, file, file_size, next_offset)
+    loaded.next_offset = yield from _scan(loaded, segment, file, file_size, next_offset)
     segment.index_changes += 1
     loaded.recovered_bytes += segment.size - start
     if segment.size < file_size:
@@ -239,13 +244,16 @@ def _starts_batch(file: File, position: int, size: int, segment: Segment, relati
     return position + header.size <= size and segment.base_offset <= header.base_offset <= entry
 
 
-def _scan(loaded: LoadedSegments, segment: Segment, file: File, file_size: int, next_offset: Offset) -> Offset:
+def _scan(
+    loaded: LoadedSegments, segment: Segment, file: File, file_size: int, next_offset: Offset
+) -> Generator[None, None, Offset]:
     """Note valid batches from `segment.size` on; returns the offset after the last."""
     data, start = b"", segment.size
     epoch = loaded.epochs[-1][0] if loaded.epochs else -1
     while file_size - segment.size >= HEADER_SIZE:
         position = segment.size
         if position + HEADER_SIZE > start + len(data):
+            yield
             data, start = file.pread(READ_BYTES, position), position
         try:
             header = read_header(data, position - start)
@@ -256,6 +264,7 @@ def _scan(loaded: LoadedSegments, segment: Segment, file: File, file_size: int, 
         if position + size > file_size:
             break
         if position + size > start + len(data):
+            yield
             data, start = file.pread(max(size, READ_BYTES), position), position
         if not _fits(header, segment.base_offset, next_offset):
             break
@@ -297,10 +306,11 @@ def epochs_of_batches(segments: list[Segment]) -> Iterator[tuple[LeaderEpoch, Of
 
 def replay_producers(
     state: ProducerStateManager, segments: list[Segment], log_start: Offset, log_end: Offset, now_ms: Millis
-) -> None:
+) -> Generator[None, None, None]:
     """Load the latest producer snapshot and tell the state what was appended after it, transaction indexes included.
 
-    Takes a snapshot at the start of the last segment on the way, so that the next start has less to read.
+    Takes a snapshot at the start of the last segment on the way, so that the next start has less to read. Gives way now
+    and then.
     """
     state.truncate_and_reload(log_start, log_end, now_ms)
     if state.wants_recall(now_ms):
@@ -315,7 +325,9 @@ def replay_producers(
             if number:
                 state.take_snapshot(sync=False)
         start = state.map_end_offset
-        for batch in segment.batches(segment.offset_index.position_before(start)):
+        for count, batch in enumerate(segment.batches(segment.offset_index.position_before(start)), 1):
+            if count % BATCHES_AT_ONCE == 0:
+                yield
             if batch.producer_id >= 0 and batch.last_offset >= start:
                 note_producer(state, segment, segment.read_header(batch), partial(segment.read_batch, batch))
     state.map_end_offset = log_end
