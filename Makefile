@@ -40,7 +40,7 @@ test: peers  ## every test but the slow part of the client matrix
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not matrix" $(TESTS)
 
 conformance: peers  ## the rest of the client matrix: Node, Rust, Kafka Streams (fetches and builds them)
-	$(PY) -m pytest -m matrix tests/conformance
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m matrix tests/conformance
 
 compatibility: peers  ## run every client and tool, and write what was found into docs/compatibility.md
 	rm -f docs/compatibility.json
