@@ -12,29 +12,29 @@ from typing import Any
 from ottla.coordinator.group import replies
 from ottla.coordinator.group.requests import JoinGroup
 from ottla.errors import KafkaError
-from ottla.protocol.group_requests import JoinGroupRequest, decode_join
 from ottla.protocol.group_responses import encode_join
-from ottla.protocol.messages import ApiKey, response_header
+from ottla.protocol.messages import ApiKey, millis, response_header
 from ottla.server.api import Deferred, EncodedResponse, RequestContext, Response, api
 from ottla.server.waiting import Finishing
 
 
-def on_error(context: RequestContext, request: JoinGroupRequest, error: KafkaError) -> Response:
+def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
     return _encoded(context, replies.join_error(error.code))
 
 
-@api(ApiKey.JOIN_GROUP, versions=(0, 9), on_error=on_error, decode=decode_join)
-def handle(context: RequestContext, request: JoinGroupRequest) -> Deferred:
+@api(ApiKey.JOIN_GROUP, versions=(0, 9), on_error=on_error)
+def handle(context: RequestContext, request: Any) -> Deferred:
+    session_timeout_ms = millis(request.session_timeout)
     asked = JoinGroup(
         group_id=request.group_id,
         member_id=request.member_id,
-        instance_id=request.group_instance_id,
+        instance_id=getattr(request, "group_instance_id", None),
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",
-        session_timeout_ms=request.session_timeout_ms,
-        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=millis(request.rebalance_timeout) if context.api_version else session_timeout_ms,
         protocol_type=request.protocol_type,
-        protocols=request.protocols,
+        protocols={protocol.name: protocol.metadata for protocol in request.protocols},
         require_known_member_id=context.api_version >= 4,
         can_skip_assignment=context.api_version >= 9,
     )

@@ -11,29 +11,30 @@ from typing import Any
 from ottla.coordinator.group import replies
 from ottla.coordinator.group.requests import SyncGroup
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.group_requests import SyncGroupRequest, decode_sync
 from ottla.protocol.group_responses import encode_sync
 from ottla.protocol.messages import ApiKey, response_header
 from ottla.server.api import Deferred, EncodedResponse, RequestContext, Response, api
 from ottla.server.waiting import Finishing
 
 
-def on_error(context: RequestContext, request: SyncGroupRequest, error: KafkaError) -> Response:
+def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
     return _encoded(context, replies.sync_error(error.code))
 
 
-@api(ApiKey.SYNC_GROUP, versions=(0, 5), on_error=on_error, decode=decode_sync)
-def handle(context: RequestContext, request: SyncGroupRequest) -> Deferred:
-    if context.api_version >= 5 and None in (request.protocol_type, request.protocol_name):
+@api(ApiKey.SYNC_GROUP, versions=(0, 5), on_error=on_error)
+def handle(context: RequestContext, request: Any) -> Deferred:
+    protocol_type = getattr(request, "protocol_type", None)
+    protocol_name = getattr(request, "protocol_name", None)
+    if context.api_version >= 5 and None in (protocol_type, protocol_name):
         raise KafkaError(ErrorCode.inconsistent_group_protocol)
     asked = SyncGroup(
         group_id=request.group_id,
         generation=request.generation_id,
         member_id=request.member_id,
-        instance_id=request.group_instance_id,
-        protocol_type=request.protocol_type,
-        protocol_name=request.protocol_name,
-        assignments=request.assignments,
+        instance_id=getattr(request, "group_instance_id", None),
+        protocol_type=protocol_type,
+        protocol_name=protocol_name,
+        assignments={each.member_id: each.assignment for each in request.assignments},
     )
     waiter = Finishing(lambda response: _answer(context, response))
     context.node.groups.sync(waiter, asked)
