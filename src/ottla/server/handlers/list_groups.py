@@ -1,5 +1,5 @@
 """ListGroups, versions 0-5: the groups that this node coordinates. Version 4 filters by state (KIP-518), version 5 by
-type (KIP-848); all groups here are classic.
+type (KIP-848); all that members can be in are classic.
 """
 
 from __future__ import annotations
