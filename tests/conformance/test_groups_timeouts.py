@@ -17,6 +17,8 @@ from tests.conformance.group_walk import SETTLED_WITHIN_S, Actor, Walk
 from tests.conformance.group_walk_requests import subscription
 
 REBALANCE_MS = 1_000
+SHORT_MS = 6_000
+"""The shortest session that Kafka allows unless told otherwise."""
 _numbers = itertools.count(1)
 
 
@@ -24,10 +26,15 @@ class Members(Walk):
     """A walk whose steps are chosen by the test."""
 
     def join(
-        self, actor: Actor, name: str = "", instance_id: str | None = None, rebalance_ms: int = REBALANCE_MS
+        self,
+        actor: Actor,
+        name: str = "",
+        instance_id: str | None = None,
+        rebalance_ms: int = REBALANCE_MS,
+        session_ms: int = 30_000,
     ) -> None:
         self.step(actor, ApiKey.JOIN_GROUP, 5 if instance_id else 3, {
-            "group_id": self.group, "session_timeout": 30_000, "rebalance_timeout": rebalance_ms, "member_id": name,
+            "group_id": self.group, "session_timeout": session_ms, "rebalance_timeout": rebalance_ms, "member_id": name,
             "group_instance_id": instance_id, "protocol_type": "consumer",
             "protocols": [{"name": "range", "metadata": subscription(self.topic)}],
         })  # fmt: skip
@@ -133,3 +140,29 @@ def test_a_static_member_keeps_its_place_while_it_is_late(group: Members) -> Non
     group.until("CompletingRebalance", "M1", "M2")
     group.sync(b, "M2")
     group.heartbeat(a, "M1")
+
+
+@pytest.mark.matrix
+def test_sessions_end_in_a_stable_group_and_while_others_wait(group: Members) -> None:
+    a, b = group.actors[:2]
+    group.join(a, session_ms=SHORT_MS, rebalance_ms=60_000)
+    group.sync(a, "M1")
+    group.until("Empty")
+    group.heartbeat(a, "M1")
+    group.join(a, rebalance_ms=60_000, session_ms=SHORT_MS)
+    group.sync(a, "M2")
+    group.join(b, rebalance_ms=60_000)
+    group.until("CompletingRebalance", "M3")
+    group.sync(b, "M3")
+    group.heartbeat(a, "M2")
+
+
+@pytest.mark.matrix
+def test_the_session_of_a_static_member_ends_and_frees_its_instance(group: Members) -> None:
+    a, b = group.actors[:2]
+    group.join(a, instance_id="i", session_ms=SHORT_MS, rebalance_ms=60_000)
+    group.sync(a, "M1")
+    group.join(b, instance_id="j", rebalance_ms=60_000)
+    group.until("CompletingRebalance", "M2")
+    group.sync(b, "M2")
+    group.join(a, "M1", instance_id="i", rebalance_ms=60_000)
