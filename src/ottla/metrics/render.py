@@ -26,7 +26,7 @@ for networks that you trust.
 |---|---|
 | `/metrics` | all metrics, as Prometheus' text or, where `Accept` asks for it, as OpenMetrics; gzip where accepted |
 | `/health` | liveness: 200 while the node works, starts or stops; 503 when no log directory can be used |
-| `/ready` | readiness: 200 while clients are served; 503 while the node starts, loads groups or stops |
+| `/ready` | readiness: 200 while clients are served; 503 while it starts (says how far it is), loads groups, stops |
 
 `/health` and `/ready` answer with JSON that says why, and to HEAD as well as GET. As probes of Kubernetes:
 
