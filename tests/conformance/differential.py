@@ -286,7 +286,7 @@ class Comparison:
         asked = [{"partition_index": each, "timestamp": -1} for each in range(partitions)]
         values = {"replica_id": -1, "topics": [{"name": topic, "partitions": asked}]}
         for side in self.sides:
-            for _ in range(500):
+            for _ in range(6000):
                 (row,) = side.ask(ApiKey.LIST_OFFSETS, 5, values)["topics"]
                 if not any(each["error_code"] for each in row["partitions"]):
                     break

@@ -26,6 +26,8 @@ def pair(bootstrap: str, oracle: str) -> Comparison:
 def look(pair: Comparison, *names: str) -> None:
     """Everything that can be asked about topics, once Kafka's broker has heard of the change."""
     time.sleep(0.3)
+    for name in names:
+        _await_logs(pair, pair.prefix + name)
     rows = [{"name": pair.prefix + name, "topic_id": None} for name in names]
     pair.ask(ApiKey.METADATA, 12, {"topics": rows, "allow_auto_topic_creation": False})
     for row in rows:
@@ -35,6 +37,19 @@ def look(pair: Comparison, *names: str) -> None:
         pair.ask(ApiKey.DESCRIBE_CONFIGS, 4, {"resources": [one], "include_synonyms": True})
         asked = [{"topic": row["name"], "partitions": list(range(5))}]
         pair.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": asked})
+
+
+def _await_logs(pair: Comparison, topic: str) -> None:
+    """Until Kafka has as many logs of the topic as Ottla. Where it never has, the comparison says what differs."""
+    asked = {"topics": [{"topic": topic, "partitions": list(range(5))}]}
+
+    def logs(side: Side) -> int:
+        found = side.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, asked)["results"]
+        return sum(len(each["partitions"]) for directory in found for each in directory["topics"])
+
+    end = time.monotonic() + 60
+    while logs(pair.theirs) != logs(pair.mine) and time.monotonic() < end:
+        time.sleep(0.02)
 
 
 def change(pair: Comparison, *changes: tuple[str, int, str | None], name: str = "t") -> None:

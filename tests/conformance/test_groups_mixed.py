@@ -27,7 +27,7 @@ from tests.conformance.compatibility import Ran
 
 CLIENTS = Path(build.__file__).parent
 PARTITIONS, RECORDS = 12, 3
-LIMIT_S = 60
+LIMIT_S = 180
 JAVA_ASSIGNORS = {
     "range": "RangeAssignor", "roundrobin": "RoundRobinAssignor", "cooperative-sticky": "CooperativeStickyAssignor",
 }  # fmt: skip

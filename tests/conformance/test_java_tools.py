@@ -46,6 +46,7 @@ def test_console_tools_with_keys_headers_and_groups(shell: Shell, bootstrap: str
     for n, acks in enumerate(("0", "1", "-1")):
         shell.run(
             "ConsoleProducer", "--bootstrap-server", bootstrap, "--topic", topic, "--request-required-acks", acks,
+            "--request-timeout-ms", "60000",  # else a slow answer is a reason to send again, after the next record
             *(part for p in parsing for part in ("--reader-property", p)), text=f"h:{n};k{n}:v{n}\n",
         )  # fmt: skip
     shown = ("print.key", "print.headers", "print.offset", "print.partition")
