@@ -279,6 +279,17 @@ class Walk:
             self.generation, self.leader = views[0]["generation_id"], views[0]["leader"]
 
     def compare_descriptions(self) -> None:
+        """Wait until they are equal: a broker may still have the request before it that the other has acted on."""
+        end = time.monotonic() + SETTLED_WITHIN_S
+        while True:
+            views = self._descriptions()
+            if views[OTTLA] == views[KAFKA]:
+                break
+            assert time.monotonic() < end, self.story(f"described: ottla {views[OTTLA]}\nkafka {views[KAFKA]}")
+            time.sleep(0.005)
+        self.state = views[OTTLA]["groups"][0]["group_state"]
+
+    def _descriptions(self) -> Answers:
         found = self.describe()
         new = [
             [row for row in each["groups"][0]["members"] if row["member_id"] not in self.ids[side]]
@@ -286,9 +297,7 @@ class Walk:
         ]
         if len(new[OTTLA]) == len(new[KAFKA]) == 1:  # a member that waits and has not been told its id
             self.learn([new[OTTLA][0], new[KAFKA][0]], new[KAFKA][0]["group_instance_id"])
-        views = [self.view(each, side) for side, each in enumerate(found)]
-        assert views[0] == views[1], self.story(f"described: ottla {views[0]}\nkafka {views[1]}")
-        self.state = views[0]["groups"][0]["group_state"]
+        return [self.view(each, side) for side, each in enumerate(found)]
 
     def leave_all(self) -> None:
         for side, broker in enumerate(self.brokers):
