@@ -116,6 +116,25 @@ class ListOf(NamedTuple):
         return f"a {'' if self.empty else 'non-empty '}list{of}"
 
 
+class Address(NamedTuple):
+    """Empty, or `host:port`, `[::1]:port` or `:port`."""
+
+    def ensure(self, name: str, value: Value) -> None:
+        if value and parse_address(str(value)) is None:
+            raise invalid(name, value, "Value must be host:port")
+
+    def __str__(self) -> str:
+        return "host:port, for example 127.0.0.1:9404"
+
+
+def parse_address(text: str) -> tuple[str, int] | None:
+    """Host and port; None if `text` is no address."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65_535 or (":" in host and not host.startswith("[")):
+        return None
+    return host.strip("[]"), int(port)
+
+
 class NotEmpty(NamedTuple):
     """Any text but the empty one (`ConfigDef.NonEmptyString`)."""
 

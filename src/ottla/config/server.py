@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ottla.config import definitions, foreign
-from ottla.config.checks import InvalidValue, Value
+from ottla.config.checks import InvalidValue, Value, parse_address
 from ottla.config.listeners import SERVED, Listener, parse_listener, parse_protocol_map
 from ottla.config.properties import Entry, decode_properties, parse_entries
 from ottla.config.setting import Mode
@@ -36,6 +36,9 @@ They stand in for what a configuration leaves out, unless it sets `process.roles
 configuration and Kafka's own defaults fill its gaps."""
 
 ENVIRONMENT_PREFIX = "OTTLA_"
+_EVERYWHERE = ("", "0.0.0.0", "::")
+"""The hosts that mean all interfaces."""
+
 _NOT_SETTINGS = re.compile(r"OTTLA_(BOOTSTRAP|ORACLE|TEST_.*|SERVICE_.*|PORT(_.*)?)")
 """Variables with the prefix that are no settings: the command line's, the tests', and those that Kubernetes injects
 into pods beside a service called ottla."""
@@ -202,6 +205,7 @@ class ServerConfig(Mapping[str, Any]):
                 )
         if not self.advertised_listeners:
             raise OttlaError("advertised.listeners: name a listener for clients beside the controller's")
+        self._check_http_port()
         known = {each.name for each in self.listeners}
         for each in self.advertised_listeners:
             if each.name not in known:
@@ -212,6 +216,16 @@ class ServerConfig(Mapping[str, Any]):
                 allowed = "at least 1" if least else "-1 (no limit) or at least 1"
                 raise OttlaError(f"{name} is {value}: it must be {allowed}")
 
+    def _check_http_port(self) -> None:
+        """Raises OttlaError where a listener has the port of `ottla.http.listener`."""
+        host, port = parse_address(self["ottla.http.listener"]) or ("", 0)
+        for each in self.listeners if port else ():
+            if each.port == port and (each.host == host or not {each.host, host}.isdisjoint(_EVERYWHERE)):
+                raise OttlaError(
+                    f"ottla.http.listener and the listener {each} have the same port: "
+                    "give another one for clients (--listen) or for HTTP (--http)"
+                )
+
 
 def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Settings from variables such as OTTLA_LOG_DIRS. Raises OttlaError for a variable that names no setting."""
@@ -221,6 +235,11 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
             continue
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
         if not foreign.is_known(name):
+            if name == "bootstrap.servers":
+                raise OttlaError(
+                    f"environment variable {variable} is for clients: rename it to OTTLA_BOOTSTRAP, "
+                    "which the commands read, or unset it"
+                )
             raise OttlaError(f"environment variable {variable}: {_unknown(name)}")
         found[name] = text
     return found
@@ -290,7 +309,7 @@ def _distinct(setting: str, listeners: list[Listener]) -> None:
 
 def _routable(listener: Listener) -> Listener:
     """A listener that clients can reach: all interfaces become this host's name; 0.0.0.0 is refused as in Kafka."""
-    if listener.host in ("0.0.0.0", "::"):
+    if listener.host in _EVERYWHERE[1:]:
         raise OttlaError(
             f"advertised.listeners: clients cannot connect to {listener.host}; "
             f"set advertised.listeners={listener.name}://HOST:{listener.port} with a host that they can reach"

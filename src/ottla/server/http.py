@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import h11
 
-from ottla.errors import OttlaError
+from ottla.config.checks import parse_address
 from ottla.logs import fields
 from ottla.server.http_pages import Answer, Pages, failed
 from ottla.server.listener import cannot_listen
@@ -59,7 +59,9 @@ class HttpServer:
 
     async def start(self) -> None:
         """Raises OttlaError if the address cannot be had."""
-        host, port = parse_address(self._setting)
+        address = parse_address(self._setting)
+        assert address is not None, "the setting was checked"
+        host, port = address
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(lambda: HttpConnection(self), host or None, port)
@@ -91,14 +93,6 @@ class HttpServer:
     def touch(self, connection: HttpConnection) -> None:
         if self.connections.pop(connection, 0) is None:
             self.connections[connection] = None
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of `host:port`, `[::1]:port` or `:port`. Raises OttlaError."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65_535 or (":" in host and not host.startswith("[")):
-        raise OttlaError(f"ottla.http.listener={text} is refused: allowed is host:port, for example 127.0.0.1:9404")
-    return host.strip("[]"), int(port)
 
 
 class HttpConnection(asyncio.Protocol):

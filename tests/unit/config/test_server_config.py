@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.config.checks import parse_address
 from ottla.config.listeners import Listener
 from ottla.config.server import EMBEDDED, ServerConfig
 from ottla.errors import OttlaError
@@ -106,6 +107,34 @@ def test_environment() -> None:
     assert config.log_dirs == ("/e",)
     with pytest.raises(OttlaError, match=r"environment variable OTTLA_LOG_DIRZ: log.dirz .* did you mean log.dir"):
         ServerConfig.load(environ={"OTTLA_LOG_DIRZ": "/e"})
+
+
+def test_the_address_of_a_broker_is_for_clients() -> None:
+    with pytest.raises(OttlaError, match="OTTLA_BOOTSTRAP_SERVERS is for clients: rename it to OTTLA_BOOTSTRAP"):
+        ServerConfig.load(environ={"OTTLA_BOOTSTRAP_SERVERS": "127.0.0.1:9092"})
+
+
+@pytest.mark.parametrize("text", ["9404", "host:", "host:x", "host:70000", "::1:9404"])
+def test_http_addresses_that_are_none(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(f"num.partitions=2\nottla.http.listener={text}\n")
+    with pytest.raises(
+        OttlaError, match=r"server.properties line 2: setting ottla.http.listener=.* allowed is host:port"
+    ):
+        ServerConfig.load(str(file))
+
+
+def test_http_addresses() -> None:
+    assert parse_address("[::1]:9404") == ("::1", 9404)
+    assert parse_address(":0") == ("", 0)
+    assert ServerConfig.load(overrides={"ottla.http.listener": ""})["ottla.http.listener"] == ""
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:9092", ":9092", "0.0.0.0:9092"])
+def test_http_and_clients_cannot_share_a_port(text: str) -> None:
+    with pytest.raises(OttlaError, match="have the same port"):
+        ServerConfig.load(overrides={"ottla.http.listener": text})
+    ServerConfig.load(overrides={"ottla.http.listener": text, "listeners": "PLAINTEXT://127.0.0.1:9093"})
 
 
 @pytest.mark.parametrize("text", ["PLAINTEXT://[::1]:9092", "plaintext://localhost:0", "PLAINTEXT://:9092"])

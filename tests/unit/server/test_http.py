@@ -271,17 +271,6 @@ def test_a_crowd_drops_who_has_been_quiet_longest(tmp_path: Any, monkeypatch: An
     with_node(tmp_path, test)
 
 
-@pytest.mark.parametrize("text", ["9404", "host:", "host:x", "host:70000", "::1:9404"])
-def test_addresses_that_are_none(text: str) -> None:
-    with pytest.raises(OttlaError, match=r"ottla\.http\.listener"):
-        http.parse_address(text)
-
-
-def test_addresses() -> None:
-    assert http.parse_address("[::1]:9404") == ("::1", 9404)
-    assert http.parse_address(":0") == ("", 0)
-
-
 def test_a_port_that_is_taken_is_told(tmp_path: Any) -> None:
     async def test(node: Node) -> None:
         assert node.http is not None

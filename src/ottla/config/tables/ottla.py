@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ottla.config.checks import AtLeast, OneOf
+from ottla.config.checks import Address, AtLeast, OneOf
 from ottla.config.setting import Setting, Type
 
 # fmt: off
 OTTLA: tuple[Setting, ...] = (
-    Setting("ottla.http.listener", Type.STRING, "",
+    Setting("ottla.http.listener", Type.STRING, "", Address(),
             doc="Where the node answers /metrics, /health and /ready over HTTP, as host:port; an empty host means all "
                 "interfaces, port 0 any free port. Empty for nowhere."),
     Setting("ottla.metrics.partitions", Type.BOOLEAN, "true",
