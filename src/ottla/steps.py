@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TypeVar
+from collections.abc import Callable, Generator
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -16,3 +18,13 @@ def at_once(steps: Generator[None, None, T]) -> T:
         except StopIteration as end:
             result: T = end.value
             return result
+
+
+def without_pauses(work: Callable[P, Generator[None, None, T]]) -> Callable[P, T]:
+    """`work` as a plain function with the same parameters."""
+
+    @wraps(work)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        return at_once(work(*args, **kwargs))
+
+    return call

@@ -12,14 +12,13 @@ import posixpath
 import random as random_module
 from collections.abc import Generator, Sequence
 from functools import partial
-from typing import Any
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import Buffer, FileSystem
 from ottla.model import NO_TIMESTAMP, LeaderEpoch, Millis, Offset, TopicPartition
 from ottla.protocol.record_batch import BatchHeader
-from ottla.steps import at_once
+from ottla.steps import at_once, without_pauses
 from ottla.storage.append_info import AppendInfo
 from ottla.storage.checkpoints import CorruptFile
 from ottla.storage.config import LogConfig
@@ -95,9 +94,8 @@ class Log(ReadableLog):
 
     # Loading
 
-    @classmethod
+    @staticmethod
     def loading(
-        cls,
         fs: FileSystem,
         directory: str,
         topic_partition: TopicPartition,
@@ -119,7 +117,7 @@ class Log(ReadableLog):
         `KafkaError`: KAFKA_STORAGE_ERROR when the disk fails, UNSUPPORTED_FOR_MESSAGE_FORMAT for logs written before
         Kafka 0.11.
         """
-        log = cls(
+        log = Log(
             fs,
             SegmentCache() if cache is None else cache,
             directory,
@@ -153,10 +151,8 @@ class Log(ReadableLog):
             raise log._fail(error) from error
         return log
 
-    @classmethod
-    def load(cls, *place: Any, **options: Any) -> Log:
-        """The same without giving way."""
-        return at_once(cls.loading(*place, **options))
+    load = staticmethod(without_pauses(loading))
+    """The same without giving way."""
 
     def _take_segments(
         self, loaded: LoadedSegments, log_start_offset: Offset, recovery_point: Offset, clean_shutdown: bool
