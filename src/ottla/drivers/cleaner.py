@@ -227,8 +227,8 @@ class LogCleaner:
         self._uncleanable.add(log)
         expected = isinstance(error, OSError | KafkaError)
         _LOG.error(
-            "not compacted any more until the next start: %s", error, exc_info=None if expected else error,
-            extra=fields(partition=log.topic_partition, directory=log.directory),
+            "not compacted any more until the next start", exc_info=None if expected else error,
+            extra=fields(partition=log.topic_partition, directory=log.directory, error=str(error)),
         )  # fmt: skip
 
     # Cleaning
@@ -247,7 +247,7 @@ class LogCleaner:
             return False
         except Exception as error:
             if isinstance(error, OSError) and error.errno in _PASSING:
-                _LOG.warning("not compacted for now: %s", error, extra=fields(partition=log.topic_partition))
+                _LOG.warning("not compacted for now", extra=fields(partition=log.topic_partition, error=str(error)))
             elif log.is_open:  # else it failed or was deleted, which others told
                 self._give_up(log, error)
             return False

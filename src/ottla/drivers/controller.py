@@ -178,8 +178,8 @@ class ControllerDriver:
         check_lost(identity, lost, self.config.metadata_log_dir)
         mark(self._fs, identity, self.node_id)
         if lost and are_all:
-            _LOG.error("RECORDS ARE LOST: a log directory is gone; these begin anew, empty: %s", some_of(lost),
-                       extra=fields(count=len(lost)))  # fmt: skip
+            found = fields(count=len(lost), partitions=some_of(lost))
+            _LOG.error("RECORDS ARE LOST: a log directory is gone; its partitions begin anew, empty", extra=found)
 
     def _load(self) -> tuple[MetadataDelta, MetadataImage, int]:
         """(delta from the empty image, image, records replayed). Part of a transaction that never ended has no
@@ -274,7 +274,7 @@ class ControllerDriver:
         try:
             self._log.close()
         except KafkaError as error:  # its next start checks it anyhow
-            _LOG.warning("the metadata log is not closed in good order: %s", error)
+            _LOG.warning("the metadata log is not closed in good order", extra=fields(error=str(error)))
 
     @property
     def failure(self) -> KafkaError | None:

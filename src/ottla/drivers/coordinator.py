@@ -288,9 +288,8 @@ class GroupCoordinatorDriver:
         except Exception as error:  # also a mistake of ours: who waits for the end of the load would do so for ever
             shard.error = ErrorCode.not_coordinator
             unexpected = not isinstance(error, KafkaError | MalformedRecord | OSError)
-            _LOG.error(
-                "groups of %s can not be loaded: %s", shard.partition.topic_partition, error, exc_info=unexpected
-            )
+            found = fields(partition=shard.partition.topic_partition, error=str(error))
+            _LOG.error("groups cannot be loaded", exc_info=unexpected, extra=found)
 
     def _loaded(self, shard: _Shard) -> None:
         if shard.core.state.groups:
@@ -383,7 +382,7 @@ class GroupCoordinatorDriver:
             info = shard.partition.append_as_leader(batch, ACKS_ALL, now_ms=now_ms, origin=COORDINATOR)
         except Exception as error:
             if not isinstance(error, KafkaError):  # a mistake of ours; nobody is to wait for ever
-                _LOG.exception("commits to %s failed", shard.partition.topic_partition)
+                _LOG.exception("commits failed", extra=fields(partition=shard.partition.topic_partition))
             code = error.code if isinstance(error, KafkaError) else ErrorCode.unknown_server_error
             commits.take()
             for _, waiter in entries:
@@ -488,5 +487,5 @@ class GroupCoordinatorDriver:
             try:
                 shard.core.advance(self._now())
             except Exception:
-                _LOG.exception("a timer of %s failed", shard.partition.topic_partition)
+                _LOG.exception("a timer of groups failed", extra=fields(partition=shard.partition.topic_partition))
             self._work(shard)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ottla.errors import OttlaError
 from ottla.filesystem import FileSystem
+from ottla.logs import fields
 from ottla.model import METADATA_TOPIC, METADATA_TOPIC_ID, Millis, TopicPartition
 from ottla.protocol.internal.codec import MalformedRecord
 from ottla.protocol.internal.quorum_records import QuorumStateFile, decode_quorum_state, encode_quorum_state
@@ -93,7 +94,9 @@ class MetadataLog:
         )
         self._log = log
         if log.truncated_bytes:
-            _LOG.warning("the end of %s was damaged: cut off %d bytes", self.directory, log.truncated_bytes)
+            _LOG.warning(
+                "the end of a log was damaged", extra=fields(log=self.directory, cut_off_bytes=log.truncated_bytes)
+            )
         if newest is not None and newest.end_offset > log.log_end_offset:
             # The snapshot came from elsewhere, or the log behind it was lost: it holds all that the log had.
             log.truncate_fully_and_start_at(newest.end_offset)

@@ -172,7 +172,7 @@ class Node:
         try:
             await self.controller.assign_directories(placed)
         except KafkaError as error:  # the next start finds the same
-            _LOG.warning("the metadata does not say where logs are: %s", error)
+            _LOG.warning("the metadata does not say where logs are", extra=fields(error=str(error)))
 
     # Life.
 

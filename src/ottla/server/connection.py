@@ -410,7 +410,7 @@ class Connection(asyncio.BufferedProtocol):
     def _refuse(self, error: Exception) -> None:
         """Bad bytes: what is due goes out, then this connection ends; the others do not notice."""
         if isinstance(error, MalformedRequest):
-            _NETWORK.info("closing a connection: %s", error, extra=fields(client=self.client_host))
+            _NETWORK.info("closing a connection", extra=fields(client=self.client_host, error=str(error)))
         self.outbox.flush()
         self._drop_own()
         self.closing = True

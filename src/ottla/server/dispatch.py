@@ -79,8 +79,11 @@ def failure(call: Call, error: BaseException) -> Response:
         raise error
     if not isinstance(error, KafkaError):
         context = call.context
-        who = fields(client=context.client_host, client_id=context.client_id)
-        _REQUESTS.error("%s v%d failed", ApiKey(context.api_key).name, context.api_version, exc_info=error, extra=who)
+        which = fields(
+            request=ApiKey(context.api_key).name, version=context.api_version,
+            client=context.client_host, client_id=context.client_id,
+        )  # fmt: skip
+        _REQUESTS.error("a request failed", exc_info=error, extra=which)
         error = KafkaError(ErrorCode.unknown_server_error)
     response = call.api.on_error(call.context, call.request, error)
     if isinstance(response, EncodedResponse):  # what is in others is seen when they are encoded

@@ -174,7 +174,7 @@ class Listener:
             except ConnectionAbortedError:
                 continue
             except OSError as error:  # out of descriptors: leave the clients in the queue for a while
-                _NETWORK.warning("cannot accept clients: %s", error.strerror, extra=fields(listener=self.name))
+                _NETWORK.warning("cannot accept clients", extra=fields(listener=self.name, error=error.strerror))
                 self.loop.remove_reader(sock.fileno())
                 self.loop.call_later(ACCEPT_PAUSE_SECONDS, self._resume_accepting, sock)
                 return

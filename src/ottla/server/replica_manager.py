@@ -164,8 +164,8 @@ class ReplicaManager:
                 self._update(image, topic.name, topic.id, number, registration)
         new = [key for key in self.missing if key not in missing]
         if new:
-            others = f" and {len(new) - 1} more" if len(new) > 1 else ""
-            _LOG.warning("no log for %s%s: %s", new[0], others, self.missing[new[0]], extra=fields(count=len(new)))
+            found = fields(partitions=len(new), first=new[0], error=str(self.missing[new[0]]))
+            _LOG.warning("partitions have no log", extra=found)
         for topic_name in delta.changed_configs(ConfigResourceType.TOPIC):
             if topic_name in self.by_name:
                 self.update_topic_config(image, topic_name)

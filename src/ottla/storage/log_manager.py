@@ -11,6 +11,7 @@ import random as random_module
 import re
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Protocol
 from uuid import UUID
 
 from ottla.clock import Clock
@@ -88,8 +89,14 @@ def _saying(text: str, steps: Generator[None, None, Log]) -> Generator[str, None
         yield text
 
 
-def _warn(message: str) -> None:
-    _LOG.warning("%s", message)
+class Warn(Protocol):
+    """Takes an event that is worth a warning, and its fields."""
+
+    def __call__(self, event: str, /, **found: object) -> None: ...
+
+
+def _warn(event: str, /, **found: object) -> None:
+    _LOG.warning(event, extra=fields(**found))
 
 
 class LogManager:
@@ -111,7 +118,7 @@ class LogManager:
         recovery_point_checkpoint_interval_ms: Millis = 60_000,
         log_start_checkpoint_interval_ms: Millis = 60_000,
         open_files_max: int = OPEN_FILES_MAX,
-        warn: Callable[[str], None] = _warn,
+        warn: Warn = _warn,
     ) -> None:
         """`topic_config` gives the configuration of a topic's logs while loading; `defaults` serves without it.
 
@@ -168,9 +175,12 @@ class LogManager:
                     f"the data directory {directory} is in use by another process; stop that one or choose another"
                 ) from error
             except OSError as error:
-                self._take_offline(directory, error)
+                self._offline[directory] = (error.strerror or str(error)).lower()
         if not self.online_dirs:
-            raise OttlaError(f"no data directory can be used: {'; '.join(self._offline.values())}")
+            reasons = "; ".join(f"{directory}: {reason}" for directory, reason in self._offline.items())
+            raise OttlaError(f"no data directory can be used: {reasons}; name one that can be written to")
+        for directory, reason in self._offline.items():
+            self._warn("a data directory goes offline", directory=directory, error=reason)
 
     def _unlock(self) -> None:
         for lock in self._locks.values():
@@ -186,7 +196,7 @@ class LogManager:
         return list(self._offline)
 
     def _take_offline(self, directory: str, error: OSError) -> None:
-        self._warn(f"the data directory {directory} goes offline: {error}")
+        self._warn("a data directory goes offline", directory=directory, error=str(error))
         self._offline[directory] = str(error)
         for log in self.logs_in(directory):
             self.forget(log.topic_partition)
@@ -210,7 +220,7 @@ class LogManager:
                     self.progress = progress
                     if self._clock.now_ms() - told_ms >= PROGRESS_LOGGED_EVERY_MS:
                         told_ms = self._clock.now_ms()
-                        _LOG.info("%s", progress)
+                        _LOG.info("loading goes on", extra=fields(progress=progress))
                     yield
             except OSError as error:
                 self._take_offline(directory, error)
@@ -218,9 +228,10 @@ class LogManager:
         checked = [log for log in self._logs.values() if log.recovered_bytes or log.truncated_bytes]
         if checked:
             self._warn(
-                f"the last stop was not clean: checked {sum(log.recovered_bytes for log in checked)} bytes "
-                f"of {len(checked)} logs, cut off {sum(log.truncated_bytes for log in checked)}"
-            )
+                "the last stop was not clean", logs=len(checked),
+                checked_bytes=sum(log.recovered_bytes for log in checked),
+                cut_off_bytes=sum(log.truncated_bytes for log in checked),
+            )  # fmt: skip
         for log in checked[:RECOVERIES_LOGGED_MAX]:
             found = fields(
                 partition=log.topic_partition, checked_bytes=log.recovered_bytes, cut_off_bytes=log.truncated_bytes,
@@ -260,7 +271,9 @@ class LogManager:
             progress = f"{doing} log {number} of {total} in {directory}"
             yield progress
             if key in self._logs:
-                self._warn(f"{path} is left alone: {self._logs[key].directory} holds the same partition")
+                self._warn(
+                    "a log is left alone: another is the same partition's", log=path, other=self._logs[key].directory
+                )
                 continue
             try:
                 opening = self._opening(
@@ -274,7 +287,7 @@ class LogManager:
                 )
                 log = yield from _saying(progress, opening)
             except KafkaError as error:
-                self._warn(f"{path} cannot be loaded: {error}")
+                self._warn("a log cannot be loaded", log=path, error=str(error))
                 continue
             log.high_watermark = high_watermarks.get(key, 0)
             self._remember(log)
@@ -320,7 +333,7 @@ class LogManager:
         try:
             found = read_offset_checkpoint(self._fs, path)
         except CorruptFile as error:
-            self._warn(f"{error}; starting without it")
+            self._warn("a damaged checkpoint is not used", file=path, error=str(error))
             return {}
         self._written[path] = found
         return found
@@ -479,7 +492,9 @@ class LogManager:
         for log in strays:
             self.forget(log.topic_partition)
             self._set_aside(log, "stray")
-            self._warn(f"the metadata knows nothing of {log.topic_partition}; its log is kept as {log.directory}")
+            self._warn(
+                "the metadata does not know a log, which is kept", partition=log.topic_partition, log=log.directory
+            )
         return [log.topic_partition for log in strays]
 
     def _set_aside(self, log: Log, suffix: str) -> None:
@@ -515,7 +530,7 @@ class LogManager:
     def _report(self, log: Log, error: KafkaError) -> None:
         if log.topic_partition not in self._reported:
             self._reported.add(log.topic_partition)
-            self._warn(str(error))
+            self._warn("a log fails", partition=log.topic_partition, error=str(error))
 
     async def background(self, now_ms: Millis) -> None:
         """Do what is due and waits for the disk: syncs (rolled segments, flush.ms), checkpoints, removal of files."""
@@ -556,7 +571,7 @@ class LogManager:
                     try:
                         is_newest = await self._fs.run(self._checkpoint_work(path, offsets))
                     except OSError as error:
-                        self._warn(f"{path} is not up to date: {error}")
+                        self._warn("a checkpoint is not up to date", file=path, error=str(error))
                         continue
                     if is_newest:
                         self._written[path] = offsets
@@ -599,7 +614,7 @@ class LogManager:
         try:
             await fs.run(remove)
         except OSError as error:
-            self._warn(f"deleted files stay on disk: {error}")
+            self._warn("deleted files stay on disk", error=str(error))
         return len(due)
 
     # The end
@@ -623,7 +638,7 @@ class LogManager:
                 if clean:
                     write_clean_shutdown(self._fs, directory, broker_epoch)
             except OSError as error:
-                self._warn(f"{directory} is not closed in good order: {error}")
+                self._warn("a directory is not closed in good order", directory=directory, error=str(error))
         self.abandon()
 
     def abandon(self) -> None:

@@ -139,5 +139,5 @@ def test_slow_requests_and_what_is_no_request(tmp_path: Any, caplog: Any) -> Non
     slow = [found for event, found in events(caplog, "ottla.requests") if event == "slow request"]
     assert [found["api"] for found in slow] == ["CREATE_TOPICS", "PRODUCE"]
     assert slow[0]["client"] == "127.0.0.1" and slow[0]["client_id"] == "test" and slow[0]["ms"] >= 0
-    ((refused, who),) = events(caplog, "ottla.network")
-    assert "socket.request.max.bytes" in refused and who["client"] == "127.0.0.1"
+    ((_, who),) = events(caplog, "ottla.network")
+    assert "socket.request.max.bytes" in who["error"] and who["client"] == "127.0.0.1"

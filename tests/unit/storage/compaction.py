@@ -54,13 +54,16 @@ class Compaction:
         self.config = compacted() if config is None else config
         self.settings = settings or CleanerSettings(dedupe_buffer_bytes=24_000, io_buffer_bytes=1)
         self.random = random.Random(seed)
-        self.warnings: list[str] = []
+        self.warnings: list[tuple[str, dict[str, object]]] = []
         self.start()
         self.fs.sync_all()
 
+    def _warn(self, event: str, /, **found: object) -> None:
+        self.warnings.append((event, found))
+
     def start(self) -> None:
         self.logs = LogManager(
-            self.fs, (ROOT,), self.config, self.clock, self.random, warn=self.warnings.append
+            self.fs, (ROOT,), self.config, self.clock, self.random, warn=self._warn
         )  # fmt: skip
         self.logs.lock()
         self.logs.load()

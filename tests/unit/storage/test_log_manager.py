@@ -34,11 +34,14 @@ class Managed:
 
     def __init__(self, fs: SimulatedFileSystem, dirs: tuple[str, ...] = ("/data",), **options: Any) -> None:
         self.clock = FixedClock()
-        self.warnings: list[str] = []
+        self.warnings: list[tuple[str, dict[str, object]]] = []
         defaults = options.pop("defaults", LogConfig())
-        self.logs = LogManager(fs, dirs, defaults, self.clock, random.Random(1), warn=self.warnings.append, **options)
+        self.logs = LogManager(fs, dirs, defaults, self.clock, random.Random(1), warn=self._warn, **options)
         self.logs.lock()
         self.logs.load()
+
+    def _warn(self, event: str, /, **found: object) -> None:
+        self.warnings.append((event, found))
 
     def background(self, after_ms: int = 0) -> None:
         self.clock.now += after_ms
@@ -87,7 +90,7 @@ def test_logs_come_back(clean: bool) -> None:
         assert (log.topic_id, all_offsets(log)) == (ID, [0, 1, 2])
         assert log.recovery_point == (3 if clean else 0)
         assert log.high_watermark == (3 if clean else 0)
-    told = "the last stop was not clean: checked 230 bytes of 2 logs, cut off 0"
+    told = ("the last stop was not clean", {"logs": 2, "checked_bytes": 230, "cut_off_bytes": 0})
     assert again.warnings == ([] if clean else [told])
 
 
