@@ -213,22 +213,10 @@ def _rounds(side: Side, size: int, name: str, rounds: int) -> dict[str, Stopwatc
     return watches
 
 
-def _ask_all(members: list[Member]) -> None:
-    """Members ask at once whether they have to join again, which their heartbeats would do sooner or later."""
-    for member in members:
-        member.beat()
-
-
 def _one_joins(swarm: Swarm, group: Group, watch: Stopwatch) -> None:
-    others = [*group.members]
     (newcomer,) = swarm.add(group, 1)
     swarm.learn_ids([newcomer])
-
-    def start() -> None:
-        swarm.join([newcomer])
-        _ask_all(others)
-
-    watch.measure(swarm, start, [group])
+    watch.measure(swarm, newcomer.join, [group])
 
 
 def _one_leaves(swarm: Swarm, group: Group, watch: Stopwatch) -> None:
@@ -237,7 +225,6 @@ def _one_leaves(swarm: Swarm, group: Group, watch: Stopwatch) -> None:
         leaving.leave()
         swarm.until(lambda: leaving.asked is None)
         swarm.drop(leaving)
-        _ask_all(group.members)
 
     watch.measure(swarm, start, [group])
 
@@ -341,7 +328,8 @@ def failover(side: Side, commits: int = 1_000_000, partitions: int = 100, member
         answer = bytearray(client.receive_frame())
         check(answer, 0, len(answer))
         if index % 2000 == 0:  # its session
-            _ask_all(group.members)
+            for each in group.members:
+                each.beat()
             swarm.drain([group])
     client.close()
     swarm.close()

@@ -2,7 +2,8 @@
 
 They speak the versions that librdkafka speaks (JoinGroup 5, SyncGroup 3, Heartbeat 3, LeaveGroup 3), each on its own
 connection, and take part in rebalances as any client does. They do not wait for a heartbeat interval in order to
-notice a rebalance: the coordinator is what is measured.
+notice a rebalance: one member of each group asks again and again, and when it is told to join, each of the others asks
+once. More heartbeats than that would only measure heartbeats.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ _VERSIONS = {JOIN: 5, SYNC: 3, BEAT: 3, LEAVE: 3}
 _RETRY = {14, 15, 16, 41}  # loading, not available, not coordinator, election
 _REJOIN = {22, 27}  # illegal generation, rebalance in progress
 _MEMBER_ID_REQUIRED, _UNKNOWN_MEMBER = 79, 25
-TICK_S = 0.02
-"""How often members of a group that has not settled ask whether a rebalance has begun."""
+TICK_S = 0.002
+"""How often a member of the one group that has not settled asks whether a rebalance has begun."""
+TICK_OF_MANY_S = 0.02
+"""The same, where many groups settle at once."""
 DEADLINE_S = 120.0
 
 METADATA = struct.pack(">hi", 1, 1) + struct.pack(">h", 6) + b"topic0" + struct.pack(">ii", -1, 0)
@@ -52,6 +55,8 @@ class Group:
         self.generation = -1
         self.settled = 0
         """Members that have their assignment of the newest generation."""
+        self.left_generation = -1
+        """The generation whose members have been told to join again."""
 
     @property
     def is_settled(self) -> bool:
@@ -162,26 +167,40 @@ class Swarm:
     def until(self, done: object, waiting: list[Group] | None = None) -> None:
         assert callable(done)
         end = time.perf_counter() + DEADLINE_S
-        tick = time.perf_counter() + TICK_S
+        every = TICK_S if waiting is None or len(waiting) == 1 else TICK_OF_MANY_S
+        tick = time.perf_counter() + every
         while not done():
-            for fd, _ in self.poller.poll(TICK_S):
+            for fd, _ in self.poller.poll(every):
                 self._receive(self.by_fd[fd])
             now = time.perf_counter()
             if now > end:
                 raise RuntimeError("a group did not settle")
             if now > tick:
-                tick = now + TICK_S
+                tick = now + every
                 self._tick(waiting or ())
 
     def _tick(self, waiting: Iterable[Group]) -> None:
         for group in waiting:
-            if not group.is_settled:
-                for member in group.members:
-                    if member.asked is None and member.retry:
-                        member.retry = False
-                        member.join()
-                    elif member.asked is None and member.stable:
+            if group.is_settled:
+                continue
+            has_asked = False
+            for member in group.members:
+                if member.asked is None and member.retry:
+                    member.retry = False
+                    member.join()
+                elif member.stable and not has_asked:
+                    has_asked = True
+                    if member.asked is None:
                         member.beat()
+
+    def _told_to_join(self, member: Member) -> None:
+        """The first of its generation that learns it brings the others to ask."""
+        group = member.group
+        if group.left_generation < member.generation:
+            group.left_generation = member.generation
+            for other in group.members:
+                if other.stable and other.asked is None and other.generation == member.generation:
+                    other.beat()
 
     def _receive(self, member: Member) -> None:
         data = member.socket.recv(1 << 18)
@@ -204,6 +223,8 @@ class Swarm:
             member.join()
         elif error in _REJOIN:
             member.join()
+            if asked == BEAT:
+                self._told_to_join(member)
         elif asked == JOIN:
             self._joined(member, error, answer)
         elif error != 0:
@@ -211,6 +232,8 @@ class Swarm:
         elif asked == SYNC:
             member.stable = True
             member.group.has_assigned(member.generation)
+            if member.generation <= member.group.left_generation:
+                member.beat()
 
     def _joined(self, member: Member, error: int, answer: bytes) -> None:
         (member.generation,) = struct.unpack_from(">i", answer, 10)
