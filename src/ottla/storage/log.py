@@ -143,7 +143,7 @@ class Log(ReadableLog):
             )
             log.cleaned_offset = cleaned_offset
             log._take_segments(loaded, log_start_offset, recovery_point, clean_shutdown)
-            log._load_epochs(loaded)
+            yield from log._load_epochs(loaded)
             if not clean_shutdown:
                 log._doubt_files()
             yield from log._load_producers(loaded, clean_shutdown, producer_id_expiration_ms)
@@ -175,14 +175,15 @@ class Log(ReadableLog):
         self.durable_offset = self.recovery_point
         self.needs_background_flush = self.recovery_point < self._end
 
-    def _load_epochs(self, loaded: LoadedSegments) -> None:
+    def _load_epochs(self, loaded: LoadedSegments) -> Generator[None, None, None]:
         try:
             self.epochs = LeaderEpochs(self._fs, self.directory)
         except CorruptFile:
             self._fs.remove(posixpath.join(self.directory, LEADER_EPOCH_CHECKPOINT))
             self.epochs = LeaderEpochs(self._fs, self.directory)
-        if not self.epochs.entries:  # the file is gone or was damaged: the batches know as well
-            loaded.epochs = list(epochs_of_batches(self._segments.items))
+        if not self.epochs.entries and loaded.recovered_bytes < self._segments.size_bytes:
+            # The file is gone or was damaged. The batches know as well, also those that were not checked.
+            loaded.epochs = yield from epochs_of_batches(self._segments.items)
         latest = self.epochs.latest_epoch
         for epoch, offset in loaded.epochs:
             if epoch >= 0 and (latest is None or epoch > latest):

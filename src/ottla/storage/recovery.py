@@ -28,7 +28,7 @@ READ_BYTES = 1024 * 1024
 """What recovery reads at once, and then gives way; a larger batch is read whole."""
 
 BATCHES_AT_ONCE = 1_000
-"""Batches that are told to the producers' state before giving way."""
+"""Batches whose producers or epochs are noted before giving way."""
 
 RECALL_BYTES = 2 * 1024 * 1024
 """How much of the log before a producer snapshot is looked through for what the snapshot leaves out: with 16 KiB
@@ -297,11 +297,17 @@ def _refuse_old_format(data: bytes, position: int, segment: Segment, error: Corr
             raise KafkaError(ErrorCode.unsupported_for_message_format, message) from error
 
 
-def epochs_of_batches(segments: list[Segment]) -> Iterator[tuple[LeaderEpoch, Offset]]:
-    """The leader epoch and base offset of every batch."""
+def epochs_of_batches(segments: list[Segment]) -> Generator[None, None, list[tuple[LeaderEpoch, Offset]]]:
+    """Leader epochs with their first offsets, from all batches. Gives way now and then."""
+    found: list[tuple[LeaderEpoch, Offset]] = []
     for segment in segments:
-        for batch in segment.batches(0):
-            yield segment.read_header(batch).leader_epoch, batch.base_offset
+        for count, batch in enumerate(segment.batches(0), 1):
+            epoch = segment.read_header(batch).leader_epoch
+            if not found or epoch > found[-1][0]:
+                found.append((epoch, batch.base_offset))
+            if count % BATCHES_AT_ONCE == 0:
+                yield
+    return found
 
 
 def replay_producers(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable
+from random import Random
 
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.storage import recovery
 from ottla.storage.config import LogConfig
 from ottla.storage.log import Log
 from ottla.testing.disk import SimulatedFileSystem
-from tests.unit.storage.logs import DIRECTORY, NOW, all_offsets, append, batch, load, new_disk, read_offsets
+from tests.unit.storage.logs import DIRECTORY, KEY, NOW, all_offsets, append, batch, load, new_disk, read_offsets
 
 SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=100)
 
@@ -260,6 +262,28 @@ def test_damaged_epochs_are_read_from_the_batches(content: bytes) -> None:
     fs, _ = filled()
     fs.write_atomic(f"{DIRECTORY}/leader-epoch-checkpoint", content)
     check(load(fs, SMALL), 30)
+
+
+def test_looking_for_epochs_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node answers probes while it loads, also where the file of epochs is gone."""
+    monkeypatch.setattr(recovery, "BATCHES_AT_ONCE", 10)
+    fs = new_disk()
+    written = load(fs)
+    for number in range(95):
+        append(written, epoch=number // 50)
+    written.close()
+    fs.remove(f"{DIRECTORY}/leader-epoch-checkpoint")
+    steps = Log.loading(fs, DIRECTORY, KEY, None, LogConfig(), clean_shutdown=True, now_ms=NOW, random=Random(1))
+    found: list[int] = []
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            log: Log = end.value
+            break
+        found.append(1)
+    assert len(found) >= 9
+    assert [(entry.epoch, entry.start_offset) for entry in log.epochs.entries] == [(0, 0), (1, 50)]
 
 
 def test_an_old_message_format_is_refused_not_cut() -> None:
