@@ -62,6 +62,17 @@ def _version() -> str:
         return ""
 
 
+def may_look_into(pid: int) -> bool:
+    """Whether the files and sockets of a process are shown to this user; true for one that is gone."""
+    try:
+        os.listdir(PROC / str(pid) / "fd")
+    except PermissionError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
 def listening(pid: int) -> list[str]:
     """HOST:PORT of the process's listening sockets; the host that reaches a wildcard is loopback."""
     mine = set()

@@ -16,7 +16,7 @@ from ottla.cli.cluster import metadata_version, view
 from ottla.cli.exits import OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import human_bytes, iso_time, plural, print_json
-from ottla.cli.processes import holder, listening, process
+from ottla.cli.processes import holder, listening, may_look_into, process
 from ottla.cli.words import duration
 from ottla.filesystem import OsFileSystem
 from ottla.storage.log_manager import LOCK_FILE
@@ -148,9 +148,15 @@ def _print(found: dict[str, Any]) -> None:
     program = found.get("program") or "a broker"
     if found["address"] is None:
         because = "; ".join([*found.get("not_ready_because", ())])
+        if "pid" in found and not may_look_into(found["pid"]):
+            print(f"{program} holds {where}: {', '.join(facts)}")
+            print("  its process is another user's, so that its address is not known; ask with --bootstrap HOST:PORT")
+            return
         print(f"{program} holds {where} but does not answer{f' ({because})' if because else ''}: {', '.join(facts)}")
         return
-    print(f"{program} runs at {found['address']}{': ' if facts else ''}{', '.join(facts)}")
+    print(f"{program} runs at {found['address']}")
+    if facts:
+        print(f"  process    {', '.join(facts).removeprefix('process ')}")
     print(f"  cluster    {found['cluster_id']}, broker {found['broker']}, metadata version {found['metadata_version']}")
     print(f"  holds      {plural(found['topics'], 'topic')}, {plural(found['partitions'], 'partition')}", end="")
     print("" if found["bytes"] is None else f", {human_bytes(found['bytes'])}")

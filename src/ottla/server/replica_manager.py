@@ -17,7 +17,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
 from ottla.metadata.image import DIRECTORIES_RESERVED, ConfigResourceType
 from ottla.metrics.instruments import NodeMetrics, TopicTraffic
-from ottla.model import METADATA_TOPIC, NodeId, Offset, TopicPartition
+from ottla.model import METADATA_TOPIC, Millis, NodeId, Offset, TopicPartition
 from ottla.replication.partition import Partition
 from ottla.storage.config import LogConfig
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("ottla.logs")
 
 NO_PARTITIONS: Mapping[int, Partition] = {}
+
+REFUSALS_TOLD_EVERY_MS = 60_000
+"""How often a disk that takes no records is told of: clients try again and again."""
 
 LOGS_PER_STEP = 8
 """Making the files of a log costs about 0.3 ms, renaming its directory a tenth of that."""
@@ -94,6 +97,8 @@ class ReplicaManager:
         """Partitions whose log directory the metadata does not know yet."""
         self._doomed: deque[Log] = deque()
         """Of deleted partitions, until `set_aside`."""
+        self._told_ms: Millis | None = None
+        """When a refusal was last told."""
         self.missing: dict[TopicPartition, KafkaError] = {}
         """Partitions that should be here, and why their logs could not be opened or made."""
         self.by_name: dict[str, dict[int, Partition]] = {}
@@ -107,6 +112,13 @@ class ReplicaManager:
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self.by_name.values():
             yield from partitions.values()
+
+    def tell_refusal(self, partition: Partition, error: KafkaError, now_ms: Millis) -> None:
+        """Warn that records were refused because of the disk, unless that was told a short while ago."""
+        if self._told_ms is None or not 0 <= now_ms - self._told_ms < REFUSALS_TOLD_EVERY_MS:
+            self._told_ms = now_ms
+            found = fields(partition=partition.topic_partition, error=str(error))
+            _LOG.warning("records are refused: the disk does not take them", extra=found)
 
     # Looking up.
 

@@ -291,6 +291,8 @@ def _count_failure(context: RequestContext, error: KafkaError, partition: Partit
         partition.traffic.failed_produces += 1
         if error.code in TOO_LARGE:
             partition.traffic.bytes_rejected += len(records)
+        elif error.code is ErrorCode.kafka_storage_error:
+            context.node.replicas.tell_refusal(partition, error, context.node.clock.now_ms())
 
 
 def _failed(index: int, error: KafkaError, partition: Partition | None = None) -> ProducedPartition:
