@@ -67,5 +67,8 @@ def run(arguments: Sequence[str]) -> int:
         code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         command = " ".join(("ottla", *(error.command_chain or ())))
+        option = arguments[0].partition("=")[0] if arguments else ""
+        if option in ("-b", "--bootstrap", "--json"):
+            raise CommandFailed(f"{option} stands behind the command\n  see: ottla --help", MISUSED) from None
         raise CommandFailed(f"{_sentence(error)}\n  see: {command} --help", MISUSED) from None
     return code if isinstance(code, int) else 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from ottla.cli import client
+from ottla.cli.ctrl_c import CtrlC
 from ottla.cli.exits import FAILED, INTERRUPTED, MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_pairs, unescape
 from ottla.cli.output import plural, print_json
@@ -127,7 +128,7 @@ def produce(
     common = Outgoing(None, None if key is None else key.encode(errors="surrogateescape"), headers, partition)
     lines = shown(lines_of(values, file), "producing", bytes_in(file), lambda line: len(line.data) + 1)
     records = _records(lines, common, "json" if from_json else format, key_separator, null)
-    return _produce(bootstrap, topic, records, _producer_settings(acks, idempotent, compression), json)
+    return _produce(bootstrap, topic, records, _producer_settings(acks, idempotent, compression), json, lines.close)
 
 
 def _records(
@@ -147,17 +148,21 @@ def _produce(
     records: Iterable[tuple[Line, Outgoing]],
     settings: dict[str, Any],
     as_json: bool,
+    remove_bar: Callable[[], None],
 ) -> int:
     sender = client.producer(bootstrap, settings | _sizes(bootstrap, topic))
     delivered = Delivered()
     code = OK
     try:
-        _send(sender, topic, records, delivered)
+        with CtrlC() as ctrl_c:
+            _send(sender, topic, records, delivered, ctrl_c)
     except KeyboardInterrupt:
         code = INTERRUPTED
     except CommandFailed as failure:
         count = f"{plural(delivered.records, 'record')} before it acknowledged" if delivered.records else ""
         raise CommandFailed(f"{failure}\n  {count}" if count else str(failure), failure.exit_code) from None
+    finally:
+        remove_bar()
     return _conclude(topic, delivered, as_json, settings["acks"]) or code
 
 
@@ -186,20 +191,22 @@ def _sizes(bootstrap: str, topic: str) -> dict[str, int]:
     return {"batch.size": batch, "message.max.bytes": RECORD_BYTES_MAX + BATCH_BYTES}
 
 
-def _send(producer: Any, topic: str, records: Iterable[tuple[Line, Outgoing]], delivered: Delivered) -> None:
+def _send(
+    producer: Any, topic: str, records: Iterable[tuple[Line, Outgoing]], delivered: Delivered, ctrl_c: CtrlC
+) -> None:
     """Until the records end or one is refused; what was sent is acknowledged or refused when this returns."""
     try:
         for line, record in records:
-            _send_one(producer, topic, line, record, delivered)
-            producer.poll(0)
+            _send_one(producer, topic, line, record, delivered, ctrl_c)
+            ctrl_c.call(producer.poll, 0)
             if delivered.first_error is not None:
                 break
     finally:
-        while producer.flush(FLUSH_S):
+        while ctrl_c.call(producer.flush, FLUSH_S):
             pass
 
 
-def _send_one(producer: Any, topic: str, line: Line, record: Outgoing, delivered: Delivered) -> None:
+def _send_one(producer: Any, topic: str, line: Line, record: Outgoing, delivered: Delivered, ctrl_c: CtrlC) -> None:
     from confluent_kafka import KafkaException
 
     told = partial(delivered.report, Line(line.what, line.number, line.where, b""))
@@ -215,7 +222,7 @@ def _send_one(producer: Any, topic: str, line: Line, record: Outgoing, delivered
             producer.produce(topic, record.value, record.key, **arguments)
             return
         except BufferError:
-            producer.poll(0.1)
+            ctrl_c.call(producer.poll, 0.1)
         except KafkaException as exception:
             delivered.refuse(line, client.error_of(exception))
             return

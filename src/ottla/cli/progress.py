@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -64,7 +64,7 @@ def _is(descriptor: Path, target: Path) -> bool:
         return False  # gone meanwhile, or another user's
 
 
-def shown(items: Iterable[T], what: str, total: int | None, size: Callable[[T], int]) -> Iterator[T]:
+def shown(items: Iterable[T], what: str, total: int | None, size: Callable[[T], int]) -> Generator[T, None, None]:
     """The same items, with a bar. `size` says how far one item gets towards `total`, and in a list how many it is."""
     if not _on_terminal():
         yield from items
