@@ -11,7 +11,6 @@ from typing import Protocol
 
 from ottla.model import Millis
 
-
 elapsed_s = time.perf_counter
 """Seconds from an arbitrary beginning, finer than the loop's time, which stands still within a turn."""
 
