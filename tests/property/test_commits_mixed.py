@@ -149,7 +149,8 @@ class Play:
     async def fetch(self, group: str, which: int) -> None:
         topics = self.world.driver.fetch_offsets(group, None, False)
         found = {each.partition: each.offset for topic in topics for each in topic.partitions}
-        assert found.get(0) == self.in_log().get(group)
+        if not any(shard.pending for shard in self.world.driver._shards.values()):  # else the log is ahead for a turn
+            assert found.get(0) == self.in_log().get(group)
 
     # What must hold
 

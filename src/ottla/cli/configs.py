@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, NamedTuple
@@ -31,6 +32,9 @@ from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_
 from ottla.cli.output import bold, plural, print_json, print_table
 from ottla.config import definitions
 from ottla.protocol.messages import ApiKey
+
+CHANGED_WITHIN_S = 1.0
+"""How long a change may take to show; Kafka needs some milliseconds."""
 
 app = App(name="config", help="Read, change and explain settings of topics, groups and brokers.", sort_key=6)
 
@@ -211,7 +215,7 @@ def _alter(bootstrap: str, resource: Resource, changes: Mapping[str, str | None]
         if near(name, table) or any(find(name, each) for each in _TABLES.values()):
             raise _unknown(name, resource.kind)
     _change(bootstrap, resource, changes, dry_run)
-    after = before if dry_run else {each.name: each for each in describe(bootstrap, resource)}
+    after = before if dry_run else _changed(bootstrap, resource, changes, before)
     rows = [(name, _text(before.get(name)), _after(name, text, after, dry_run)) for name, text in changes.items()]
     if as_json:
         settings = [{"name": name, "old_value": old, "new_value": new} for name, old, new in rows]
@@ -255,6 +259,23 @@ def _change(bootstrap: str, resource: Resource, changes: Mapping[str, str | None
     values = {"resources": resources, "validate_only": dry_run}
     answer = wire.ask(_address(bootstrap, resource), ApiKey.INCREMENTAL_ALTER_CONFIGS, values)
     wire.ensure_none(answer["responses"][0], str(resource))
+
+
+def _changed(
+    bootstrap: str, resource: Resource, changes: Mapping[str, str | None], before: Mapping[str, Entry]
+) -> dict[str, Entry]:
+    """The settings after a change. A broker that learns of it from the controller may tell the old ones for a moment;
+    what it tells in the end counts, for a value may be told in another form than it was given in."""
+    expected = {
+        name: text if text is not None or name not in before else _text_below(before[name])
+        for name, text in changes.items()
+    }
+    deadline = time.monotonic() + CHANGED_WITHIN_S
+    while True:
+        after = {each.name: each for each in describe(bootstrap, resource)}
+        if all(_text(after.get(name)) == text for name, text in expected.items()) or time.monotonic() > deadline:
+            return after
+        time.sleep(0.05)
 
 
 def describe(bootstrap: str, resource: Resource) -> list[Entry]:

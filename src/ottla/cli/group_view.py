@@ -128,14 +128,17 @@ class Group:
 
 
 def names_of_groups(client: AdminClient) -> list[str]:
-    """Every group of the cluster, in order. Raises KafkaException where a broker could not be asked."""
+    """Every group of the cluster, in order, but for one whose id is empty: librdkafka does not ask about that.
+
+    Raises KafkaException where a broker could not be asked.
+    """
     from confluent_kafka import KafkaException
 
     answer = wait(client.list_consumer_groups(request_timeout=clients.REQUEST_TIMEOUT_S))
     if answer.errors:
         first = answer.errors[0]
         raise first if isinstance(first, KafkaException) else KafkaException(first)
-    return sorted(group.group_id for group in answer.valid)
+    return sorted(group.group_id for group in answer.valid if group.group_id)
 
 
 def groups(client: AdminClient, names: Sequence[str], *, known: bool = False) -> list[Group]:
@@ -145,6 +148,8 @@ def groups(client: AdminClient, names: Sequence[str], *, known: bool = False) ->
     """
     if not names:
         return []
+    if "" in names:
+        raise CommandFailed("the id of a group is not empty\n  see the groups with: ottla group list")
     described = client.describe_consumer_groups(list(names), request_timeout=clients.REQUEST_TIMEOUT_S)
     commits = {name: _commits(client, name) for name in names}
     found = []
