@@ -26,6 +26,7 @@ from typing import Any
 from bench import embed, groups, workloads
 from bench.brokers import SIDES, Kafka, Ottla, make, resident_mb
 from bench.load import Result
+from bench.tables import Run, all_tables
 
 Row = dict[str, Any]
 Table = list[Row]
@@ -279,19 +280,24 @@ def main() -> None:
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=", ".join(TABLES))
     parser.add_argument("--side", action="append", choices=list(SIDES))
     parser.add_argument("--seconds", type=float, default=5.0, help="measured seconds of each load")
+    parser.add_argument("--rounds", type=int, default=3, help="measured windows of each side, in alternation")
     parser.add_argument("--directory", type=Path, help="where data goes (default: the temporary directory)")
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
+    registered = all_tables()
     for name in arguments.tables:
-        if name not in TABLES:
-            parser.error(f"no table {name!r}; there are {', '.join(TABLES)}")
+        if name not in [*TABLES, *registered]:
+            parser.error(f"no table {name!r}; there are {', '.join([*TABLES, *registered])}")
     found: dict[str, Table] = {}
     print(machine(), flush=True)
     with tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=arguments.directory) as base:
-        bench = Bench(arguments.side or list(SIDES), arguments.seconds, Path(base))
-        for name in arguments.tables or TABLES:
-            for title, rows in getattr(bench, name)().items():
+        sides = arguments.side or list(SIDES)
+        bench = Bench(sides, arguments.seconds, Path(base))
+        run = Run(sides, arguments.seconds, arguments.rounds, Path(base))
+        for name in arguments.tables or [*TABLES, *registered]:
+            sections = [(s.title, s.rows) for s in registered[name].make(run)] if name in registered else None
+            for title, rows in sections or getattr(bench, name)().items():
                 found[title] = with_ratios(rows)
                 print("\n" + markdown(title, found[title]), flush=True)
     if arguments.markdown:

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any
 
 from bench.brokers import Kafka, Ottla, cpu_seconds
-from bench.flood import flood
 from bench.load import Client, Result, frame, same_answers
 from bench.members import Group, Member, Swarm
+from bench.uniform_load import uniform_load
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 
@@ -147,7 +147,7 @@ def load(side: Side, members: list[Member], name: str, seconds: float) -> Result
         ]
         for member in members[:groups]
     ]
-    return flood(
+    return uniform_load(
         side.port, frames, api, version, in_flight=in_flight, seconds=seconds, warmup_s=min(0.5, seconds),
         pid=side.pid, same_answers=api != ApiKey.OFFSET_FETCH,
     )  # fmt: skip

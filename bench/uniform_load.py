@@ -65,7 +65,7 @@ class _Connection:
         return count
 
 
-def flood(
+def uniform_load(
     port: int, frames: Sequence[Sequence[bytes]], api: int, version: int, *, in_flight: int, seconds: float,
     warmup_s: float, pid: int, same_answers: bool = True,
 ) -> Result:  # fmt: skip
