@@ -85,8 +85,8 @@ async def read_frame(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     return struct.unpack(">i", data[:4])[0], data[4:]
 
 
-def run(test: Any) -> None:
-    uvloop.run(asyncio.wait_for(test, 60))
+def run(test: Any) -> Any:
+    return uvloop.run(asyncio.wait_for(test, 60))
 
 
 async def until(condition: Callable[[], Any]) -> None:

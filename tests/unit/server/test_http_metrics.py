@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from ottla.drivers.cleaner import LogCleaner
 from ottla.metrics.table import METRICS
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import SimpleRecord, build_batch
@@ -21,7 +22,7 @@ from ottla.server import http_metrics
 from ottla.server.broker import Node
 from ottla.server.http_lag import LagTimes
 from tests.unit.server.node import Client, batch, running
-from tests.unit.server.stub import run
+from tests.unit.server.stub import run, until
 
 LISTENER = {"ottla.http.listener": "127.0.0.1:0", "group.initial.rebalance.delay.ms": "0"}
 ROOT = Path(__file__).resolve().parents[3]
@@ -328,3 +329,65 @@ def test_the_page_says_what_happens_while_topics_go(tmp_path: Any, monkeypatch: 
             assert not re.search(r'topic="t\d"', await page(node))
 
     run(test())
+
+
+def test_an_uncleanable_log_is_told_once_counted_and_served(tmp_path: Any, caplog: Any, monkeypatch: Any) -> None:
+    """Until the next start, which tries again."""
+    metric = "kafka_log_logcleanermanager_uncleanable_partitions_count"
+    settings = {**LISTENER, "log.cleaner.backoff.ms": "1"}
+    later = {"min.compaction.lag.ms": "3600000", "min.cleanable.dirty.ratio": "0"}
+    topic = {"cleanup.policy": "compact", "internal.segment.bytes": "300", "message.timestamp.type": "LogAppendTime"}
+    looks = 0
+    choose = LogCleaner.choose
+
+    def counting(self: LogCleaner, now_ms: int) -> Any:
+        nonlocal looks
+        looks += 1
+        return choose(self, now_ms)
+
+    def told() -> int:
+        return sum(each.levelname == "ERROR" and "not compacted any more" in each.message for each in caplog.records)
+
+    async def some_looks() -> None:
+        seen = looks
+        await until(lambda: looks > seen + 5)
+
+    async def damaged() -> bytes:
+        async with running(str(tmp_path), settings) as node:
+            client = await Client.connect(node)
+            await client.create("t", {**topic, **later})
+            for _ in range(6):
+                assert not (await client.produce("t", batch(150)))["error_code"]
+            (path,) = tmp_path.glob("t-0/*0.log")
+            content = bytearray(path.read_bytes())
+            content[-3] ^= 1
+            path.write_bytes(content)
+            assert value(await scrape(node), metric, logDirectory=str(tmp_path)) == 0
+            await set_lag(client, "0")
+            await until(lambda: node.cleaner.uncleanable)
+            await some_looks()
+            assert value(await scrape(node), metric, logDirectory=str(tmp_path)) == 1
+            assert told() == 1
+            answer = await client.fetch("t", 0)
+            assert not answer["error_code"]
+            assert bytes(answer["records"]).startswith(content)
+            client.close()
+            return bytes(content)
+
+    async def again(content: bytes) -> None:
+        async with running(str(tmp_path), settings) as node:
+            await until(lambda: node.cleaner.uncleanable)
+            await some_looks()
+            assert told() == 2
+        assert (tmp_path / "t-0" / f"{0:020d}.log").read_bytes() == content
+
+    monkeypatch.setattr(LogCleaner, "choose", counting)
+    run(again(run(damaged())))
+
+
+async def set_lag(client: Client, milliseconds: str) -> None:
+    entries = [{"name": "min.compaction.lag.ms", "config_operation": 0, "value": milliseconds}]
+    resource = {"resource_type": 2, "resource_name": "t", "configs": entries}
+    values = {"resources": [resource], "validate_only": False}
+    answer = await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, values)
+    assert not answer["responses"][0]["error_code"], answer

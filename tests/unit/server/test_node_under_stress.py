@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import OsFile
 from ottla.protocol.messages import ApiKey
 from ottla.server import broker, connection
@@ -257,6 +257,23 @@ def test_a_full_disk_is_told_and_the_retry_succeeds(tmp_path: Any, monkeypatch: 
             client.close()
 
     stub.run(test())
+
+
+def test_refusals_are_told_once_a_minute(tmp_path: Any, caplog: Any) -> None:
+    async def test() -> None:
+        async with running(str(tmp_path)) as node:
+            client = await Client.connect(node)
+            await client.create("t")
+            partition = node.replicas.find("t", 0)
+            error = KafkaError(ErrorCode.kafka_storage_error, "no space")
+            for seconds in (0, 1, 59, 60, 61, 119, 120):
+                node.replicas.tell_refusal(partition, error, TIME + seconds * 1000)
+                told.append((seconds, caplog.text.count("records are refused: the disk does not take them")))
+            client.close()
+
+    told: list[tuple[int, int]] = []
+    stub.run(test())
+    assert told == [(0, 1), (1, 1), (59, 1), (60, 2), (61, 2), (119, 2), (120, 3)]
 
 
 # Leaks.

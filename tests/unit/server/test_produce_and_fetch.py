@@ -174,11 +174,15 @@ def test_cold_data_is_read_away_from_the_loop(tmp_path: Any, monkeypatch: Any, s
     stub.run(test())
 
 
-def test_an_answer_waits_for_the_sync_that_the_topic_asks_for(tmp_path: Any, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("asked_by", ["topic", "node"])
+def test_an_answer_waits_for_the_sync_that_the_topic_asks_for(tmp_path: Any, asked_by: str) -> None:
+    of_topic = {"flush.messages": "1"} if asked_by == "topic" else {}
+    of_node = {"log.flush.interval.messages": "1"} if asked_by == "node" else {}
+
     async def test() -> None:
-        async with running(str(tmp_path)) as node:
+        async with running(str(tmp_path), of_node) as node:
             producer, consumer = await Client.connect(node), await Client.connect(node)
-            await producer.create("t", {"flush.messages": "1"})
+            await producer.create("t", of_topic)
             for n in range(2):
                 assert (await producer.produce("t", batch()))["base_offset"] == n
             log = next(iter(node.replicas)).log

@@ -8,6 +8,7 @@ import logging
 
 import pytest
 
+from ottla.drivers.cleaner import LogCleaner
 from ottla.filesystem import FileSystem
 from ottla.protocol.record_batch import MAGIC_POSITION
 from ottla.storage.cleaner import GROUP_SEGMENTS_MAX
@@ -212,3 +213,47 @@ def test_a_stop_does_not_wait_for_the_rate() -> None:
 
     asyncio.run(asyncio.wait_for(scenario(), 20))
     assert len(log.pairs()) == 6
+
+
+def test_a_cleaning_that_found_no_room_is_tried_after_the_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = dirty()
+    log.settings = log.settings._replace(backoff_ms=12_345)
+    log.fs.fail("write", errno.ENOSPC, path=CLEANED, times=1)
+    waited: list[tuple[float, bool]] = []
+
+    async def wait(cleaner: LogCleaner, seconds: float) -> None:
+        waited.append((seconds, bool(cleaner.totals.cleanings)))
+        if len(waited) == 2:
+            cleaner._stopping = True
+
+    monkeypatch.setattr(LogCleaner, "_wait", wait)
+
+    async def scenario() -> None:
+        log.cleaner.start()
+        while log.cleaner._workers:  # noqa: ASYNC110 - no event for it
+            await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+    assert waited == [(12.345, False), (12.345, True)]
+    assert log.pairs() == [(b"a", b"5" * 40)]
+
+
+@pytest.mark.parametrize("enough", [True, False])
+def test_a_cleaning_needs_room_for_one_more_segment(enough: bool) -> None:
+    """What was replaced before the disk was full stays replaced, and makes room once the old files go."""
+    log = Compaction(compacted(segment_bytes=1000, file_delete_delay_ms=60_000))
+    for number in range(40):
+        log.put([(b"%d" % number, bytes(100)), (b"again", bytes(40))])
+    log.log.roll()
+    log.log.flush()
+    expected = dict(log.pairs())
+    assert len(log.log.segments) > 5
+    files = 200  # checkpoints and indexes
+    log.fs.capacity_bytes = sum(map(len, log.fs.files().values())) + (1000 if enough else 100) + files
+    cleanings = 0
+    while not log.clean() and cleanings < 20:
+        cleanings += 1
+        log.clock.now += 60_000
+        asyncio.run(log.logs.background(log.clock.now))
+    assert dict(log.pairs()) == expected
+    assert 1 <= cleanings < 20 if enough else cleanings == 20

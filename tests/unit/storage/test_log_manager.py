@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import posixpath
 import random
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.model import TopicPartition
 from ottla.storage.config import LogConfig
-from ottla.storage.log_manager import LogManager, parse_directory_name
+from ottla.storage.log_manager import RECOVERIES_LOGGED_MAX, LogManager, parse_directory_name
 from ottla.storage.partition_metadata import read_partition_metadata
 from ottla.testing.disk import SimulatedFileSystem
 from tests.unit.storage.logs import NOW, all_offsets, append, new_disk
@@ -92,6 +93,29 @@ def test_logs_come_back(clean: bool) -> None:
         assert log.high_watermark == (3 if clean else 0)
     told = ("the last stop was not clean", {"logs": 2, "checked_bytes": 230, "cut_off_bytes": 0})
     assert again.warnings == ([] if clean else [told])
+
+
+def test_a_recovery_is_told_in_all_and_for_a_hundred_logs(caplog: pytest.LogCaptureFixture) -> None:
+    fs = new_disk()
+    first = Managed(fs)
+    for number in range(RECOVERIES_LOGGED_MAX + 5):
+        append(first.logs.create(TopicPartition("t", number), ID), 3)
+    kill(fs)
+    (path,) = (path for path in fs.files("/data/t-0") if path.endswith(".log"))
+    fs.open(path).truncate(fs.size(path) - 1)
+    with caplog.at_level(logging.INFO, "ottla.logs"):
+        again = Managed(fs)
+    whole, torn = 115, 114
+    logs = RECOVERIES_LOGGED_MAX + 5
+    checked = (logs - 1) * whole
+    assert again.warnings == [
+        ("the last stop was not clean", {"logs": logs, "checked_bytes": checked, "cut_off_bytes": torn})
+    ]
+    told = [vars(each)["ottla_fields"] for each in caplog.records if each.message.startswith("log recovered")]
+    assert len(told) == RECOVERIES_LOGGED_MAX == 100
+    of_first = next(each for each in told if each["partition"] == T0)
+    assert (of_first["checked_bytes"], of_first["cut_off_bytes"], of_first["end_offset"]) == (0, torn, 0)
+    assert {each["checked_bytes"] for each in told if each["partition"] != T0} == {whole}
 
 
 def test_a_directory_in_use_is_refused() -> None:
