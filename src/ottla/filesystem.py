@@ -16,8 +16,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
+from ottla.model import Buffer
+
 T = TypeVar("T")
-Buffer = bytes | bytearray | memoryview
 
 IOV_MAX = 1024
 """Buffers that Linux takes in one pwritev."""

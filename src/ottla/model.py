@@ -19,6 +19,7 @@ ProducerId: TypeAlias = int
 ProducerEpoch: TypeAlias = int
 Sequence: TypeAlias = int
 TopicId: TypeAlias = UUID
+Buffer: TypeAlias = bytes | bytearray | memoryview
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from ottla.cli import page
 from ottla.cli.exits import MISUSED, OK, UNREACHABLE
 from ottla.cli.main import main
+from tools import cli_page as page
 
 PRINT_NO_DATA = {"ottla server start", "ottla completion"}
 """A node, and scripts for shells."""

@@ -65,13 +65,13 @@ def test_a_broker_that_did_not_ask_has_no_port_and_loads_nothing_for_it(tmp_path
         from ottla.clock import SystemClock
         from ottla.config.server import ServerConfig
         from ottla.filesystem import OsFileSystem
-        from ottla.server.broker import Node
+        from ottla.server.node import Node
 
         async def main():
             config = ServerConfig.load(None, {"log.dirs": sys.argv[1], "listeners": "PLAINTEXT://127.0.0.1:0"}, {})
             node = Node(config, OsFileSystem(), SystemClock(), random.Random(1))
             await node.start()
-            print(sorted({"h11", "http.client", "prometheus_client", "ottla.server.http"} & set(sys.modules)))
+            print(sorted({"h11", "http.client", "prometheus_client", "ottla.server.http.server"} & set(sys.modules)))
             await node.stop()
 
         asyncio.run(main())

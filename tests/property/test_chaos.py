@@ -21,7 +21,7 @@ import uvloop
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import SimpleRecord, build_batch, iterate_batches, iterate_records
-from ottla.server.broker import Node
+from ottla.server.node import Node
 from tests.unit.server.node import TIME, Client, fetch_values, produce_values, running
 
 TOPICS = ("a", "b", "c")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli import page
 from ottla.cli.app import application
+from tools import cli_page as page
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -17,7 +17,7 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs
 
 def test_the_page_is_what_the_commands_render() -> None:
     text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert text == page.document(), "stale: run `python -m ottla.cli.page docs/cli.md`"
+    assert text == page.document(), "stale: run `python -m tools.cli_page docs/cli.md`"
 
 
 def typed_commands() -> list[str]:

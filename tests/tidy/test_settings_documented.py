@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.config import definitions, render
+from ottla.config import definitions
+from tools import configuration_page as render
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "src" / "ottla"
@@ -15,7 +16,7 @@ SOURCES = ROOT / "src" / "ottla"
 
 def test_the_page_is_what_the_table_renders() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-    assert page == render.document(), "stale: run `python -m ottla.config.render docs/configuration.md`"
+    assert page == render.document(), "stale: run `python -m tools.configuration_page docs/configuration.md`"
 
 
 def test_rendering_to_a_file_and_to_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.cli.words import long_time, size
+from ottla.cli.units import long_time, size
 from ottla.config import definitions
 from ottla.config.setting import Mode, Setting, Type
 

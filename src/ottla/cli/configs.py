@@ -363,7 +363,7 @@ def _explained(name: str, resource: Resource | None, entries: Mapping[str, Entry
 
 
 def _print_explained(setting: Mapping[str, Any]) -> None:
-    from ottla.cli.words import print_wrapped
+    from ottla.cli.units import print_wrapped
 
     for kind in (f"of a {each}" for each in _KINDS.values()):
         if kind in setting:

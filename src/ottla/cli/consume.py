@@ -14,7 +14,7 @@ from ottla.cli import client
 from ottla.cli.emit import Emit, emitter
 from ottla.cli.exits import MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
-from ottla.cli.places import START_WORDS, GroupEnd, stretch
+from ottla.cli.positions import START_WORDS, GroupEnd, stretch
 from ottla.cli.progress import output_leaves_the_terminal, shown
 from ottla.cli.reader import Reader
 from ottla.cli.record import record_of

@@ -8,8 +8,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ottla.cli import wire
+from ottla.cli.batch_results import report_each
 from ottla.cli.client import REQUEST_TIMEOUT_S, admin_client
-from ottla.cli.each import tell_each
 from ottla.cli.exits import OK, CommandFailed
 from ottla.cli.group_reset import parse_topic
 from ottla.cli.group_view import Place, groups
@@ -42,7 +42,7 @@ def delete(
         return _forget(bootstrap, chosen, topic, if_exists, json)
     client = admin_client(bootstrap)
     futures = client.delete_consumer_groups(chosen, request_timeout=REQUEST_TIMEOUT_S)
-    return tell_each("group", futures, "deleted", json, ignored="GROUP_ID_NOT_FOUND" if if_exists else None)
+    return report_each("group", futures, "deleted", json, ignored="GROUP_ID_NOT_FOUND" if if_exists else None)
 
 
 def _forget(bootstrap: str, names: Sequence[str], topics: Sequence[str], if_exists: bool, as_json: bool) -> int:

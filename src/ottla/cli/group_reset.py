@@ -15,7 +15,7 @@ from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.group_view import INACTIVE, Group, Place, groups, refused, watermarks
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_time_ms
 from ottla.cli.output import plural, print_json, print_table
-from ottla.cli.places import PLACES, place_of
+from ottla.cli.positions import POSITIONS, position_of
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -69,8 +69,8 @@ def reset(
     dry_run
         Show what would change; change nothing.
     """
-    if place_of(to) is None and parse_time_ms(to, 0) is None:
-        raise CommandFailed(f"--to wants {PLACES}, not {to!r}", MISUSED)
+    if position_of(to) is None and parse_time_ms(to, 0) is None:
+        raise CommandFailed(f"--to wants {POSITIONS}, not {to!r}", MISUSED)
     client = admin_client(bootstrap)
     group = _group(client, name, new=topic is not None)
     if not dry_run:
@@ -146,7 +146,7 @@ def _targets(client: AdminClient, places: set[Place], to: str) -> dict[Place, in
                 "  name the topics to move with --topic"
             )
         bounds[topic, number] = (low, high)
-    where = place_of(to)
+    where = position_of(to)
     if where is not None:
         return {place: min(max(where(low, high), low), high) for place, (low, high) in bounds.items()}
     timestamp_ms = parse_time_ms(to, time.time_ns() // 1_000_000)

@@ -16,7 +16,7 @@ from ottla.cli.exits import MISUSED, OK, CommandFailed
 from ottla.cli.group_view import Ages, Group, groups, names_of_groups
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import iso_time, plural, print_json_line
-from ottla.cli.words import duration
+from ottla.cli.units import duration
 
 Row = tuple[str, ...]
 

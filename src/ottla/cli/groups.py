@@ -14,7 +14,7 @@ from ottla.cli.group_view import Ages, Group, groups, names_of_groups
 from ottla.cli.group_watch import watch
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import bold, plural, print_json, print_table
-from ottla.cli.words import duration
+from ottla.cli.units import duration
 
 app = App(name="group", help="See, reset and delete consumer groups.", sort_key=5)
 app.command(watch, sort_key=3)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from ottla.cli.batch_results import report_each
 from ottla.cli.client import admin_client, explain, wait
-from ottla.cli.each import tell_each
 from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_settings
 from ottla.cli.output import bold, plural, print_json, print_table
-from ottla.cli.topic_words import explain_topic
+from ottla.cli.topic_explain import explain_topic
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -61,7 +61,7 @@ def create(
     client = admin_client(bootstrap)
     futures = client.create_topics(new, validate_only=dry_run)
     verb = "can be created" if dry_run else "created"
-    return tell_each("topic", futures, verb, json, ignored="TOPIC_ALREADY_EXISTS" if if_not_exists else None)
+    return report_each("topic", futures, verb, json, ignored="TOPIC_ALREADY_EXISTS" if if_not_exists else None)
 
 
 @app.command
@@ -80,7 +80,7 @@ def delete(
     """
     client = admin_client(bootstrap)  # its requests die with it, so it has to have a name
     futures = client.delete_topics(list(topics))
-    return tell_each("topic", futures, "deleted", json, ignored="UNKNOWN_TOPIC_OR_PART" if if_exists else None)
+    return report_each("topic", futures, "deleted", json, ignored="UNKNOWN_TOPIC_OR_PART" if if_exists else None)
 
 
 @app.command
@@ -112,13 +112,13 @@ def alter(
         raise CommandFailed("nothing to change: give --partitions, --set or --unset", MISUSED)
     client = admin_client(bootstrap)
     if changes or unset:
-        code = tell_each("topic", _alter_configs(client, topic, changes, unset or ()), "altered", json)
+        code = report_each("topic", _alter_configs(client, topic, changes, unset or ()), "altered", json)
         if code != OK or partitions is None:
             return code
     from confluent_kafka.admin import NewPartitions
 
     futures = client.create_partitions([NewPartitions(topic, partitions or 0)])
-    return tell_each("topic", futures, f"now has {plural(partitions or 0, 'partition')}", json)
+    return report_each("topic", futures, f"now has {plural(partitions or 0, 'partition')}", json)
 
 
 def _alter_configs(

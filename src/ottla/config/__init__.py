@@ -2,5 +2,5 @@
 
 The names and defaults are those of Apache Kafka 4.3. May import `model` and `errors` only; pure apart from reading the
 properties file. Start with `setting.py` (what a setting is), then `definitions.py` (the table) and `server.py` (what a
-node runs with). `python -m ottla.config.render` writes docs/configuration.md from the table.
+node runs with). `python -m tools.configuration_page` writes docs/configuration.md from the table.
 """

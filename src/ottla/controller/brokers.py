@@ -137,12 +137,3 @@ def assign_directories(
         assigned[partition.replicas.index(node_id)] = directory
         records.append(r.PartitionChangeRecord(number, topic_id, directories=tuple(assigned)))
     return Decision(None, records, atomic=False)
-
-
-def update_log_dirs(image: MetadataImage, node_id: NodeId, log_dirs: tuple[UUID, ...]) -> Decision[None]:
-    """Record that a broker has other online directories than before (one failed)."""
-    broker = image.brokers.get(node_id)
-    log_dirs = tuple(sorted(log_dirs))
-    if broker is None or broker.log_dirs == log_dirs or not log_dirs:
-        return Decision(None)
-    return Decision(None, [r.BrokerRegistrationChangeRecord(node_id, broker.epoch, log_dirs=log_dirs)])

@@ -18,7 +18,7 @@ from typing import Any
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import Effect, Now, Token
-from ottla.coordinator.group import admin, newer, offsets
+from ottla.coordinator.group import admin, offsets, unserved
 from ottla.coordinator.group import join as joining
 from ottla.coordinator.group import membership as members
 from ottla.coordinator.group.classic import ClassicGroup, State
@@ -40,7 +40,7 @@ from ottla.protocol.internal.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from ottla.protocol.internal.newer_group_records import NewerKey, types_of
+from ottla.protocol.internal.unserved_group_records import UnservedKey, types_of
 from ottla.protocol.offset_block import OffsetBlock
 
 _EXPIRY = ("expiry",)
@@ -124,13 +124,13 @@ class GroupShard:
             state.offsets.replay(offset, producer_id, key, value)
         elif state.loaded:
             pass
-        elif isinstance(key, NewerKey):
+        elif isinstance(key, UnservedKey):
             assert value is None or isinstance(value, bytes)
-            newer.replay(state, key, value, types_of(key))
+            unserved.replay(state, key, value, types_of(key))
         else:
             assert value is None or isinstance(value, GroupMetadataValue)
             if value is None:
-                if not isinstance(state.groups.get(key.group), newer.NewerGroup):
+                if not isinstance(state.groups.get(key.group), unserved.UnservedGroup):
                     state.groups.pop(key.group, None)
             else:
                 state.groups[key.group] = ClassicGroup.from_record(key.group, value)
@@ -153,8 +153,8 @@ class GroupShard:
         state.loaded = True
         self._schedule_expiry()
         for group in state.groups.values():
-            if isinstance(group, newer.NewerGroup):
-                newer.start_session(state, group)
+            if isinstance(group, unserved.UnservedGroup):
+                unserved.start_session(state, group)
             for member in group.members.values():
                 state.start_session(group, member)
             if len(group.members) > state.config.max_size:
@@ -234,5 +234,5 @@ class GroupShard:
 _GROUP_TIMERS: dict[str, Callable[[GroupState, ClassicGroup], None]] = {
     "join": join_timer_expired,
     "sync": sync_timer_expired,
-    newer.SESSION: newer.session_expired,
+    unserved.SESSION: unserved.session_expired,
 }

@@ -21,9 +21,9 @@ from ottla.clock import Clock
 from ottla.controller import brokers, producer_ids, topics
 from ottla.controller.bootstrap import bootstrap
 from ottla.controller.decision import RECORDS_PER_DECISION_MAX, Decide, Decision
+from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.directories import Identity, check_lost, identify, lost_partitions, mark, some_of
 from ottla.drivers.metadata_log import MetadataLog
-from ottla.drivers.turns import in_turns
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.filesystem import FileSystem
 from ottla.logs import fields
@@ -337,7 +337,7 @@ class ControllerDriver:
             delta = MetadataDelta(image)
             try:
                 decided = job.decide(image, now)
-                decision = await in_turns(decided) if isinstance(decided, Generator) else decided
+                decision = await run_yielding(decided) if isinstance(decided, Generator) else decided
                 decision.check_size()
                 values = await _prepared(decision, image, delta)
             except Exception as error:

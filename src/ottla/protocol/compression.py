@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import cramjam
 
-Buffer = bytes | bytearray | memoryview
+from ottla.model import Buffer
 
 
 class Codec(enum.IntEnum):

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
-from ottla.model import ZERO_UUID
+from ottla.model import ZERO_UUID, Buffer
 from ottla.protocol.messages import ApiKey, MalformedRequest, response_header
 from ottla.protocol.wire import (
     ELEMENTS_MAX,
     INT32,
     INT64,
-    Buffer,
     LeaderIdAndEpoch,
     NodeEndpoint,
     end_of_tags,

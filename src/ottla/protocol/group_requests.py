@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla.model import ZERO_UUID
+from ottla.model import ZERO_UUID, Buffer
 from ottla.protocol.group_responses import (
     OFFSET_FETCH_FLEXIBLE_SINCE,
     OFFSET_FETCH_GROUPS_SINCE,
@@ -19,7 +19,6 @@ from ottla.protocol.group_responses import (
 from ottla.protocol.messages import MalformedRequest
 from ottla.protocol.wire import (
     ELEMENTS_MAX,
-    Buffer,
     end_of_tags,
     guarded,
     read_count,

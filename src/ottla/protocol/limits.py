@@ -14,7 +14,9 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, Final
 
-Buffer = bytes | bytearray | memoryview
+from ottla.model import Buffer
+from ottla.protocol.varint import read_uvarint
+
 Walk = Callable[[Buffer, int, list[int]], int]
 """(frame, position, [elements that may still come]) -> position after the value."""
 
@@ -46,19 +48,6 @@ def check(cls: Any, frame: Buffer, position: int) -> None:
         _entity_walk(cls)(body, 0, [ELEMENTS_MAX])
 
 
-def _uvarint(frame: Buffer, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = frame[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-        if shift > 28:
-            raise OverLimit("a varint longer than 5 bytes")
-
-
 def _past(frame: Buffer, position: int, length: int) -> int:
     end = position + length
     if end > len(frame):
@@ -71,7 +60,7 @@ def _fixed_walk(size: int) -> Walk:
 
 
 def _compact_walk(frame: Buffer, position: int, budget: list[int]) -> int:
-    length, position = _uvarint(frame, position)
+    length, position = read_uvarint(frame, position)
     return _past(frame, position, max(length - 1, 0))
 
 
@@ -88,7 +77,7 @@ def _array_walk(walk_item: Walk, item_size: int, flexible: bool) -> Walk:
 
     def walk(frame: Buffer, position: int, budget: list[int]) -> int:
         if flexible:
-            count, position = _uvarint(frame, position)
+            count, position = read_uvarint(frame, position)
             count -= 1
         else:
             count = _INT32.unpack_from(frame, position)[0]
@@ -171,12 +160,12 @@ def _entity_walk(cls: Any) -> Walk:
 
 
 def _walk_tags(frame: Buffer, position: int, budget: list[int], tagged: dict[int, Walk]) -> int:
-    count, position = _uvarint(frame, position)
+    count, position = read_uvarint(frame, position)
     if count > TAGS_MAX:
         raise OverLimit(f"{count} tagged fields")
     for _ in range(count):
-        tag, position = _uvarint(frame, position)
-        length, position = _uvarint(frame, position)
+        tag, position = read_uvarint(frame, position)
+        length, position = read_uvarint(frame, position)
         end = _past(frame, position, length)
         known = tagged.get(tag)
         if known is not None and known(frame, position, budget) != end:

@@ -19,10 +19,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from ottla.errors import ErrorCode
-from ottla.model import ZERO_UUID
+from ottla.model import ZERO_UUID, Buffer
 from ottla.protocol import limits
-
-Buffer = bytes | bytearray | memoryview
+from ottla.protocol.varint import read_uvarint
 
 
 class ApiKey(enum.IntEnum):
@@ -139,20 +138,6 @@ _NEVER_FLEXIBLE = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.OFFSET_DELETE})
 def is_flexible(api_key: int, version: int) -> bool:
     """Whether this version has compact lengths and tagged fields, and so a version 2 request header (KIP-482)."""
     return api_key not in _NEVER_FLEXIBLE and version >= FLEXIBLE_SINCE.get(api_key, 0)
-
-
-def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned varint and the position after it. Raises IndexError at the end, MalformedRequest past 5 bytes."""
-    value = shift = 0
-    while True:
-        byte = buffer[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-        if shift > 28:
-            raise MalformedRequest("varint longer than 5 bytes")
 
 
 TAGGED_FIELDS_MAX = 10_000

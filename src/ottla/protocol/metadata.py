@@ -15,6 +15,7 @@ from uuid import UUID
 
 from ottla.errors import ErrorCode
 from ottla.model import ZERO_UUID, NodeId
+from ottla.protocol.varint import uvarint
 from ottla.steps import at_once
 
 _INT16 = struct.Struct(">h")
@@ -158,7 +159,7 @@ def _nodes(nodes: Nodes, *, flexible: bool) -> bytes:
 
 
 def _length(count: int, flexible: bool) -> bytes:
-    return _uvarint(count + 1) if flexible else _INT32.pack(count)
+    return uvarint(count + 1) if flexible else _INT32.pack(count)
 
 
 def _string(text: str | None) -> bytes:
@@ -172,13 +173,4 @@ def _compact_string(text: str | None) -> bytes:
     if text is None:
         return b"\0"
     data = text.encode()
-    return _uvarint(len(data) + 1) + data
-
-
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return uvarint(len(data) + 1) + data

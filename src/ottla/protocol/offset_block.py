@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from ottla.model import Buffer
 from ottla.protocol.internal.group_records import (
     OFFSET_COMMIT_VERSION,
     GroupRecord,
@@ -20,7 +21,8 @@ from ottla.protocol.internal.group_records import (
     offset_value_tags,
 )
 from ottla.protocol.offset_commit import FLEXIBLE_SINCE, TOPIC_IDS_SINCE
-from ottla.protocol.wire import Buffer, end_of_tags, read_count, read_name, read_string, write_uvarint
+from ottla.protocol.varint import write_uvarint, zigzag_varint
+from ottla.protocol.wire import end_of_tags, read_count, read_name, read_string
 
 LEADER_EPOCHS_SINCE: Final = 6
 RECORDS_MAX: Final = 4_000
@@ -32,14 +34,7 @@ _NARROW = 64
 """Offset deltas below this take one byte."""
 
 
-def varint(value: int) -> bytes:
-    """A zigzag varint of a number that is not negative."""
-    out = bytearray()
-    write_uvarint(out, value << 1)
-    return bytes(out)
-
-
-_DELTAS: Final = [varint(delta) for delta in range(2 * RECORDS_MAX)]
+_DELTAS: Final = [zigzag_varint(delta) for delta in range(2 * RECORDS_MAX)]
 
 
 class CommittedPartition(NamedTuple):
@@ -78,11 +73,11 @@ class CommitShape:
         metadata += each.metadata.encode()
         tags = offset_value_tags(each.topic_id)
         value_size = 2 + _ROW.size + len(metadata) + _INT64.size + len(tags)
-        middle = varint(len(key)) + key + varint(value_size) + OFFSET_COMMIT_VERSION.to_bytes(2, "big")
+        middle = zigzag_varint(len(key)) + key + zigzag_varint(value_size) + OFFSET_COMMIT_VERSION.to_bytes(2, "big")
         # attributes, timestamp delta (0), offset delta, key, value, number of headers (0)
         size = 2 + len(middle) + value_size - 2 + 1
-        self._narrow.append(varint(size + 1) + b"\0\0")
-        self._wide.append(varint(size + 2) + b"\0\0")
+        self._narrow.append(zigzag_varint(size + 1) + b"\0\0")
+        self._wide.append(zigzag_varint(size + 2) + b"\0\0")
         self._parts[5 * index + 2] = middle
         self._end_of.append(self._ends.setdefault((bytes(metadata), tags + b"\0"), len(self._ends)))
 

@@ -12,10 +12,9 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.errors import ErrorCode
-from ottla.model import ZERO_UUID
+from ottla.model import ZERO_UUID, Buffer
 from ottla.protocol.messages import MalformedRequest
 from ottla.protocol.wire import (
-    Buffer,
     end_of_tags,
     guarded,
     read_count,

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from ottla.model import Buffer
 from ottla.protocol.messages import ApiKey, MalformedRequest, response_header
 from ottla.protocol.wire import (
     ELEMENTS_MAX,
     INT32,
-    Buffer,
     LeaderIdAndEpoch,
     NodeEndpoint,
     end_of_tags,

@@ -17,11 +17,10 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
+from ottla.model import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, Buffer
 from ottla.protocol import _records
 from ottla.protocol.compression import DecompressionFailed, compress, decompress
 
-Buffer = bytes | bytearray | memoryview
 Headers = tuple[tuple[str, bytes | None], ...]
 
 HEADER_SIZE: Final = 61

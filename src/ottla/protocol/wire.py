@@ -12,10 +12,10 @@ from functools import lru_cache, wraps
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from ottla.model import ZERO_UUID
-from ottla.protocol.messages import MalformedRequest, read_uvarint, skip_tagged_fields
+from ottla.model import ZERO_UUID, Buffer
+from ottla.protocol.messages import MalformedRequest, skip_tagged_fields
+from ottla.protocol.varint import read_uvarint, write_uvarint
 
-Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
 
 ELEMENTS_MAX: Final = 200_000
@@ -109,13 +109,6 @@ def write_count(out: bytearray, count: int, flexible: bool) -> None:
         write_uvarint(out, count + 1)
     else:
         out += INT32.pack(count)
-
-
-def write_uvarint(out: bytearray, value: int) -> None:
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
 
 
 def read_records(frame: Buffer, position: int, flexible: bool) -> tuple[memoryview | None, int]:

@@ -17,14 +17,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.model import Buffer
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.server.handlers import TABLE
 
 if TYPE_CHECKING:
-    from ottla.server.broker import Node
-
-Buffer = bytes | bytearray | memoryview
+    from ottla.server.node import Node
 
 
 class Slice(Protocol):

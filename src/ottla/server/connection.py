@@ -27,7 +27,7 @@ from ottla.protocol.messages import MalformedRequest
 from ottla.server import dispatch
 from ottla.server.api import Call, CloseConnection, Deferred, Response, Shortcut
 from ottla.server.dispatch import Outcome
-from ottla.server.outbox import Outbox, TransportOutbox
+from ottla.server.outbox import Outbox
 
 if TYPE_CHECKING:
     from ottla.server.listener import Listener
@@ -113,7 +113,7 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = False
         self.closing = False
         """Close as soon as what is pending was answered and sent."""
-        self.outbox: Outbox | TransportOutbox
+        self.outbox: Outbox
         self.client_host = ""
         self.client_software: tuple[str, str] = ("unknown", "unknown")
         self.listener_name = listener.name
@@ -127,11 +127,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.client_host = peer[0] if isinstance(peer, tuple) else "localhost"
         sock = transport.get_extra_info("socket")
-        if sock is not None and transport.get_extra_info("sslcontext") is None:
-            loop = self._listener.loop
-            self.outbox = Outbox(loop, sock.fileno(), self._advance, self._send_failed)
-        else:
-            self.outbox = TransportOutbox(self._transport, OUTBOX_BYTES_MAX)
+        self.outbox = Outbox(self._listener.loop, sock.fileno(), self._advance, self._send_failed)
         if not self._listener.admit(self):
             self.abort()
 
@@ -164,11 +160,6 @@ class Connection(asyncio.BufferedProtocol):
         # Whoever went away altogether looks the same, and a long poll may be asked to last for days.
         self._linger = self._listener.loop.call_later(HALF_CLOSED_SECONDS_MAX, self.abort)
         return True
-
-    def resume_writing(self) -> None:
-        assert isinstance(self.outbox, TransportOutbox)
-        self.outbox.flush()
-        self._advance()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         view = self._own_view

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
+from ottla.model import Buffer
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.server import api
@@ -22,9 +23,8 @@ from ottla.server.handlers import TABLE
 if TYPE_CHECKING:
     from typing import Any
 
-    from ottla.server.broker import Node
+    from ottla.server.node import Node
 
-Buffer = bytes | bytearray | memoryview
 
 _INT32 = struct.Struct(">i")
 _REQUESTS = logging.getLogger("ottla.requests")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.server.api import RequestContext
-    from ottla.server.broker import Node
+    from ottla.server.node import Node
 
 BACKLOG = 1024
 """Pending connects; a thousand clients that reconnect together after a restart should not see refusals."""

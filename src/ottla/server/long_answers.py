@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ottla.drivers.turns import in_turns
+from ottla.drivers.cooperative import run_yielding
 from ottla.protocol.messages import ROWS_PER_STEP, encode_response_in_steps
 from ottla.server.api import EncodedResponse, RequestContext, Response
 
@@ -21,7 +21,7 @@ async def encoded(
         return values
     count_failures(context, (code for row in values[rows] if (code := row.get("error_code"))))
     return EncodedResponse(
-        await in_turns(
+        await run_yielding(
             encode_response_in_steps(context.api_key, context.api_version, context.correlation_id, values, rows, shared)
         )
     )
@@ -45,7 +45,7 @@ def row_by_row(
 async def _row_by_row(
     context: RequestContext, name: str, items: Sequence[T], row_of: Callable[[T], Mapping[str, Any]]
 ) -> Response:
-    return await encoded(context, {name: await in_turns(in_steps(items, row_of))}, name)
+    return await encoded(context, {name: await run_yielding(in_steps(items, row_of))}, name)
 
 
 def in_steps(items: Sequence[T], row_of: Callable[[T], Any]) -> Generator[None, None, list[Any]]:

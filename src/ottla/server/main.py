@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ottla import logs
 from ottla.clock import SystemClock
 from ottla.filesystem import OsFileSystem
-from ottla.server.broker import Node
+from ottla.server.node import Node
 
 if TYPE_CHECKING:
     from ottla.config.server import ServerConfig

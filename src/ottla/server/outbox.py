@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ottla.server.api import Buffer
+from ottla.model import Buffer
 
 GATHER_MAX = 512
 """Buffers in one sendmsg, half of the system's IOV_MAX."""
@@ -191,38 +191,3 @@ class SliceRest:
         self.file = whole.file
         self.position = position
         self.length = length
-
-
-class TransportOutbox:
-    """The same, through a transport that must see the bytes (TLS) or has no descriptor (simulated network).
-
-    What the transport holds counts as queued only above `limit`, its high-water mark: below that it tells nobody when
-    it has sent everything, but does so even after `close`.
-    """
-
-    __slots__ = ("_limit", "_parts", "_transport", "_unflushed")
-
-    def __init__(self, transport: asyncio.Transport, limit: int) -> None:
-        self._transport = transport
-        self._limit = limit
-        self._parts: list[Part] = []
-        self._unflushed = 0
-        transport.set_write_buffer_limits(limit)
-
-    @property
-    def queued(self) -> int:
-        held = self._transport.get_write_buffer_size()
-        return self._unflushed + (held if held > self._limit else 0)
-
-    def write(self, parts: Sequence[Part], length: int) -> None:
-        self._parts.extend(parts)
-        self._unflushed += length
-
-    def flush(self) -> None:
-        parts, self._parts, self._unflushed = self._parts, [], 0
-        for part in parts:
-            self._transport.write(part if isinstance(part, bytes | bytearray | memoryview) else part.read())
-
-    def close(self) -> None:
-        self._parts.clear()
-        self._unflushed = 0

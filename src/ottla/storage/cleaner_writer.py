@@ -10,8 +10,8 @@ from __future__ import annotations
 import posixpath
 from typing import NamedTuple
 
-from ottla.filesystem import Buffer, FileSystem
-from ottla.model import NO_TIMESTAMP, Millis, Offset
+from ottla.filesystem import FileSystem
+from ottla.model import NO_TIMESTAMP, Buffer, Millis, Offset
 from ottla.protocol.record_batch import BatchHeader
 from ottla.storage.index_file import RELATIVE_OFFSET_MAX
 from ottla.storage.offset_index import OffsetIndex

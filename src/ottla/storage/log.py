@@ -15,8 +15,8 @@ from functools import partial
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.filesystem import Buffer, FileSystem
-from ottla.model import NO_TIMESTAMP, LeaderEpoch, Millis, Offset, TopicPartition
+from ottla.filesystem import FileSystem
+from ottla.model import NO_TIMESTAMP, Buffer, LeaderEpoch, Millis, Offset, TopicPartition
 from ottla.protocol.record_batch import BatchHeader
 from ottla.steps import at_once, without_pauses
 from ottla.storage.append_info import AppendInfo

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.filesystem import Buffer, File, FileSystem
-from ottla.model import LeaderEpoch, Millis, Offset
+from ottla.filesystem import File, FileSystem
+from ottla.model import Buffer, LeaderEpoch, Millis, Offset
 from ottla.protocol.record_batch import CRC_POSITION, HEADER_SIZE, BatchHeader, CorruptBatch, compute_crc
 from ottla.protocol.record_batch import read_batch_header as read_header
 from ottla.storage.index_file import RELATIVE_OFFSET_MAX

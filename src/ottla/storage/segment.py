@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.filesystem import Buffer, File, FileSystem
-from ottla.model import NO_TIMESTAMP, LeaderEpoch, Millis, Offset, ProducerId
+from ottla.filesystem import File, FileSystem
+from ottla.model import NO_TIMESTAMP, Buffer, LeaderEpoch, Millis, Offset, ProducerId
 from ottla.protocol.record_batch import BatchHeader, iterate_records, read_batch_header
 from ottla.storage.index_file import RELATIVE_OFFSET_MAX, IndexFile
 from ottla.storage.offset_index import OffsetIndex

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import NO_PRODUCER_ID, NO_TIMESTAMP
+from ottla.model import NO_PRODUCER_ID, NO_TIMESTAMP, Buffer
 from ottla.protocol import _records
 from ottla.protocol.compression import Codec, compress
 from ottla.protocol.record_batch import (
@@ -26,7 +26,6 @@ from ottla.protocol.record_batch import (
     MAGIC_POSITION,
     TRANSACTIONAL,
     BatchHeader,
-    Buffer,
     CorruptBatch,
     assemble,
     build_batch,

@@ -16,7 +16,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ottla.server.broker import Node
+    from ottla.server.node import Node
 
 TOPIC_ALREADY_EXISTS = 36
 

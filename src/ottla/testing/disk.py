@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
-from ottla.filesystem import Buffer, File
+from ottla.filesystem import File
+from ottla.model import Buffer
 from ottla.testing.disk_nodes import Directory, Inode, SimulatedCrash
 
 T = TypeVar("T")

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli import completion, page
+from ottla.cli import completion
 from ottla.cli.completion import offers
 from ottla.cli.exits import OK
 from ottla.cli.main import main
+from tools import cli_page as page
 
 
 def words(*typed: str) -> list[str]:

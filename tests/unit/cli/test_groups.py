@@ -8,7 +8,7 @@ from ottla.cli.exits import CommandFailed
 from ottla.cli.group_reset import Move, parse_topic
 from ottla.cli.group_view import Ages, Group, Member, Progress
 from ottla.cli.group_watch import COLUMNS_OF_ONE, Rates, fitting, names_of_members, rows_of_many, rows_of_one
-from ottla.cli.words import duration, long_time, size
+from ottla.cli.units import duration, long_time, size
 
 
 def group(*progress: Progress) -> Group:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ottla.cli import places, produce
+from ottla.cli import positions, produce
 from ottla.cli.exits import CommandFailed
 from ottla.cli.options import parse_pairs, unescape
 from ottla.cli.reader import Reader
@@ -91,14 +91,14 @@ def test_pairs_may_repeat_and_separators_be_escaped() -> None:
 @pytest.mark.parametrize(
     ("text", "offset"), [("beginning", 10), ("end", 90), ("50", 50), ("-5", 85), ("-0", 90), ("latest", 90)]
 )
-def test_places(text: str, offset: int) -> None:
-    place = places.place_of(text)
+def test_positions(text: str, offset: int) -> None:
+    place = positions.position_of(text)
     assert place is not None and place(10, 90) == offset
 
 
 def test_a_time_is_no_place() -> None:
-    assert places.place_of("10m") is None
-    assert places.place_of("2026-05-01") is None
+    assert positions.position_of("10m") is None
+    assert positions.position_of("2026-05-01") is None
 
 
 @pytest.fixture

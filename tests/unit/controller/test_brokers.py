@@ -89,13 +89,6 @@ def test_replicas_are_assigned_to_directories() -> None:
     assert not brokers.assign_directories(after, 1, {key: UUID(int=500)}).records
 
 
-def test_log_directories_change() -> None:
-    image = one_broker()
-    assert not brokers.update_log_dirs(image, 1, (DIRECTORY,)).records
-    (record,) = brokers.update_log_dirs(image, 1, (UUID(int=500),)).records
-    assert apply([record], image).brokers[1].log_dirs == (UUID(int=500),)
-
-
 def test_producer_ids_come_in_blocks_of_a_thousand() -> None:
     image = one_broker(r.ProducerIdsRecord(1, 1, 5000))
     decision = producer_ids.allocate(image, 1, 3)

@@ -23,7 +23,7 @@ from ottla.protocol.internal.group_records import (
     encode_key,
     encode_value,
 )
-from ottla.protocol.internal.newer_group_records import NewerKey
+from ottla.protocol.internal.unserved_group_records import UnservedKey
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -79,7 +79,7 @@ def test_values_of_old_versions_are_read(version: int) -> None:
 
 def test_values_of_newer_protocols_are_left_alone() -> None:
     value = b"\0\0\0\0\0\1\0"
-    for key, decoded in ((b"\0\3\0\1g", NewerKey(3, "g")), (b"\0\7\0\1g\0\1m", NewerKey(7, "g", "m"))):
+    for key, decoded in ((b"\0\3\0\1g", UnservedKey(3, "g")), (b"\0\7\0\1g\0\1m", UnservedKey(7, "g", "m"))):
         assert decode_record(key, value) == GroupRecord(decoded, value)
         assert encode_key(decoded) == key
         assert encode_value(value) == value

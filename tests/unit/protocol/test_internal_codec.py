@@ -21,9 +21,7 @@ from ottla.protocol.internal.codec import (
     decode,
     decode_from,
     encode,
-    read_uvarint,
     spec,
-    write_uvarint,
 )
 
 
@@ -216,15 +214,3 @@ def test_huge_counts_cost_nothing() -> None:
         decode(Subscription, 0, b"\x7f\xff\xff\xff")
     with pytest.raises(MalformedRecord):
         decode(Voters, 0, b"\0\0\xff\xff\xff\xff\x0f")
-
-
-@given(st.integers(0, 2**32 - 1))
-def test_varints_come_back(value: int) -> None:
-    out = bytearray()
-    write_uvarint(out, value)
-    assert read_uvarint(out, 0) == (value, len(out))
-
-
-def test_varints_longer_than_five_bytes_are_malformed() -> None:
-    with pytest.raises(MalformedRecord):
-        read_uvarint(b"\xff\xff\xff\xff\xff\x01", 0)

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from ottla.errors import OttlaError
-from ottla.server import http
-from ottla.server.broker import Node
-from ottla.server.http_pages import readiness, wants_gzip, wants_openmetrics
+from ottla.server.http import server as http
+from ottla.server.http.pages import readiness, wants_gzip, wants_openmetrics
+from ottla.server.node import Node
 from tests.unit.server.node import running
 from tests.unit.server.stub import run
 

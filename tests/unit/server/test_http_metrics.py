@@ -18,9 +18,9 @@ from ottla.drivers.cleaner import LogCleaner
 from ottla.metrics.table import METRICS
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import SimpleRecord, build_batch
-from ottla.server import http_metrics
-from ottla.server.broker import Node
-from ottla.server.http_lag import LagTimes
+from ottla.server.http import metrics as http_metrics
+from ottla.server.http.lag import LagTimes
+from ottla.server.node import Node
 from tests.unit.server.node import Client, batch, running
 from tests.unit.server.stub import run, until
 
@@ -246,7 +246,7 @@ def delete_records(topic: str, offset: int) -> dict[str, Any]:
 
 
 def test_records_that_are_not_in_memory_are_read_in_a_thread_and_few_at_once(tmp_path: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("ottla.server.http_lag.COLD_LOOKS_MAX", 1)
+    monkeypatch.setattr("ottla.server.http.lag.COLD_LOOKS_MAX", 1)
 
     async def test() -> None:
         async with running(str(tmp_path), LISTENER) as node:

@@ -17,10 +17,11 @@ import pytest
 from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import OsFile
 from ottla.protocol.messages import ApiKey
-from ottla.server import broker, connection
+from ottla.server import connection
+from ottla.server import node as node_module
 from ottla.server.api import Deferred
-from ottla.server.broker import Node
 from ottla.server.handlers.fetch import Fetch
+from ottla.server.node import Node
 from tests.unit.server import stub
 from tests.unit.server.node import TIME, Client, batch, fetch_values, produce_values, running
 
@@ -373,7 +374,7 @@ def open_files() -> list[str]:
 
 
 def test_housekeeping_survives_an_error_and_tells_it(tmp_path: Any, monkeypatch: Any, caplog: Any) -> None:
-    monkeypatch.setattr(broker, "HOUSEKEEPING_SECONDS", 0.005)
+    monkeypatch.setattr(node_module, "HOUSEKEEPING_SECONDS", 0.005)
     rounds = [0, 0]
 
     async def test() -> None:
@@ -398,7 +399,7 @@ def test_housekeeping_survives_an_error_and_tells_it(tmp_path: Any, monkeypatch:
 
 def test_stopping_waits_for_a_checkpoint_that_is_being_written(tmp_path: Any, monkeypatch: Any, caplog: Any) -> None:
     """A thread cannot be cancelled: it would write the same temporary file as the stop does."""
-    monkeypatch.setattr(broker, "HOUSEKEEPING_SECONDS", 0.005)
+    monkeypatch.setattr(node_module, "HOUSEKEEPING_SECONDS", 0.005)
 
     async def test() -> None:
         settings = {"log.flush.offset.checkpoint.interval.ms": "1"}
@@ -448,7 +449,7 @@ def test_a_topic_comes_again_while_a_checkpoint_is_written(tmp_path: Any, monkey
 
 
 def test_stopping_under_load_and_starting_again_on_the_same_port(tmp_path: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(broker, "DRAIN_SECONDS_MAX", 1000)
+    monkeypatch.setattr(node_module, "DRAIN_SECONDS_MAX", 1000)
 
     async def load(client: Client, acknowledged: list[int]) -> None:
         try:

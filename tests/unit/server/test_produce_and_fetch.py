@@ -12,7 +12,7 @@ import pytest
 from ottla.errors import ErrorCode, OttlaError
 from ottla.filesystem import OsFile
 from ottla.protocol.messages import ApiKey
-from ottla.server import broker
+from ottla.server import node as node_module
 from ottla.server.handlers import produce
 from tests.unit.server import stub
 from tests.unit.server.node import Client, batch, fetch_values, produce_values, running
@@ -201,7 +201,7 @@ def test_an_answer_waits_for_the_sync_that_the_topic_asks_for(tmp_path: Any, ask
 
 
 def test_a_stopping_node_answers_long_polls_and_starts_again_clean(tmp_path: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(broker, "DRAIN_SECONDS_MAX", 1000)
+    monkeypatch.setattr(node_module, "DRAIN_SECONDS_MAX", 1000)
 
     async def test() -> None:
         async with running(str(tmp_path)) as node:

@@ -13,7 +13,7 @@ from ottla.model import OFFSETS_TOPIC
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import iterate_batches
 from ottla.server import repeated_commits
-from ottla.server.broker import Node
+from ottla.server.node import Node
 from tests.unit.server.node import Client, running
 
 SETTINGS = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}

@@ -15,8 +15,8 @@ from ottla.clock import SystemClock
 from ottla.config.server import ServerConfig
 from ottla.filesystem import OsFileSystem
 from ottla.server import main
-from ottla.server.broker import Node
-from ottla.server.http_pages import health, readiness
+from ottla.server.http.pages import health, readiness
+from ottla.server.node import Node
 from tests.unit.server.node import Client, batch, running
 
 TOPICS = 5

@@ -54,12 +54,12 @@ def decode_metadata(record: Record) -> dict[str, Any]:
 
 def decode_group(record: Record) -> dict[str, Any]:
     from ottla.protocol.internal.group_records import decode_record
-    from ottla.protocol.internal.newer_group_records import NewerKey, name_of
+    from ottla.protocol.internal.unserved_group_records import UnservedKey, name_of
 
     decoded = decode_record(record.key or b"", record.value)
     if decoded is None:
         return decode_plain(record)
-    if isinstance(decoded.key, NewerKey):
+    if isinstance(decoded.key, UnservedKey):
         about = {"group": decoded.key.group, "member": decoded.key.member}
         return {"type": name_of(decoded.key), "group": about, **bytes_field("value", record.value)}
     name = type(decoded.key).__name__.removesuffix("Key")

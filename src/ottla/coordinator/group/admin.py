@@ -7,12 +7,12 @@ from typing import Any
 
 from ottla.coordinator.effects import Token
 from ottla.coordinator.group.classic import ClassicGroup, State
-from ottla.coordinator.group.newer import NewerGroup
 from ottla.coordinator.group.offsets import tombstone
 from ottla.coordinator.group.state import GroupState
+from ottla.coordinator.group.unserved import UnservedGroup
 from ottla.errors import ErrorCode
 from ottla.protocol.internal.group_records import GroupRecord
-from ottla.protocol.internal.newer_group_records import CONSUMER
+from ottla.protocol.internal.unserved_group_records import CONSUMER
 
 
 def list_groups(state: GroupState, states: Collection[str], types: Collection[str]) -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ def describe(state: GroupState, group_id: str) -> dict[str, Any]:
         "protocol_data": protocol or "",
         "members": (
             group.describe_members()
-            if isinstance(group, NewerGroup)
+            if isinstance(group, UnservedGroup)
             else [member.describe(protocol) for member in group.members.values()]
         ),
     }

@@ -13,7 +13,6 @@ from ottla.coordinator.effects import Token
 from ottla.coordinator.group import replies
 from ottla.coordinator.group.classic import ClassicGroup, State
 from ottla.coordinator.group.member import Member
-from ottla.coordinator.group.newer import NewerGroup, start_session, take_over
 from ottla.coordinator.group.rebalance import (
     complete_if_all_joined,
     prepare,
@@ -22,6 +21,7 @@ from ottla.coordinator.group.rebalance import (
 )
 from ottla.coordinator.group.requests import JoinGroup
 from ottla.coordinator.group.state import GroupState
+from ottla.coordinator.group.unserved import UnservedGroup, start_session, take_over
 from ottla.errors import ErrorCode, KafkaError
 
 
@@ -32,7 +32,7 @@ def join(state: GroupState, token: Token, request: JoinGroup) -> None:
         return
     group = state.groups.get(request.group_id)
     replaced = None
-    if isinstance(group, NewerGroup):
+    if isinstance(group, UnservedGroup):
         if not group.can_be_taken_over:
             state.reply(token, replies.join_error(ErrorCode.inconsistent_group_protocol))
             return
@@ -55,7 +55,7 @@ def join(state: GroupState, token: Token, request: JoinGroup) -> None:
         _join_known(state, token, group, request)
 
 
-def _create(state: GroupState, group_id: str, replaced: NewerGroup | None) -> ClassicGroup:
+def _create(state: GroupState, group_id: str, replaced: UnservedGroup | None) -> ClassicGroup:
     """A new group, in place of one of a newer protocol where there is one; it has the offsets of that."""
     if replaced is None:
         group = state.find_or_create(group_id)
@@ -68,7 +68,7 @@ def _create(state: GroupState, group_id: str, replaced: NewerGroup | None) -> Cl
 
 
 def _undo_creation(
-    state: GroupState, group: ClassicGroup, replaced: NewerGroup | None = None
+    state: GroupState, group: ClassicGroup, replaced: UnservedGroup | None = None
 ) -> Callable[[ErrorCode], None]:
     """A group whose first record could not be written is not there, unless it has come to a generation meanwhile."""
 

@@ -8,10 +8,10 @@ from uuid import UUID
 
 from ottla.coordinator.effects import Token
 from ottla.coordinator.group.classic import ClassicGroup, State
-from ottla.coordinator.group.newer import NewerGroup
 from ottla.coordinator.group.offset_store import CommittedOffset
 from ottla.coordinator.group.requests import OffsetCommit
 from ottla.coordinator.group.state import GroupState
+from ottla.coordinator.group.unserved import UnservedGroup
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID, TopicPartition
 from ottla.protocol.group_responses import FetchedOffset, FetchedTopic
@@ -70,7 +70,7 @@ def _checked_for_commit(state: GroupState, request: OffsetCommit) -> ClassicGrou
             return None
         unknown = ErrorCode.group_id_not_found if request.knows_unknown_group else ErrorCode.illegal_generation
         raise KafkaError(unknown, f"Group {request.group_id} not found.")
-    if isinstance(group, NewerGroup):
+    if isinstance(group, UnservedGroup):
         group.check_commit(request)
         return group
     if request.generation < 0 and group.state is State.EMPTY:
@@ -193,7 +193,7 @@ def _expired(state: GroupState, group: ClassicGroup) -> list[GroupRecord]:
     if group.protocol_type is not None:
         if group.state is State.EMPTY:
             since_empty = group.state_timestamp_ms
-        elif isinstance(group, NewerGroup):
+        elif isinstance(group, UnservedGroup):
             pass
         elif not (group.state is State.STABLE and group.uses_consumer_protocol and group.subscribed is not None):
             return []

@@ -25,10 +25,10 @@ from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from ottla.model import ZERO_UUID
+from ottla.model import ZERO_UUID, Buffer
+from ottla.protocol.varint import read_uvarint, write_uvarint
 
 T = TypeVar("T")
-Buffer = bytes | bytearray | memoryview
 FieldType = str | type | list[type]
 """A primitive's name, "[]" and a primitive's name, a record class, or a list of one record class."""
 
@@ -137,36 +137,6 @@ def _version_range(text: str) -> tuple[int, int]:
 
 def _within(version: int, versions: tuple[int, int]) -> bool:
     return versions[0] <= version <= versions[1]
-
-
-# Unsigned varints
-
-
-def write_uvarint(out: bytearray, value: int) -> None:
-    """Append `value`, 0 or more, seven bits a byte, lowest first."""
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-
-
-def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned varint and the position after it. Raises IndexError at the end, MalformedRecord past 5 bytes."""
-    byte = buffer[position]
-    position += 1
-    if byte < 0x80:
-        return byte, position
-    value = byte & 0x7F
-    shift = 7
-    while True:
-        byte = buffer[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-        if shift > 28:
-            raise MalformedRecord("varint longer than 5 bytes")
 
 
 # Primitives

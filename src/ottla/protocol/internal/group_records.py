@@ -1,7 +1,8 @@
 """The records of `__consumer_offsets`: committed offsets and the state of classic groups, in Kafka's format.
 
 A record's key starts with an int16 that names its type; its value starts with an int16 version, or is null, which
-deletes what the key names. Of the types of newer group protocols (`newer_group_records.py`) the value is not decoded.
+deletes what the key names. Values of newer group
+protocols (`unserved_group_records.py`) are not decoded.
 """
 
 from __future__ import annotations
@@ -12,11 +13,10 @@ from functools import lru_cache
 from typing import ClassVar, NamedTuple
 from uuid import UUID
 
-from ottla.model import ZERO_UUID
-from ottla.protocol.internal.codec import MalformedRecord, decode, encode_into, spec, write_uvarint
-from ottla.protocol.internal.newer_group_records import NewerKey, decode_newer_key, encode_newer_key
-
-Buffer = bytes | bytearray | memoryview
+from ottla.model import ZERO_UUID, Buffer
+from ottla.protocol.internal.codec import MalformedRecord, decode, encode_into, spec
+from ottla.protocol.internal.unserved_group_records import UnservedKey, decode_unserved_key, encode_unserved_key
+from ottla.protocol.varint import write_uvarint
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class GroupMetadataValue:
     members: tuple[MemberMetadata, ...] = spec([MemberMetadata])
 
 
-Key = OffsetCommitKey | GroupMetadataKey | NewerKey
+Key = OffsetCommitKey | GroupMetadataKey | UnservedKey
 Value = OffsetCommitValue | GroupMetadataValue | bytes
 
 
@@ -110,8 +110,8 @@ _INT = struct.Struct(">i")
 def encode_key(key: Key) -> bytes:
     if isinstance(key, OffsetCommitKey):
         return _offset_key_prefix(key.group, key.topic) + _INT.pack(key.partition)
-    if isinstance(key, NewerKey):
-        return encode_newer_key(key)
+    if isinstance(key, UnservedKey):
+        return encode_unserved_key(key)
     return _SHORT.pack(2) + _text(key.group)
 
 
@@ -131,8 +131,8 @@ def decode_record(key: Buffer, value: Buffer | None) -> GroupRecord | None:
         raise MalformedRecord("a key without a type")
     known = _TYPES.get(_SHORT.unpack_from(key)[0])
     if known is None:
-        newer = decode_newer_key(key)
-        return None if newer is None else GroupRecord(newer, None if value is None else bytes(value))
+        unserved = decode_unserved_key(key)
+        return None if unserved is None else GroupRecord(unserved, None if value is None else bytes(value))
     decoded_key = decode(known.key, 0, key, 2)
     if value is None:
         return GroupRecord(decoded_key, None)

@@ -7,11 +7,14 @@ Every record of the log is a frame: frame version (uvarint, 1), API key (uvarint
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from ottla.protocol.internal.codec import Buffer, MalformedRecord, decode, encode_into, read_uvarint, spec
+from ottla.model import Buffer
+from ottla.protocol.internal.codec import MalformedRecord, decode, encode_into, spec
+from ottla.protocol.varint import read_uvarint
 
 FRAME_VERSION: Final = 1
 
@@ -361,8 +364,8 @@ def decode_record(value: Buffer) -> tuple[Any, int]:
         frame_version, position = read_uvarint(value, 0)
         api_key, position = read_uvarint(value, position)
         version, position = read_uvarint(value, position)
-    except IndexError as error:
-        raise MalformedRecord("a metadata record ends inside its frame") from error
+    except (IndexError, struct.error) as error:
+        raise MalformedRecord(f"the frame of a metadata record: {error}") from error
     if frame_version != FRAME_VERSION:
         raise MalformedRecord(f"metadata record with frame version {frame_version}; this node knows {FRAME_VERSION}")
     cls = RECORD_CLASSES.get(api_key)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from ottla.model import METADATA_TOPIC, ZERO_UUID, uuid_from_base64, uuid_to_base64
-from ottla.protocol.internal.codec import Buffer, MalformedRecord, decode, encode, spec
+from ottla.model import METADATA_TOPIC, ZERO_UUID, Buffer, uuid_from_base64, uuid_to_base64
+from ottla.protocol.internal.codec import MalformedRecord, decode, encode, spec
 
 _KEY: Final = struct.Struct(">hh")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ottla.drivers.turns import in_turns
+from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.coordinator_replies import AwaitedReply
 from ottla.server.long_answers import encoded, in_steps
-from ottla.server.waiting import Awaiting
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
@@ -21,7 +21,7 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
 async def handle(context: RequestContext, request: Any) -> Response:
     """Groups are deleted one by one, as they live in different shards; the response goes out with the last answer."""
     group_ids = list(dict.fromkeys(request.groups_names))
-    waiting = await in_turns(in_steps(group_ids, partial(_delete, context)))
+    waiting = await run_yielding(in_steps(group_ids, partial(_delete, context)))
     results = []
     for group_id, waiter in zip(group_ids, waiting, strict=True):
         try:
@@ -32,8 +32,8 @@ async def handle(context: RequestContext, request: Any) -> Response:
     return await encoded(context, {"results": results}, "results")
 
 
-def _delete(context: RequestContext, group_id: str) -> Awaiting:
-    waiter = Awaiting()
+def _delete(context: RequestContext, group_id: str) -> AwaitedReply:
+    waiter = AwaitedReply()
     try:
         context.node.groups.delete_group(waiter, group_id)
     except KafkaError as error:

@@ -7,7 +7,7 @@ from typing import Any
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import RequestContext, Response, api
-from ottla.server.placement import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, Placement
+from ottla.server.metadata_view import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, MetadataView
 
 BROKERS, CONTROLLERS = 1, 2
 
@@ -31,7 +31,7 @@ def handle(context: RequestContext, request: Any) -> Response:
         raise KafkaError(ErrorCode.mismatched_endpoint_type, why)
     if wanted != BROKERS:
         raise KafkaError(ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {wanted}")
-    placement = Placement(context.node.image, context.listener_name)
+    placement = MetadataView(context.node.image, context.listener_name)
     with_fenced = getattr(request, "include_fenced_brokers", False)
     brokers = placement.brokers() if with_fenced else placement.alive.values()
     with_operations = request.include_cluster_authorized_operations

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.config import describe
 from ottla.config.validation import validate_topic_name
-from ottla.drivers.turns import in_turns
+from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ConfigResourceType
 from ottla.protocol.messages import ApiKey
@@ -20,7 +20,7 @@ from ottla.server.api import RequestContext, Response, api
 from ottla.server.long_answers import encoded
 
 if TYPE_CHECKING:
-    from ottla.server.broker import Node
+    from ottla.server.node import Node
 
 RESOURCES_AT_ONCE_MAX = 32
 """Describing a resource costs about 0.2 ms. After so many, others get their turn."""
@@ -57,7 +57,7 @@ async def _describe_many(context: RequestContext, request: Any) -> Response:
                 yield
         return done
 
-    return await encoded(context, {"results": await in_turns(results())}, "results", shared="configs")
+    return await encoded(context, {"results": await run_yielding(results())}, "results", shared="configs")
 
 
 class _Rows:

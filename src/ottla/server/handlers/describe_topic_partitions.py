@@ -15,7 +15,7 @@ from ottla.metadata.image import TopicImage
 from ottla.model import INTERNAL_TOPICS
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import RequestContext, Response, api
-from ottla.server.placement import OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS, Placement
+from ottla.server.metadata_view import OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS, MetadataView
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
@@ -42,7 +42,7 @@ def handle(context: RequestContext, request: Any) -> Response:
         names = {name for name in names if name >= cursor.topic_name}
     limit = context.node.config["max.request.partition.size.limit"]
     room = max(min(limit, request.response_partition_limit), 1)
-    placement = Placement(image, context.listener_name)
+    placement = MetadataView(image, context.listener_name)
     topics: list[dict[str, Any]] = []
     for name in sorted(names):
         if room <= 0:
@@ -60,7 +60,7 @@ def handle(context: RequestContext, request: Any) -> Response:
     return {"topics": topics, "next_cursor": None}
 
 
-def _page(placement: Placement, topic: TopicImage, start: int, room: int) -> list[dict[str, Any]]:
+def _page(placement: MetadataView, topic: TopicImage, start: int, room: int) -> list[dict[str, Any]]:
     return [
         {
             **placement.partition(number, partition),

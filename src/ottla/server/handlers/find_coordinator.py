@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from ottla.drivers.turns import in_turns
+from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import OFFSETS_TOPIC
 from ottla.protocol.messages import ApiKey
@@ -47,7 +47,7 @@ async def handle(context: RequestContext, request: Any) -> Response:
         await topic_creation.create(context, [OFFSETS_TOPIC])
     if context.api_version < 4:
         return _find(context, key_type, "NONE", "The coordinator is not available.", request.key)
-    found = await in_turns(in_steps(keys, partial(_find, context, key_type, "", "")))
+    found = await run_yielding(in_steps(keys, partial(_find, context, key_type, "", "")))
     return await encoded(context, {"coordinators": found}, "coordinators")
 
 

@@ -15,7 +15,7 @@ from ottla.errors import KafkaError
 from ottla.protocol.group_responses import encode_join
 from ottla.protocol.messages import ApiKey, millis, response_header
 from ottla.server.api import Deferred, EncodedResponse, RequestContext, Response, api
-from ottla.server.waiting import Finishing
+from ottla.server.coordinator_replies import DeferredReply
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
@@ -38,7 +38,7 @@ def handle(context: RequestContext, request: Any) -> Deferred:
         require_known_member_id=context.api_version >= 4,
         can_skip_assignment=context.api_version >= 9,
     )
-    waiter = Finishing(lambda response: _answer(context, response))
+    waiter = DeferredReply(lambda response: _answer(context, response))
     context.node.groups.join(waiter, asked)
     return waiter.deferred
 

@@ -12,8 +12,8 @@ from typing import Any
 from ottla.coordinator.group.requests import Leaving
 from ottla.protocol.messages import ROWS_PER_STEP, ApiKey
 from ottla.server.api import Deferred, RequestContext, Response, api
+from ottla.server.coordinator_replies import AwaitedReply, DeferredReply
 from ottla.server.long_answers import encoded
-from ottla.server.waiting import Awaiting, Finishing
 
 
 @api(ApiKey.LEAVE_GROUP, versions=(0, 5))
@@ -22,17 +22,17 @@ def handle(context: RequestContext, request: Any) -> Deferred | Awaitable[Respon
         leaving = [Leaving(member.member_id, member.group_instance_id) for member in request.members]
         if len(leaving) > ROWS_PER_STEP:
             return _many(context, request.group_id, leaving)
-        waiter = Finishing(lambda response: response)
+        waiter = DeferredReply(lambda response: response)
     else:
         leaving = [Leaving(request.member_id)]
-        waiter = Finishing(_of_one)
+        waiter = DeferredReply(_of_one)
     context.node.groups.leave(waiter, request.group_id, leaving)
     return waiter.deferred
 
 
 async def _many(context: RequestContext, group_id: str, leaving: list[Leaving]) -> Response:
     """They go at once, so that one rebalance follows; only the answer may take its time."""
-    waiter = Awaiting()
+    waiter = AwaitedReply()
     context.node.groups.leave(waiter, group_id, leaving)
     return await encoded(context, await waiter.result, "members")
 

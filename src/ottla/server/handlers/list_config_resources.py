@@ -12,7 +12,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ConfigResourceType, MetadataImage
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import RequestContext, Response, api
-from ottla.server.placement import Placement
+from ottla.server.metadata_view import MetadataView
 
 
 @api(ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 1))
@@ -33,7 +33,7 @@ def handle(context: RequestContext, request: Any) -> Response:
 
 
 def _brokers(image: MetadataImage, listener: str) -> Iterable[str]:
-    return [str(broker.id) for broker in Placement(image, listener).brokers()]
+    return [str(broker.id) for broker in MetadataView(image, listener).brokers()]
 
 
 def _configured(resource_type: ConfigResourceType) -> Callable[[MetadataImage, str], Iterable[str]]:

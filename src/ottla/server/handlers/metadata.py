@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from ottla.config.validation import validate_topic_name
-from ottla.drivers.turns import in_turns
+from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import NO_LEADER, MetadataImage, PartitionRegistration, TopicImage
 from ottla.model import INTERNAL_TOPICS, ZERO_UUID
@@ -23,12 +23,12 @@ from ottla.protocol.messages import ApiKey, response_header
 from ottla.protocol.metadata import TOPICS_PER_STEP, Broker, Partition, Topic, encode_in_steps, encode_response
 from ottla.server import topic_creation
 from ottla.server.api import EncodedResponse, RequestContext, Response, api
-from ottla.server.placement import (
+from ottla.server.metadata_view import (
     CLUSTER_OPERATIONS,
     NO_CONTROLLER,
     OPERATIONS_NOT_ASKED,
     TOPIC_OPERATIONS,
-    Placement,
+    MetadataView,
 )
 from ottla.steps import at_once
 
@@ -116,7 +116,7 @@ def _response(
 
 
 async def _answer_in_turns(context: RequestContext, steps: Generator[None, None, bytes]) -> Response:
-    return _encoded(context, await in_turns(steps))
+    return _encoded(context, await run_yielding(steps))
 
 
 def _answer(
@@ -127,7 +127,7 @@ def _answer(
     found: Collection[TopicImage],
     missing: Collection[str],
 ) -> Generator[None, None, bytes]:
-    placement = Placement(image, context.listener_name)
+    placement = MetadataView(image, context.listener_name)
     asked_operations = getattr(request, "include_topic_authorized_operations", False)
     operations = TOPIC_OPERATIONS if asked_operations else OPERATIONS_NOT_ASKED
     topics = _counted(
@@ -157,7 +157,7 @@ def _counted(context: RequestContext, topics: Iterable[Topic]) -> Iterator[Topic
         yield each
 
 
-def _topic(placement: Placement, topic: TopicImage, version: int, operations: int) -> Topic:
+def _topic(placement: MetadataView, topic: TopicImage, version: int, operations: int) -> Topic:
     alive, offline = placement.alive, placement.offline
     none = ErrorCode.none
     partitions = [
@@ -171,7 +171,7 @@ def _topic(placement: Placement, topic: TopicImage, version: int, operations: in
     return Topic(none, topic.name, topic.id, topic.name in INTERNAL_TOPICS, partitions, operations)
 
 
-def _without_leader(placement: Placement, number: int, partition: PartitionRegistration, version: int) -> Partition:
+def _without_leader(placement: MetadataView, number: int, partition: PartitionRegistration, version: int) -> Partition:
     registered = partition.leader in placement.image.brokers
     known = registered and version >= _LISTENER_NOT_FOUND_SINCE
     code = ErrorCode.listener_not_found if known else ErrorCode.leader_not_available
@@ -179,7 +179,7 @@ def _without_leader(placement: Placement, number: int, partition: PartitionRegis
     return Partition(code, number, NO_LEADER, partition.leader_epoch, partition.replicas, partition.isr, offline)
 
 
-def _hide_unreachable(placement: Placement, partition: Partition) -> Partition:
+def _hide_unreachable(placement: MetadataView, partition: Partition) -> Partition:
     """Version 0 has no list of replicas that are offline: they are left out, and the partition's error says so."""
     replicas = tuple(each for each in partition.replicas if each in placement.alive)
     isr = tuple(each for each in partition.isr if each in placement.alive)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Generator, Mapping
 from typing import Any
 
 from ottla.coordinator.group.requests import OffsetCommit, OffsetToCommit
-from ottla.drivers.turns import in_turns
+from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 from ottla.protocol.messages import ApiKey, response_header
@@ -24,9 +24,9 @@ from ottla.protocol.offset_commit import (
     encode_response,
 )
 from ottla.server.api import Deferred, EncodedResponse, RequestContext, Response, api
+from ottla.server.coordinator_replies import AwaitedReply
 from ottla.server.long_answers import count_failures
 from ottla.server.repeated_commits import learn
-from ottla.server.waiting import Awaiting
 from ottla.steps import at_once
 
 PARTITIONS_PER_STEP = 2_000
@@ -60,10 +60,10 @@ def handle(context: RequestContext, request: OffsetCommitRequest) -> Response | 
 
 async def _in_turns(context: RequestContext, request: OffsetCommitRequest) -> Response:
     """The offsets are one write; others are served before and after it."""
-    topics, offsets = await in_turns(_resolve(context, request))
+    topics, offsets = await run_yielding(_resolve(context, request))
     errors: Mapping[TopicPartition, ErrorCode] = {}
     if offsets:
-        waiter = Awaiting()
+        waiter = AwaitedReply()
         _commit(context, request, offsets, waiter)
         try:
             errors = (await waiter.result)["partitions"]
@@ -74,7 +74,7 @@ async def _in_turns(context: RequestContext, request: OffsetCommitRequest) -> Re
 
 
 def _commit(
-    context: RequestContext, request: OffsetCommitRequest, offsets: list[OffsetToCommit], waiter: _Commit | Awaiting
+    context: RequestContext, request: OffsetCommitRequest, offsets: list[OffsetToCommit], waiter: _Commit | AwaitedReply
 ) -> None:
     asked = OffsetCommit(
         group_id=request.group_id,

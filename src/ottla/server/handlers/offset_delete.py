@@ -9,8 +9,8 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey, response_header
 from ottla.protocol.offset_delete import encode_response
 from ottla.server.api import Deferred, EncodedResponse, RequestContext, api
+from ottla.server.coordinator_replies import DeferredReply
 from ottla.server.long_answers import count_failures
-from ottla.server.waiting import Finishing
 
 
 @api(ApiKey.OFFSET_DELETE, versions=(0, 0))
@@ -36,6 +36,6 @@ def handle(context: RequestContext, request: Any) -> Deferred:
         header = response_header(ApiKey.OFFSET_DELETE, context.api_version, context.correlation_id)
         return EncodedResponse([encode_response(ErrorCode.none, answers, header)])
 
-    waiter = Finishing(finish)
+    waiter = DeferredReply(finish)
     context.node.groups.delete_offsets(waiter, request.group_id, known)
     return waiter.deferred

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from functools import partial
 
-from ottla.drivers.turns import in_turns
+from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group_requests import GroupToFetch, OffsetFetchRequest, TopicToFetch, decode_offset_fetch
 from ottla.protocol.group_responses import (
@@ -37,10 +37,10 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> EncodedRespo
 
 async def _many(context: RequestContext, request: OffsetFetchRequest) -> Response:
     fetch = partial(_fetch, context, request.require_stable)
-    groups = await in_turns(in_steps(request.groups, fetch))
+    groups = await run_yielding(in_steps(request.groups, fetch))
     _count_errors(context, groups)
     header = response_header(ApiKey.OFFSET_FETCH, context.api_version, context.correlation_id)
-    return EncodedResponse([await in_turns(encode_offset_fetch_in_steps(context.api_version, groups, header))])
+    return EncodedResponse([await run_yielding(encode_offset_fetch_in_steps(context.api_version, groups, header))])
 
 
 def _count_errors(context: RequestContext, groups: Sequence[FetchedGroup]) -> None:

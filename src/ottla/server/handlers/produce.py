@@ -16,9 +16,10 @@ from typing import Any
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import INTERNAL_TOPICS
 from ottla.protocol import produce
-from ottla.protocol.messages import ApiKey, MalformedRequest, read_uvarint
+from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.protocol.produce import ProducedPartition, ProducedTopic, ProduceRequest, ProduceResponse
 from ottla.protocol.record_batch import HEADER_SIZE
+from ottla.protocol.varint import read_uvarint, uvarint_size
 from ottla.protocol.wire import INT32, LeaderIdAndEpoch, NodeEndpoint
 from ottla.replication.partition import ACKS_NONE, Partition
 from ottla.server.api import Call, CloseConnection, EncodedResponse, RequestContext, Response, api, load
@@ -160,7 +161,7 @@ def _sole_records(frame: memoryview, position: int, version: int) -> memoryview 
             (length,) = INT32.unpack_from(frame, position)
             return frame[position + 4 :] if length == len(frame) - position - 4 else None
         length, position = read_uvarint(frame, position)
-    except (struct.error, IndexError, MalformedRequest):
+    except (struct.error, IndexError):
         return None
     end = position + length - 1
     return frame[position:end] if end == len(frame) - 3 and bytes(frame[end:]) == b"\0\0\0" else None
@@ -192,10 +193,6 @@ def learn(context: RequestContext, request: ProduceRequest, frame: memoryview) -
     if head not in shortcuts:
         shortcuts[head] = ProduceShortcut(context)
     shortcuts[head].add(Envelope(context, request, partition), frame, length_at)
-
-
-def uvarint_size(value: int) -> int:
-    return max(1, (value.bit_length() + 6) // 7)
 
 
 class Unsynced:

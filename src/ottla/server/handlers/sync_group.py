@@ -14,7 +14,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group_responses import encode_sync
 from ottla.protocol.messages import ApiKey, response_header
 from ottla.server.api import Deferred, EncodedResponse, RequestContext, Response, api
-from ottla.server.waiting import Finishing
+from ottla.server.coordinator_replies import DeferredReply
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
@@ -36,7 +36,7 @@ def handle(context: RequestContext, request: Any) -> Deferred:
         protocol_name=protocol_name,
         assignments={each.member_id: each.assignment for each in request.assignments},
     )
-    waiter = Finishing(lambda response: _answer(context, response))
+    waiter = DeferredReply(lambda response: _answer(context, response))
     context.node.groups.sync(waiter, asked)
     return waiter.deferred
 

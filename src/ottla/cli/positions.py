@@ -13,7 +13,7 @@ from ottla.cli.reader import EARLIEST, LATEST, Reader
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, TopicPartition
 
-PLACES = "beginning, end, an offset, -N, a time such as 2026-05-01T12:00 or an age such as 10m"
+POSITIONS = "beginning, end, an offset, -N, a time such as 2026-05-01T12:00 or an age such as 10m"
 """What --from and --to take."""
 
 START_WORDS = {"beginning": "earliest", "earliest": "earliest", "end": "latest", "latest": "latest"}
@@ -60,17 +60,17 @@ def stretch(
 
 def _resolve(reader: Reader, text: str, lows: dict[int, int], highs: dict[int, int], option: str) -> dict[int, int]:
     """Offsets for one of the words of --from and --to, kept inside what each partition holds."""
-    place = place_of(text)
+    place = position_of(text)
     if place is not None:
         return {number: min(max(place(low, highs[number]), low), highs[number]) for number, low in lows.items()}
     timestamp_ms = parse_time_ms(text, time.time_ns() // 1_000_000)
     if timestamp_ms is None:
-        raise CommandFailed(f"{option} wants {PLACES}, not {text!r}", MISUSED)
+        raise CommandFailed(f"{option} wants {POSITIONS}, not {text!r}", MISUSED)
     found = reader.offsets(lows, timestamp_ms)
     return {number: offset if offset >= 0 else highs[number] for number, offset in found.items()}
 
 
-def place_of(text: str) -> Callable[[int, int], int] | None:
+def position_of(text: str) -> Callable[[int, int], int] | None:
     """(low, high) -> offset, for a word or a number; None for a time."""
     if text in START_WORDS:
         return (lambda low, high: low) if START_WORDS[text] == "earliest" else (lambda low, high: high)

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def in_turns(steps: Generator[None, None, T]) -> T:
+async def run_yielding(steps: Generator[None, None, T]) -> T:
     """The result of `steps`. Between two of its yields nobody else runs, so that it can keep an invariant there."""
     while True:
         try:

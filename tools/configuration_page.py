@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md from the table of settings: `python -m ottla.config.render [FILE]`.
+"""Writes docs/configuration.md from the table of settings: `python -m tools.configuration_page [FILE]`.
 
 Without a file it writes to standard output. A test fails when the file in the repository is not what this gives.
 """
@@ -16,7 +16,7 @@ from ottla.filesystem import OsFileSystem
 INTRODUCTION = """\
 # Configuration
 
-This page is rendered from the table of settings: `python -m ottla.config.render docs/configuration.md`.
+This page is rendered from the table of settings: `python -m tools.configuration_page docs/configuration.md`.
 
 Settings have the names, types, defaults and ranges of Apache Kafka 4.3. A node takes them, the later over the earlier,
 from

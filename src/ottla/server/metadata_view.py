@@ -39,7 +39,7 @@ class Broker(NamedTuple):
     fenced: bool
 
 
-class Placement:
+class MetadataView:
     """The view from one listener of one image. Cheap to make: per request."""
 
     __slots__ = ("_directories", "_offline", "alive", "image", "listener")

@@ -18,8 +18,8 @@ from ottla.model import ZERO_UUID
 from ottla.protocol import messages
 from ottla.protocol.messages import ROWS_PER_STEP, ApiKey
 from ottla.protocol.metadata import TOPICS_PER_STEP
-from ottla.server.broker import Node
 from ottla.server.handlers.describe_configs import RESOURCES_AT_ONCE_MAX
+from ottla.server.node import Node
 from ottla.server.replica_manager import LOGS_PER_STEP
 from ottla.steps import at_once
 from tests.unit.server.node import Client, batch, running

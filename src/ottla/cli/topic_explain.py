@@ -15,7 +15,7 @@ from ottla.cli.configs import describe as describe_settings
 from ottla.cli.exits import FAILED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import bold, plural, print_json
-from ottla.cli.words import long_time, print_wrapped, size
+from ottla.cli.units import long_time, print_wrapped, size
 from ottla.config import definitions
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ Paragraph = tuple[str, str]
 """A heading and a text."""
 
 
-def words(facts: Facts) -> Iterator[Paragraph]:
+def explanation(facts: Facts) -> Iterator[Paragraph]:
     """Everything there is to say about a topic."""
     yield "copies", _copies(facts)
     yield "losses", _losses(facts)
@@ -247,7 +247,7 @@ def explain_topic(
 ) -> int:
     """Say in words how safe a topic is: broker losses, acks, power loss, and how long records are kept."""
     client = admin_client(bootstrap)
-    explained = [(name, list(words(_facts(client, bootstrap, name)))) for name in topics]
+    explained = [(name, list(explanation(_facts(client, bootstrap, name)))) for name in topics]
     if json:
         print_json([{"topic": name, **dict(paragraphs)} for name, paragraphs in explained])
         return OK

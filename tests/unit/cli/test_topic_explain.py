@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli.topic_words import Facts, words
+from ottla.cli.topic_explain import Facts, explanation
 
 SETTINGS = {
     "min.insync.replicas": "1",
@@ -29,7 +29,7 @@ def said(
 ) -> dict[str, str]:
     settings = SETTINGS | {name.replace("_", "."): value for name, value in changes.items()}
     have = copies if in_sync is None else in_sync
-    return dict(words(Facts("t", max(copies, 1), [copies] * 2, [have] * 2, leaderless, settings)))
+    return dict(explanation(Facts("t", max(copies, 1), [copies] * 2, [have] * 2, leaderless, settings)))
 
 
 def test_one_copy() -> None:
@@ -132,12 +132,12 @@ def test_losses_that_copies_survive(copies: int, required: int, survives: str, w
 
 
 def test_settings_that_the_broker_does_not_tell_are_kafkas_defaults() -> None:
-    untold = dict(words(Facts("t", 1, [1], [1], [], {})))
+    untold = dict(explanation(Facts("t", 1, [1], [1], [], {})))
     assert untold == {**said(), "copies": "1 partition with 1 copy each, on 1 broker."}
 
 
 def test_partitions_with_different_numbers_of_copies() -> None:
-    text = dict(words(Facts("t", 3, [3, 2], [3, 2], [], SETTINGS)))
+    text = dict(explanation(Facts("t", 3, [3, 2], [3, 2], [], SETTINGS)))
     assert "2 partitions with 2 to 3 copies each" in text["copies"] and "the loss of 1 broker" in text["losses"]
 
 

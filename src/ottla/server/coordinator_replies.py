@@ -11,7 +11,7 @@ from ottla.server.api import Deferred, Response
 Finish = Callable[[Mapping[str, Any]], Response]
 
 
-class Finishing:
+class DeferredReply:
     """Stands before a `Deferred` and turns what the coordinator says into the response; errors pass as they are."""
 
     __slots__ = ("deferred", "finish")
@@ -24,7 +24,7 @@ class Finishing:
         self.deferred.complete(result if isinstance(result, BaseException) else self.finish(result))
 
 
-class Awaiting:
+class AwaitedReply:
     """For a coroutine: what the coordinator says is `result`, an error is raised there."""
 
     __slots__ = ("result",)

@@ -11,7 +11,7 @@ from ottla.cli.exits import FAILED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.output import print_json
 
 
-def tell_each(
+def report_each(
     kind: str, futures: Mapping[str, Future[Any]], verb: str, as_json: bool, *, ignored: str | None = None
 ) -> int:
     """Wait for the answers about each `kind` (topic, group) and print them. Raises CommandFailed with all refusals but

@@ -12,13 +12,13 @@ from ottla.coordinator.group.requests import JoinGroup, OffsetCommit, OffsetToCo
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.internal import codec
 from ottla.protocol.internal.group_records import GroupMetadataKey, GroupRecord, OffsetCommitKey, OffsetCommitValue
-from ottla.protocol.internal.newer_group_records import (
+from ottla.protocol.internal.unserved_group_records import (
     CONSUMER,
     SHARE,
     STREAMS,
     ConsumerMember,
-    NewerKey,
-    NewerTypes,
+    UnservedKey,
+    UnservedTypes,
 )
 from tests.unit.coordinator.harness import WALL_START_MS, SimulatedDriver
 
@@ -43,17 +43,17 @@ def offset(group: str, topic: str, ago_ms: int = 0) -> GroupRecord:
     return GroupRecord(OffsetCommitKey(group, topic, 0), value)
 
 
-def group(types: NewerTypes, *members: str, name: str = "g", at: int = 3) -> list[GroupRecord]:
+def group(types: UnservedTypes, *members: str, name: str = "g", at: int = 3) -> list[GroupRecord]:
     """As Kafka's log has it; consumers read the topic t."""
     records = [
-        GroupRecord(NewerKey(types.metadata, name), epoch(at)),
-        GroupRecord(NewerKey(types.target, name), epoch(at)),
+        GroupRecord(UnservedKey(types.metadata, name), epoch(at)),
+        GroupRecord(UnservedKey(types.target, name), epoch(at)),
     ]
     for member in members:
         records += [
-            GroupRecord(NewerKey(types.member, name, member), consumer("t") if types is CONSUMER else b"\0\0any"),
-            GroupRecord(NewerKey(types.member_target, name, member), b"\0\0\1\0"),
-            GroupRecord(NewerKey(types.member_current, name, member), current(at)),
+            GroupRecord(UnservedKey(types.member, name, member), consumer("t") if types is CONSUMER else b"\0\0any"),
+            GroupRecord(UnservedKey(types.member_target, name, member), b"\0\0\1\0"),
+            GroupRecord(UnservedKey(types.member_current, name, member), current(at)),
         ]
     return records
 
@@ -102,13 +102,13 @@ def commit(driver: SimulatedDriver, member_id: str = "", at: int = -1, *, knows:
 
 def in_log(driver: SimulatedDriver) -> dict[Any, Any]:
     """What a compacted log would hold in the end."""
-    latest = {record.key if isinstance(record.key, NewerKey) else str(record.key): record
+    latest = {record.key if isinstance(record.key, UnservedKey) else str(record.key): record
               for batch in driver.log for record in batch}  # fmt: skip
     return {key: record.value for key, record in latest.items() if record.value is not None}
 
 
 @pytest.mark.parametrize("types", [CONSUMER, SHARE, STREAMS], ids=lambda types: types.group_type)
-def test_members_are_given_a_session_and_removed(types: NewerTypes) -> None:
+def test_members_are_given_a_session_and_removed(types: UnservedTypes) -> None:
     driver = loaded(*group(types, "m", "n"), offset("g", "t"))
     assert listed(driver) == [("g", "Stable", types.group_type)]
     before = len(driver.log)
@@ -117,9 +117,9 @@ def test_members_are_given_a_session_and_removed(types: NewerTypes) -> None:
     assert delete(driver) is ErrorCode.non_empty_group
     driver.wait(1)
     assert listed(driver) == [("g", "Empty", types.group_type)]
-    left = {key: value for key, value in in_log(driver).items() if isinstance(key, NewerKey)}
-    assert left == {NewerKey(types.metadata, "g"): epoch(4), NewerKey(types.target, "g"): epoch(3)}
-    order = [record.key.type for record in driver.log[-1] if isinstance(record.key, NewerKey)]
+    left = {key: value for key, value in in_log(driver).items() if isinstance(key, UnservedKey)}
+    assert left == {UnservedKey(types.metadata, "g"): epoch(4), UnservedKey(types.target, "g"): epoch(3)}
+    order = [record.key.type for record in driver.log[-1] if isinstance(record.key, UnservedKey)]
     assert order == [kind for kind in (types.member_current, types.member_target, types.member) for _ in "mn"] + [
         types.metadata
     ]
@@ -143,7 +143,7 @@ def test_a_classic_member_takes_a_consumer_group_over(members: tuple[str, ...]) 
     assert listed(driver)[0][2] == "consumer"
     assert join(driver)["error_code"] is ErrorCode.member_id_required
     assert listed(driver) == [("g", "Empty", "classic")]
-    assert not [key for key in in_log(driver) if isinstance(key, NewerKey)]
+    assert not [key for key in in_log(driver) if isinstance(key, UnservedKey)]
     driver.restart()
     assert listed(driver) == [("g", "Empty", "classic")]
     [topic] = driver.shard.fetch_offsets("g", None)
@@ -171,8 +171,8 @@ def test_which_other_groups_a_classic_member_may_take_over() -> None:
 
 
 @pytest.mark.parametrize("types", [CONSUMER, STREAMS], ids=lambda types: types.group_type)
-def test_an_empty_group_is_deleted_with_all_its_records(types: NewerTypes) -> None:
-    others = [GroupRecord(NewerKey(kind, "g", "a.*" if kind == 16 else None), b"\0\0any") for kind in types.others]
+def test_an_empty_group_is_deleted_with_all_its_records(types: UnservedTypes) -> None:
+    others = [GroupRecord(UnservedKey(kind, "g", "a.*" if kind == 16 else None), b"\0\0any") for kind in types.others]
     driver = loaded(*group(types), *others, offset("g", "t"))
     driver.next_failure = ErrorCode.kafka_storage_error
     assert delete(driver) is ErrorCode.not_coordinator
@@ -180,7 +180,7 @@ def test_an_empty_group_is_deleted_with_all_its_records(types: NewerTypes) -> No
     assert delete(driver) is ErrorCode.none
     assert in_log(driver) == {}
     last = driver.log[-1][-1].key
-    assert isinstance(last, NewerKey) and last.type == types.metadata
+    assert isinstance(last, UnservedKey) and last.type == types.metadata
     assert delete(driver) is ErrorCode.group_id_not_found
 
 
@@ -213,7 +213,7 @@ def test_offsets_of_what_members_read_stay() -> None:
     driver.run()
     errors = driver.replies[-1][1]["partitions"].values()
     assert [*errors] == [ErrorCode.group_subscribed_to_topic, ErrorCode.none]
-    pattern = GroupRecord(NewerKey(CONSUMER.member, "g", "n"), consumer(pattern="u"))
+    pattern = GroupRecord(UnservedKey(CONSUMER.member, "g", "n"), consumer(pattern="u"))
     assert loaded(*group(CONSUMER), pattern).shard.state.groups["g"].is_subscribed_to("u")
 
 
@@ -232,7 +232,7 @@ def test_offsets_expire_by_their_commits_and_the_group_with_the_last() -> None:
 
 
 def test_states_are_those_of_kafka() -> None:
-    target, member = NewerKey(CONSUMER.target, "g"), NewerKey(CONSUMER.member_current, "g", "m")
+    target, member = UnservedKey(CONSUMER.target, "g"), UnservedKey(CONSUMER.member_current, "g", "m")
     records = group(CONSUMER, "m", at=3)
     assert listed(loaded(*records, GroupRecord(target, epoch(2)))) == [("g", "Assigning", "consumer")]
     for value in (current(2), current(3, 1)):

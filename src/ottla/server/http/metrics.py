@@ -15,11 +15,11 @@ from ottla.coordinator.group.classic import State
 from ottla.metrics.instruments import TopicTraffic
 from ottla.metrics.text import Exposition, escape, labels
 from ottla.protocol.messages import ApiKey
-from ottla.server.http_lag import LagTimes
-from ottla.server.http_process import read_process
+from ottla.server.http.lag import LagTimes
+from ottla.server.http.process import read_process
 
 if TYPE_CHECKING:
-    from ottla.server.broker import Node
+    from ottla.server.node import Node
 
 TURN_SECONDS = 0.002
 """Work between two looks at other clients."""

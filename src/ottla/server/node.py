@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 from ottla.clock import elapsed_s
 from ottla.drivers.cleaner import CleanerSettings, LogCleaner
 from ottla.drivers.controller import ControllerDriver
+from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.coordinator import GroupCoordinatorDriver
-from ottla.drivers.turns import in_turns
 from ottla.errors import KafkaError, OttlaError
 from ottla.logs import fields
 from ottla.metadata import features
 from ottla.metadata.image import ConfigResourceType, Endpoint, MetadataImage, SecurityProtocol
 from ottla.metrics.instruments import NodeMetrics
 from ottla.replication.fetch_session import FetchSessionCache
-from ottla.server.changes import log_changes
 from ottla.server.listener import ConnectionLimits, Listener, check_address, new_receive_buffer
+from ottla.server.metadata_changes import log_changes
 from ottla.server.replica_manager import ReplicaManager
 from ottla.storage.config import LogConfig
 from ottla.storage.log_manager import LogManager
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ottla.config.server import ServerConfig
     from ottla.filesystem import FileSystem
     from ottla.metadata.delta import MetadataDelta
-    from ottla.server.http import HttpServer
+    from ottla.server.http.server import HttpServer
 
 _LOG = logging.getLogger("ottla.node")
 
@@ -197,7 +197,7 @@ class Node:
             self.image.config(ConfigResourceType.BROKER, str(self.node_id)),
         )
         self.logs.set_producer_expiration(self.config["producer.id.expiration.ms"])
-        await in_turns(self.logs.loading())  # probes are answered meanwhile, and a signal is heard
+        await run_yielding(self.logs.loading())  # probes are answered meanwhile, and a signal is heard
         self._loaded = True
         logs_s = elapsed_s()
         self.replicas.delete_strays(self.image)
@@ -232,7 +232,7 @@ class Node:
         )
 
     async def _start_http(self) -> None:
-        from ottla.server.http import HttpServer  # what nobody asked for takes no memory
+        from ottla.server.http.server import HttpServer  # what nobody asked for takes no memory
 
         self.http = HttpServer(self)
         self._undo.append(self.http.stop)

@@ -15,14 +15,14 @@ from ottla.coordinator.group.classic import ClassicGroup, State
 from ottla.coordinator.group.requests import OffsetCommit
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.internal.group_records import GroupRecord
-from ottla.protocol.internal.newer_group_records import (
+from ottla.protocol.internal.unserved_group_records import (
     CONSUMER,
     SHARE,
     STABLE_MEMBER,
     STREAMS,
     ConsumerMember,
-    NewerKey,
-    NewerTypes,
+    UnservedKey,
+    UnservedTypes,
     decode_consumer_member,
     epoch_of,
     member_state,
@@ -32,26 +32,26 @@ from ottla.protocol.internal.newer_group_records import (
 if TYPE_CHECKING:
     from ottla.coordinator.group.state import GroupState
 
-SESSION = "newer"
+SESSION = "unserved"
 """The kind of the timer that removes the members."""
 
 
-class NewerGroup(ClassicGroup):
+class UnservedGroup(ClassicGroup):
     """To classic requests, a group without classic members: Empty, or Stable while it has members of its own."""
 
-    def __init__(self, group_id: str, types: NewerTypes) -> None:
+    def __init__(self, group_id: str, types: UnservedTypes) -> None:
         super().__init__(group_id, -1)  # its offsets expire by the times of their commits
         self.types = types
         self.group_type = types.group_type
         self.protocol_type = types.group_type
         self.keeps_offsets = self.expires = types is not SHARE  # Kafka's `shouldExpire`
-        self.records: dict[NewerKey, bytes] = {}
+        self.records: dict[UnservedKey, bytes] = {}
         """Everything in the log but offsets."""
         self.member_ids: dict[str, None] = {}
         """**Invariant**: those with a record of their metadata."""
         self._consumers: dict[str, ConsumerMember] | None = None
 
-    def replay(self, key: NewerKey, value: bytes | None) -> None:
+    def replay(self, key: UnservedKey, value: bytes | None) -> None:
         """Apply a record of the log."""
         if value is None:
             self.records.pop(key, None)
@@ -83,19 +83,19 @@ class NewerGroup(ClassicGroup):
         """As Kafka computes it from the epochs of group, assignment and members."""
         if self.types is SHARE or not self.member_ids:
             return self.state.value
-        target = self._epoch(NewerKey(self.types.target, self.group_id))
-        if self._epoch(NewerKey(self.types.metadata, self.group_id)) > target:
+        target = self._epoch(UnservedKey(self.types.target, self.group_id))
+        if self._epoch(UnservedKey(self.types.metadata, self.group_id)) > target:
             return "Assigning"
         settled = (target, STABLE_MEMBER)
         is_stable = all(self._member_state(each) == settled for each in self.member_ids)
         return State.STABLE.value if is_stable else "Reconciling"
 
-    def _epoch(self, key: NewerKey) -> int:
+    def _epoch(self, key: UnservedKey) -> int:
         value = self.records.get(key)
         return 0 if value is None else epoch_of(value)
 
     def _member_state(self, member_id: str) -> tuple[int, int]:
-        value = self.records.get(NewerKey(self.types.member_current, self.group_id, member_id))
+        value = self.records.get(UnservedKey(self.types.member_current, self.group_id, member_id))
         return (0, STABLE_MEMBER) if value is None else member_state(value)
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -108,7 +108,7 @@ class NewerGroup(ClassicGroup):
     def _decoded(self) -> dict[str, ConsumerMember]:
         if self._consumers is None:
             self._consumers = {
-                each: decode_consumer_member(self.records[NewerKey(CONSUMER.member, self.group_id, each)])
+                each: decode_consumer_member(self.records[UnservedKey(CONSUMER.member, self.group_id, each)])
                 for each in self.member_ids
             }
         return self._consumers
@@ -148,9 +148,9 @@ class NewerGroup(ClassicGroup):
         return [
             GroupRecord(key, None)
             for key in (
-                *(NewerKey(types.member_current, group_id, each) for each in member_ids),
-                *(NewerKey(types.member_target, group_id, each) for each in member_ids),
-                *(NewerKey(types.member, group_id, each) for each in member_ids),
+                *(UnservedKey(types.member_current, group_id, each) for each in member_ids),
+                *(UnservedKey(types.member_target, group_id, each) for each in member_ids),
+                *(UnservedKey(types.member, group_id, each) for each in member_ids),
                 *patterns,
             )
         ]
@@ -161,17 +161,17 @@ class NewerGroup(ClassicGroup):
         leftover = {key.member for key in self.records if key.type in (types.member_current, types.member_target)}
         members = sorted({*self.member_ids, *(each for each in leftover if each is not None)})
         others = [key for key in self.records if key.type in types.others and key.member is None]
-        last = (NewerKey(types.target, group_id), *others, NewerKey(types.metadata, group_id))
+        last = (UnservedKey(types.target, group_id), *others, UnservedKey(types.metadata, group_id))
         return [*self.member_tombstones(members), *(GroupRecord(key, None) for key in last)]
 
 
-def replay(state: GroupState, key: NewerKey, value: bytes | None, types: NewerTypes) -> None:
+def replay(state: GroupState, key: UnservedKey, value: bytes | None, types: UnservedTypes) -> None:
     """Apply a record of a log that is being loaded. A value that cannot be read raises MalformedRecord, at once."""
     group = state.groups.get(key.group)
-    if not isinstance(group, NewerGroup) or group.types is not types:
+    if not isinstance(group, UnservedGroup) or group.types is not types:
         if value is None:
             return
-        group = state.groups[key.group] = NewerGroup(key.group, types)
+        group = state.groups[key.group] = UnservedGroup(key.group, types)
     if value is not None:
         _check(key, value, types)
     group.replay(key, value)
@@ -179,7 +179,7 @@ def replay(state: GroupState, key: NewerKey, value: bytes | None, types: NewerTy
         del state.groups[key.group]
 
 
-def _check(key: NewerKey, value: bytes, types: NewerTypes) -> None:
+def _check(key: UnservedKey, value: bytes, types: UnservedTypes) -> None:
     if key.type == CONSUMER.member:
         decode_consumer_member(value)
     elif key.type == types.member_current:
@@ -188,7 +188,7 @@ def _check(key: NewerKey, value: bytes, types: NewerTypes) -> None:
         epoch_of(value)
 
 
-def start_session(state: GroupState, group: NewerGroup) -> None:
+def start_session(state: GroupState, group: UnservedGroup) -> None:
     """Give the members a session, as Kafka does with those that it finds in its log."""
     timeout_ms = {
         CONSUMER: state.config.consumer_session_timeout_ms,
@@ -200,16 +200,16 @@ def start_session(state: GroupState, group: NewerGroup) -> None:
 
 def session_expired(state: GroupState, group: ClassicGroup) -> None:
     """Remove all members, none of whom can have been heard of, and begin a new epoch of the group."""
-    if not isinstance(group, NewerGroup) or not group.member_ids:
+    if not isinstance(group, UnservedGroup) or not group.member_ids:
         return
     before = dict(group.records)
-    key = NewerKey(group.types.metadata, group.group_id)
+    key = UnservedKey(group.types.metadata, group.group_id)
     records = group.member_tombstones(group.member_ids)
     metadata = group.records.get(key)
     if metadata is not None:
         records.append(GroupRecord(key, with_epoch(metadata, epoch_of(metadata) + 1)))
     for changed, value in records:
-        assert isinstance(changed, NewerKey) and (value is None or isinstance(value, bytes))
+        assert isinstance(changed, UnservedKey) and (value is None or isinstance(value, bytes))
         group.replay(changed, value)
     state.observe("emptied", group, f"its members of the {group.group_type} protocol cannot be heard of")
 
@@ -222,7 +222,7 @@ def session_expired(state: GroupState, group: ClassicGroup) -> None:
     state.write(records, failed=failed)
 
 
-def take_over(state: GroupState, group: NewerGroup, successor: ClassicGroup) -> None:
+def take_over(state: GroupState, group: UnservedGroup, successor: ClassicGroup) -> None:
     """Put an empty classic group in its place, with its offsets."""
     state.timers.cancel((SESSION, group.group_id))
     state.groups[group.group_id] = successor

@@ -10,10 +10,11 @@ import struct
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
-from ottla.protocol.internal.codec import Buffer, MalformedRecord, decode, spec
+from ottla.model import Buffer
+from ottla.protocol.internal.codec import MalformedRecord, decode, spec
 
 
-class NewerKey(NamedTuple):
+class UnservedKey(NamedTuple):
     """What one record is about: a group, or a member (or a pattern) of it."""
 
     type: int
@@ -22,7 +23,7 @@ class NewerKey(NamedTuple):
     member: str | None = None
 
 
-class NewerTypes(NamedTuple):
+class UnservedTypes(NamedTuple):
     """The types of records that one protocol has."""
 
     group_type: str
@@ -37,9 +38,9 @@ class NewerTypes(NamedTuple):
     """Those of the whole group that need not be there."""
 
 
-CONSUMER: Final = NewerTypes("consumer", 3, 6, 5, 7, 8, (4, 16))
-SHARE: Final = NewerTypes("share", 11, 12, 10, 13, 14, (9, 15))
-STREAMS: Final = NewerTypes("streams", 17, 20, 19, 21, 22, (18, 23))
+CONSUMER: Final = UnservedTypes("consumer", 3, 6, 5, 7, 8, (4, 16))
+SHARE: Final = UnservedTypes("share", 11, 12, 10, 13, 14, (9, 15))
+STREAMS: Final = UnservedTypes("streams", 17, 20, 19, 21, 22, (18, 23))
 
 _TYPES: Final = {
     number: types
@@ -90,11 +91,11 @@ class ConsumerMember:
     server_assignor: str | None = spec("string", nullable="0+")
 
 
-def types_of(key: NewerKey) -> NewerTypes:
+def types_of(key: UnservedKey) -> UnservedTypes:
     return _TYPES[key.type]
 
 
-def name_of(key: NewerKey) -> str:
+def name_of(key: UnservedKey) -> str:
     """Kafka's name of this type of record."""
     types = _TYPES[key.type]
     ends = {
@@ -107,7 +108,7 @@ def name_of(key: NewerKey) -> str:
     return _NAMES.get(key.type) or f"{types.group_type.capitalize()}Group{ends[key.type]}"
 
 
-def decode_newer_key(key: Buffer) -> NewerKey | None:
+def decode_unserved_key(key: Buffer) -> UnservedKey | None:
     """None for a key of another type. Raises MalformedRecord."""
     if len(key) < 2:
         raise MalformedRecord("a key without a type")
@@ -116,11 +117,11 @@ def decode_newer_key(key: Buffer) -> NewerKey | None:
         return None
     if number in _OF_MEMBERS:
         member = decode(_MemberKey, 0, key, 2)
-        return NewerKey(number, member.group, member.member)
-    return NewerKey(number, decode(_GroupKey, 0, key, 2).group)
+        return UnservedKey(number, member.group, member.member)
+    return UnservedKey(number, decode(_GroupKey, 0, key, 2).group)
 
 
-def encode_newer_key(key: NewerKey) -> bytes:
+def encode_unserved_key(key: UnservedKey) -> bytes:
     names = [key.group] if key.member is None else [key.group, key.member]
     parts = [name.encode() for name in names]
     return _SHORT.pack(key.type) + b"".join(_SHORT.pack(len(part)) + part for part in parts)

@@ -15,11 +15,11 @@ import h11
 
 from ottla.config.checks import parse_address
 from ottla.logs import fields
-from ottla.server.http_pages import Answer, Pages, failed
+from ottla.server.http.pages import Answer, Pages, failed
 from ottla.server.listener import cannot_listen
 
 if TYPE_CHECKING:
-    from ottla.server.broker import Node
+    from ottla.server.node import Node
 
 _LOG = logging.getLogger("ottla.requests")
 

@@ -17,7 +17,7 @@ from ottla.protocol.offset_delete import encode_response
 from ottla.server.handlers.offset_commit import PARTITIONS_PER_STEP
 from ottla.steps import at_once
 from tests.unit.server.node import Client, running
-from tests.unit.server.test_turns import turns_of
+from tests.unit.server.test_yielding import turns_of
 
 COUNT = 600
 NAMES = [f"g{number}" for number in range(COUNT)]

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.clock import elapsed_s
 from ottla.metrics.text import OPENMETRICS_TYPE, TEXT_TYPE
-from ottla.server.http_metrics import Collector
+from ottla.server.http.metrics import Collector
 
 if TYPE_CHECKING:
-    from ottla.server.broker import Node
+    from ottla.server.node import Node
 
 LOOP_LOOK_SECONDS = 0.5
 """How often the lag of the event loop is measured."""

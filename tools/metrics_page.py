@@ -1,4 +1,4 @@
-"""Writes docs/metrics.md from the table: `python -m ottla.metrics.render [FILE]`.
+"""Writes docs/metrics.md from the table: `python -m tools.metrics_page [FILE]`.
 
 Without a file it writes to standard output. A test fails when the file in the repository is not what this gives.
 """
@@ -14,7 +14,7 @@ from ottla.metrics.table import SECTIONS
 INTRODUCTION = """\
 # Metrics, health and logs
 
-This page is rendered: `python -m ottla.metrics.render docs/metrics.md`.
+This page is rendered: `python -m tools.metrics_page docs/metrics.md`.
 
     ottla server start --http 127.0.0.1:9404
 
