@@ -54,7 +54,7 @@ terminal; `consume` and `group watch` print an object a line. A complaint is the
 as on terminals where `NO_COLOR` is set.
 
 **Copies, byte for byte.** `ottla consume a --format X | ottla produce b --format X` writes keys, values, headers,
-nulls, partitions and time stamps as they were, with X one of `json`, `hex` and `base64` (a time stamp of exactly 0
+nulls, partitions and timestamps as they were, with X one of `json`, `hex` and `base64` (a timestamp of exactly 0
 becomes the time of the copy: the client library takes it for none). In `json`, what is no UTF-8 stands as base64
 under `key_base64` and so on. In `hex` and `base64`, a line is `PARTITION TIMESTAMP KEY VALUE NAME:VALUE...` with
 tabs between, everything but numbers encoded, and `-` for null. `values`, and lines that `produce` reads by default,
@@ -62,11 +62,11 @@ are for text: a record with a newline in it comes back as two, and a carriage re
 for a part of the line's end.
 
 **Lag in time.** How far a group is behind in a partition is told in records (from the committed offset to the end)
-and in time: **the time since the time stamp of the oldest record that the group has not committed**, 0 when there
+and in time: **the time since the timestamp of the oldest record that the group has not committed**, 0 when there
 is none. It needs no history of commits, so it is right at the first look; some exporters (kafka-lag-exporter)
 estimate it from past commits instead, Burrow gives no time. What follows from it: where records were deleted or
 compacted away below the log's start or after the committed offset, the oldest one that is left counts; where only
-markers of transactions or nothing is left, it is 0, though the lag in records counts their offsets; a time stamp in
+markers of transactions or nothing is left, it is 0, though the lag in records counts their offsets; a timestamp in
 the future counts as 0, and a record without one as unknown; with `message.timestamp.type=LogAppendTime` it is the
 broker's time, otherwise the producer's. A committed offset beyond the end is a lag of 0. A partition without a
 commit has no lag that could be told.

@@ -57,7 +57,7 @@ A node tells the metrics of partitions that it holds and of groups that it coord
 ## Lag in seconds
 
 The lag of a group in seconds is the age of the oldest record that it has not committed, whether or not the group has
-members. The node reads the time stamp from its own log, once for each committed offset; records that have to be read
+members. The node reads the timestamp from its own log, once for each committed offset; records that have to be read
 from the disk are read in a thread, a bounded number of them in one scrape, and the rest in the next.
 
 ## The names

@@ -1,6 +1,6 @@
 """The wall clock, behind an interface so that a simulation can own time.
 
-Durations and timers use the running event loop (`loop.time`, `call_later`); only time stamps that are stored or sent
+Durations and timers use the running event loop (`loop.time`, `call_later`); only timestamps that are stored or sent
 come from here. `elapsed_s` is for metrics alone: what a node does never depends on it.
 """
 

@@ -317,7 +317,7 @@ class Walk:
         )
 
     def records(self, side: int) -> Iterator[tuple[str, ...]]:
-        """What the broker wrote about the group: key, version of the value, value; of time stamps whether they are."""
+        """What the broker wrote about the group: key, version of the value, value; of timestamps whether they are."""
         line = self.side[side]
         number = partition_for(self.group, 50)
         offset = 0

@@ -154,7 +154,7 @@ def test_a_retry_after_retention_is_still_a_duplicate() -> None:
 
 
 def test_look_up_by_time_after_a_trim_inside_a_batch() -> None:
-    """Bug 11: neither the look-up nor the largest time stamp comes from below the log start."""
+    """Bug 11: neither the look-up nor the largest timestamp comes from below the log start."""
     world = World(1)
     for _ in range(12):
         world.append(1, count=5)

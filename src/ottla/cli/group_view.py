@@ -19,7 +19,7 @@ Place = tuple[str, int]
 """A topic and a partition's number."""
 
 AGE_TIMEOUT_S = 10.0
-"""How long records are waited for whose time stamps tell the lag in seconds; what does not come stays unknown."""
+"""How long records are waited for whose timestamps tell the lag in seconds; what does not come stays unknown."""
 
 _STATES = {
     "PREPARING_REBALANCING": "PreparingRebalance",
@@ -52,7 +52,7 @@ class Progress:
     start: int | None = None
     end: int | None = None
     lag_s: float | None = None
-    """Seconds since the time stamp of the oldest record that is not committed; 0 when there is none."""
+    """Seconds since the timestamp of the oldest record that is not committed; 0 when there is none."""
     member_id: str | None = None
 
     @property
@@ -269,13 +269,13 @@ def watermarks(client: AdminClient, places: Iterable[Place]) -> dict[Place, tupl
 
 
 class Ages:
-    """Reads how old the record at an offset is. Keeps a consumer, and the time stamps that it has read already."""
+    """Reads how old the record at an offset is. Keeps a consumer, and the timestamps that it has read already."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self._consumer: Any = None
         self._read: dict[Place, tuple[int, int | None]] = {}
-        """Place to (offset, time stamp of the record there); None where no record follows, only markers."""
+        """Place to (offset, timestamp of the record there); None where no record follows, only markers."""
 
     def add(self, found: Iterable[Group], now_ms: int | None = None) -> None:
         """Fill in `lag_s` of every partition."""

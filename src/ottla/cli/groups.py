@@ -51,7 +51,7 @@ def list_(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> 
 def describe(*names: Names, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
     """Show a group's members, what each reads, and how far behind they are in records and in time.
 
-    Time behind is the time since the time stamp of the oldest record that the group has not committed; 0 when there is
+    Time behind is the time since the timestamp of the oldest record that the group has not committed; 0 when there is
     none.
     """
     client = admin_client(bootstrap)

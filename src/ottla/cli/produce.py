@@ -110,7 +110,7 @@ def produce(
         Lines equal to this text become null values: tombstones in a compacted topic.
     format
         What a line is: the value (lines), or a whole record as `ottla consume --format` prints it (json, hex, base64),
-        with key, headers, partition and time stamp. Options add what a line leaves out; --partition overrules it.
+        with key, headers, partition and timestamp. Options add what a line leaves out; --partition overrules it.
     from_json
         As --format json.
     compression

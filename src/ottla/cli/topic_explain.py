@@ -196,7 +196,7 @@ def _deleted(facts: Facts) -> str:
         return "Records are kept for ever: retention.ms and retention.bytes set no limit."
     clock = ""
     if retention_ms >= 0 and facts.text("message.timestamp.type") == "CreateTime":
-        clock = " Age is counted from the producer's time stamp."
+        clock = " Age is counted from the producer's timestamp."
     return (
         f"A record is kept {', but only '.join(limits)}. Whole segments are deleted, each when its newest record is "
         f"due, so the oldest stay longer: a segment spans up to {size(facts.number('segment.bytes'))} or "
@@ -216,7 +216,7 @@ def _records(facts: Facts) -> str:
 
 def _times(facts: Facts) -> str:
     if facts.text("message.timestamp.type") == "LogAppendTime":
-        return "Time stamps are the broker's at the append (LogAppendTime)."
+        return "Timestamps are the broker's at the append (LogAppendTime)."
     limits = [
         f"more than {long_time(facts.number(name))} {side} the broker's clock"
         for name, side in (
@@ -225,7 +225,7 @@ def _times(facts: Facts) -> str:
         )
         if facts.number(name) < LONG_MAX
     ]
-    text = "Time stamps are the producers' (CreateTime)"
+    text = "Timestamps are the producers' (CreateTime)"
     return f"{text}; a batch with one {' or '.join(limits)} is refused." if limits else f"{text}."
 
 

@@ -40,7 +40,7 @@ class Now(NamedTuple):
     timer_ms: Millis
     """For deadlines: never jumps, starts anywhere."""
     wall_ms: Millis
-    """For time stamps in records: since the Unix epoch, may jump."""
+    """For timestamps in records: since the Unix epoch, may jump."""
 
 
 @dataclass(slots=True)

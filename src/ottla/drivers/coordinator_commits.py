@@ -26,7 +26,7 @@ CommitEntry = tuple[OffsetBlock, CommitWaiter]
 
 
 class Commits:
-    """The collected commits of one shard, in their order. All have one time stamp."""
+    """The collected commits of one shard, in their order. All have one timestamp."""
 
     __slots__ = ("_count", "_records", "_size", "entries", "now_ms")
 

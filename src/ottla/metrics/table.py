@@ -180,8 +180,8 @@ SECTIONS = (
         Metric("kafka_consumergroup_lag", GAUGE, GROUP_PARTITION, "records",
                "Records from the committed offset to the high watermark.", True),
         Metric("kafka_consumergroup_lag_seconds", GAUGE, GROUP_PARTITION, "seconds",
-               "Age of the oldest record that is not committed, by its time stamp (of its batch: of the first record "
-               "in it); 0 when nothing is left. Without a series where the record has no time stamp.", True),
+               "Age of the oldest record that is not committed, by its timestamp (of its batch: of the first record "
+               "in it); 0 when nothing is left. Without a series where the record has no timestamp.", True),
         Metric("kafka_consumergroup_lag_sum", GAUGE, GROUP_TOPIC, "records",
                "The lag in records, of all partitions of a topic."),
         Metric("kafka_consumergroup_lag_seconds_max", GAUGE, GROUP_TOPIC, "seconds",

@@ -13,7 +13,7 @@ class AppendInfo(NamedTuple):
     first_offset: Offset
     last_offset: Offset
     log_append_time_ms: Millis
-    """The broker's time when the topic uses LogAppendTime, else -1; of a duplicate its time stamp, as in Kafka."""
+    """The broker's time when the topic uses LogAppendTime, else -1; of a duplicate its timestamp, as in Kafka."""
     log_start_offset: Offset
     max_timestamp_ms: Millis
     leader_epoch: LeaderEpoch

@@ -215,7 +215,7 @@ def _recover(loaded: LoadedSegments, segment: Segment, trusted: Offset) -> Gener
     segment.reset()
     segment.size = start
     if keep:
-        # What lies between the last index entries and the trusted offset may have had the largest time stamp.
+        # What lies between the last index entries and the trusted offset may have had the largest timestamp.
         first = min(index.position_before(largest[1]), start)
         for batch in segment.batches(first):
             if batch.max_timestamp > largest[0]:

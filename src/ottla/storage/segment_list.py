@@ -203,9 +203,9 @@ class SegmentList:
         return found
 
     def find_timestamp(self, timestamp_ms: Millis, start: Offset) -> tuple[Millis, Offset, LeaderEpoch] | None:
-        """The first record at or after `start` whose time stamp is at least `timestamp_ms`.
+        """The first record at or after `start` whose timestamp is at least `timestamp_ms`.
 
-        Goes on to the next segment where Kafka stops at the first that reaches the time stamp: records below the log
+        Goes on to the next segment where Kafka stops at the first that reaches the timestamp: records below the log
         start may be all that reached it (redpanda#18282).
         """
         for segment in self.from_offset(start):
@@ -216,7 +216,7 @@ class SegmentList:
         return None
 
     def find_max_timestamp(self, start: Offset) -> tuple[Millis, Offset, LeaderEpoch] | None:
-        """The first record with the largest time stamp at or after `start`."""
+        """The first record with the largest timestamp at or after `start`."""
         live = self.from_offset(start)
         best = max(live, key=lambda segment: segment.max_timestamp)
         if best.max_timestamp < 0:

@@ -1,6 +1,6 @@
-"""The `.timeindex` file: from a time stamp to an offset (Kafka's `TimeIndex`).
+"""The `.timeindex` file: from a timestamp to an offset (Kafka's `TimeIndex`).
 
-Entries of twelve bytes, big endian: the largest time stamp in the segment up to then, and the last offset, relative to
+Entries of twelve bytes, big endian: the largest timestamp in the segment up to then, and the last offset, relative to
 the base offset, of the first batch that has it. The last entry of a closed segment is the segment's maximum.
 """
 
@@ -20,7 +20,7 @@ _ENTRY = struct.Struct(">qI")
 
 
 class TimeIndex(IndexFile):
-    """Time stamps and offsets, both strictly increasing."""
+    """Timestamps and offsets, both strictly increasing."""
 
     __slots__ = ("offsets", "timestamps")
     ENTRY_SIZE = 12
@@ -34,7 +34,7 @@ class TimeIndex(IndexFile):
         return len(self.timestamps)
 
     def maybe_append(self, timestamp_ms: Millis, offset: Offset) -> None:
-        """Note the largest time stamp so far and its offset, unless it is not larger than the last noted one."""
+        """Note the largest timestamp so far and its offset, unless it is not larger than the last noted one."""
         if timestamp_ms <= (self.timestamps[-1] if self.timestamps else NO_TIMESTAMP):
             return
         self.timestamps.append(timestamp_ms)
@@ -43,15 +43,15 @@ class TimeIndex(IndexFile):
 
     @property
     def last_entry(self) -> tuple[Millis, Offset]:
-        """The largest time stamp and its offset; (-1, base offset) when there is none."""
+        """The largest timestamp and its offset; (-1, base offset) when there is none."""
         if not self.timestamps:
             return NO_TIMESTAMP, self.base_offset
         return self.timestamps[-1], self.base_offset + self.offsets[-1]
 
     def offset_before(self, timestamp_ms: Millis) -> Offset:
-        """An offset at or below the first record whose time stamp is at least `timestamp_ms`.
+        """An offset at or below the first record whose timestamp is at least `timestamp_ms`.
 
-        Every record up to the entry's offset has a time stamp of at most the entry's, so an entry that is smaller than
+        Every record up to the entry's offset has a timestamp of at most the entry's, so an entry that is smaller than
         the one asked for may be skipped, an equal one may not.
         """
         found = bisect_right(self.timestamps, timestamp_ms - 1)

@@ -64,7 +64,7 @@ FOR_EVER = str((1 << 63) - 1)
 SAID = [
     # a setting, under which heading, what is said because of it, what is not said any more
     ({}, "kept", "kept for 7 days (retention.ms)", "but only"),
-    ({}, "kept", "Age is counted from the producer's time stamp.", "remote"),
+    ({}, "kept", "Age is counted from the producer's timestamp.", "remote"),
     ({"message.timestamp.type": "LogAppendTime"}, "kept", "kept for 7 days", "producer's"),
     ({"retention.ms": "-1"}, "kept", "kept for ever: retention.ms and retention.bytes set no limit", "7 days"),
     ({"retention.bytes": "1073741824"}, "kept", "7 days (retention.ms), but only while its partition holds no more "

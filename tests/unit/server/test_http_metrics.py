@@ -172,7 +172,7 @@ def stamped(*times_ms: int) -> bytes:
 
 
 def test_lag_in_records_and_in_seconds(tmp_path: Any) -> None:
-    """Of groups without members; the time stamp of the first record that is not committed counts."""
+    """Of groups without members; the timestamp of the first record that is not committed counts."""
 
     async def test() -> None:
         async with running(str(tmp_path), LISTENER) as node:
@@ -214,7 +214,7 @@ def test_partitions_can_be_left_out(tmp_path: Any) -> None:
     run(test())
 
 
-def test_a_time_stamp_is_looked_up_once(tmp_path: Any, monkeypatch: Any) -> None:
+def test_a_timestamp_is_looked_up_once(tmp_path: Any, monkeypatch: Any) -> None:
     looks = []
     real = LagTimes._look
 

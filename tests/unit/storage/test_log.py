@@ -106,7 +106,7 @@ def test_segments_roll_by_size_time_and_index() -> None:
     assert len(log.segments) > 2
 
 
-def test_a_segment_without_time_stamps_rolls_by_the_clock() -> None:
+def test_a_segment_without_timestamps_rolls_by_the_clock() -> None:
     log = load(new_disk(), LogConfig(segment_ms=1000))
     log.append_as_leader(batch(1, timestamp=-1), 0, now_ms=NOW)
     log.append_as_leader(batch(1, timestamp=-1), 0, now_ms=NOW + 1000)

@@ -1,6 +1,6 @@
 """How old the oldest record is that a group has not committed: the lag in seconds.
 
-The time stamp of the record at a committed offset never changes, so each is looked up once, in the header of its batch.
+The timestamp of the record at a committed offset never changes, so each is looked up once, in the header of its batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MARKERS_MAX = 16
 """Batches of transaction markers in a row that are passed over to find a record."""
 
 NOTHING_LEFT: Millis = 1 << 62
-"""For the time stamp where no record follows, only markers."""
+"""For the timestamp where no record follows, only markers."""
 
 
 class _Known(NamedTuple):
@@ -37,7 +37,7 @@ class _Known(NamedTuple):
 
 
 class LagTimes:
-    """Time stamps of the first uncommitted records, by group and partition."""
+    """Timestamps of the first uncommitted records, by group and partition."""
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
@@ -70,7 +70,7 @@ class LagTimes:
         return None if known.timestamp_ms < 0 else max(0.0, (now_ms - known.timestamp_ms) / 1000)
 
     async def _look(self, log: Any, offset: Offset) -> Millis | None:
-        """The time stamp of the record at an offset, or of the next one there is; None where that cannot be told now.
+        """The timestamp of the record at an offset, or of the next one there is; None where that cannot be told now.
         A record inside a batch is as old as the first in it: what lies between is the producer's linger."""
         try:
             for _ in range(MARKERS_MAX):
