@@ -82,7 +82,7 @@ def test_every_request_of_every_version_is_walked_to_its_end(data: st.DataObject
     cls: Any = request_class(api_key, version)
     entity = data.draw(entities(cls))
     frame = encoded(entity)
-    assert limits._entity_walk(cls)(frame, 0, [limits.ELEMENTS_MAX]) == len(frame)
+    assert limits._entity_walk(cls)(frame, 0, limits._Walked(None)) == len(frame)
     assert decode_request(api_key, version, b"##" + frame, 2) == entity
     for end in {len(frame) // 2, max(len(frame) - 1, 0)} - {len(frame)}:
         with pytest.raises(MalformedRequest):
@@ -111,7 +111,8 @@ HOSTILE = {
     "legacy array": (ApiKey.METADATA, 1, b"\x7f\xff\xff\xff"),
     "legacy array of numbers": (ApiKey.OFFSET_FETCH, 1, b"\0\1g\0\0\0\1\0\1t\x7f\xff\xff\xff" + bytes(100)),
     "millions of empty names": (ApiKey.DESCRIBE_GROUPS, 0, b"\x00\xff\xff\xff" + bytes(40_000_000)),
-    "negative array": (ApiKey.METADATA, 1, b"\xff\xff\xff\xfe"),
+    "negative compact array": (ApiKey.LIST_OFFSETS, 6, bytes(5) + b"\xf0\xff\xff\xff\x0f"),
+    "negative array": (ApiKey.LIST_OFFSETS, 1, bytes(4) + b"\xff\xff\xff\xfe"),
     "string": (ApiKey.FIND_COORDINATOR, 0, b"\x7f\xffx"),
     "negative string": (ApiKey.FIND_COORDINATOR, 0, b"\xff\xfbxxxxxxxx"),
 }

@@ -1,8 +1,13 @@
-"""A walk over a request before it is decoded, so that no length in it is believed.
+"""A walk over a request by kio's own schema: no length in it is believed, and what only kio refuses is written again.
 
 kio's decoder, native code, sets memory aside for as many items as a compact array claims: five bytes on the wire can
 ask for 32 GB and end the process. Legacy arrays grow item by item, but ten million of them are still an attack. `check`
-walks a request by kio's own schema and compares every count with the bytes that are left; it allocates nothing.
+compares every count with the bytes that are left; it allocates nothing.
+
+kio also refuses what Kafka's decoder reads: tagged fields that it does not know (KIP-482 says to skip them), strings
+that are not UTF-8 (each bad byte is U+FFFD), any negative length but -1 for null, any byte but 0 and 1 for a boolean.
+`rewritten` gives such a request in the form that kio reads. And kio takes null for an array that may not be null, which
+Kafka's refuses: `refuses_null` looks at what was decoded.
 """
 
 from __future__ import annotations
@@ -15,19 +20,20 @@ from functools import cache
 from typing import Any, Final
 
 from ottla.model import Buffer
-from ottla.protocol.varint import read_uvarint
-
-Walk = Callable[[Buffer, int, list[int]], int]
-"""(frame, position, [elements that may still come]) -> position after the value."""
+from ottla.protocol.varint import read_length, read_uvarint, uvarint
 
 ELEMENTS_MAX: Final = 200_000
 """Array items in one request, nested ones counted: the partitions of the largest clusters. A million would keep
 everybody else waiting for half a minute."""
 TAGS_MAX: Final = 10_000
+STRING_BYTES_MAX: Final = 0x7FFF
+"""Kafka's limit, also where the length is a varint: what is longer could not be said in older versions."""
 _UNCHECKED_BYTES_MAX: Final = ELEMENTS_MAX
 """Every item takes a byte at least, so a shorter body cannot hold too many."""
 _LONG_VARINT: Final = re.compile(rb"[\x80-\xff]{3}")
 """What every varint of 2^21 or more has; below that, an array's claim is small enough to be let through unseen."""
+_LONG_STRING: Final = re.compile(rb"[\x80-\xff]{2}[\x02-\xff]")
+"""What every compact string beyond STRING_BYTES_MAX begins with."""
 
 FIXED_BYTES: Final = {
     "bool": 1, "int8": 1, "int16": 2, "uint16": 2, "error_code": 2, "int32": 4, "uint32": 4, "timedelta_i32": 4,
@@ -38,14 +44,87 @@ _INT32 = struct.Struct(">i")
 
 
 class OverLimit(ValueError):
-    """A count or length that the bytes behind it do not bear out."""
+    """A count or length that the bytes behind it do not bear out, or null where it may not be."""
+
+
+class _Walked:
+    """What a walk has counted and, if it is to, noted."""
+
+    __slots__ = ("edits", "items_left")
+
+    def __init__(self, edits: list[tuple[int, int, bytes]] | None) -> None:
+        self.items_left = ELEMENTS_MAX
+        self.edits = edits
+        """(start, end, what kio wants to read there), in order; None if nobody asks."""
+
+    def null(self, start: int, end: int, nullable: bool, as_kio_reads_it: bytes) -> None:
+        """A negative length. Raises OverLimit where it can not stay."""
+        if not nullable:
+            raise OverLimit("null where it may not be")
+        if self.edits is not None:
+            self.edits.append((start, end, as_kio_reads_it))
+        elif len(as_kio_reads_it) != end - start:
+            raise OverLimit("a length that kio would believe")
+
+
+Walk = Callable[[Buffer, int, _Walked], int]
+"""(frame, position, what was walked) -> position after the value."""
 
 
 def check(cls: Any, frame: Buffer, position: int) -> None:
     """Raise OverLimit, IndexError or struct.error unless the entity at `position` fits the frame and the limits."""
     body = memoryview(frame)[position:]
-    if len(body) > _UNCHECKED_BYTES_MAX or (cls.__flexible__ and _LONG_VARINT.search(body)):
-        _entity_walk(cls)(body, 0, [ELEMENTS_MAX])
+    size = len(body)
+    if size > _UNCHECKED_BYTES_MAX or (
+        cls.__flexible__ and (_LONG_VARINT.search(body) or (size > STRING_BYTES_MAX and _LONG_STRING.search(body)))
+    ):
+        _entity_walk(cls)(body, 0, _Walked(None))
+
+
+def rewritten(cls: Any, frame: Buffer, position: int) -> bytes:
+    """The entity at `position`, which kio refused, as kio reads it. Raises what `check` raises."""
+    body = memoryview(frame)[position:]
+    edits: list[tuple[int, int, bytes]] = []
+    end = _entity_walk(cls)(body, 0, _Walked(edits))
+    return _edited(body, 0, end, edits)
+
+
+def _edited(frame: Buffer, start: int, end: int, edits: list[tuple[int, int, bytes]]) -> bytes:
+    parts: list[Buffer] = []
+    for edit_start, edit_end, instead in edits:
+        parts += (frame[start:edit_start], instead)
+        start = edit_end
+    return b"".join([*parts, frame[start:end]])
+
+
+@cache
+def refuses_null(cls: Any) -> Callable[[Any], None] | None:
+    """What raises OverLimit if an array in an entity of `cls` is null that may not be; None where there are none."""
+    from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
+
+    steps: list[tuple[str, bool, bool, Callable[[Any], None] | None]] = []
+    for field in fields(cls):
+        kind = classify_field(field)
+        inner = refuses_null(kind.type_) if isinstance(kind, EntityField | EntityTupleField) else None
+        if kind.is_array or inner is not None:
+            steps.append((field.name, kind.is_array, is_optional(field), inner))
+    if not steps:
+        return None
+
+    def look(entity: Any) -> None:
+        for name, is_array, nullable, inner in steps:
+            value = getattr(entity, name)
+            if value is None:
+                if not nullable:
+                    raise OverLimit(f"{name} is null")
+            elif inner is not None:
+                if is_array:
+                    for row in value:
+                        inner(row)
+                else:
+                    inner(value)
+
+    return look
 
 
 def _past(frame: Buffer, position: int, length: int) -> int:
@@ -56,43 +135,67 @@ def _past(frame: Buffer, position: int, length: int) -> int:
 
 
 def _fixed_walk(size: int) -> Walk:
-    return lambda frame, position, budget: _past(frame, position, size)
+    return lambda frame, position, walked: _past(frame, position, size)
 
 
-def _compact_walk(frame: Buffer, position: int, budget: list[int]) -> int:
-    length, position = read_uvarint(frame, position)
-    return _past(frame, position, max(length - 1, 0))
+def _bool_walk(frame: Buffer, position: int, walked: _Walked) -> int:
+    if frame[position] > 1 and walked.edits is not None:
+        walked.edits.append((position, position + 1, b"\1"))
+    return position + 1
 
 
-def _short_walk(frame: Buffer, position: int, budget: list[int]) -> int:
-    return _past(frame, position + 2, max(_INT16.unpack_from(frame, position)[0], 0))
+def _sized_walk(flexible: bool, is_string: bool, nullable: bool) -> Walk:
+    """A walk over a string, or over bytes or records."""
+    layout = _INT16 if is_string else _INT32
+
+    def walk(frame: Buffer, position: int, walked: _Walked) -> int:
+        start = position
+        if flexible:
+            length, position = read_length(frame, position)
+        else:
+            (length,) = layout.unpack_from(frame, position)
+            position += layout.size
+        if length < 0:
+            walked.null(start, position, nullable, b"\0" if flexible else layout.pack(-1))
+            return position
+        if is_string and length > STRING_BYTES_MAX:
+            raise OverLimit(f"a string of {length} bytes")
+        end = _past(frame, position, length)
+        if is_string and walked.edits is not None:
+            text = bytes(frame[position:end])
+            readable = text.decode("utf-8", "replace").encode()
+            if readable != text:
+                if len(readable) > STRING_BYTES_MAX:
+                    raise OverLimit("a long string that is not UTF-8")
+                length_of_it = uvarint(len(readable) + 1) if flexible else layout.pack(len(readable))
+                walked.edits.append((start, end, length_of_it + readable))
+        return end
+
+    return walk
 
 
-def _long_walk(frame: Buffer, position: int, budget: list[int]) -> int:
-    return _past(frame, position + 4, max(_INT32.unpack_from(frame, position)[0], 0))
-
-
-def _array_walk(walk_item: Walk, item_size: int, flexible: bool) -> Walk:
+def _array_walk(walk_item: Walk, item_size: int, flexible: bool, nullable: bool) -> Walk:
     """`item_size` is the size of items that all have the same, 0 for others, which are walked one by one."""
 
-    def walk(frame: Buffer, position: int, budget: list[int]) -> int:
+    def walk(frame: Buffer, position: int, walked: _Walked) -> int:
+        start = position
         if flexible:
-            count, position = read_uvarint(frame, position)
-            count -= 1
+            count, position = read_length(frame, position)
         else:
             count = _INT32.unpack_from(frame, position)[0]
             position += 4
-        if count <= 0:
+        if count < 0:
+            walked.null(start, position, nullable, b"\0" if flexible else b"\xff\xff\xff\xff")
             return position
         if count * max(item_size, 1) > len(frame) - position:
             raise OverLimit(f"an array of {count} items in {len(frame) - position} bytes")
-        budget[0] -= count
-        if budget[0] < 0:
+        walked.items_left -= count
+        if walked.items_left < 0:
             raise OverLimit(f"more than {ELEMENTS_MAX} array items")
         if item_size:
             return position + count * item_size
         for _ in range(count):
-            position = walk_item(frame, position, budget)
+            position = walk_item(frame, position, walked)
         return position
 
     return walk
@@ -101,8 +204,8 @@ def _array_walk(walk_item: Walk, item_size: int, flexible: bool) -> Walk:
 def _nullable_walk(walk_value: Walk) -> Walk:
     """An entity that may be null has a byte before it, negative for null."""
 
-    def walk(frame: Buffer, position: int, budget: list[int]) -> int:
-        return position + 1 if frame[position] > 0x7F else walk_value(frame, position + 1, budget)
+    def walk(frame: Buffer, position: int, walked: _Walked) -> int:
+        return position + 1 if frame[position] > 0x7F else walk_value(frame, position + 1, walked)
 
     return walk
 
@@ -120,14 +223,14 @@ def _field_walk(field: Any, flexible: bool) -> tuple[Walk, int]:
     else:
         kafka_type = field.metadata["kafka_type"]
         size = FIXED_BYTES.get(kafka_type, 0)
-        if size:
+        if kafka_type == "bool":
+            walk, size = _bool_walk, 0
+        elif size:
             walk = _fixed_walk(size)
-        elif flexible:
-            walk = _compact_walk
         else:
-            walk = _short_walk if kafka_type == "string" else _long_walk
+            walk = _sized_walk(flexible, kafka_type == "string", is_optional(field) and not kind.is_array)
     if kind.is_array:
-        return _array_walk(walk, size, flexible), 0
+        return _array_walk(walk, size, flexible, is_optional(field)), 0
     return walk, size
 
 
@@ -147,19 +250,21 @@ def _entity_walk(cls: Any) -> Walk:
             steps.append(size or walk)
     walks = [_fixed_walk(step) if isinstance(step, int) else step for step in steps]
 
-    def walk_entity(frame: Buffer, position: int, budget: list[int]) -> int:
+    def walk_entity(frame: Buffer, position: int, walked: _Walked) -> int:
         for step in walks:
-            position = step(frame, position, budget)
+            position = step(frame, position, walked)
         if not flexible:
             return position
         if position < len(frame) and frame[position] == 0:
             return position + 1
-        return _walk_tags(frame, position, budget, tagged)
+        return _walk_tags(frame, position, walked, tagged)
 
     return walk_entity
 
 
-def _walk_tags(frame: Buffer, position: int, budget: list[int], tagged: dict[int, Walk]) -> int:
+def _walk_tags(frame: Buffer, position: int, walked: _Walked, tagged: dict[int, Walk]) -> int:
+    edits, start = walked.edits, position
+    known: dict[int, bytes] = {}
     count, position = read_uvarint(frame, position)
     if count > TAGS_MAX:
         raise OverLimit(f"{count} tagged fields")
@@ -167,8 +272,19 @@ def _walk_tags(frame: Buffer, position: int, budget: list[int], tagged: dict[int
         tag, position = read_uvarint(frame, position)
         length, position = read_uvarint(frame, position)
         end = _past(frame, position, length)
-        known = tagged.get(tag)
-        if known is not None and known(frame, position, budget) != end:
-            raise OverLimit(f"tagged field {tag} is not as long as it says")
+        walk = tagged.get(tag)
+        if walk is not None:
+            if edits is not None:
+                walked.edits = []
+            if walk(frame, position, walked) != end:
+                raise OverLimit(f"tagged field {tag} is not as long as it says")
+            if walked.edits is not None:
+                known[tag] = _edited(frame, position, end, walked.edits)
+            walked.edits = edits
         position = end
+    if edits is not None:
+        parts = [uvarint(len(known))]
+        for tag, data in sorted(known.items()):
+            parts += (uvarint(tag), uvarint(len(data)), data)
+        edits.append((start, position, b"".join(parts)))
     return position

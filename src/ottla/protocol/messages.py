@@ -172,13 +172,11 @@ def read_header(frame: Buffer) -> RequestHeader:
             end = position + length
             if end > len(frame):
                 raise MalformedRequest("client id past the end of the request")
-            client_id = str(frame[position:end], "utf-8")
+            client_id = str(frame[position:end], "utf-8", "replace")
             position = end
-        elif length != -1:
-            raise MalformedRequest(f"client id of length {length}")
         if is_flexible(api_key, version):
             position = skip_tagged_fields(frame, position)
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+    except (struct.error, IndexError) as error:
         raise MalformedRequest(f"truncated or garbled request header: {error}") from error
     return RequestHeader(api_key, version, correlation_id, client_id, position)
 
@@ -208,10 +206,11 @@ def _load(api_key: int, version: int, kind: str) -> type:
 
 
 @cache
-def _reader(cls: type) -> Callable[[Buffer, int], tuple[Any, int]]:
+def _reader(cls: type) -> tuple[Callable[[Buffer, int], tuple[Any, int]], Callable[[Any], None] | None]:
+    """kio's decoder, and what it leaves to check."""
     from kio.serial import entity_reader
 
-    return entity_reader(cls)
+    return entity_reader(cls), limits.refuses_null(cls)
 
 
 @cache
@@ -227,16 +226,28 @@ def decode_request(api_key: int, version: int, frame: Buffer, body_offset: int) 
 
 
 def _decode(cls: type, frame: Buffer, offset: int) -> Any:
+    read, refuse_null = _reader(cls)
     try:
-        limits.check(cls, frame, offset)
-        # kio takes no writable buffer, which is what a connection receives into.
-        return _reader(cls)(memoryview(frame).toreadonly(), offset)[0]
-    except (ArithmeticError, EOFError, IndexError, LookupError, TypeError, ValueError, struct.error) as error:
-        raise MalformedRequest(f"{cls.__name__} v{cls.__version__}: {error}") from error  # type: ignore[attr-defined]
+        try:
+            limits.check(cls, frame, offset)
+            # kio takes no writable buffer, which is what a connection receives into.
+            entity = read(memoryview(frame).toreadonly(), offset)[0]
+        except Exception as error:
+            if not _tells_of_bytes(error):
+                raise
+            entity = read(limits.rewritten(cls, frame, offset), 0)[0]
+        if refuse_null is not None:
+            refuse_null(entity)
     except Exception as error:
-        if type(error).__module__.startswith(("kio", "builtins")):
-            raise MalformedRequest(f"{cls.__name__}: {error}") from error
-        raise
+        if not _tells_of_bytes(error):
+            raise
+        raise MalformedRequest(f"{cls.__name__} v{cls.__version__}: {error}") from error  # type: ignore[attr-defined]
+    return entity
+
+
+def _tells_of_bytes(error: Exception) -> bool:
+    """Whether a decoder raised this over what it read."""
+    return isinstance(error, limits.OverLimit | struct.error) or type(error).__module__.startswith(("kio", "builtins"))
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, values: Mapping[str, Any]) -> bytes:

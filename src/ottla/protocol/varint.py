@@ -52,3 +52,13 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
         shift += 7
         if shift > 28:
             raise struct.error("a varint longer than 5 bytes")
+
+
+def read_length(buffer: Buffer, position: int) -> tuple[int, int]:
+    """A compact length, -1 for null, and the position after it: an int32, as Kafka's decoder holds it, less one.
+
+    Raises what `read_uvarint` raises.
+    """
+    value, position = read_uvarint(buffer, position)
+    value = (value & 0xFFFFFFFF) - 1
+    return value if value <= 0x7FFFFFFF else -1, position

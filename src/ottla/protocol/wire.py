@@ -1,7 +1,8 @@
 """Primitives of the wire that the hand-written codecs share: strings, lengths, UUIDs, tagged fields, node endpoints.
 
 Readers take a buffer and a position and return the value and the position after it. They raise MalformedRequest,
-IndexError, struct.error or UnicodeDecodeError at bytes that are not what they should be; `guarded` makes one of all.
+IndexError or struct.error at bytes that are not what they should be; `guarded` makes one of all. As Kafka's decoder
+they take any negative length for null, and U+FFFD for each byte that is not UTF-8.
 """
 
 from __future__ import annotations
@@ -13,13 +14,12 @@ from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from ottla.model import ZERO_UUID, Buffer
+from ottla.protocol.limits import ELEMENTS_MAX as ELEMENTS_MAX
+from ottla.protocol.limits import STRING_BYTES_MAX
 from ottla.protocol.messages import MalformedRequest, skip_tagged_fields
-from ottla.protocol.varint import read_uvarint, write_uvarint
+from ottla.protocol.varint import read_length, read_uvarint, write_uvarint
 
 T = TypeVar("T")
-
-ELEMENTS_MAX: Final = 200_000
-"""Partitions in one request, more than any cluster has; each costs far more memory decoded than on the wire."""
 
 INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
@@ -34,16 +34,10 @@ def guarded(decode: Callable[[int, Buffer, int], T]) -> Callable[[int, Buffer, i
     def checked(version: int, frame: Buffer, position: int) -> T:
         try:
             return decode(version, frame, position)
-        except (struct.error, IndexError, UnicodeDecodeError) as error:
+        except (struct.error, IndexError) as error:
             raise MalformedRequest(f"truncated or garbled: {error}") from error
 
     return checked
-
-
-def _long_length(frame: Buffer, position: int) -> tuple[int, int]:
-    """A compact length of more than one byte; those of one are read where they are met, which saves a call."""
-    length, position = read_uvarint(frame, position)
-    return length - 1, position
 
 
 def read_string(frame: Buffer, position: int, flexible: bool) -> tuple[str | None, int]:
@@ -52,18 +46,16 @@ def read_string(frame: Buffer, position: int, flexible: bool) -> tuple[str | Non
         length = frame[position] - 1
         position += 1
         if length > 126:
-            length, position = _long_length(frame, position - 1)
+            length, position = read_length(frame, position - 1)
     else:
         (length,) = INT16.unpack_from(frame, position)
         position += 2
     if length < 0:
-        if length == -1:
-            return None, position
-        raise MalformedRequest(f"a string of length {length}")
+        return None, position
     end = position + length
-    if end > len(frame):
-        raise MalformedRequest("a string ends past the end")
-    return str(frame[position:end], "utf-8"), end
+    if end > len(frame) or length > STRING_BYTES_MAX:
+        raise MalformedRequest(f"a string of {length} bytes where {len(frame) - position} are left")
+    return str(frame[position:end], "utf-8", "replace"), end
 
 
 def read_name(frame: Buffer, position: int, flexible: bool) -> tuple[str, int]:
@@ -94,11 +86,13 @@ def read_count(
         count = frame[position] - 1
         position += 1
         if count > 126:
-            count, position = _long_length(frame, position - 1)
+            count, position = read_length(frame, position - 1)
     else:
         (count,) = INT32.unpack_from(frame, position)
         position += 4
-    if count < (-1 if nullable else 0) or count * item_bytes_min > len(frame) - position or count > ELEMENTS_MAX:
+    if count < 0 and nullable:
+        return -1, position
+    if count < 0 or count * item_bytes_min > len(frame) - position or count > ELEMENTS_MAX:
         raise MalformedRequest(f"an array of {count} items in {len(frame) - position} bytes")
     return count, position
 
@@ -117,14 +111,12 @@ def read_records(frame: Buffer, position: int, flexible: bool) -> tuple[memoryvi
         length = frame[position] - 1
         position += 1
         if length > 126:
-            length, position = _long_length(frame, position - 1)
+            length, position = read_length(frame, position - 1)
     else:
         (length,) = INT32.unpack_from(frame, position)
         position += 4
     if length < 0:
-        if length == -1:
-            return None, position
-        raise MalformedRequest(f"records of {length} bytes")
+        return None, position
     end = position + length
     if end > len(frame):
         raise MalformedRequest("records end past the end")
