@@ -93,7 +93,7 @@ Levels change while a node runs, for all loggers (`root`) or for one, as Kafka's
 | `ottla.cleaner` | compaction of logs |
 | `ottla.groups` | rebalances, loading of groups |
 | `ottla.network` | clients that were refused or sent what is no request |
-| `ottla.requests` | slow requests, mistakes of the node in a request |
+| `ottla.requests` | slow requests, internal errors in a request |
 """
 
 

@@ -26,7 +26,7 @@ __all__ = ["ErrorCode", "KafkaError", "OttlaError"]
 
 
 class OttlaError(Exception):
-    """A mistake of the operator's (a setting, a directory, a port), told in one sentence that says what to do."""
+    """An error of the operator's (a setting, a directory, a port): one sentence that says what to do."""
 
 
 class KafkaError(Exception):

@@ -1,4 +1,4 @@
-"""Long work is written as a generator that gives way at each yield. `drivers.turns` runs it beside other work."""
+"""Long work is a generator that yields to the event loop at each `yield`, when `drivers.cooperative` runs it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def at_once(steps: Generator[None, None, T]) -> T:
-    """The result of `steps`, without giving way."""
+    """The result of `steps`, without yielding to the event loop."""
     while True:
         try:
             next(steps)

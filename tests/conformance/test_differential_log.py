@@ -221,7 +221,7 @@ def test_settings_of_a_topic(pair: Comparison, settings: dict[str, str]) -> None
 
 
 def test_fetch_sessions_step_by_step(pair: Comparison) -> None:
-    """Incremental sessions (KIP-227) over two topics, one of which is deleted and made anew while the session lives."""
+    """Incremental sessions (KIP-227) over two topics, one of which is deleted and recreated while the session lives."""
     pair.set_up("t", 3)
     pair.set_up("u")
 

@@ -1,7 +1,7 @@
 """Group requests in every version, good and bad, on the wire: Ottla's answers are those that Apache Kafka 4.3 gave.
 
 Kafka's are in tests/scripts/wire_groups.txt. `OTTLA_REWRITE=1 OTTLA_TEST_BOOTSTRAP=host:port pytest` on this file asks
-a Kafka (with group.initial.rebalance.delay.ms=0) again and writes them anew.
+a Kafka (with group.initial.rebalance.delay.ms=0) again and rewrites them.
 """
 
 from __future__ import annotations

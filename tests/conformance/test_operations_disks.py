@@ -118,7 +118,7 @@ def filled(node: NodeProcess, bad: Path) -> set[int]:
 
 
 def test_one_of_two_log_directories_fails(disk: Path, tmp_path: Path) -> None:
-    """What was in it is unavailable, not begun anew elsewhere, and comes back with it (KIP-858)."""
+    """What was in it is unavailable, not recreated elsewhere, and comes back with it (KIP-858)."""
     good, bad = tmp_path / "good", disk / "bad"
     with node_on(good, bad, output=tmp_path / "out") as node:
         there = filled(node, bad)
@@ -149,7 +149,7 @@ def epochs(client: Client, topic: str) -> dict[int, int]:
     return {each["partition_index"]: each["leader_epoch"] for each in answer["topics"][0]["partitions"]}
 
 
-def test_a_lost_log_directory_is_begun_anew_only_when_told(tmp_path: Path) -> None:
+def test_a_lost_log_directory_is_recreated_only_on_request(tmp_path: Path) -> None:
     """As with Kafka 4.3, which refuses one that is not formatted, and then leads empty partitions in the next epoch."""
     good, bad = tmp_path / "good", tmp_path / "bad"
     with node_on(good, bad, output=tmp_path / "out") as node:
@@ -176,7 +176,7 @@ def test_a_lost_log_directory_is_begun_anew_only_when_told(tmp_path: Path) -> No
         node.start()
         lost = ", ".join(f"t-{number}" for number in sorted(there))
         told = (tmp_path / "out").read_text()
-        assert "RECORDS ARE LOST: a log directory is gone; its partitions begin anew, empty" in told and lost in told
+        assert "RECORDS ARE LOST: a log directory is gone; its partitions are recreated empty" in told and lost in told
         client = Client(node)
         assert epochs(client, "t") == {number: epoch + 2 for number, epoch in before.items()}
         for number in range(4):

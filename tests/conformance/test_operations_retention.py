@@ -171,7 +171,7 @@ def test_flushing_settings_move_the_recovery_point(tmp_path: Path) -> None:
 
 
 def test_a_topic_is_deleted_while_it_is_produced_to(node: NodeProcess) -> None:
-    """And created anew under its name: every record acknowledged since then is there, none of before."""
+    """And recreated under its name: every record acknowledged since then is there, none of before."""
     admin = Client(node)
     admin.create("t")
     errors: set[str] = set()

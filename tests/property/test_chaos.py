@@ -38,7 +38,7 @@ class Crowd:
         self.node, self.rng = node, rng
         self.number = 0
         self.acknowledged: dict[Any, dict[int, int]] = {}
-        """By the log, which a topic that is created again has anew: offset -> number."""
+        """By the log, which starts again in a topic that is recreated: offset -> number."""
         self.seen: dict[Any, dict[int, int]] = {}
         self.reads = self.writes = 0
         self.ends = False

@@ -181,10 +181,10 @@ def damage(world: World, suffix: str, how: str, random: Random) -> None:
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint"])
 @pytest.mark.parametrize("how", DAMAGES)
 @pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "crash"])
-def test_what_can_be_made_anew_is(suffix: str, how: str, clean: bool) -> None:
+def test_what_can_be_rebuilt_is(suffix: str, how: str, clean: bool) -> None:
     """Indexes, snapshots and epochs are derived from the log: damage to them costs a scan and no record.
 
-    After a clean stop indexes are trusted, as in Kafka: only a missing or empty one is made anew. What must not happen
+    After a clean stop indexes are trusted, as in Kafka: only a missing or empty one is rebuilt. What must not happen
     even then is that the log ends early.
     """
     for seed in range(4):

@@ -307,7 +307,7 @@ class Reader:
         self._look_up()
 
     def _recover(self, error: OSError) -> None:
-        """Connect anew. Raises CommandFailed where nobody answers and waiting was not asked for."""
+        """Connect again. Raises CommandFailed where nobody answers and waiting was not asked for."""
         self.close()
         told = False
         self._stuck_since = self._stuck_since or time.monotonic()

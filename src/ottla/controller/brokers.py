@@ -33,7 +33,7 @@ class Registration(NamedTuple):
 
     node_id: NodeId
     incarnation_id: UUID
-    """Drawn anew by each process."""
+    """Drawn at random by each process."""
     endpoints: Mapping[str, Endpoint]
     rack: str | None = None
     log_dirs: tuple[UUID, ...] = ()

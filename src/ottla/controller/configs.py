@@ -210,7 +210,7 @@ def _check_min_isr(image: MetadataImage, resource: ConfigResource, changes: Mapp
 def _records(
     image: MetadataImage, resource: ConfigResource, current: Configs, changes: Mapping[str, str | None]
 ) -> list[Any]:
-    """A broker's settings are recorded even if they are the same, so that brokers read keystores anew (KAFKA-14136).
+    """A broker's settings are recorded even if they are the same, so that brokers reload keystores (KAFKA-14136).
 
     Who is eligible to lead was judged by the old `min.insync.replicas`; a new one makes that void.
     """

@@ -2,7 +2,7 @@
 
 Callers give `submit` a decision to take. One worker takes all decisions that wait, each on the image that the one
 before it left, appends their records, syncs the log once for all of them, and only then publishes the images and
-answers. So nobody ever sees metadata that a crash could take back, and many requests share one fsync.
+answers. So nobody ever sees metadata that a crash could undo, and many requests share one fsync.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ Subscriber = Callable[[MetadataDelta, MetadataImage], None]
 answer. The first call has everything in its delta, whose base is the empty image."""
 
 SubscriberSteps = Callable[[MetadataDelta, MetadataImage], Iterator[None]]
-"""What a subscriber does in turns: before its call, when the change is committed and nobody has heard of it, or after
+"""What a subscriber does in steps: before its call, when the change is committed and nobody has heard of it, or after
 it. The next change waits, and so does the writer's answer."""
 
-RECORDS_PER_TURN = 128
+RECORDS_PER_STEP = 128
 """Replaying a record of the metadata log and encoding it costs about 30 us."""
 
 SNAPSHOT_CHECK_SECONDS = 60.0
@@ -173,13 +173,13 @@ class ControllerDriver:
         self._timer = asyncio.get_running_loop().call_later(SNAPSHOT_CHECK_SECONDS, self._on_timer)
 
     def _check_directories(self, identity: Identity, image: MetadataImage, are_all: bool) -> None:
-        """Refuse a directory that may stand in for one that is lost, and say loudly what begins anew."""
+        """Refuse a directory that may stand in for one that is lost; log an error about what is recreated empty."""
         lost = lost_partitions(image, self.node_id, identity)
         check_lost(identity, lost, self.config.metadata_log_dir)
         mark(self._fs, identity, self.node_id)
         if lost and are_all:
             found = fields(count=len(lost), partitions=some_of(lost))
-            _LOG.error("RECORDS ARE LOST: a log directory is gone; its partitions begin anew, empty", extra=found)
+            _LOG.error("RECORDS ARE LOST: a log directory is gone; its partitions are recreated empty", extra=found)
 
     def _load(self) -> tuple[MetadataDelta, MetadataImage, int]:
         """(delta from the empty image, image, records replayed). Part of a transaction that never ended has no
@@ -266,7 +266,7 @@ class ControllerDriver:
             try:
                 await self.submit(lambda image, now: brokers.fence(image, self.node_id))
             except KafkaError:
-                pass  # the disk is gone: the next start registers anew anyhow
+                pass  # the disk is gone: the next start registers again anyhow
         self._stopped = True
         for task in (self._worker, self._snapshot_task):
             if task is not None:
@@ -520,12 +520,12 @@ def _prepare(decision: Decision[Any], image: MetadataImage, delta: MetadataDelta
     for index, record in enumerate(decision.records, start=1):
         if not isinstance(record, BeginTransactionRecord | EndTransactionRecord | AbortTransactionRecord):
             replay(record, delta)
-        if index % RECORDS_PER_TURN == 0:
+        if index % RECORDS_PER_STEP == 0:
             yield None
     level = delta.features.get(features.METADATA_VERSION, features.metadata_version(image.features))
     for index, record in enumerate(decision.records, start=1):
         yield encode(record, level)
-        if index % RECORDS_PER_TURN == 0:
+        if index % RECORDS_PER_STEP == 0:
             yield None
 
 

@@ -1,4 +1,4 @@
-"""Long work in turns: it is written as a generator, and whoever waits for the event loop gets it at every `yield`."""
+"""Long work in steps: it is written as a generator, and yields to the event loop at every `yield`."""
 
 from __future__ import annotations
 

@@ -285,7 +285,7 @@ class GroupCoordinatorDriver:
             buffer_bytes = self._node.config["offsets.load.buffer.size"]
             await load(shard.core, shard.partition.log, self._node.fs, buffer_bytes)
             self._loaded(shard)
-        except Exception as error:  # also a mistake of ours: who waits for the end of the load would do so for ever
+        except Exception as error:  # a bug too, or those that wait for the end of the load would do so for ever
             shard.error = ErrorCode.not_coordinator
             unexpected = not isinstance(error, KafkaError | MalformedRecord | OSError)
             found = fields(partition=shard.partition.topic_partition, error=str(error))
@@ -381,7 +381,7 @@ class GroupCoordinatorDriver:
             commits.take()
             info = shard.partition.append_as_leader(batch, ACKS_ALL, now_ms=now_ms, origin=COORDINATOR)
         except Exception as error:
-            if not isinstance(error, KafkaError):  # a mistake of ours; nobody is to wait for ever
+            if not isinstance(error, KafkaError):  # a bug; nobody is to wait for ever
                 _LOG.exception("commits failed", extra=fields(partition=shard.partition.topic_partition))
             code = error.code if isinstance(error, KafkaError) else ErrorCode.unknown_server_error
             commits.take()
@@ -452,7 +452,7 @@ class GroupCoordinatorDriver:
                     self._committed(shard, pending)
                     self._do(shard, pending.rest)
                 self._work(shard)
-        finally:  # also after a mistake of ours: the next write begins anew instead of waiting for ever
+        finally:  # also after a bug: the next write starts a task again instead of waiting for ever
             shard.task = None
 
     def _committed(self, shard: _Shard, pending: _Pending) -> None:

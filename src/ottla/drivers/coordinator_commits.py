@@ -58,7 +58,7 @@ class Commits:
         return assemble(header, section if codec == 0 else compress(codec, section, None))
 
     def take(self) -> list[CommitEntry]:
-        """Hand over the commits and start anew."""
+        """Hand over the commits; none are left."""
         entries, self.entries = self.entries, []
         self._records = []
         self._count = self._size = 0

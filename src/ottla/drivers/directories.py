@@ -125,13 +125,13 @@ def lost_partitions(image: MetadataImage, node_id: NodeId, identity: Identity) -
 
 
 def check_lost(identity: Identity, lost: Sequence[TopicPartition], metadata_log_dir: str) -> None:
-    """A directory without an identity may be a disk that is not mounted, so nobody begins anew what was on it unless
-    told to. Raises OttlaError where Kafka says that it is not formatted."""
+    """A directory without an identity may be a disk that is not mounted, so what was on it is not recreated unless
+    that is asked for. Raises OttlaError where Kafka says that it is not formatted."""
     if lost and identity.unmarked:
         path = identity.unmarked[0]
         raise OttlaError(
             f"{path} has no meta.properties, but the records of {some_of(lost)} were in a log directory that is not "
-            f"here: mount it or bring it back; or, to begin these partitions anew and empty, tell so by "
+            f"here: mount it or bring it back; or, to recreate these partitions empty, run "
             f"`grep -v ^directory.id {posixpath.join(metadata_log_dir, META_PROPERTIES_FILE)} > "
             f"{posixpath.join(path, META_PROPERTIES_FILE)}` (Kafka: kafka-storage format --ignore-formatted)"
         )

@@ -110,8 +110,8 @@ class MetadataLog:
             return None
         except MalformedRecord as error:
             raise OttlaError(
-                f"{path} is damaged ({error}): if this node is its only controller, delete the file, and it is made "
-                "anew from the log"
+                f"{path} is damaged ({error}): if this node is its only controller, delete the file; it is then "
+                "recreated from the log"
             ) from error
 
     def write_quorum_state(self, state: QuorumStateFile) -> None:

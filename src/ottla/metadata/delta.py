@@ -71,7 +71,7 @@ class MetadataDelta:
         self.topics: dict[TopicId, TopicDelta] = {}
         """Topics created, or with partitions that changed."""
         self.deleted_topics: dict[TopicId, TopicImage] = {}
-        """Topics of the base image that are gone. One created anew under the same name is in `topics` too."""
+        """Topics of the base image that are gone. One recreated under the same name is in `topics` too."""
         self.configs: dict[ConfigResource, dict[str, str | None]] = {}
         """Settings by resource, None for one that was removed."""
         self.brokers: dict[NodeId, BrokerRegistration | None] = {}

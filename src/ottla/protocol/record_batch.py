@@ -276,7 +276,7 @@ def set_base_offset_and_epoch(
 def set_max_timestamp_and_attributes(
     buffer: bytearray | memoryview, position: int, max_timestamp: int, attributes: int
 ) -> int:
-    """Write both in place and make the CRC anew; returns it."""
+    """Write both in place and compute the CRC again; returns it."""
     (length,) = _INT32.unpack_from(buffer, position + 8)
     _INT16.pack_into(buffer, position + ATTRIBUTES_POSITION, attributes)
     _INT64.pack_into(buffer, position + MAX_TIMESTAMP_POSITION, max_timestamp)

@@ -1,4 +1,4 @@
-"""Responses with thousands of rows, made and encoded in turns so that no other client waits for them."""
+"""Responses with thousands of rows, made and encoded in batches, so that no other client waits for them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def count_failures(context: RequestContext, codes: Iterable[int]) -> None:
 def row_by_row(
     context: RequestContext, name: str, items: Sequence[T], row_of: Callable[[T], Mapping[str, Any]]
 ) -> Response | Awaitable[Response]:
-    """A response of one row for each of `items`; where they are many, it is made in turns too."""
+    """A response of one row for each of `items`; where they are many, it is made in batches too."""
     if len(items) <= ROWS_PER_STEP:
         return {name: [row_of(item) for item in items]}
     return _row_by_row(context, name, items, row_of)

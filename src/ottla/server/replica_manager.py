@@ -196,7 +196,7 @@ class ReplicaManager:
         return placed
 
     def update_topic_config(self, image: MetadataImage, topic: str) -> None:
-        """Give a topic's partitions their configuration anew."""
+        """Give a topic's partitions their new configuration."""
         config = self._topic_config(image, topic)
         self.logs.update_topic_config(topic, config)
         for partition in self.by_name.get(topic, NO_PARTITIONS).values():
@@ -231,7 +231,7 @@ class ReplicaManager:
     def _open(self, key: TopicPartition, topic_id: UUID, config: LogConfig, registration: PartitionRegistration) -> Log:
         """The log of a partition, made if need be. Raises KafkaError.
 
-        Never made anew beside one that may be in a directory that cannot be used now: its records would seem lost, and
+        Never recreated beside one that may be in a directory that cannot be used now: its records would seem lost, and
         the two logs could not be joined again. With all directories in use, one that is unknown is gone for good.
         """
         ids = self._directory_ids()

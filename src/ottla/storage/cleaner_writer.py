@@ -1,7 +1,7 @@
 """The files of compacted segments while they are made: `.cleaned`, with indexes, to be swapped in when they are whole.
 
 Written by a thread, which shares nothing with the segments that the log has. Usually a group of segments becomes one;
-where compaction makes batches larger (they are compressed anew), or offsets are too far apart for one index, it becomes
+where compaction makes batches larger (they are recompressed), or offsets are too far apart for one index, it becomes
 several (KAFKA-20036, KAFKA-6264).
 """
 

@@ -25,10 +25,10 @@ from ottla.storage.segment_list import CLEANED, SWAP
 from ottla.storage.transaction_index import AbortedTransaction
 
 READ_BYTES = 1024 * 1024
-"""What recovery reads at once, and then gives way; a larger batch is read whole."""
+"""What recovery reads before it yields to the event loop; a larger batch is read whole."""
 
 BATCHES_AT_ONCE = 1_000
-"""Batches whose producers or epochs are noted before giving way."""
+"""Batches whose producers or epochs are noted before yielding to the event loop."""
 
 RECALL_BYTES = 2 * 1024 * 1024
 """How much of the log before a producer snapshot is looked through for what the snapshot leaves out: with 16 KiB
@@ -79,7 +79,8 @@ def load_segments(
 ) -> Generator[None, None, LoadedSegments]:
     """Open all segments of a directory, repairing what a crash left behind. There may be none.
 
-    Gives way between pieces of what it checks; left off there, the next start finds a log that was not recovered yet.
+    Yields to the event loop between pieces of what it checks; stopped there, the next start finds a log that was not
+    recovered yet.
 
     `contiguous` says that the log was never compacted: a segment that ends below the next one's base then has lost
     batches to a power failure, and the log ends there. (Kafka keeps the later segments and the hole.)
@@ -198,7 +199,7 @@ def _drop(fs: FileSystem, directory: str, names: list[str], bases: list[Offset])
 
 
 def _recover(loaded: LoadedSegments, segment: Segment, trusted: Offset) -> Generator[None, None, None]:
-    """Check a segment from `trusted` on, make its index entries from there anew, cut it before the first bad batch."""
+    """Check a segment from `trusted` on, rebuild its index entries from there, cut it before the first bad batch."""
     file_size = segment.size
     index = segment.offset_index
     keep = index.count_below(trusted)
@@ -288,7 +289,7 @@ def _fits(header: BatchHeader, base_offset: Offset, next_offset: Offset) -> bool
 
 
 def _refuse_old_format(data: bytes, position: int, segment: Segment, error: CorruptBatch) -> None:
-    """Do not cut away a log that Kafka before 0.11 wrote: it is no garbage, only unreadable here."""
+    """Do not cut away a log that Kafka before 0.11 wrote: it is whole, only unreadable here."""
     magic = data[position + CRC_POSITION - 1] if len(data) - position >= CRC_POSITION else None
     if segment.size == 0 and magic in _OLD_FORMATS and any(data[position : position + CRC_POSITION]):
         offset = int.from_bytes(data[position : position + 8], "big")
@@ -298,7 +299,7 @@ def _refuse_old_format(data: bytes, position: int, segment: Segment, error: Corr
 
 
 def epochs_of_batches(segments: list[Segment]) -> Generator[None, None, list[tuple[LeaderEpoch, Offset]]]:
-    """Leader epochs with their first offsets, from all batches. Gives way now and then."""
+    """Leader epochs with their first offsets, from all batches. Yields to the event loop now and then."""
     found: list[tuple[LeaderEpoch, Offset]] = []
     for segment in segments:
         for count, batch in enumerate(segment.batches(0), 1):
@@ -315,7 +316,7 @@ def replay_producers(
 ) -> Generator[None, None, None]:
     """Load the latest producer snapshot and tell the state what was appended after it, transaction indexes included.
 
-    Takes a snapshot at the start of the last segment on the way, so that the next start has less to read. Gives way now
+    Takes a snapshot at the start of the last segment on the way, so that the next start has less to read. Yields now
     and then.
     """
     state.truncate_and_reload(log_start, log_end, now_ms)

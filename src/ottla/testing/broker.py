@@ -121,8 +121,8 @@ class Broker:
         return name
 
     def clear(self) -> None:
-        """Delete all topics with their data, all groups and their offsets, and make the topics that it was started
-        with anew: the next test finds it as the first did.
+        """Delete all topics with their data, all groups and their offsets, and recreate the topics that it was
+        started with: the next test finds it as the first did.
 
         Close the clients before, for a producer or a consumer may create its topic again. Raises BrokerError.
         """

@@ -133,9 +133,9 @@ def test_what_is_damaged_or_of_a_version_to_come_ends_the_load(key: bytes, value
     play(scene)
 
 
-def test_a_mistake_of_ours_ends_the_load_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_ends_the_load_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments: Any) -> None:
-        raise RuntimeError("a mistake")
+        raise RuntimeError("a bug")
 
     async def scene(world: World) -> None:
         world.commit(5)

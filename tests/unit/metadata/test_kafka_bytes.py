@@ -59,7 +59,7 @@ def test_the_bootstrap_checkpoint_is_written_again_byte_for_byte() -> None:
     assert header == SnapshotHeaderRecord(0, 0)
     footer_time = batches[-1][0].max_timestamp
     written = list(write_snapshot(values, epoch=0, last_timestamp=0, now=footer_time))
-    # Kafka takes the time anew for each batch.
+    # Kafka takes the time again for each batch.
     written[0] = control_batch([header], 0, 0, head.max_timestamp)
     written[1] = data_batch(values, 1, 0, batches[1][0].max_timestamp)
     assert b"".join(written) == BOOTSTRAP

@@ -69,7 +69,7 @@ def test_settings_go_with_their_topic() -> None:
     assert ConfigResource(2, "t") not in image.configs
 
 
-def test_a_topic_made_anew_has_nothing_of_the_old_one() -> None:
+def test_a_recreated_topic_has_nothing_of_the_old_one() -> None:
     image = one_broker(*topic_records("t", 7, partitions=2), r.ConfigRecord(2, "t", "retention.ms", "5"))
     delta = MetadataDelta(image)
     for record in [r.RemoveTopicRecord(UUID(int=7)), *topic_records("t", 8), r.ConfigRecord(2, "t", "segment.ms", "9")]:

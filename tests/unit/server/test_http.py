@@ -68,7 +68,7 @@ async def ended(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
-def test_a_mistake_in_a_page_is_told_and_the_connection_goes_on(tmp_path: Any, caplog: Any) -> None:
+def test_an_internal_error_in_a_page_is_answered_and_the_connection_goes_on(tmp_path: Any, caplog: Any) -> None:
     async def mistaken(headers: Any) -> Any:
         raise ZeroDivisionError("of ours")
 

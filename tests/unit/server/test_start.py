@@ -46,7 +46,7 @@ def new_node(directory: Path) -> Node:
 
 async def until_recovering(node: Node, starting: asyncio.Future[None]) -> None:
     while node.logs.progress is None:
-        assert not starting.done(), "it started without giving way"
+        assert not starting.done(), "it started without yielding"
         await asyncio.sleep(0)
 
 

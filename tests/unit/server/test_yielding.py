@@ -1,4 +1,4 @@
-"""Requests with many items give way: others are served meanwhile, and never see a change that is half done."""
+"""Requests with many items yield to the event loop: others are served then, and never see a change half done."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_topic_deleted_and_made_again_in_one_breath(tmp_path: Path) -> None:
     asyncio.run(test())
 
 
-def test_decisions_and_answers_give_way(tmp_path: Path) -> None:
+def test_decisions_and_answers_yield(tmp_path: Path) -> None:
     everything = {"topics": None, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
     asked = {"include_synonyms": True, "include_documentation": False}
     resource = {"resource_type": 2, "configuration_keys": None}

@@ -1,4 +1,4 @@
-"""Group requests with many entries give way, and are answered as those with few are."""
+"""Group requests with many entries yield to the event loop, and are answered as those with few are."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_many_rows_are_those_of_many_requests(
     asyncio.run(test())
 
 
-def test_a_long_list_gives_way_and_its_filters_cost_nothing(tmp_path: Path) -> None:
+def test_a_long_list_yields_and_its_filters_cost_nothing(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(str(tmp_path), SETTINGS) as node, turns_of(node) as turns:
             client = await ready(node)
@@ -123,7 +123,7 @@ def test_a_long_list_gives_way_and_its_filters_cost_nothing(tmp_path: Path) -> N
     asyncio.run(test())
 
 
-def test_a_commit_of_many_partitions_is_one_write_and_gives_way(tmp_path: Path) -> None:
+def test_a_commit_of_many_partitions_is_one_write_and_yields(tmp_path: Path) -> None:
     many = [*range(PARTITIONS), *range(PARTITIONS, 2 * PARTITIONS_PER_STEP)]
     unknown = ErrorCode.unknown_topic_or_partition
 

@@ -425,7 +425,7 @@ def test_a_file_keeps_the_time_of_the_newest_original() -> None:
     assert log.fs.mtime_ms(log.log.segments[0].path(LOG)) == 1001
 
 
-def test_nothing_is_written_anew_where_nothing_changes() -> None:
+def test_nothing_is_rewritten_where_nothing_changes() -> None:
     log = Compaction(compacted(segment_bytes=130))
     log.put([(b"a", b"x" * 50)])
     log.log.roll()

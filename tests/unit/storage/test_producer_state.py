@@ -236,7 +236,7 @@ def test_the_batches_before_a_snapshot_are_recalled_from_the_log() -> None:
     assert len(loaded.producers[7].batches) == 5
 
 
-def test_a_corrupt_snapshot_gives_way_to_an_older_one() -> None:
+def test_an_older_snapshot_replaces_a_corrupt_one() -> None:
     fs = make_fs()
     state = make_state(fs)
     append(state, batch(0, 0))

@@ -264,7 +264,7 @@ def test_damaged_epochs_are_read_from_the_batches(content: bytes) -> None:
     check(load(fs, SMALL), 30)
 
 
-def test_looking_for_epochs_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looking_for_epochs_yields(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node answers probes while it loads, also where the file of epochs is gone."""
     monkeypatch.setattr(recovery, "BATCHES_AT_ONCE", 10)
     fs = new_disk()

@@ -228,7 +228,7 @@ def test_wrong_greatest_timestamps_and_claims_of_append_time_are_set_right() -> 
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_misnumbered_records_are_numbered_anew(codec: Codec) -> None:
+def test_misnumbered_records_are_renumbered(codec: Codec) -> None:
     found = append(misnumbered(codec))
     assert found.headers[0].codec == codec
     assert [record.offset for record in iterate_records(found.buffer)] == [100, 101, 102]

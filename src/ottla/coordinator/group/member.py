@@ -29,7 +29,7 @@ class Member:
     awaiting_sync: Token | None = None
     """Who waits for this member's SyncGroup response. **Invariant**: set only while the group completes a rebalance."""
     is_new: bool = False
-    """In its first rebalance: it may be dropped while it waits, since it may have given up and joined anew."""
+    """In its first rebalance: it may be dropped while it waits, since it may have given up and joined again."""
 
     @property
     def is_static(self) -> bool:

@@ -112,10 +112,10 @@ def _response(
     steps = _answer(context, request, image, unknown_ids, found, missing)
     if len(unknown_ids) + len(found) + len(missing) <= TOPICS_PER_STEP:
         return _encoded(context, at_once(steps))
-    return _answer_in_turns(context, steps)
+    return _answer_in_steps(context, steps)
 
 
-async def _answer_in_turns(context: RequestContext, steps: Generator[None, None, bytes]) -> Response:
+async def _answer_in_steps(context: RequestContext, steps: Generator[None, None, bytes]) -> Response:
     return _encoded(context, await run_yielding(steps))
 
 

@@ -49,7 +49,7 @@ def on_error(context: RequestContext, request: OffsetCommitRequest, error: Kafka
 @api(ApiKey.OFFSET_COMMIT, versions=(2, 10), on_error=on_error, decode=decode_request, learn=learn)
 def handle(context: RequestContext, request: OffsetCommitRequest) -> Response | Deferred | Awaitable[Response]:
     if len(request.topics) + sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_PER_STEP:
-        return _in_turns(context, request)
+        return _in_steps(context, request)
     topics, offsets = at_once(_resolve(context, request))
     if not offsets:
         return _encoded(context, _answer(topics, {}))
@@ -58,7 +58,7 @@ def handle(context: RequestContext, request: OffsetCommitRequest) -> Response | 
     return waiter.deferred
 
 
-async def _in_turns(context: RequestContext, request: OffsetCommitRequest) -> Response:
+async def _in_steps(context: RequestContext, request: OffsetCommitRequest) -> Response:
     """The offsets are one write; others are served before and after it."""
     topics, offsets = await run_yielding(_resolve(context, request))
     errors: Mapping[TopicPartition, ErrorCode] = {}

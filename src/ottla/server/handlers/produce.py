@@ -37,7 +37,7 @@ WITHOUT_LOG_START = frozenset({
 """Refusals that do not tell the log start, as ReplicaManager.appendRecordsToLeader sorts them."""
 
 ENVELOPES_MAX = 1000
-"""Partitions of one producer connection that are remembered; above, all are forgotten and learned anew."""
+"""Partitions of one producer connection that are remembered; above, all are dropped and learned again."""
 
 ENVELOPE_LENGTHS_MAX = 4
 """Every length is one more look-up; topics of more different name lengths take the ordinary way."""

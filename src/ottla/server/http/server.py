@@ -210,9 +210,9 @@ class HttpConnection(asyncio.Protocol):
         path = asked.target.decode("latin-1").partition("?")[0]
         try:
             return await self._server.pages.answer(asked.method.decode("latin-1"), path, headers)
-        except Exception as error:  # a mistake of ours must not leave the client waiting
+        except Exception as error:  # a bug must not leave the client waiting
             _LOG.error("an HTTP request failed", exc_info=error, extra=fields(path=path))
-            return failed(500, "the node made a mistake, which its log tells")
+            return failed(500, "internal error: the node's log has the traceback")
 
     async def _send(self, answer: Answer, close: bool) -> None:
         """Raises TimeoutError from outside when the client takes nothing."""
