@@ -1,10 +1,12 @@
-"""What all tests share: a real Apache Kafka to compare with."""
+"""What all tests share: a real Apache Kafka to compare with, and that injected faults happen."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
+import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -36,3 +38,16 @@ def oracle(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if hasattr(request.config, "workerinput") else base
     return oracle_of_the_run.address(shared / "oracle", int(os.environ[_CONTROLLER]))
+
+
+@pytest.fixture(autouse=True)
+def injected_faults_strike() -> Iterator[None]:
+    """Fails a test whose faults never struck. It has passed by then, but for another reason than it says."""
+    if "ottla.testing.disk" not in sys.modules:
+        yield
+        return
+    from tests import faults
+
+    with faults.watch() as injected:
+        yield
+    assert injected.never_struck() == []

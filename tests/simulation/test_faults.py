@@ -52,15 +52,16 @@ def test_an_io_error_anywhere_never_costs_an_acknowledged_record(operation: str,
         for _ in range(5):
             world.append(1, count=2, size=300)
         world.flush()
-        world.fs.fail(operation, errno.EIO, path=str(world.directory), skip=skip, times=1)
+        fault = world.fs.fail(operation, errno.EIO, path=str(world.directory), skip=skip, times=1)
         try:
-            for number in range(12):
+            for number in range(24):
                 world.append(1 + number % 2, size=600)
-                if number % 4 == 3:
+                if number % 3 == 2:
                     world.flush()
                     world.roll()
         except KafkaError as error:
             assert error.code is ErrorCode.kafka_storage_error
+        assert fault.fired, seed
         world.crash(power_loss=False)
         world.append(1)
         world.check()
@@ -162,10 +163,13 @@ def test_a_flipped_bit_in_the_unsynced_tail_ends_the_log_there() -> None:
 DAMAGES = ["gone", "empty", "cut", "bits", "garbage"]
 
 
-def damage(world: World, suffix: str, how: str, random: Random) -> None:
+def damage(world: World, suffix: str, how: str, random: Random) -> int:
+    """How many files were damaged."""
+    count = 0
     for path, content in world.fs.files(ROOT).items():
         if not path.endswith(suffix) or not content:
             continue
+        count += 1
         if how == "gone":
             world.fs.remove(path)
         elif how == "empty":
@@ -176,6 +180,7 @@ def damage(world: World, suffix: str, how: str, random: Random) -> None:
             world.fs.flip_bit(path)
         else:
             world.fs.write_atomic(path, random.randbytes(len(content)))
+    return count
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint"])
@@ -188,13 +193,16 @@ def test_what_can_be_rebuilt_is(suffix: str, how: str, clean: bool) -> None:
     even then is that the log ends early.
     """
     for seed in range(4):
-        world = filled(seed, batches=40)
+        world = filled(seed, batches=20)
+        world.flush()  # which also writes the epochs
+        for number in range(20):
+            world.append(1 + number % 2, count=1 + number % 3, size=200)
         if clean:
             world.manager.shutdown()
         else:
             world.fs.crash()
         world.fs.restart(power_loss=False)
-        damage(world, suffix, how, Random(seed))
+        assert damage(world, suffix, how, Random(seed))
         world.open()
         assert world.log.log_end_offset == world.end
         if suffix == "leader-epoch-checkpoint" and how in ("bits", "garbage"):

@@ -113,7 +113,10 @@ class World:
         self.manager.shutdown()
         self.durable = self.end
         self.checkpointed_start = self.log_start
+        crash = self.fs.planned_crash
         self.fs.restart(power_loss=self.random.random() < 0.5)
+        if crash is not None:  # it is still to come
+            self.fs.plan(crash)
         self.open()
         self.settle(self.end)
 

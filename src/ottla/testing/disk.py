@@ -34,6 +34,24 @@ T = TypeVar("T")
 CAPACITY_BYTES = 2**40
 """The size of the disk unless the test gives one."""
 
+OPERATIONS = frozenset(
+    {
+        "read",
+        "write",
+        "truncate",
+        "fsync",
+        "fsync_dir",
+        "open",
+        "create",
+        "rename",
+        "remove",
+        "listdir",
+        "mkdir",
+        "size",
+    }
+)
+"""What can be made to fail."""
+
 
 @dataclass(slots=True)
 class Fault:
@@ -44,6 +62,8 @@ class Fault:
     path: str
     skip: int
     times: int
+    fired: int = 0
+    """How often it did: a fault that never met its operation shows nothing."""
 
     def strikes(self, operation: str, path: str) -> bool:
         if operation != self.operation or self.path not in path or not self.times:
@@ -52,7 +72,16 @@ class Fault:
             self.skip -= 1
             return False
         self.times -= 1
+        self.fired += 1
         return True
+
+
+@dataclass(slots=True)
+class PlannedCrash:
+    """A crash that was asked for, and whether it came."""
+
+    at_step: int
+    fired: bool = False
 
 
 class SimulatedFile:
@@ -151,7 +180,7 @@ class SimulatedFileSystem:
         """Changes so far."""
         self.generation = 0
         """Restarts so far; files of an earlier one are gone."""
-        self._crash_at: int | None = None
+        self._crash: PlannedCrash | None = None
         self._crashed = False
         self._root = Directory()
         self._locks: set[str] = set()
@@ -161,12 +190,16 @@ class SimulatedFileSystem:
 
     def fail(
         self, operation: str, error: int = errno.EIO, *, path: str = "", skip: int = 0, times: int = 1_000_000_000
-    ) -> None:
-        """Make an operation fail.
+    ) -> Fault:
+        """Make an operation fail; what is returned counts how often it did.
 
-        One of: read, write, truncate, fsync, fsync_dir, open, create, rename, remove, listdir, mkdir.
+        One of `OPERATIONS`, else ValueError is raised.
         """
-        self._faults.append(Fault(operation, error, path, skip, times))
+        if operation not in OPERATIONS:
+            raise ValueError(f"{operation} is none of {', '.join(sorted(OPERATIONS))}")
+        fault = Fault(operation, error, path, skip, times)
+        self._faults.append(fault)
+        return fault
 
     def heal(self) -> None:
         """No more faults, space and write permission again."""
@@ -174,9 +207,19 @@ class SimulatedFileSystem:
         self.read_only = False
         self.capacity_bytes = CAPACITY_BYTES
 
-    def crash_after(self, steps: int) -> None:
+    def crash_after(self, steps: int) -> PlannedCrash:
         """Cut short the change that comes after `steps` more: `SimulatedCrash` there and from all calls after it."""
-        self._crash_at = self.steps + steps
+        return self.plan(PlannedCrash(self.steps + steps))
+
+    def plan(self, crash: PlannedCrash) -> PlannedCrash:
+        """Let a crash come that was planned before a `restart`, which drops it."""
+        self._crash = crash
+        return crash
+
+    @property
+    def planned_crash(self) -> PlannedCrash | None:
+        """The one that is still to come."""
+        return None if self._crash is None or self._crash.fired else self._crash
 
     def crash(self) -> None:
         """Stop now: every call raises `SimulatedCrash` until `restart`."""
@@ -190,7 +233,7 @@ class SimulatedFileSystem:
         """Come back with what survived. Open files, locks and faults are gone."""
         self.generation += 1
         self._crashed = False
-        self._crash_at = None
+        self._crash = None
         self._locks = set()
         self._faults.clear()
         if power_loss:
@@ -383,8 +426,8 @@ class SimulatedFileSystem:
     def step_is_cut(self) -> bool:
         """Count a step; whether the crash falls on it."""
         self.steps += 1
-        if self._crash_at is not None and self.steps > self._crash_at:
-            self._crashed = True
+        if self._crash is not None and self.steps > self._crash.at_step:
+            self._crash.fired = self._crashed = True
         return self._crashed
 
     def step(self, change: Callable[[], object], what: str) -> None:

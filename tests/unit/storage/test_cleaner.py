@@ -604,3 +604,7 @@ def test_a_log_with_nothing_to_clean_is_not_looked_into() -> None:
     log.fs.fail("open")
     log.fs.fail("read")
     assert log.cleaner.choose(NOW) is None
+    with pytest.raises(OSError):  # else nothing would have been noticed
+        log.fs.open(DIRECTORY)
+    with pytest.raises(OSError):
+        log.fs.read_bytes(log.log.segments[0].path(LOG))
