@@ -108,7 +108,7 @@ def test_looking_at_a_topic_makes_no_other(fresh_node: NodeProcess) -> None:
     assert [each["topic"] for each in listed] == ["t"], "neither __consumer_offsets nor what was asked for"
 
 
-def test_a_record_too_large_is_told_by_its_line(bootstrap: str, topic: str, tmp_path: Path) -> None:
+def test_a_record_too_large_is_reported_by_its_line(bootstrap: str, topic: str, tmp_path: Path) -> None:
     """The topic takes less than librdkafka's batches, so these have to be small enough."""
     ottla(bootstrap, "topic", "create", topic, "--set", "max.message.bytes=1000")
     file = tmp_path / "lines"
@@ -119,7 +119,7 @@ def test_a_record_too_large_is_told_by_its_line(bootstrap: str, topic: str, tmp_
     assert found[:300] == [str(n) for n in range(300)]
 
 
-def test_a_mistake_in_the_middle_tells_what_went_before(bootstrap: str, topic: str) -> None:
+def test_an_error_in_the_middle_says_what_went_before(bootstrap: str, topic: str) -> None:
     ottla(bootstrap, "topic", "create", topic)
     error = ottla(bootstrap, "produce", topic, "-K", ",", text="a,1\nb,2\nc\n", code=1)
     assert "line 3 has no ','" in error and "2 records before it acknowledged" in error

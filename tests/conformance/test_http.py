@@ -93,7 +93,7 @@ def test_logs_are_objects_and_the_first_line_stays(tmp_path: Path) -> None:
         node.process = None
     lines = node.output.read_text().splitlines()
     assert f"ottla: listening on {node.bootstrap}, data in {node.data}" in lines
-    told = [json.loads(line) for line in lines if not line.startswith("ottla: ")]
-    events = [each["event"] for each in told]
+    found = [json.loads(line) for line in lines if not line.startswith("ottla: ")]
+    events = [each["event"] for each in found]
     assert [event for event in events if event.startswith("node")] == ["node started", "node stopping", "node stopped"]
-    assert all({"timestamp", "level", "logger", "event"} <= each.keys() for each in told)
+    assert all({"timestamp", "level", "logger", "event"} <= each.keys() for each in found)

@@ -68,7 +68,7 @@ def test_a_full_disk_refuses_writes_until_there_is_room(disk: Path, tmp_path: Pa
         assert node.stop() == 0
         output = (tmp_path / "out").read_text()
         assert "Traceback" not in output and "No space left" in output
-        assert output.count("WARN ottla.logs: records are refused: the disk does not take them partition=t-0") == 1
+        assert output.count("WARN ottla.logs: records refused: the disk cannot be written partition=t-0") == 1
         filler.unlink()
         node.start()
         client = Client(node)

@@ -91,7 +91,7 @@ def test_a_mistake_is_refused_with_what_is_allowed(
     assert not (tmp_path / "data").exists()
 
 
-def test_mistakes_in_a_file_are_told_too(tmp_path: Path) -> None:
+def test_errors_in_a_file_are_reported_too(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(f"listeners=PLAINTEXT://127.0.0.1:{free_port()}\nlog.roll.ms=0\n")
     assert "log.roll.ms" in refused(tmp_path / "data", "--config", str(file))

@@ -183,7 +183,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.release()
 
     @rule(group_id=GROUPS, partition=st.integers(0, 2))
-    def forget(self, group_id: str, partition: int) -> None:
+    def delete_offsets(self, group_id: str, partition: int) -> None:
         self.deleted.add((group_id, "t", partition))
         token = self.token(group_id)
         try:
@@ -315,7 +315,7 @@ class GroupMachine(RuleBasedStateMachine):
                 assert assignments(group) == assignments(other)
 
     def teardown(self) -> None:
-        """Liveness: without requests every member is dropped, and everyone who waits is answered."""
+        """Liveness: without requests every member is dropped, and every waiter is answered."""
         if not hasattr(self, "driver"):
             return
         self.driver.next_failure = None

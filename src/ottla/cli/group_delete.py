@@ -32,20 +32,22 @@ def delete(
     Parameters
     ----------
     topic
-        Forget only what was committed in this topic, or in these of its partitions: orders, orders:0,2. May be
+        Delete only what was committed in this topic, or in these of its partitions: orders, orders:0,2. May be
         repeated. The group stays.
     if_exists
         Succeed where there is no such group, or nothing committed in the topic.
     """
     chosen = list(dict.fromkeys(names))
     if topic is not None:
-        return _forget(bootstrap, chosen, topic, if_exists, json)
+        return _delete_in_topics(bootstrap, chosen, topic, if_exists, json)
     client = admin_client(bootstrap)
     futures = client.delete_consumer_groups(chosen, request_timeout=REQUEST_TIMEOUT_S)
     return report_each("group", futures, "deleted", json, ignored="GROUP_ID_NOT_FOUND" if if_exists else None)
 
 
-def _forget(bootstrap: str, names: Sequence[str], topics: Sequence[str], if_exists: bool, as_json: bool) -> int:
+def _delete_in_topics(
+    bootstrap: str, names: Sequence[str], topics: Sequence[str], if_exists: bool, as_json: bool
+) -> int:
     """OffsetDelete (KIP-496), to each group's coordinator."""
     client = admin_client(bootstrap)
     results = []

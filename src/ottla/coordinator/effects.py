@@ -17,7 +17,7 @@ from ottla.model import Millis
 from ottla.protocol.internal.group_records import GroupRecord
 
 Token = Any
-"""Who waits for an answer: the core passes it back and never looks inside."""
+"""The waiter that an answer is for: the core passes it back and never looks inside."""
 
 
 WRITE_ERRORS = {

@@ -161,14 +161,14 @@ class GroupShard:
                 prepare(state, group, "there are more members than group.max.size")
 
     def unload(self, now: Now, error: ErrorCode = ErrorCode.not_coordinator) -> None:
-        """Give everything up; who waits is told to look for the coordinator."""
+        """Resign; waiters are answered with `error`, so that they look for the new coordinator."""
         self.release_waiters(now, error)
         for group in self.state.groups.values():
             self.state.become(group, State.DEAD)
         self.state.groups.clear()
 
     def release_waiters(self, now: Now, error: ErrorCode = ErrorCode.not_coordinator) -> None:
-        """Answer everyone who waits in a rebalance with `error`."""
+        """Answer all that wait in a rebalance with `error`."""
         self.state.now = now
         for group in self.state.groups.values():
             for member in group.members.values():

@@ -113,7 +113,7 @@ class LogCleaner:
         self._workers: dict[int, asyncio.Task[None]] = {}
         self._stopping = False
         self._changed = asyncio.Event()
-        """Set for a moment when settings change or the node stops: whoever waits looks again."""
+        """Set for a moment when settings change or the node stops: its waiters look again."""
         self._in_progress: set[Log] = set()
         self._uncleanable: set[Log] = set()
         self.last: Cleaning | None = None
@@ -227,7 +227,7 @@ class LogCleaner:
         self._uncleanable.add(log)
         expected = isinstance(error, OSError | KafkaError)
         _LOG.error(
-            "not compacted any more until the next start", exc_info=None if expected else error,
+            "log marked uncleanable until the next start", exc_info=None if expected else error,
             extra=fields(partition=log.topic_partition, directory=log.directory, error=str(error)),
         )  # fmt: skip
 
@@ -243,12 +243,14 @@ class LogCleaner:
         try:
             await self._clean(log, dirt)
         except CleaningAborted:
-            _LOG.debug("compaction ended early", extra=fields(partition=log.topic_partition))
+            _LOG.debug("compaction aborted", extra=fields(partition=log.topic_partition))
             return False
         except Exception as error:
             if isinstance(error, OSError) and error.errno in _PASSING:
-                _LOG.warning("not compacted for now", extra=fields(partition=log.topic_partition, error=str(error)))
-            elif log.is_open:  # else it failed or was deleted, which others told
+                _LOG.warning(
+                    "compaction failed, will be retried", extra=fields(partition=log.topic_partition, error=str(error))
+                )
+            elif log.is_open:  # else it failed or was deleted, which others logged
                 self._give_up(log, error)
             return False
         finally:

@@ -273,8 +273,8 @@ class ControllerDriver:
                 await asyncio.wait([task])
         try:
             self._log.close()
-        except KafkaError as error:  # its next start checks it anyhow
-            _LOG.warning("the metadata log is not closed in good order", extra=fields(error=str(error)))
+        except KafkaError as error:  # the next start checks it anyhow
+            _LOG.warning("the metadata log was not closed cleanly", extra=fields(error=str(error)))
 
     @property
     def failure(self) -> KafkaError | None:
@@ -352,7 +352,7 @@ class ControllerDriver:
             except KafkaError as error:
                 if self._log.log.failure is not None:
                     raise
-                self._take_back(before)  # a full disk may have room again for the next
+                self._roll_back(before)  # a full disk may have room again for the next
                 done.append(_Done(job, error, failed=True))
                 continue
             image = delta.apply(self._quorum.end_offset - 1, self._quorum.epoch, now)
@@ -384,8 +384,8 @@ class ControllerDriver:
             self._log.append(batch, now)
             quorum.on_appended(log.log_end_offset)
 
-    def _take_back(self, end: Offset) -> None:
-        """Cut off what was appended of a decision that did not fit, none of which anybody has heard of."""
+    def _roll_back(self, end: Offset) -> None:
+        """Truncate what was appended of a decision that did not fit, none of which has been published."""
         if self._log.log.log_end_offset > end:
             self._log.log.truncate_to(end)
         self._quorum.end_offset = end

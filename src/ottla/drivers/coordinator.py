@@ -487,5 +487,5 @@ class GroupCoordinatorDriver:
             try:
                 shard.core.advance(self._now())
             except Exception:
-                _LOG.exception("a timer of groups failed", extra=fields(partition=shard.partition.topic_partition))
+                _LOG.exception("a group timer failed", extra=fields(partition=shard.partition.topic_partition))
             self._work(shard)

@@ -112,7 +112,7 @@ class NodeMetrics:
             found = self.topics[name] = TopicTraffic()
         return found
 
-    def forget_topic(self, name: str) -> None:
+    def remove_topic(self, name: str) -> None:
         """The topic was deleted: its series end."""
         gone = self.topics.pop(name, None)
         if gone is not None:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("ottla.node")
 
-HOUSEKEEPING_SECONDS = 1.0
+PERIODIC_TASKS_SECONDS = 1.0
 """How often logs and groups look whether retention, flush.ms, expiry or a checkpoint is due."""
 
 DRAIN_SECONDS_MAX = 5.0
@@ -90,9 +90,9 @@ class Node:
         """Metrics and health, where `ottla.http.listener` asks for them."""
         self.stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._housekeeping: asyncio.Task[None] | None = None
+        self._periodic_task: asyncio.Task[None] | None = None
         """While it is being done."""
-        self._undo: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
         """What `stop` has to do for what `start` did, in reverse order."""
         self._loaded = False
         """Whether the logs are known; until then closing them would call an unclean directory clean."""
@@ -172,7 +172,7 @@ class Node:
         try:
             await self.controller.assign_directories(placed)
         except KafkaError as error:  # the next start finds the same
-            _LOG.warning("the metadata does not say where logs are", extra=fields(error=str(error)))
+            _LOG.warning("the metadata does not name the directories of logs", extra=fields(error=str(error)))
 
     # Life.
 
@@ -184,14 +184,14 @@ class Node:
         for spec in self.config.listeners:  # before anything is made on disk
             await check_address(spec.host, spec.port)
         self.logs.lock()
-        self._undo.append(self._close_logs)
+        self._closers.append(self._close_logs)
         online = set(self.logs.online_dirs)
         metadata_dir = self.config.metadata_log_dir
         if posixpath.normpath(metadata_dir) in self.logs.offline_dirs:
             raise OttlaError(f"{metadata_dir} holds the metadata log, without which a node cannot start")
         await self.controller.start([path for path in self.config.log_dirs if posixpath.normpath(path) in online])
         metadata_s = elapsed_s()
-        self._undo.append(self.controller.stop)
+        self._closers.append(self.controller.stop)
         self.config.apply_dynamic(
             self.image.config(ConfigResourceType.BROKER, ""),
             self.image.config(ConfigResourceType.BROKER, str(self.node_id)),
@@ -202,8 +202,8 @@ class Node:
         logs_s = elapsed_s()
         self.replicas.delete_strays(self.image)
         self.groups = GroupCoordinatorDriver(self)
-        self._undo.append(self.groups.stop)
-        self.controller.subscribe(self._apply, before=self.replicas.make_logs, after=self.replicas.set_aside)
+        self._closers.append(self.groups.stop)
+        self.controller.subscribe(self._apply, before=self.replicas.create_logs, after=self.replicas.schedule_deletions)
         placed = self.replicas.take_placed()
         if placed and features.supports_directories(self.image.features):
             await self._assign_directories(placed)
@@ -212,8 +212,8 @@ class Node:
         await self.groups.start()
         for listener in self.listeners:
             await listener.accept()
-        self.spawn(self._keep_house())
-        self._undo.append(self.cleaner.stop)
+        self.spawn(self._run_periodic_tasks())
+        self._closers.append(self.cleaner.stop)
         self.cleaner.start()
         self.serving = True
         self.start_seconds = elapsed_s() - began_s
@@ -235,7 +235,7 @@ class Node:
         from ottla.server.http.server import HttpServer  # what nobody asked for takes no memory
 
         self.http = HttpServer(self)
-        self._undo.append(self.http.stop)
+        self._closers.append(self.http.stop)
         await self.http.start()
 
     async def _bind(self) -> dict[str, Endpoint]:
@@ -278,14 +278,14 @@ class Node:
         for listener in self.listeners:
             await listener.stop(drain_seconds_max=DRAIN_SECONDS_MAX)
         # What has begun is brought to an end: its thread goes on anyhow, and closing the logs would come in its way.
-        if self._housekeeping is not None:
-            await asyncio.wait([self._housekeeping])
+        if self._periodic_task is not None:
+            await asyncio.wait([self._periodic_task])
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        while self._undo:
-            await self._undo.pop()()
+        while self._closers:
+            await self._closers.pop()()
         _LOG.log(level, "node stopped")
 
     async def _close_logs(self) -> None:
@@ -302,32 +302,32 @@ class Node:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _keep_house(self) -> None:
+    async def _run_periodic_tasks(self) -> None:
         while True:
-            await asyncio.sleep(HOUSEKEEPING_SECONDS)
-            self._housekeeping = asyncio.get_running_loop().create_task(self._housekeep())
-            await asyncio.shield(self._housekeeping)
-            self._housekeeping = None
+            await asyncio.sleep(PERIODIC_TASKS_SECONDS)
+            self._periodic_task = asyncio.get_running_loop().create_task(self._periodic_tasks())
+            await asyncio.shield(self._periodic_task)
+            self._periodic_task = None
 
-    async def _housekeep(self) -> None:
+    async def _periodic_tasks(self) -> None:
         """What is due. One failure does not keep the rest from being done. Raises nothing."""
         now_ms = self.clock.now_ms()
-        with _told():
+        with _errors_logged():
             self.replicas.open_missing(self.image)
             self._note_directories()
-        with _told():
+        with _errors_logged():
             self.logs.periodic(now_ms)
-        with _told():
+        with _errors_logged():
             await self.logs.background(now_ms)
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _errors_logged() -> Iterator[None]:
     """Log an exception and go on."""
     try:
         yield
     except Exception as error:
-        _LOG.error("housekeeping failed", exc_info=error)
+        _LOG.error("a periodic task failed", exc_info=error)
 
 
 def _per_host(overrides: Any) -> dict[str, int]:

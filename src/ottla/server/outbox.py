@@ -58,8 +58,8 @@ class Outbox:
             self.flush()
             self._loop.call_soon(self._on_drained)
 
-    def take_back(self, part: Buffer) -> None:
-        """The answer that was written last, and held, is not to be sent."""
+    def undo_write(self, part: Buffer) -> None:
+        """Remove the answer that was written last, and is held."""
         taken = self._queue.pop()
         assert taken is part
         self.queued -= len(part)
@@ -94,7 +94,7 @@ class Outbox:
             self._on_error(error)
 
     def close(self) -> None:
-        """Forget what was not sent. The transport closes the descriptor itself."""
+        """Drop what was not sent. The transport closes the descriptor itself."""
         if self._socket is not None:
             if self._watching:
                 self._loop.remove_writer(self._dup)

@@ -8,7 +8,7 @@ Why nobody can tell the difference (`tests/property/test_commits_mixed.py` looks
   calls the coordinator, which first appends the commits that wait (`_shard_of` there; timers and metadata do the same).
 - Offsets are replayed after the append, so one that fails changes nothing; every commit in it gets its error.
 - An answer has its place in the outbox from the start, and a failed one the size of a good one, so the order stays.
-- A held outbox sends nothing, whoever flushes it; a connection that is lost meanwhile forgets its answers, not commits.
+- A held outbox sends nothing, whoever flushes it; a connection that is lost meanwhile drops its answers, not commits.
 - A log that must be synced first takes no batches: its commits go the long way, behind writes that are under way.
 """
 
@@ -34,7 +34,7 @@ from ottla.server.api import RequestContext
 from ottla.server.outbox import Outbox
 
 SHAPES_MAX = 16
-"""Shapes that are kept for a connection and version; beyond, and beyond SHAPES_BYTES_MAX, the oldest is forgotten."""
+"""Shapes that are kept for a connection and version; beyond, and beyond SHAPES_BYTES_MAX, the oldest is evicted."""
 SHAPES_BYTES_MAX = 262_144
 """Of the frames that they were learned from, some 30 bytes for each partition; what is kept is twelve times that."""
 _INT32 = struct.Struct(">i")
@@ -128,7 +128,7 @@ class RepeatedCommits:
         try:
             known.node.groups.commit_block(known.asked, known.shape, rows, _Held(known, outbox, answer))
         except (KafkaError, NotBatched):
-            outbox.take_back(answer)
+            outbox.undo_write(answer)
             return None
         return b""
 

@@ -1,7 +1,7 @@
 """The partitions of this node: keeps logs and leadership in step with the metadata image, appends, reads.
 
 Kafka's `ReplicaManager`. Handlers find a `Partition` here by topic name or id; what may be read or written is the
-partition's and the log's business, who waits for it the purgatory's.
+partition's and the log's business, what waits for it the purgatory's.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _LOG = logging.getLogger("ottla.logs")
 
 NO_PARTITIONS: Mapping[int, Partition] = {}
 
-REFUSALS_TOLD_EVERY_MS = 60_000
-"""How often a disk that takes no records is told of: clients try again and again."""
+REFUSALS_LOGGED_EVERY_MS = 60_000
+"""How often a warning of a disk that takes no records is logged: clients try again and again."""
 
 LOGS_PER_STEP = 8
 """Making the files of a log costs about 0.3 ms, renaming its directory a tenth of that."""
@@ -86,7 +86,7 @@ class ReplicaManager:
         directory_ids: Callable[[], Mapping[str, UUID]] = dict,
         metrics: NodeMetrics | None = None,
     ) -> None:
-        """`directory_ids` tells the ids of the log directories that can be used, by path."""
+        """`directory_ids` gives the ids of the log directories that can be used, by path."""
         self.node_id = node_id
         self.logs = logs
         self._clock = clock
@@ -95,10 +95,10 @@ class ReplicaManager:
         self.metrics = NodeMetrics() if metrics is None else metrics
         self._placed: dict[tuple[UUID, int], UUID] = {}
         """Partitions whose log directory the metadata does not know yet."""
-        self._doomed: deque[Log] = deque()
-        """Of deleted partitions, until `set_aside`."""
-        self._told_ms: Millis | None = None
-        """When a refusal was last told."""
+        self._detached: deque[Log] = deque()
+        """Logs of deleted partitions, until `schedule_deletions`."""
+        self._refusal_logged_ms: Millis | None = None
+        """When a refusal was last logged."""
         self.missing: dict[TopicPartition, KafkaError] = {}
         """Partitions that should be here, and why their logs could not be opened or made."""
         self.by_name: dict[str, dict[int, Partition]] = {}
@@ -113,12 +113,12 @@ class ReplicaManager:
         for partitions in self.by_name.values():
             yield from partitions.values()
 
-    def tell_refusal(self, partition: Partition, error: KafkaError, now_ms: Millis) -> None:
-        """Warn that records were refused because of the disk, unless that was told a short while ago."""
-        if self._told_ms is None or not 0 <= now_ms - self._told_ms < REFUSALS_TOLD_EVERY_MS:
-            self._told_ms = now_ms
+    def warn_of_refusal(self, partition: Partition, error: KafkaError, now_ms: Millis) -> None:
+        """Log a warning that records were refused because of the disk, unless one was logged shortly before."""
+        if self._refusal_logged_ms is None or not 0 <= now_ms - self._refusal_logged_ms < REFUSALS_LOGGED_EVERY_MS:
+            self._refusal_logged_ms = now_ms
             found = fields(partition=partition.topic_partition, error=str(error))
-            _LOG.warning("records are refused: the disk does not take them", extra=found)
+            _LOG.warning("records refused: the disk cannot be written", extra=found)
 
     # Looking up.
 
@@ -141,8 +141,8 @@ class ReplicaManager:
 
     # Following the metadata.
 
-    def make_logs(self, delta: MetadataDelta, image: MetadataImage) -> Iterator[None]:
-        """Make the logs of new partitions before `apply`, a few in each step: for thousands that takes seconds."""
+    def create_logs(self, delta: MetadataDelta, image: MetadataImage) -> Iterator[None]:
+        """Create the logs of new partitions before `apply`, a few in each step: for thousands that takes seconds."""
         made = 0
         for topic, number, registration in delta.changed_partitions():
             key = TopicPartition(topic.name, number)
@@ -151,24 +151,24 @@ class ReplicaManager:
             try:
                 self._open(key, topic.id, self._topic_config(image, topic.name), registration)
             except KafkaError:
-                return  # `apply` meets it again, and says so
+                return  # `apply` meets it again, and logs it
             made += 1
             if made % LOGS_PER_STEP == 0:
                 yield
 
-    def set_aside(self, delta: MetadataDelta, image: MetadataImage) -> Iterator[None]:
-        """After `apply`: set the directories of deleted partitions aside, a few in each step."""
-        while self._doomed:
-            for _ in range(min(LOGS_PER_STEP, len(self._doomed))):
-                self.logs.discard(self._doomed.popleft())
+    def schedule_deletions(self, delta: MetadataDelta, image: MetadataImage) -> Iterator[None]:
+        """After `apply`: schedule the deletion of the logs of deleted partitions, a few in each step."""
+        while self._detached:
+            for _ in range(min(LOGS_PER_STEP, len(self._detached))):
+                self.logs.discard(self._detached.popleft())
             yield
 
     def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Create, update and delete replicas as `delta` says; `image` is the result. The controller calls this."""
         for gone in delta.deleted_topics.values():
-            self._forget_topic(gone.name, gone.id, gone.partitions)
+            self._remove_topic(gone.name, gone.id, gone.partitions)
         if delta.topics:  # one of them may want the directory of one that is gone
-            for _ in self.set_aside(delta, image):
+            for _ in self.schedule_deletions(delta, image):
                 pass
         missing = set(self.missing)
         for topic, number, registration in delta.changed_partitions():
@@ -249,12 +249,12 @@ class ReplicaManager:
             self._placed[topic_id, key.partition] = directory_id
         return log
 
-    def _forget_topic(self, topic: str, topic_id: UUID, numbers: Mapping[int, Any]) -> None:
+    def _remove_topic(self, topic: str, topic_id: UUID, numbers: Mapping[int, Any]) -> None:
         self.by_id.pop(topic_id, None)
         self.names.pop(topic_id, None)
         partitions = self.by_name.pop(topic, {})
         self.ids.pop(topic, None)
-        self.metrics.forget_topic(topic)
+        self.metrics.remove_topic(topic)
         for number in numbers:
             partition = partitions.get(number)
             self.missing.pop(TopicPartition(topic, number), None)
@@ -266,10 +266,10 @@ class ReplicaManager:
                     callback(partition)
             log = self.logs.forget(TopicPartition(topic, number))
             if log is not None:
-                self._doomed.append(log)
+                self._detached.append(log)
 
     def delete_strays(self, image: MetadataImage) -> list[TopicPartition]:
-        """Set aside logs whose topic (by id) the metadata does not place here; called once after start."""
+        """Rename the stray logs, whose topic (by id) the metadata does not place here; called once after start."""
 
         def is_stray(log: Any) -> bool:
             key: TopicPartition = log.topic_partition

@@ -202,7 +202,7 @@ def test_a_log_directory_in_one_table(partition: Path, dump: Dump, capsys: pytes
 
 
 @pytest.mark.parametrize("text", ["nonsense\n", "0\n5\n0 1\n"])
-def test_a_broken_checkpoint_is_told(partition: Path, dump: Dump, text: str) -> None:
+def test_a_broken_checkpoint_is_reported(partition: Path, dump: Dump, text: str) -> None:
     (partition / "leader-epoch-checkpoint").write_text(text)
     code, lines = dump(partition)
     assert code == FAILED

@@ -99,7 +99,7 @@ def test_what_consume_prints_is_what_produce_reads(
         ("base64", b"0\t1\t-\t?"), ("base64", b"0\t1\t-\t-\t/w==:-"),
     ],
 )  # fmt: skip
-def test_lines_of_another_format_are_told(form: str, line: bytes) -> None:
+def test_lines_of_another_format_are_refused(form: str, line: bytes) -> None:
     with pytest.raises(CommandFailed, match=r"^line 9 of f is not a line of"):
         list(parsed_lines([Line("line", 9, " of f", line)], Outgoing(None), form))
 

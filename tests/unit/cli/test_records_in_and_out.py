@@ -34,7 +34,7 @@ def test_lines_with_keys_and_tombstones() -> None:
     ]
 
 
-def test_a_line_without_a_separator_is_told() -> None:
+def test_a_line_without_a_separator_is_refused() -> None:
     with pytest.raises(CommandFailed, match="line 2 has no '='"):
         list(text_lines(lines(b"a=1", b"b"), Outgoing(None), b"=", None))
 
@@ -68,7 +68,7 @@ def test_a_line_that_no_broker_would_take_is_not_read_to_its_end(
         b'{"partition": "0"}', b'{"timestamp": true}', b"\xff", b"5",
     ],
 )  # fmt: skip
-def test_what_is_no_json_record_is_told(line: bytes) -> None:
+def test_what_is_no_json_record_is_refused(line: bytes) -> None:
     with pytest.raises(CommandFailed, match="line 1 is not a record"):
         list(parsed_lines(lines(line), Outgoing(None), "json"))
 
@@ -166,7 +166,7 @@ def test_offsets_at_the_end_that_hold_no_record_are_not_waited_for(reader: Reade
     assert reader._positions == {0: 100}
 
 
-def test_a_batch_that_was_damaged_on_its_way_is_told(reader: Reader) -> None:
+def test_a_batch_that_was_damaged_on_its_way_is_reported(reader: Reader) -> None:
     with pytest.raises(CommandFailed, match="offset 3: the checksum"):
         values_of(reader, batch(3, b"abc")[:-1] + b"x")
 

@@ -4,7 +4,7 @@
     sync GROUP id=MEMBER gen=N [assign=MEMBER:TEXT,...]      heartbeat GROUP id=MEMBER gen=N [instance=I]
     leave GROUP [ids=MEMBER[/INSTANCE],...] [instance=I]
     commit GROUP [id=MEMBER gen=N] [instance=I] [metadata=TEXT[*N]] [retention=MS] topic-0=17 ...
-    fetch GROUP [topic-0 ...]    describe GROUP    list      delete GROUP...    forget GROUP topic-0 ...
+    fetch GROUP [topic-0 ...]    describe GROUP    list      delete GROUP...    delete_offsets GROUP topic-0 ...
     wait 10s | 500ms             restart [name=value ...] (with changed settings)    unload
     hold (writes stay uncommitted)   release                 fail ERROR (the next write)
     config name=value ...        (a new, empty coordinator)
@@ -147,7 +147,7 @@ class Script:
         found = [f"{topic.name}-{each.partition}={each.offset}" for topic in topics for each in topic.partitions]
         self.out.append(f"{token} <- {' '.join(found) or 'nothing'}")
 
-    def do_forget(self, token: str, positional: list[str], named: dict[str, str]) -> None:
+    def do_delete_offsets(self, token: str, positional: list[str], named: dict[str, str]) -> None:
         topics: dict[str, list[int]] = {}
         for name in positional[1:]:
             topics.setdefault(partition(name).topic, []).append(partition(name).partition)
@@ -244,7 +244,7 @@ class Script:
     def render_commit(self, response: dict[str, Any]) -> str:
         return self._render_codes({str(tp): code for tp, code in response["partitions"].items()})
 
-    render_forget = render_commit
+    render_delete_offsets = render_commit
 
     def render_delete(self, response: dict[str, Any]) -> str:
         return self._render_codes(response["groups"])

@@ -53,7 +53,7 @@ def test_others_run_between_the_answers_of_a_rebalance() -> None:
     play(scene)
 
 
-def test_what_is_decided_is_told_though_the_coordinator_moves_meanwhile() -> None:
+def test_what_is_decided_is_answered_though_the_coordinator_moves_meanwhile() -> None:
     async def scene(world: World) -> None:
         joined = await begin(world)
         leader, *others = sorted(joined, key=lambda each: each.results[0]["leader"] != each.results[0]["member_id"])

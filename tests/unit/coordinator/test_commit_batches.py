@@ -85,7 +85,7 @@ def _is_loaded(world: World) -> bool:
     return True
 
 
-def test_a_failed_append_is_told_to_every_commit_in_it_and_changes_nothing() -> None:
+def test_a_failed_append_fails_every_commit_in_it_and_changes_nothing() -> None:
     async def scene(world: World) -> None:
         world.commit(1)
         world.partition.log.failure = KafkaError(ErrorCode.kafka_storage_error)

@@ -43,7 +43,7 @@ def offset(group: str = "simple", value: OffsetCommitValue = OFFSET) -> SimpleRe
     return SimpleRecord(0, encode_key(OffsetCommitKey(group, "t", 0)), encode_value(value))
 
 
-def test_every_request_is_told_that_the_groups_are_being_loaded() -> None:
+def test_every_request_is_answered_that_the_groups_are_being_loaded() -> None:
     async def scene(world: World) -> None:
         world.commit(5)
         may_read = asyncio.Event()

@@ -79,8 +79,8 @@ def test_totals_survive_the_topics_they_came_from() -> None:
     metrics = NodeMetrics()
     metrics.topic("a").bytes_in += 5
     metrics.topic("a").messages_in += 1
-    metrics.forget_topic("a")
-    metrics.forget_topic("never was")
+    metrics.remove_topic("a")
+    metrics.remove_topic("never was")
     assert metrics.topics == {}
     assert (metrics.deleted_topics.bytes_in, metrics.deleted_topics.messages_in) == (5, 1)
     both = TopicTraffic()

@@ -1,4 +1,4 @@
-"""Leadership, the high watermark and who waits for it, on a log that is only numbers."""
+"""Leadership, the high watermark and its waiters, on a log that is only numbers."""
 
 from __future__ import annotations
 

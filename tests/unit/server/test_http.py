@@ -162,7 +162,7 @@ def test_a_stopping_node_answers_until_its_end(tmp_path: Any) -> None:
                 seen.extend([await get(node, "/ready"), await get(node, "/health"), await get(node, "/metrics")])
                 await close()
 
-            node._undo[node._undo.index(node.groups.stop)] = look
+            node._closers[node._closers.index(node.groups.stop)] = look
         assert [each.status for each in seen] == [503, 200, 200]
         assert seen[0].json["reasons"] == ["the node is stopping"]
         assert readiness(node)["status"] == "not ready"
@@ -271,7 +271,7 @@ def test_a_crowd_drops_who_has_been_quiet_longest(tmp_path: Any, monkeypatch: An
     with_node(tmp_path, test)
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Any) -> None:
+def test_a_port_that_is_taken_is_reported(tmp_path: Any) -> None:
     async def test(node: Node) -> None:
         assert node.http is not None
         with pytest.raises(OttlaError, match="stop what uses the port"):

@@ -331,7 +331,7 @@ def test_the_page_says_what_happens_while_topics_go(tmp_path: Any, monkeypatch: 
     run(test())
 
 
-def test_an_uncleanable_log_is_told_once_counted_and_served(tmp_path: Any, caplog: Any, monkeypatch: Any) -> None:
+def test_an_uncleanable_log_is_logged_once_counted_and_served(tmp_path: Any, caplog: Any, monkeypatch: Any) -> None:
     """Until the next start, which tries again."""
     metric = "kafka_log_logcleanermanager_uncleanable_partitions_count"
     settings = {**LISTENER, "log.cleaner.backoff.ms": "1"}
@@ -345,8 +345,8 @@ def test_an_uncleanable_log_is_told_once_counted_and_served(tmp_path: Any, caplo
         looks += 1
         return choose(self, now_ms)
 
-    def told() -> int:
-        return sum(each.levelname == "ERROR" and "not compacted any more" in each.message for each in caplog.records)
+    def errors() -> int:
+        return sum(each.levelname == "ERROR" and "log marked uncleanable" in each.message for each in caplog.records)
 
     async def some_looks() -> None:
         seen = looks
@@ -367,7 +367,7 @@ def test_an_uncleanable_log_is_told_once_counted_and_served(tmp_path: Any, caplo
             await until(lambda: node.cleaner.uncleanable)
             await some_looks()
             assert value(await scrape(node), metric, logDirectory=str(tmp_path)) == 1
-            assert told() == 1
+            assert errors() == 1
             answer = await client.fetch("t", 0)
             assert not answer["error_code"]
             assert bytes(answer["records"]).startswith(content)
@@ -378,7 +378,7 @@ def test_an_uncleanable_log_is_told_once_counted_and_served(tmp_path: Any, caplo
         async with running(str(tmp_path), settings) as node:
             await until(lambda: node.cleaner.uncleanable)
             await some_looks()
-            assert told() == 2
+            assert errors() == 2
         assert (tmp_path / "t-0" / f"{0:020d}.log").read_bytes() == content
 
     monkeypatch.setattr(LogCleaner, "choose", counting)

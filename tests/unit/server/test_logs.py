@@ -35,7 +35,7 @@ def own_logging() -> Iterator[None]:
 def test_text(own_logging: None, capsys: Any) -> None:
     logs.configure("text", "INFO")
     LOG.info("topic created", extra=logs.fields(topic="a", partitions=3, why="two words", empty="", nothing=None))
-    LOG.debug("not told")
+    LOG.debug("not logged")
     LOG.warning("%d left", 2)
     first, second = capsys.readouterr().err.splitlines()
     form = TIME + r' INFO ottla\.test: topic created topic=a partitions=3 why="two words" empty=""'
@@ -50,9 +50,9 @@ def test_json_one_object_a_line_whatever_happens(own_logging: None, capsys: Any)
         raise ValueError("lines\nof trouble")
     except ValueError:
         LOG.exception("failed")
-    told, failed = map(json.loads, capsys.readouterr().err.splitlines())
-    assert (told["level"], told["logger"], told["event"], told["topic"]) == ("INFO", "ottla.test", "a\nline", '"\n')
-    assert re.fullmatch(TIME, told["timestamp"])
+    event, failed = map(json.loads, capsys.readouterr().err.splitlines())
+    assert (event["level"], event["logger"], event["event"], event["topic"]) == ("INFO", "ottla.test", "a\nline", '"\n')
+    assert re.fullmatch(TIME, event["timestamp"])
     assert failed["level"] == "ERROR" and "ValueError: lines\nof trouble" in failed["exception"]
 
 
@@ -85,7 +85,7 @@ def events(caplog: Any, logger: str) -> list[tuple[str, dict[str, Any]]]:
     return [(each.getMessage(), getattr(each, "ottla_fields", {})) for each in caplog.records if each.name == logger]
 
 
-def test_what_a_node_tells_of_its_life(tmp_path: Any, caplog: Any) -> None:
+def test_what_a_node_logs_of_its_life(tmp_path: Any, caplog: Any) -> None:
     caplog.set_level(logging.INFO)
 
     async def test() -> None:

@@ -233,7 +233,7 @@ def test_a_refused_batch_leaves_no_trace_in_the_next(tmp_path: Any, settings: di
     stub.run(test())
 
 
-def test_a_full_disk_is_told_and_the_retry_succeeds(tmp_path: Any, monkeypatch: Any) -> None:
+def test_a_full_disk_is_an_error_and_the_retry_succeeds(tmp_path: Any, monkeypatch: Any) -> None:
     async def test() -> None:
         async with running(str(tmp_path)) as node:
             client = await Client.connect(node)
@@ -260,7 +260,7 @@ def test_a_full_disk_is_told_and_the_retry_succeeds(tmp_path: Any, monkeypatch: 
     stub.run(test())
 
 
-def test_refusals_are_told_once_a_minute(tmp_path: Any, caplog: Any) -> None:
+def test_refusals_are_logged_once_a_minute(tmp_path: Any, caplog: Any) -> None:
     async def test() -> None:
         async with running(str(tmp_path)) as node:
             client = await Client.connect(node)
@@ -268,8 +268,8 @@ def test_refusals_are_told_once_a_minute(tmp_path: Any, caplog: Any) -> None:
             partition = node.replicas.find("t", 0)
             error = KafkaError(ErrorCode.kafka_storage_error, "no space")
             for seconds in (0, 1, 59, 60, 61, 119, 120):
-                node.replicas.tell_refusal(partition, error, TIME + seconds * 1000)
-                told.append((seconds, caplog.text.count("records are refused: the disk does not take them")))
+                node.replicas.warn_of_refusal(partition, error, TIME + seconds * 1000)
+                told.append((seconds, caplog.text.count("records refused: the disk cannot be written")))
             client.close()
 
     told: list[tuple[int, int]] = []
@@ -373,8 +373,8 @@ def open_files() -> list[str]:
 # Background work and the end.
 
 
-def test_housekeeping_survives_an_error_and_tells_it(tmp_path: Any, monkeypatch: Any, caplog: Any) -> None:
-    monkeypatch.setattr(node_module, "HOUSEKEEPING_SECONDS", 0.005)
+def test_periodic_tasks_survive_an_error_and_log_it(tmp_path: Any, monkeypatch: Any, caplog: Any) -> None:
+    monkeypatch.setattr(node_module, "PERIODIC_TASKS_SECONDS", 0.005)
     rounds = [0, 0]
 
     async def test() -> None:
@@ -399,7 +399,7 @@ def test_housekeeping_survives_an_error_and_tells_it(tmp_path: Any, monkeypatch:
 
 def test_stopping_waits_for_a_checkpoint_that_is_being_written(tmp_path: Any, monkeypatch: Any, caplog: Any) -> None:
     """A thread cannot be cancelled: it would write the same temporary file as the stop does."""
-    monkeypatch.setattr(node_module, "HOUSEKEEPING_SECONDS", 0.005)
+    monkeypatch.setattr(node_module, "PERIODIC_TASKS_SECONDS", 0.005)
 
     async def test() -> None:
         settings = {"log.flush.offset.checkpoint.interval.ms": "1"}

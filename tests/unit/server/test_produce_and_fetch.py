@@ -45,7 +45,7 @@ def test_the_shortcut_answers_what_the_handler_answers(tmp_path: Any, version: i
     stub.run(test())
 
 
-def test_the_shortcut_forgets_a_deleted_topic(tmp_path: Any) -> None:
+def test_the_shortcut_drops_a_deleted_topic(tmp_path: Any) -> None:
     async def test() -> None:
         async with running(str(tmp_path), {"auto.create.topics.enable": "false"}) as node:
             client = await Client.connect(node)

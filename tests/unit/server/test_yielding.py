@@ -81,7 +81,7 @@ class PerTurn:
 
 
 @pytest.mark.parametrize("request_of", [creation(NAMES), creation(["t"], COUNT)], ids=["topics", "partitions"])
-def test_logs_are_made_and_set_aside_a_few_at_a_time(
+def test_logs_are_created_and_deleted_a_few_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_of: dict[str, Any]
 ) -> None:
     async def test() -> None:
@@ -92,10 +92,10 @@ def test_logs_are_made_and_set_aside_a_few_at_a_time(
             names = [row["name"] for row in answer["topics"] if not row["error_code"]]
             assert len(names) == len(request_of["topics"])
             assert made.calls.total() == COUNT and max(made.calls.values()) <= LOGS_PER_STEP
-            doomed = PerTurn(turns, "discard", monkeypatch)
+            deleted = PerTurn(turns, "discard", monkeypatch)
             answer = await client.ask(ApiKey.DELETE_TOPICS, 6, deletion(names))
             assert all(not row["error_code"] for row in answer["responses"])
-            assert doomed.calls.total() == COUNT and max(doomed.calls.values()) <= LOGS_PER_STEP
+            assert deleted.calls.total() == COUNT and max(deleted.calls.values()) <= LOGS_PER_STEP
             assert sum(name.endswith("-delete") for name in os.listdir(tmp_path)) == COUNT
             client.close()
 

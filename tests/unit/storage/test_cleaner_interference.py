@@ -146,7 +146,7 @@ def test_gaps_are_no_damage_when_nobody_knows_what_was_compacted() -> None:
     assert log.log.cleaned_offset == 0
 
 
-def test_a_cleaning_is_told_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cleaning_is_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     log = dirty()
     log.log.update_config(LogConfig())
     log.put([(None, b"from before the policy")])

@@ -197,7 +197,7 @@ def test_a_new_topic_does_not_inherit_the_offsets_of_a_deleted_one() -> None:
     assert (log.log_start_offset, all_offsets(log)) == (0, [0, 1, 2])
 
 
-def test_strays_are_set_aside() -> None:
+def test_strays_are_renamed() -> None:
     fs = new_disk()
     managed = Managed(fs)
     for key in (T0, T1):

@@ -20,11 +20,11 @@ CLUSTER_WIDE = Mode.CLUSTER_WIDE
 # fmt: off
 TRANSACTIONS: tuple[Setting, ...] = (
     Setting("producer.id.expiration.ms", INT, "86400000", AtLeast(1), mode=CLUSTER_WIDE,
-            doc="Milliseconds after which a partition forgets a producer that writes no more."),
+            doc="Milliseconds after which a producer that writes no more expires."),
     Setting("producer.id.expiration.check.interval.ms", INT, "600000", AtLeast(1), internal=True,
-            doc="Milliseconds between looks for producers to forget."),
+            doc="Milliseconds between looks for expired producers."),
     Setting("transactional.id.expiration.ms", INT, "604800000", AtLeast(1), acts=False,
-            doc="Milliseconds after which the coordinator forgets an unused transactional id."),
+            doc="Milliseconds after which an unused transactional id expires."),
     Setting("transaction.max.timeout.ms", INT, "900000", AtLeast(1), acts=False,
             doc="The greatest transaction timeout in milliseconds that a client may ask for."),
     Setting("transaction.partition.verification.enable", BOOLEAN, "true", mode=CLUSTER_WIDE, acts=False,
@@ -34,7 +34,7 @@ TRANSACTIONS: tuple[Setting, ...] = (
     Setting("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, "10000", AtLeast(1), acts=False,
             doc="Milliseconds between looks for transactions to abort."),
     Setting("transaction.remove.expired.transaction.cleanup.interval.ms", INT, "3600000", AtLeast(1), acts=False,
-            doc="Milliseconds between looks for transactional ids to forget."),
+            doc="Milliseconds between looks for expired transactional ids."),
     Setting("transaction.state.log.num.partitions", INT, "50", AtLeast(1),
             doc="Partitions of __transaction_state; not to be changed once it exists."),
     Setting("transaction.state.log.replication.factor", SHORT, "3", AtLeast(1),

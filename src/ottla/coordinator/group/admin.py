@@ -87,5 +87,5 @@ def delete_groups(state: GroupState, token: Token, group_ids: Sequence[str]) -> 
             records += group.tombstones()
             deleted.append(group)
     if records:
-        state.write(records, *state.forget(deleted))
+        state.write(records, *state.detach(deleted))
     state.reply(token, {"groups": results})

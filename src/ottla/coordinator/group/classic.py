@@ -194,7 +194,7 @@ class ClassicGroup:
         member.session_timeout_ms = session_timeout_ms
 
     def set_waiter(self, member: Member, waiter: Token | None) -> Token | None:
-        """Who waits for this member's JoinGroup response from now on; returns who waited before."""
+        """Set the waiter for this member's JoinGroup response; returns the one before."""
         before = member.awaiting_join
         self.awaiting_join_count += (waiter is not None) - (before is not None)
         member.awaiting_join = waiter

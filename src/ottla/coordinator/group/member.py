@@ -24,10 +24,10 @@ class Member:
     """Name to metadata, in order of preference. **Invariant**: at least one is supported by every member."""
     assignment: bytes = b""
     awaiting_join: Token | None = None
-    """Who waits for this member's JoinGroup response. **Invariant**: set only while the group prepares a rebalance,
+    """The waiter for its JoinGroup response. **Invariant**: set only while the group prepares a rebalance,
     or while a static member's return is being written. Change it through `ClassicGroup`, which counts."""
     awaiting_sync: Token | None = None
-    """Who waits for this member's SyncGroup response. **Invariant**: set only while the group completes a rebalance."""
+    """The waiter for its SyncGroup response. **Invariant**: set only while the group completes a rebalance."""
     is_new: bool = False
     """In its first rebalance: it may be dropped while it waits, since it may have given up and joined again."""
 

@@ -148,7 +148,7 @@ def delete(state: GroupState, token: Token, group_id: str, topics: Mapping[str, 
 
 
 def delete_of_partitions(state: GroupState, partitions: Iterable[TopicPartition]) -> None:
-    """Forget the offsets of partitions that no longer exist."""
+    """Delete the offsets of partitions that no longer exist."""
     gone = set(partitions)
     records = []
     for group_id in {*state.groups, *state.offsets.group_ids(), *state.in_flight}:
@@ -182,7 +182,7 @@ def expire(state: GroupState) -> bool:
         if is_empty and len(expired) == count and not state.offsets.has_open_transactions(group.group_id):
             records += group.tombstones()
             gone.append(group)
-    state.write_in_parts(records, *state.forget(gone))
+    state.write_in_parts(records, *state.detach(gone))
     return not state.expiry_left
 
 

@@ -95,9 +95,9 @@ class GroupState:
             group = self.groups[group_id] = ClassicGroup(group_id, self.now.wall_ms)
         return group
 
-    def forget(self, groups: list[ClassicGroup]) -> tuple[Callable[[], None], Callable[[ErrorCode], None]]:
-        """Drop empty groups whose tombstones are about to be written, so that a member that joins meanwhile starts a
-        new group; returns what to do once they are written, and what takes it back should the write fail."""
+    def detach(self, groups: list[ClassicGroup]) -> tuple[Callable[[], None], Callable[[ErrorCode], None]]:
+        """Detach empty groups whose tombstones are about to be written, so that a member that joins meanwhile starts a
+        new group; returns what to do once they are written, and what restores them should the write fail."""
         for group in groups:
             del self.groups[group.group_id]
             self.deleting[group.group_id] += 1

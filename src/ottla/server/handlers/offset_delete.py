@@ -1,4 +1,4 @@
-"""OffsetDelete, version 0: forget offsets of topics that no member of the group reads (KIP-496)."""
+"""OffsetDelete, version 0: delete the offsets of topics that no member of the group reads (KIP-496)."""
 
 from __future__ import annotations
 

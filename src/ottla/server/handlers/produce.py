@@ -289,7 +289,7 @@ def _count_failure(context: RequestContext, error: KafkaError, partition: Partit
         if error.code in TOO_LARGE:
             partition.traffic.bytes_rejected += len(records)
         elif error.code is ErrorCode.kafka_storage_error:
-            context.node.replicas.tell_refusal(partition, error, context.node.clock.now_ms())
+            context.node.replicas.warn_of_refusal(partition, error, context.node.clock.now_ms())
 
 
 def _failed(index: int, error: KafkaError, partition: Partition | None = None) -> ProducedPartition:

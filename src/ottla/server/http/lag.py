@@ -46,7 +46,7 @@ class LagTimes:
         self._cold = 0
 
     def begin(self) -> None:
-        """A scrape begins: what it does not ask for again is forgotten at its end."""
+        """A scrape begins: what it does not ask for again is dropped at its end."""
         self._next = {}
         self._cold = 0
 
