@@ -1,9 +1,10 @@
 """One client's connection: frames out of received bytes, requests in order, responses in order.
 
 Receiving. All connections of a node share one receive buffer, because the loop asks for a buffer, fills it and hands it
-over without anything in between. Whole frames are handled right there; only the head of a frame that has not wholly
-arrived moves to a buffer of the connection's own, into which the rest is then received. So an idle connection holds no
-memory, and the records of a produce request go from the receive buffer to the page cache without a copy.
+over without anything in between. Whole frames are handled right there. The head of a frame that has not wholly arrived
+is kept as it is while it is short, else it moves to a buffer of the connection's own, which grows with what arrives. So
+no connection holds more than twice what was sent, an idle one nothing, and the records of a produce request go from the
+receive buffer to the page cache without a copy.
 
 Order. As in Kafka, one request of a connection is handled at a time, and the next one waits for it; APIs marked
 `pipelined` (produce that waits for an fsync) let the next begin, but responses always leave in the order of requests.
@@ -36,10 +37,12 @@ RECEIVE_BUFFER_BYTES = 1 << 20
 """The shared receive buffer: many pipelined batches at once, so that few frames are cut at its end and have to move."""
 
 RECEIVE_AHEAD_BYTES = 4096
-"""Smallest buffer of a connection's own, for the head of a frame whose length is not known yet."""
+"""What is received at least beyond the bytes that wait: an own buffer has this much more."""
 
-GROW_STEP_BYTES = 65_536
-"""A frame's claimed length is believed up to here; beyond, memory is taken as bytes really arrive (doubling)."""
+HEAD_BYTES_MAX = 16_384
+"""The head of a frame is kept as it is up to here, and put before the bytes that come next: what copying it costs is
+less than receiving costs. A longer one moves to a buffer that doubles as bytes really arrive; no claimed length is
+believed."""
 
 KEEP_BYTES_MIN = 262_144
 """A smaller own buffer is cheaper to make anew than to hold for a connection that may be idle."""
@@ -85,14 +88,16 @@ class Connection(asyncio.BufferedProtocol):
     """The protocol that the event loop drives. One per client, made by `Listener`."""
 
     __slots__ = (
-        "_end", "_fast", "_fast_head", "_linger", "_listener", "_own", "_own_view", "_paused", "_pending", "_start",
-        "_transport", "_waiting", "client_host", "client_software", "closed", "closing", "listener_name", "outbox",
-        "principal", "shortcuts", "tick",
+        "_end", "_fast", "_fast_head", "_head", "_linger", "_listener", "_own", "_own_view", "_paused", "_pending",
+        "_start", "_transport", "_waiting", "client_host", "client_software", "closed", "closing", "listener_name",
+        "outbox", "principal", "shortcuts", "tick",
     )  # fmt: skip
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._transport: asyncio.Transport | None = None
+        self._head = b""
+        """The first bytes of a frame, while there is no own buffer."""
         self._own: bytearray | None = None
         self._own_view: memoryview | None = None
         self._start = 0
@@ -164,7 +169,11 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         view = self._own_view
         if view is None:
-            return self._listener.receive_view
+            head, view = self._head, self._listener.receive_view
+            if head:
+                view[: len(head)] = head
+                return view[len(head) :]
+            return view
         return view[self._end :] if self._end else view
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -179,6 +188,9 @@ class Connection(asyncio.BufferedProtocol):
                 listener.served_bytes = 0
                 self._yield_turn()
         if self._own is None:
+            if self._head:
+                nbytes += len(self._head)
+                self._head = b""
             if (self._pending or self.outbox.queued) and self._blocked():
                 if not self.closing:
                     self._keep(listener.receive_buffer, listener.receive_view, 0, nbytes, 4)
@@ -363,12 +375,18 @@ class Connection(asyncio.BufferedProtocol):
             if own is not None and (len(own) < KEEP_BYTES_MIN or len(own) > KEEP_BYTES_MAX):
                 self._drop_own()
             return
-        room = max(rest + RECEIVE_AHEAD_BYTES, min(need, max(GROW_STEP_BYTES, 2 * rest)))
+        if rest <= HEAD_BYTES_MAX and (own is None or len(own) < KEEP_BYTES_MIN) and not self._blocked():
+            head = bytes(view[start:end])
+            self._drop_own()
+            self._head = head
+            return
+        room = max(rest + RECEIVE_AHEAD_BYTES, min(need, 2 * rest))
         if own is None or len(own) < room:
             fresh = bytearray(room)
             fresh[:rest] = view[start:end]
             self._drop_own()
             self._own, self._own_view = fresh, memoryview(fresh)
+            self._listener.buffers.taken(room)
             self._start, self._end = 0, rest
         elif data is not own:
             own[:rest] = view[start:end]
@@ -383,12 +401,15 @@ class Connection(asyncio.BufferedProtocol):
             self._pause()
 
     def _drop_own(self) -> None:
+        if self._own is not None:
+            self._listener.buffers.dropped(len(self._own))
         self._own = self._own_view = None
         self._start = self._end = 0
+        self._head = b""
 
     def trim(self) -> None:
         """Give back an empty buffer of a connection that has been quiet."""
-        if self._end == 0:
+        if self._end == 0 and self._own is not None:
             self._drop_own()
 
     def _pause(self) -> None:

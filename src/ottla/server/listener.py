@@ -39,6 +39,12 @@ MEANT_TO_WAIT = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 _NETWORK = logging.getLogger("ottla.network")
 _REQUESTS = logging.getLogger("ottla.requests")
 
+GIVE_BACK_BYTES_MIN = 16 << 20
+"""A rush of clients has left more behind than a busy node takes and drops all the time."""
+
+GIVE_BACK_SECONDS = 1.0
+"""How long after it free memory is given back, at most that often."""
+
 SWEEPS_PER_IDLE_TIME = 8
 """How often, within `connections.max.idle.ms`, silent connections are looked for."""
 
@@ -94,6 +100,35 @@ def cannot_listen(where: str, error: OSError, how: str = "") -> OttlaError:
     return OttlaError(f"cannot listen on {where}: {reason}; {advice}{how}")
 
 
+class ReceiveBuffers:
+    """The bytes of all buffers that connections have of their own."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.bytes = 0
+        self._loop = loop
+        self._bytes_max = 0
+        """Since free memory was last given back."""
+        self._waiting = False
+
+    def taken(self, size: int) -> None:
+        self.bytes += size
+        if self.bytes > self._bytes_max:
+            self._bytes_max = self.bytes
+
+    def dropped(self, size: int) -> None:
+        self.bytes -= size
+        if self._bytes_max - self.bytes >= GIVE_BACK_BYTES_MIN and not self._waiting:
+            self._waiting = True
+            self._loop.call_later(GIVE_BACK_SECONDS, self._give_back)
+
+    def _give_back(self) -> None:
+        from ottla import memory
+
+        self._waiting = False
+        self._bytes_max = self.bytes
+        memory.give_back()
+
+
 class Listener:
     """Accepts clients on one address."""
 
@@ -115,6 +150,7 @@ class Listener:
         self.request_bytes_max = request_bytes_max
         self.receive_buffer = receive_buffer
         self.receive_view = memoryview(receive_buffer)
+        self.buffers = ReceiveBuffers(self.loop)
         self.metrics = NodeMetrics() if metrics is None else metrics
         self.slow_s = slow_ms / 1000 if slow_ms >= 0 else math.inf
         """Requests that take longer are logged (`ottla.log.slow.request.ms`)."""

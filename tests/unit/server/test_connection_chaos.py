@@ -15,8 +15,8 @@ from ottla.server import connection
 from ottla.server.api import CloseConnection, Deferred
 from tests.unit.server import stub
 
-SIZES = (0, 1, 10, 300, 4083, 4084, 4085, 4096, 8200, 65_522, 65_523, 65_536, 131_100, 300_000, 1 << 20, 1_100_000,
-         2_200_000)  # fmt: skip
+SIZES = (0, 1, 10, 300, 4083, 4084, 4085, 4096, 8200, 16_369, 16_370, 16_371, 33_000, 65_522, 65_523, 65_536, 131_100,
+         300_000, 1 << 20, 1_100_000, 2_200_000)  # fmt: skip
 AT_ONCE, LATER, AS_TASK, WAITING = range(4)
 
 
@@ -69,7 +69,7 @@ async def send_and_check(port: int, rng: random.Random, count: int) -> None:
     raw.setblocking(False)
     await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", port))
     reader, writer = await asyncio.open_connection(sock=raw, limit=rng.choice([2000, 1 << 20]))
-    sizes = rng.choices(SIZES, weights=[16] * 8 + [2] * 6 + [1] * 3, k=count)
+    sizes = rng.choices(SIZES, weights=[16] * 8 + [2] * 10 + [1] * 3, k=count)
     bodies = [(bytes([rng.randrange(4)]) + rng.randbytes(min(size, 64)) + bytes(size))[:size] for size in sizes]
 
     async def send() -> None:
@@ -120,7 +120,7 @@ def test_clients_that_go_away_leave_nothing_behind(monkeypatch: Any, seed: int) 
         for _ in range(60):
             _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
             for number in range(rng.randrange(6)):
-                data = stub.frame(bytes([rng.randrange(4)]) + bytes(rng.choice(SIZES[:12])), number)
+                data = stub.frame(bytes([rng.randrange(4)]) + bytes(rng.choice(SIZES[:16])), number)
                 writer.write(data[: rng.choice([len(data), rng.randrange(len(data))])])
             if rng.random() < 0.3:
                 await asyncio.sleep(0)
