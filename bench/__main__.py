@@ -91,7 +91,7 @@ class Bench:
     def durable(self) -> dict[str, Table]:
         config = {"flush.messages": "1"}
         return {
-            "Produce, 16 KB batches, synced to disk before the answer (flush.messages=1)": self.each(
+            "Produce, 16 KB batches, fsynced before the answer (flush.messages=1)": self.each(
                 lambda s: rate_columns(s.name, workloads.produce(s, 16 << 10, self.seconds, topic_config=config))
             )
         }

@@ -76,7 +76,7 @@ class FileSystem(Protocol):
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None: ...
     def makedirs(self, path: str) -> None: ...
     def rename(self, source: str, target: str) -> None:
-        """Atomic; replaces a file at `target`. The caller syncs the directory."""
+        """Atomic; replaces a file at `target`. The caller fsyncs the directory."""
         ...
 
     def remove(self, path: str) -> None: ...
@@ -284,7 +284,7 @@ class OsFileSystem:
     def start_writeback(self, file: File, length: int, position: int) -> None:
         from ottla.page_cache import start_writeback
 
-        if self._writing_back:  # the disk is behind: more hints would only keep threads from reads and syncs
+        if self._writing_back:  # the disk is behind: more hints would only keep threads from reads and fsyncs
             return
         self._writing_back = True
         # The file may be closed, and its descriptor another file's, before a thread gets to it.

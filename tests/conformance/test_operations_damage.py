@@ -307,7 +307,7 @@ def test_a_directory_in_use_is_refused_while_it_is(tmp_path: Path) -> None:
         assert Client(node).topics() == ["t"]
 
 
-def test_recovery_reads_what_was_not_synced(tmp_path: Path) -> None:
+def test_recovery_reads_what_was_not_fsynced(tmp_path: Path) -> None:
     """However long the log is: the counter is in the line that a start after a kill prints."""
     settings = {"log.flush.offset.checkpoint.interval.ms": "100"}
     with NodeProcess(tmp_path / "data", settings) as node:

@@ -89,7 +89,7 @@ class CrashTest:
         assert int(response.topics[0].error_code) == 0, response.topics[0].error_message
 
     async def _round(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        longer = self.random.random() < 0.15  # long enough for background syncs and checkpoints
+        longer = self.random.random() < 0.15  # long enough for background fsyncs and checkpoints
         await self._sleep(self.random.uniform(1, 2.5) if longer else self.random.uniform(0.02, 0.4), tasks)
         self._kill()
         if self.random.random() < 0.2:

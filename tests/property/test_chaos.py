@@ -2,7 +2,7 @@
 
 Each batch carries its own number. What was acknowledged at an offset must be what anybody reads there, until the topic
 is deleted; no batch is ever at two offsets of a topic (idempotent producers repeat theirs); no read goes beyond the
-high watermark, and with `flush.messages=1` not beyond what is synced.
+high watermark, and with `flush.messages=1` not beyond what is fsynced.
 """
 
 from __future__ import annotations

@@ -131,11 +131,11 @@ class Play:
         self.world.partition.log.failure = KafkaError(ErrorCode.not_enough_replicas)
 
     async def slow_disk(self, group: str, which: int) -> None:
-        self.world.partition.log.must_sync = True
+        self.world.partition.log.must_fsync = True
         self.world.partition.log.may_flush.clear()
 
     async def fast_disk(self, group: str, which: int) -> None:
-        self.world.partition.log.must_sync = False
+        self.world.partition.log.must_fsync = False
         self.world.partition.log.may_flush.set()
 
     async def close(self, group: str, which: int) -> None:

@@ -62,7 +62,7 @@ def expiring(world: World) -> None:
     world.append(1)
 
 
-def synced(world: World) -> None:
+def fsynced(world: World) -> None:
     for _ in range(8):
         world.append(1, size=500)
         world.append(2)
@@ -71,7 +71,7 @@ def synced(world: World) -> None:
 SCENARIOS = {
     "busy": (busy, SMALL),
     "expiring": (expiring, SMALL),
-    "synced": (synced, with_flush_on_append()),
+    "fsynced": (fsynced, with_flush_on_append()),
 }
 
 

@@ -67,7 +67,7 @@ def test_an_io_error_anywhere_never_costs_an_acknowledged_record(operation: str,
         world.check()
 
 
-def test_after_a_failed_sync_nothing_is_acknowledged_any_more() -> None:
+def test_after_a_failed_fsync_nothing_is_acknowledged_any_more() -> None:
     """A second fsync would succeed and mean nothing: the kernel has dropped the dirty pages."""
     for seed in range(20):
         world = filled(seed)
@@ -86,7 +86,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_any_more() -> None:
         world.crash(power_loss=True)
 
 
-def test_a_failed_group_sync_fails_all_who_wait() -> None:
+def test_a_failed_group_fsync_fails_all_who_wait() -> None:
     world = World(1, with_flush_on_append())
     world.append(1)
     world.fs.fail("fsync", path=".log", times=1)
@@ -105,12 +105,12 @@ def test_a_failed_group_sync_fails_all_who_wait() -> None:
     assert all(isinstance(outcome, KafkaError) for outcome in outcomes)
 
 
-def test_one_sync_serves_all_who_wait() -> None:
+def test_one_fsync_serves_all_appends_of_a_moment() -> None:
     world = World(1, with_flush_on_append())
     log = world.log
-    syncs = []
+    fsyncs = []
     run = world.fs.run
-    world.fs.run = lambda work: syncs.append(work) or run(work)  # type: ignore[method-assign, func-returns-value]
+    world.fs.run = lambda work: fsyncs.append(work) or run(work)  # type: ignore[method-assign, func-returns-value]
 
     async def produce() -> None:
         sent = bytearray(world.build(-1, 1, 50))
@@ -122,7 +122,7 @@ def test_one_sync_serves_all_who_wait() -> None:
         await asyncio.gather(*(produce() for _ in range(50)))
 
     asyncio.run(main())
-    assert len(syncs) <= 2
+    assert len(fsyncs) <= 2
     world.fs.crash()
     world.fs.restart(power_loss=True)
     world.open()
@@ -138,7 +138,7 @@ def test_a_read_only_disk_refuses_appends_and_serves_reads() -> None:
     world.crash(power_loss=False)
 
 
-def test_a_flipped_bit_in_the_unsynced_tail_ends_the_log_there() -> None:
+def test_a_flipped_bit_in_the_unflushed_tail_ends_the_log_there() -> None:
     for seed in range(40):
         world = filled(seed, batches=6)
         path = max(path for path in world.fs.files(ROOT) if path.endswith(".log"))

@@ -130,10 +130,10 @@ def _power(facts: Facts) -> str:
     if flush_ms < LONG_MAX:
         limits.append(f"after {long_time(flush_ms)} (flush.ms)")
     if limits:
-        synced = f"The log is synced to disk {' or '.join(limits)}: what came since then"
+        fsynced = f"The log is fsynced {' or '.join(limits)}: what came since then"
     else:
-        synced = (
-            "A killed process loses nothing. Syncing is left to the operating system (flush.messages and flush.ms are "
+        fsynced = (
+            "A killed process loses nothing. Fsyncing is left to the operating system (flush.messages and flush.ms are "
             "unset): what came in the last seconds, typically up to half a minute,"
         )
     end = (
@@ -143,7 +143,7 @@ def _power(facts: Facts) -> str:
     )
     if flush_ms < LONG_MAX:
         end += " (Apache Kafka looks at flush.ms only where log.flush.scheduler.interval.ms is set, too.)"
-    return f"{synced} {end}"
+    return f"{fsynced} {end}"
 
 
 def _kept(facts: Facts) -> str:

@@ -88,7 +88,7 @@ def _elect_returning(image: MetadataImage, node_id: NodeId, log_dirs: frozenset[
 def returning_leader(partition: PartitionRegistration, node_id: NodeId) -> r.PartitionChangeRecord | None:
     """The change that lets a broker lead a partition after its restart; None where it leads nothing.
 
-    It led when it went down: it leads again, in a new epoch, since unsynced records may be lost (KIP-320). Nobody
+    It led when it went down: it leads again, in a new epoch, since unflushed records may be lost (KIP-320). Nobody
     leads: it may if it is in the ISR, or eligible (KIP-966), or the last known leader, which is an unclean election.
     """
     if partition.leader == node_id:

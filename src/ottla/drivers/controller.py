@@ -1,7 +1,7 @@
 """The active controller of this node: decides on the newest image, writes to the metadata log, publishes images.
 
 Callers give `submit` a decision to take. One worker takes all decisions that wait, each on the image that the one
-before it left, appends their records, syncs the log once for all of them, and only then publishes the images and
+before it left, appends their records, fsyncs the log once for all of them, and only then publishes the images and
 answers. So nobody ever sees metadata that a crash could undo, and many requests share one fsync.
 """
 
@@ -93,7 +93,7 @@ class _Job(NamedTuple):
 
 
 class _Done(NamedTuple):
-    """A decision taken and appended, not yet synced."""
+    """A decision taken and appended, not yet fsynced."""
 
     job: _Job
     outcome: Any
@@ -550,7 +550,7 @@ def _snapshot_batches(image: MetadataImage, voters: Sequence[Any], now: Millis) 
 
 
 def _log_config(config: ServerConfig) -> LogConfig:
-    """The metadata log is kept until snapshots replace it, never by retention, and syncs when it is told to."""
+    """The metadata log is kept until snapshots replace it, never by retention, and fsyncs when it is told to."""
     return LogConfig(
         segment_bytes=config["metadata.log.segment.bytes"],
         segment_ms=config["metadata.log.segment.ms"],

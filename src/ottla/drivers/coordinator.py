@@ -79,8 +79,8 @@ class _Shard:
         self.timer_deadline_ms = 0
         self.commits = Commits()
         """Those of this turn of the loop, not yet in the log."""
-        self.must_sync = False
-        """The last append had to be synced before it counted."""
+        self.must_fsync = False
+        """The last append had to be fsynced before it counted."""
 
 
 class GroupCoordinatorDriver:
@@ -157,7 +157,7 @@ class GroupCoordinatorDriver:
         together with others of the same turn of the loop. Raises KafkaError, and NotBatched where it must go its own
         way."""
         shard = self._shards.get(self.partition_of(request.group_id))
-        if shard is None or shard.error is not None or shard.must_sync or shard.pending:
+        if shard is None or shard.error is not None or shard.must_fsync or shard.pending:
             raise NotBatched
         now = self._now()
         shard.core.check_commit(request, now)
@@ -389,9 +389,9 @@ class GroupCoordinatorDriver:
                 waiter.complete(KafkaError(WRITE_ERRORS.get(code, code)))
             return
         offset = info.first_offset
-        shard.must_sync = shard.partition.log.high_watermark <= info.last_offset
-        if shard.must_sync:
-            self._await_sync(shard, entries, offset)
+        shard.must_fsync = shard.partition.log.high_watermark <= info.last_offset
+        if shard.must_fsync:
+            self._await_fsync(shard, entries, offset)
             return
         for block, waiter in entries:
             shard.core.replay_block(block, offset)
@@ -399,7 +399,7 @@ class GroupCoordinatorDriver:
             waiter.complete(None)
         self._arm(shard)
 
-    def _await_sync(self, shard: _Shard, entries: Sequence[CommitEntry], offset: Offset) -> None:
+    def _await_fsync(self, shard: _Shard, entries: Sequence[CommitEntry], offset: Offset) -> None:
         shard.core.write_blocks(block for block, _ in entries)
         for (block, waiter), write in zip(entries, shard.core.take(), strict=True):
             assert isinstance(write, Write)
@@ -418,9 +418,9 @@ class GroupCoordinatorDriver:
         except KafkaError as error:
             self._fail([write, *rest], error.code)
             return False
-        shard.must_sync = shard.partition.log.high_watermark <= info.last_offset
+        shard.must_fsync = shard.partition.log.high_watermark <= info.last_offset
         pending = _Pending(write, info.first_offset, info.last_offset + 1, rest)
-        if not shard.pending and not shard.must_sync:
+        if not shard.pending and not shard.must_fsync:
             self._committed(shard, pending)
             return True
         self._wait(shard, pending)

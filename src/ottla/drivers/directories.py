@@ -105,7 +105,7 @@ def mark(fs: FileSystem, identity: Identity, node_id: NodeId) -> None:
 
 
 def _mark(fs: FileSystem, path: str, meta: MetaProperties) -> None:
-    _sync_name(fs, path)
+    _fsync_name(fs, path)
     write_meta_properties(fs, path, meta)
 
 
@@ -157,8 +157,8 @@ def _check_no_logs(fs: FileSystem, log_dirs: Sequence[str], metadata_log_dir: st
             )
 
 
-def _sync_name(fs: FileSystem, path: str) -> None:
-    """Let a new directory survive power loss: its name is content of its parent, which may not be ours to sync."""
+def _fsync_name(fs: FileSystem, path: str) -> None:
+    """Let a new directory survive power loss: its name is content of its parent, which may not be ours to fsync."""
     with contextlib.suppress(PermissionError):
         fs.fsync_dir(posixpath.dirname(path.rstrip("/")) or ".")
 

@@ -64,7 +64,7 @@ class MetadataLog:
     def open(self, now: Millis) -> None:
         """Open or create the log, drop unfinished snapshots, and recover what a crash left half-written.
 
-        Every append is synced before anybody hears of it, so that recovery looks only at what follows the newest
+        Every append is fsynced before anybody hears of it, so that recovery looks only at what follows the newest
         snapshot.
         """
         fs = self._fs
@@ -152,7 +152,7 @@ class MetadataLog:
         self.log.append_as_follower(batch, now_ms=now)
 
     def store_snapshot(self, snapshot: SnapshotId, batches: Iterator[bytearray]) -> None:
-        """Write a snapshot, synced and whole under its name or not at all. May run in a disk thread."""
+        """Write a snapshot, fsynced and whole under its name or not at all. May run in a disk thread."""
         self._fs.write_atomic(posixpath.join(self.directory, snapshot.filename), b"".join(batches))
 
     def adopt_snapshot(self, snapshot: SnapshotId) -> None:

@@ -96,7 +96,7 @@ SECTIONS = (
         Metric("kafka_log_log_numlogsegments", GAUGE, PARTITION, "segments",
                "Segments of the log.", True),
         Metric("kafka_log_logflushstats_logflushtime_seconds", HISTOGRAM, (), "seconds",
-               "Time to sync one log's files to disk, in a thread."),
+               "Time to fsync one log's files to disk, in a thread."),
         Metric("kafka_log_logmanager_offlinelogdirectorycount", GAUGE, (), "directories",
                "Log directories that cannot be used."),
         Metric("kafka_log_logmanager_logdirectoryoffline", GAUGE, ("logDirectory",), "0 or 1",

@@ -1,7 +1,7 @@
 """One voter of the metadata quorum: who leads in which epoch, and what is committed (KRaft, KIP-595).
 
 The core does no input or output. Its methods take what happened and return a `Ready`: what must be done, in this
-order: persist the quorum state (synced, before anything that depends on it leaves the node), append the control
+order: persist the quorum state (fsynced, before anything that depends on it leaves the node), append the control
 records, sync the log and report that with `on_flushed`. What this version lacks of Raft, because its quorums have one
 voter, is the exchange of votes and the following of another leader; the rules for epochs, votes and the high
 watermark are the full ones.
@@ -48,7 +48,7 @@ class Ready(NamedTuple):
 
     persist: QuorumStateFile | None = None
     control_records: Sequence[Any] = ()
-    """To append as one control batch in the current epoch, and to sync before anything else is appended."""
+    """To append as one control batch in the current epoch, and to fsync before anything else is appended."""
     high_watermark: Offset | None = None
     """Set when it advanced: everything below may be applied and answered."""
 
@@ -66,7 +66,7 @@ class QuorumCore:
     stored: QuorumStateFile
     """As last persisted."""
     end_offset: Offset
-    """Log end of this node, synced or not."""
+    """Log end of this node, fsynced or not."""
     kraft_version: int = 0
     role: Role = Role.UNATTACHED
     high_watermark: Offset = -1

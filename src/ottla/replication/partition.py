@@ -1,7 +1,7 @@
 """One replica of a partition on this node: leadership, in-sync replicas, high watermark, waiting fetches.
 
 Kafka's `Partition` and its `PartitionState`. With one node the in-sync set is the leader alone, so that what was
-appended is committed, unless it must be synced first; the high watermark rule is written for more.
+appended is committed, unless it must be fsynced first; the high watermark rule is written for more.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class Partition:
     ) -> Any:
         """Append a producer's batch; returns the log's AppendInfo. Raises KafkaError.
 
-        An append that needs no sync is committed at once while this node is the only in-sync replica; after one that
-        does, the caller awaits the sync and calls `advance_high_watermark`.
+        An append that needs no fsync is committed at once while this node is the only in-sync replica; after one that
+        does, the caller awaits the fsync and calls `advance_high_watermark`.
         """
         if not self.is_leader:
             raise KafkaError(ErrorCode.not_leader_or_follower)

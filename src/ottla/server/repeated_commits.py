@@ -9,7 +9,7 @@ Why nobody can tell the difference (`tests/property/test_commits_mixed.py` looks
 - Offsets are replayed after the append, so one that fails changes nothing; every commit in it gets its error.
 - An answer has its place in the outbox from the start, and a failed one the size of a good one, so the order stays.
 - A held outbox sends nothing, whoever flushes it; a connection that is lost meanwhile drops its answers, not commits.
-- A log that must be synced first takes no batches: its commits go the long way, behind writes that are under way.
+- A log that must be fsynced first takes no batches: its commits go the long way, behind writes that are under way.
 """
 
 from __future__ import annotations

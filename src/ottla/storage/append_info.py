@@ -22,5 +22,5 @@ class AppendInfo(NamedTuple):
     batch_count: int
     is_duplicate: bool
     needs_flush: bool
-    """`flush.messages` or `flush.ms` asks for a sync before the answer: await `flush_async(last_offset + 1)`
+    """`flush.messages` or `flush.ms` asks for an fsync before the answer: await `flush_async(last_offset + 1)`
     and only then raise the high watermark and answer."""

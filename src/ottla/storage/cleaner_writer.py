@@ -63,7 +63,7 @@ class CleanedSegment:
         self._pending: list[Buffer] = []
         self._written = 0
         self._written_back = 0
-        """The kernel was asked to put it on disk, so that the sync at the end is short."""
+        """The kernel was asked to put it on disk, so that the fsync at the end is short."""
         self.size = 0
 
     def _path(self, suffix: str) -> str:

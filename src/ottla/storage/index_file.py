@@ -1,7 +1,7 @@
 """What the offset index and the time index share: entries of a fixed size in memory, the newest not yet in the file.
 
 Entries are written in groups, not one by one: a crash may lose the newest, and recovery adds them again because it
-scans the log from the recovery point, up to which the file was synced.
+scans the log from the recovery point, up to which the file was fsynced.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ class LeaderEpochs:
     def truncate_from_start(self, start_offset: Offset) -> None:
         """Forget epochs that ended at or before `start_offset`; the epoch in force there starts there from now on.
 
-        In memory only: loading a log does it again, and the next `write` has it. Replacing the file without a sync
+        In memory only: loading a log does it again, and the next `write` has it. Replacing the file without an fsync
         could leave an empty one after a power failure.
         """
         entries = self._entries

@@ -1,8 +1,8 @@
 """Opening the segments of a log, and repairing them after a crash (Kafka's `LogLoader`, `LogSegment.recover`).
 
-After a clean stop everything is trusted. Otherwise what lies below the recovery point is trusted, as it was synced with
-its indexes; from there on every batch has to have its checksum and its place, and the log ends before the first that
-has not. So recovery takes time by the unflushed tail, not by the log.
+After a clean stop everything is trusted. Otherwise what lies below the recovery point is trusted, as it was fsynced
+with its indexes; from there on every batch has to have its checksum and its place, and the log ends before the first
+that has not. So recovery takes time by the unflushed tail, not by the log.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LoadedSegments:
     segments: list[Segment]
     next_offset: Offset
     recovered_bytes: int = 0
-    """Read and checked because they were not known to be synced."""
+    """Read and checked because they were not known to be fsynced."""
     truncated_bytes: int = 0
     """Cut off because they were no whole, valid batches."""
     repaired: bool = False
@@ -103,15 +103,15 @@ def load_segments(
         indexed = {f"{base:020d}{INDEX}", f"{base:020d}{TIME_INDEX}"} <= files
         loaded.segments.append(segment)
         trusted: Offset | None = None
-        # A segment that ends at the recovery point may have been closed, its time index completed, after the last sync.
+        # A segment that ends at the recovery point may have been closed, its time index completed, after that fsync.
         if not clean_shutdown and (end is None or end >= recovery_point):
             trusted = recovery_point if indexed else base
         elif not indexed:
             trusted = base
         if trusted is not None:
             yield from _recover(loaded, segment, trusted)
-            unsynced = not clean_shutdown and end is not None and end > max(recovery_point, log_start_offset)
-            hole = contiguous and unsynced and loaded.next_offset < bases[number + 1]
+            unflushed = not clean_shutdown and end is not None and end > max(recovery_point, log_start_offset)
+            hole = contiguous and unflushed and loaded.next_offset < bases[number + 1]
             if (loaded.truncated_bytes or hole) and not last:
                 _drop(fs, directory, names, bases[number + 1 :])
                 break

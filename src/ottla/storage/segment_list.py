@@ -1,4 +1,4 @@
-"""The segments of one log, oldest first, with what needs several of them: look-ups, syncing, deletion.
+"""The segments of one log, oldest first, with what needs several of them: look-ups, fsyncing, deletion.
 
 Kafka's `LogSegments` and the file half of its `LocalLog`. Knows files and offsets; what is committed or stable is the
 log's matter.
@@ -236,7 +236,7 @@ class SegmentList:
                     largest = max(largest, *(record.timestamp for record in records if record.offset >= start))
         return None if largest < 0 else self.find_timestamp(largest, start)
 
-    # Syncing
+    # Fsyncing
 
     def sync_work(self, first: Offset, *, with_indexes: bool) -> tuple[Callable[[], None], Callable[[], None]]:
         """How to make everything from `first` on durable: what to do, in a thread if need be, and what to call after.
@@ -246,8 +246,8 @@ class SegmentList:
         pairs = [segment.sync_work(with_indexes=with_indexes) for segment in self.from_offset(first)]
 
         def work() -> None:
-            for sync, _ in pairs:
-                sync()
+            for fsync, _ in pairs:
+                fsync()
 
         def done() -> None:
             for _, finish in pairs:

@@ -1,7 +1,7 @@
 """A file system in memory that behaves badly on request, for tests of what survives.
 
-It tracks what was synced: file content by `fsync`, directory entries by `fsync_dir`. A *process kill* keeps everything
-that was written, the write in progress perhaps in part. A *power loss* keeps what was synced, and of the rest a random
+It tracks what was fsynced: file content by `fsync`, directory entries by `fsync_dir`. A *process kill* keeps everything
+that was written, the write in progress perhaps in part. A *power loss* keeps what was fsynced, and of the rest a random
 part: blocks survive one by one and out of order, directory changes as a prefix of what was done in that directory. It
 is stricter than ext4, where a file's fsync also saves its name; code that is right here is right on any POSIX system.
 
@@ -391,7 +391,7 @@ class SimulatedFileSystem:
         return SimulatedLock(self._locks, path)
 
     def start_writeback(self, file: File, length: int, position: int) -> None:
-        """Nothing: what was not synced may be lost, whoever hinted what."""
+        """Nothing: what was not fsynced may be lost, whoever hinted what."""
 
     def run(self, work: Callable[[], T]) -> Awaitable[T]:
         """Do the work after a random number of turns of the event loop, as a thread would at some later moment."""

@@ -1,4 +1,4 @@
-"""The inodes and directories of `SimulatedFileSystem`: what is written, what is synced, what a power loss keeps."""
+"""The inodes and directories of `SimulatedFileSystem`: what is written, what is fsynced, what a power loss keeps."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Inode:
         self.content = bytearray()
         self._durable = bytearray()
         self._pending: list[_Write | _Truncate] = []
-        """Changes since the last sync, in order: `_durable` with all of them is `content`, unless an fsync failed."""
+        """Changes since the last fsync, in order: `_durable` with all of them is `content`, unless an fsync failed."""
 
     def write(self, position: int, data: bytes, now_ms: int) -> None:
         self._change(_Write(position, data), now_ms)

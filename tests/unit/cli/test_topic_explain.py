@@ -95,7 +95,7 @@ SAID = [
     ({"message.timestamp.before.max.ms": "1000"}, "records", "or more than 1 second behind the broker's clock", "zstd"),
     ({"message.timestamp.after.max.ms": FOR_EVER}, "records", "producers' (CreateTime). Order", "refused"),
     ({"message.timestamp.type": "LogAppendTime"}, "records", "the broker's at the append (LogAppendTime).", "refused"),
-    ({}, "power", "may be lost when the machine loses power. With flush.messages=1", "synced to disk after"),
+    ({}, "power", "may be lost when the machine loses power. With flush.messages=1", "fsynced after"),
     ({"flush.messages": "1"}, "power", "survives a power loss", "may be lost"),
     ({"flush.messages": "100"}, "power", "after 100 records (flush.messages): what came since then", "scheduler"),
     ({"flush.ms": "5000"}, "power", "after 5 seconds (flush.ms)", "records (flush.messages)"),

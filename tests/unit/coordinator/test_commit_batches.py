@@ -106,10 +106,10 @@ def code_of_describe(world: World, group_id: str) -> ErrorCode:
     return found
 
 
-def test_commits_that_must_be_synced_are_answered_and_seen_after_the_sync() -> None:
+def test_commits_that_must_be_fsynced_are_answered_and_seen_after_the_fsync() -> None:
     async def scene(world: World) -> None:
         log = world.partition.log
-        log.must_sync = True
+        log.must_fsync = True
         log.may_flush.clear()
         first, second = commit(world, shape(), 1), commit(world, shape(partition=1), 2)
         await asyncio.sleep(0)

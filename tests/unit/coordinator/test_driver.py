@@ -30,13 +30,13 @@ class Info(NamedTuple):
 
 
 class MemoryLog:
-    """As much of a log as the driver touches. With `must_sync`, nothing is committed before `flush_async`."""
+    """As much of a log as the driver touches. With `must_fsync`, nothing is committed before `flush_async`."""
 
     def __init__(self) -> None:
         self.batches: list[bytearray] = []
         self.log_start_offset = 0
         self.high_watermark = 0
-        self.must_sync = False
+        self.must_fsync = False
         self.failure: KafkaError | None = None
         self.may_flush = asyncio.Event()
         self.may_flush.set()
@@ -52,7 +52,7 @@ class MemoryLog:
         set_base_offset_and_epoch(batch, 0, self.log_end_offset, 0)
         self.batches.append(batch)
         header = read_batch_header(batch)
-        if not self.must_sync:
+        if not self.must_fsync:
             self.high_watermark = header.next_offset
         return Info(header.base_offset, header.last_offset)
 
@@ -193,10 +193,10 @@ def test_a_commit_is_answered_and_read_when_it_is_in_the_log() -> None:
     play(scene)
 
 
-def test_answers_wait_for_the_sync_and_keep_their_order() -> None:
+def test_answers_wait_for_the_fsync_and_keep_their_order() -> None:
     async def scene(world: World) -> None:
         log = world.partition.log
-        log.must_sync = True
+        log.must_fsync = True
         log.may_flush.clear()
         first, second = world.commit(1), world.commit(2)
         await asyncio.sleep(0)
@@ -306,7 +306,7 @@ def test_members_that_wait_are_told_when_leadership_or_the_node_ends() -> None:
 
 def test_a_commit_that_waits_fails_when_leadership_ends() -> None:
     async def scene(world: World) -> None:
-        world.partition.log.must_sync = True
+        world.partition.log.must_fsync = True
         world.partition.log.may_flush.clear()
         waiting = world.commit(1)
         world.lead(False)

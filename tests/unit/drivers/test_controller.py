@@ -137,21 +137,21 @@ def test_a_subscriber_that_fails_stops_nobody() -> None:
     run(new_disk(), work)
 
 
-def test_decisions_that_wait_share_one_sync() -> None:
+def test_decisions_that_wait_share_one_fsync() -> None:
     fs = new_disk()
 
     async def work(node: ControllerDriver) -> int:
-        before = len(synced)
+        before = len(fsynced)
         codes = await asyncio.gather(*(create(node, f"t{number % 10}") for number in range(20)))
         assert sorted(code for (code,) in codes) == [0] * 10 + [ErrorCode.topic_already_exists] * 10
-        return len(synced) - before
+        return len(fsynced) - before
 
-    synced: list[str] = []
+    fsynced: list[str] = []
     check = fs.check_fault
 
     def recorded(operation: str, path: str, *, change: bool = False) -> None:
         if operation == "fsync" and path.endswith(".log"):
-            synced.append(path)
+            fsynced.append(path)
         check(operation, path, change=change)
 
     fs.check_fault = recorded  # type: ignore[method-assign]

@@ -55,7 +55,7 @@ def test_only_a_voter_stands() -> None:
         core(2, 3).campaign(0)
 
 
-def test_nothing_is_committed_before_it_is_synced() -> None:
+def test_nothing_is_committed_before_it_is_fsynced() -> None:
     quorum = core(end=10)
     quorum.campaign(3)
     quorum.on_appended(12)

@@ -66,7 +66,7 @@ def test_an_append_of_the_only_replica_is_committed_at_once() -> None:
     assert log.high_watermark == 1
 
 
-def test_an_append_that_needs_a_sync_is_committed_after_it() -> None:
+def test_an_append_that_needs_an_fsync_is_committed_after_it() -> None:
     partition, log = leading()
     log.needs_flush = True
     info = partition.append_as_leader(b"abc", -1, now_ms=0)

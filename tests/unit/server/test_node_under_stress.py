@@ -82,7 +82,7 @@ class HeldDisk:
 def test_what_a_producer_sent_before_it_left_is_committed(
     tmp_path: Any, monkeypatch: Any, acks: int, learned: bool
 ) -> None:
-    """Nobody waits for the sync any more, and no later append would bring the high watermark up."""
+    """Nobody waits for the fsync any more, and no later append would bring the high watermark up."""
 
     async def test() -> None:
         async with running(str(tmp_path)) as node:
@@ -104,7 +104,7 @@ def test_what_a_producer_sent_before_it_left_is_committed(
     stub.run(test())
 
 
-def test_nobody_sees_a_record_before_it_is_synced(tmp_path: Any, monkeypatch: Any) -> None:
+def test_nobody_sees_a_record_before_it_is_fsynced(tmp_path: Any, monkeypatch: Any) -> None:
     async def test() -> None:
         async with running(str(tmp_path)) as node:
             producer, other = await Client.connect(node), await Client.connect(node)
@@ -133,7 +133,7 @@ def test_nobody_sees_a_record_before_it_is_synced(tmp_path: Any, monkeypatch: An
     stub.run(test())
 
 
-def test_a_failed_sync_is_told_and_what_it_was_for_is_never_read(tmp_path: Any, monkeypatch: Any) -> None:
+def test_a_failed_fsync_is_an_error_and_what_it_was_for_is_never_read(tmp_path: Any, monkeypatch: Any) -> None:
     async def test() -> None:
         async with running(str(tmp_path)) as node:
             client, other = await Client.connect(node), await Client.connect(node)
@@ -481,7 +481,7 @@ def test_stopping_under_load_and_starting_again_on_the_same_port(tmp_path: Any, 
     stub.run(test())
 
 
-def test_one_full_sync_of_a_log_at_a_time(tmp_path: Any, monkeypatch: Any) -> None:
+def test_one_full_fsync_of_a_log_at_a_time(tmp_path: Any, monkeypatch: Any) -> None:
     """Two would replace the same files under each other, and the loser would take the log offline."""
 
     async def test() -> None:

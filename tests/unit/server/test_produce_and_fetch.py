@@ -1,4 +1,4 @@
-"""The hot path on a whole node: shortcuts, long polls, cold reads, synced answers, stopping."""
+"""The hot path on a whole node: shortcuts, long polls, cold reads, fsynced answers, stopping."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_cold_data_is_read_away_from_the_loop(tmp_path: Any, monkeypatch: Any, s
 
 
 @pytest.mark.parametrize("asked_by", ["topic", "node"])
-def test_an_answer_waits_for_the_sync_that_the_topic_asks_for(tmp_path: Any, asked_by: str) -> None:
+def test_an_answer_waits_for_the_fsync_that_the_topic_asks_for(tmp_path: Any, asked_by: str) -> None:
     of_topic = {"flush.messages": "1"} if asked_by == "topic" else {}
     of_node = {"log.flush.interval.messages": "1"} if asked_by == "node" else {}
 
@@ -187,7 +187,7 @@ def test_an_answer_waits_for_the_sync_that_the_topic_asks_for(tmp_path: Any, ask
                 assert (await producer.produce("t", batch()))["base_offset"] == n
             log = next(iter(node.replicas)).log
             assert log.durable_offset == 2
-            for n in range(8):  # of which the first sync may serve one, and the next one all others
+            for n in range(8):  # of which the first fsync may serve one, and the next one all others
                 producer.send(ApiKey.PRODUCE, 9, produce_values("t", batch()), n)
             for n in range(8):
                 answer = await producer.receive(ApiKey.PRODUCE, 9)

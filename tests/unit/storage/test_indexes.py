@@ -48,7 +48,7 @@ def test_boundaries_and_bounds() -> None:
     assert [index.count_below(offset) for offset in (0, 1005, 1006, 1010, 1011)] == [0, 0, 1, 1, 2]
 
 
-def test_many_entries_are_written_before_a_sync_asks() -> None:
+def test_many_entries_are_written_before_an_fsync_asks() -> None:
     fs = new_disk()
     index = OffsetIndex(fs, PATH, 0)
     for number in range(1, PENDING_ENTRIES_MAX + 2):

@@ -224,7 +224,7 @@ def test_retention_and_removal_of_files() -> None:
     assert not any(name.endswith(".deleted") for name in fs.listdir(log.directory))
 
 
-def test_rolled_segments_are_synced_in_the_background() -> None:
+def test_rolled_segments_are_fsynced_in_the_background() -> None:
     managed = Managed(new_disk(), defaults=LogConfig(segment_bytes=500))
     log = managed.logs.create(T0, ID)
     append(log, 1, size=200)
@@ -236,7 +236,7 @@ def test_rolled_segments_are_synced_in_the_background() -> None:
     assert log.recovery_point == 5
 
 
-def test_idle_logs_are_synced_a_few_at_a_time() -> None:
+def test_idle_logs_are_fsynced_a_few_at_a_time() -> None:
     managed = Managed(new_disk())
     logs = [managed.logs.create(TopicPartition("t", partition), ID) for partition in range(30)]
     for log in logs:

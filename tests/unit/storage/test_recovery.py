@@ -96,7 +96,7 @@ def test_a_flipped_bit_above_the_recovery_point_ends_the_log() -> None:
     assert names(fs, ".log")[-1] == f"{second:020d}.log"
 
 
-def test_recovery_reads_only_what_was_not_synced() -> None:
+def test_recovery_reads_only_what_was_not_fsynced() -> None:
     fs, log = filled(60)
     log.flush()
     point = log.recovery_point

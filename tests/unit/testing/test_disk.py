@@ -65,7 +65,7 @@ def test_a_write_cut_short_by_a_kill_is_there_in_part() -> None:
     assert seen == {b"", b"a", b"ab", b"abc", b"abcd"}
 
 
-def test_power_loss_keeps_what_was_synced_and_a_random_rest() -> None:
+def test_power_loss_keeps_what_was_fsynced_and_a_random_rest() -> None:
     outcomes = set()
     for seed in range(200):
         fs = make_fs(seed)
@@ -84,7 +84,7 @@ def test_power_loss_keeps_what_was_synced_and_a_random_rest() -> None:
     assert len(outcomes) > 10
 
 
-def test_names_need_a_sync_of_their_directory() -> None:
+def test_names_need_an_fsync_of_their_directory() -> None:
     survived = set()
     for seed in range(40):
         fs = make_fs(seed)

@@ -44,12 +44,12 @@ LOG: tuple[Setting, ...] = (
     Setting("log.index.interval.bytes", INT, "4096", AtLeast(0), mode=CLUSTER_WIDE,
             doc="Bytes of records between two entries of the offset index."),
     Setting("log.flush.interval.messages", LONG, "9223372036854775807", AtLeast(1), mode=CLUSTER_WIDE,
-            doc="Records after which a log is synced to disk before more are acknowledged."),
+            doc="Records after which a log is fsynced before more are acknowledged."),
     Setting("log.flush.interval.ms", LONG, None, mode=CLUSTER_WIDE,
-            doc="Milliseconds that an acknowledged record may stay unsynced; without it "
+            doc="Milliseconds that an acknowledged record may stay unflushed; without it "
                 "log.flush.scheduler.interval.ms."),
     Setting("log.flush.scheduler.interval.ms", LONG, "9223372036854775807",
-            doc="Milliseconds between looks for logs to sync."),
+            doc="Milliseconds between looks for logs to fsync."),
     Setting("log.flush.offset.checkpoint.interval.ms", INT, "60000", AtLeast(0),
             doc="Milliseconds between writes of the recovery-point checkpoint."),
     Setting("log.flush.start.offset.checkpoint.interval.ms", INT, "60000", AtLeast(0),

@@ -2,7 +2,7 @@
 
 Versions 0-2 are advertised and refused by closing, as Kafka does for librdkafka's sake (KAFKA-18659). acks=0 has no
 answer, and a failure closes the connection, so that the producer looks at the metadata again. Where a topic asks for
-syncs (`flush.messages`), the answer waits for one that serves every append of that moment, while the connection's next
+fsyncs (`flush.messages`), the answer waits for one that serves every append of that moment, while the connection's next
 produce requests begin already.
 """
 
@@ -139,19 +139,19 @@ class ProduceShortcut:
     def _wait(
         self, envelope: Envelope, partition: Partition, info: Any, correlation_id: int
     ) -> bytes | tuple[Call, Coroutine[Any, Any, Response]]:
-        """The topic asks for a sync before the answer."""
+        """The topic asks for an fsync before the answer."""
         model = self._context
         context = RequestContext(
             model.node, model.api_key, model.api_version, correlation_id, model.client_id, model.client_host,
             model.listener_name, model.principal, model.session,
         )  # fmt: skip
         answer = _appended(partition.topic_partition.partition, info)
-        unsynced = [Unsynced(answer, partition, info.last_offset + 1)]
+        unflushed = [UnflushedAppend(answer, partition, info.last_offset + 1)]
         if envelope.acks == ACKS_NONE:
-            context.node.spawn(_sync_all(unsynced))
+            context.node.spawn(_fsync_all(unflushed))
             return b""
         topics = [ProducedTopic(envelope.topic, envelope.topic_id, [answer])]
-        return Call(load(ApiKey.PRODUCE), context, None), _answer_synced(context, topics, unsynced)
+        return Call(load(ApiKey.PRODUCE), context, None), _answer_fsynced(context, topics, unflushed)
 
 
 def _sole_records(frame: memoryview, position: int, version: int) -> memoryview | None:
@@ -195,8 +195,8 @@ def learn(context: RequestContext, request: ProduceRequest, frame: memoryview) -
     shortcuts[head].add(Envelope(context, request, partition), frame, length_at)
 
 
-class Unsynced:
-    """An append whose answer waits for a sync."""
+class UnflushedAppend:
+    """An append whose answer waits for an fsync."""
 
     __slots__ = ("answer", "end_offset", "partition")
 
@@ -226,7 +226,7 @@ def handle(context: RequestContext, request: ProduceRequest) -> Response | Corou
     acks_are_known = -1 <= acks <= 1
     replicas = context.node.replicas
     now_ms = context.node.clock.now_ms()
-    unsynced: list[Unsynced] = []
+    unflushed: list[UnflushedAppend] = []
     failed = False
     topics = []
     for topic in request.topics:
@@ -254,14 +254,14 @@ def handle(context: RequestContext, request: ProduceRequest) -> Response | Corou
             answer = _appended(data.index, info)
             answers.append(answer)
             if info.needs_flush:
-                unsynced.append(Unsynced(answer, partition, info.last_offset + 1))
+                unflushed.append(UnflushedAppend(answer, partition, info.last_offset + 1))
         if answers:
             topics.append(ProducedTopic(topic.name, topic.topic_id, answers))
-    if unsynced:
+    if unflushed:
         if acks == ACKS_NONE:
-            context.node.spawn(_sync_all(unsynced))
+            context.node.spawn(_fsync_all(unflushed))
         else:
-            return _answer_synced(context, topics, unsynced)
+            return _answer_fsynced(context, topics, unflushed)
     if acks == ACKS_NONE:
         if failed:
             raise CloseConnection
@@ -302,20 +302,22 @@ def _failed(index: int, error: KafkaError, partition: Partition | None = None) -
     return answer
 
 
-async def _answer_synced(context: RequestContext, topics: list[ProducedTopic], unsynced: list[Unsynced]) -> Response:
-    await _sync_all(unsynced)
+async def _answer_fsynced(
+    context: RequestContext, topics: list[ProducedTopic], unflushed: list[UnflushedAppend]
+) -> Response:
+    await _fsync_all(unflushed)
     return _encode(context, topics)
 
 
-async def _sync_all(unsynced: list[Unsynced]) -> None:
-    if len(unsynced) == 1:
-        await _sync(unsynced[0])
+async def _fsync_all(unflushed: list[UnflushedAppend]) -> None:
+    if len(unflushed) == 1:
+        await _fsync(unflushed[0])
     else:
-        await asyncio.gather(*map(_sync, unsynced))
+        await asyncio.gather(*map(_fsync, unflushed))
 
 
-async def _sync(append: Unsynced) -> None:
-    """Once synced the append is committed; until then nobody reads it."""
+async def _fsync(append: UnflushedAppend) -> None:
+    """Once fsynced the append is committed; until then nobody reads it."""
     try:
         await append.partition.log.flush_async(append.end_offset)
     except KafkaError as error:
