@@ -12,10 +12,13 @@ from pathlib import Path
 from ottla.testing.process import reserve
 from peers.kafka import wait_until_answering
 
+FOR_EVER = {"log.retention.ms": "-1"}
+"""Records of tests have fixed timestamps of long ago; Kafka's default of seven days would delete them under a test."""
+
 
 class NodeProcess:
     """`bootstrap` is its address, `data` its log directory unless `log.dirs` is set. As a context manager it starts and
-    stops cleanly."""
+    stops cleanly. Records stay for ever unless `settings` or a `config` file say otherwise."""
 
     def __init__(
         self, data: Path, settings: dict[str, str] | None = None, *, config: Path | None = None, port: int | None = None
@@ -31,7 +34,7 @@ class NodeProcess:
         self.bootstrap = f"127.0.0.1:{self.port}"
         self.settings = dict(settings or {})
         if config is None:
-            self.settings = {"group.initial.rebalance.delay.ms": "0", **self.settings}
+            self.settings = {"group.initial.rebalance.delay.ms": "0", **FOR_EVER, **self.settings}
         self.process: subprocess.Popen[bytes] | None = None
         self.output = data.with_name(data.name + ".out")
 

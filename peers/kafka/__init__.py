@@ -153,6 +153,7 @@ class KafkaPeer:
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
+            "log.retention.ms": "-1",  # records of tests have fixed timestamps of long ago
             **self.settings,
         }
         self.properties.write_text("".join(f"{name}={value}\n" for name, value in lines.items() if value is not None))

@@ -15,6 +15,7 @@ import pytest
 
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import SimpleRecord, build_batch, iterate_batches, iterate_records
+from ottla.testing import Broker
 from tests.conformance.pair import Wire
 from tests.node import NodeProcess
 
@@ -24,7 +25,7 @@ DEADLINE_S = 60
 class Client:
     """A connection with the requests that these tests need. Topics are named; there is partition 0 if not said."""
 
-    def __init__(self, node: NodeProcess) -> None:
+    def __init__(self, node: NodeProcess | Broker) -> None:
         self.wire = Wire(node.bootstrap)
 
     def ask(self, key: ApiKey, version: int, values: Mapping[str, Any]) -> Any:

@@ -23,7 +23,7 @@ def console_produce(shell: Shell, bootstrap: str, topic: str, lines: list[str], 
 def console_consume(shell: Shell, bootstrap: str, topic: str, count: int, *arguments: str) -> list[str]:
     return shell.run(
         "consumer.ConsoleConsumer", "--bootstrap-server", bootstrap, "--topic", topic, "--max-messages", str(count),
-        "--timeout-ms", "30000", *arguments,
+        "--timeout-ms", "90000", *arguments,
     ).lines()  # fmt: skip
 
 

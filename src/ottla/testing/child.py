@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ottla.server.node import Node
 
 TOPIC_ALREADY_EXISTS = 36
+RETENTION = frozenset({"log.retention.ms", "log.retention.minutes", "log.retention.hours"})
+"""Where none is given records stay for ever: tests write fixed timestamps of long ago, and Kafka's default of seven days
+would delete them at some moment of the test, or of a slower one."""
 
 
 class Child:
@@ -44,6 +47,8 @@ class Child:
             if self.order["temporary"]:
                 os.makedirs(self.order["temporary"], mode=0o700, exist_ok=True)
             settings = {"ottla.log.level": "WARN", **self.order["settings"]}
+            if not RETENTION & settings.keys():
+                settings["log.retention.ms"] = "-1"
             return run(ServerConfig.load(None, settings, {}), self.attend)
         except (OttlaError, OSError) as error:
             self._say({"error": str(error)})

@@ -24,9 +24,8 @@ TIME = 1_700_000_000_000
 async def running(
     directory: str, settings: Mapping[str, str] | None = None, fs: FileSystem | None = None
 ) -> AsyncIterator[Node]:
-    config = ServerConfig.load(
-        None, {"log.dirs": directory, "listeners": "PLAINTEXT://127.0.0.1:0", **(settings or {})}, {}
-    )
+    defaults = {"log.dirs": directory, "listeners": "PLAINTEXT://127.0.0.1:0", "log.retention.ms": "-1"}
+    config = ServerConfig.load(None, {**defaults, **(settings or {})}, {})
     node = Node(config, fs or OsFileSystem(), SystemClock(), random.Random(1))
     try:
         await node.start()

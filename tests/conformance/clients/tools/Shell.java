@@ -6,6 +6,8 @@ import java.io.EOFException;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
 
 import org.apache.kafka.common.utils.Exit;
 
@@ -22,6 +24,10 @@ public class Shell {
         }
     }
 
+    /** What a tool does when its process ends: the console producer sends the rest of its records only then. */
+    private static final List<Runnable> HOOKS = new ArrayList<>();
+    private static final long HOOK_LIMIT_MS = 60_000;
+
     private static Integer status;
 
     public static void main(String[] none) throws Exception {
@@ -30,7 +36,7 @@ public class Shell {
         PrintStream errors = System.err;
         Exit.setExitProcedure(Shell::end);
         Exit.setHaltProcedure(Shell::end);
-        Exit.setShutdownHookAdder((name, hook) -> { });
+        Exit.setShutdownHookAdder((name, hook) -> HOOKS.add(hook));
         while (true) {
             String[] words;
             try {
@@ -47,6 +53,7 @@ public class Shell {
             System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
             System.setIn(new ByteArrayInputStream(words[1].getBytes(StandardCharsets.UTF_8)));
             run(words);
+            runHooks();
             System.out.flush();
             System.err.flush();
             System.setErr(errors);
@@ -66,6 +73,17 @@ public class Shell {
         if (message != null)
             System.err.println(message);
         throw new Ended();
+    }
+
+    private static void runHooks() throws InterruptedException {
+        for (Runnable hook : HOOKS) {
+            Thread thread = new Thread(hook);
+            thread.setUncaughtExceptionHandler((where, ended) -> { });
+            thread.setDaemon(true);
+            thread.start();
+            thread.join(HOOK_LIMIT_MS);
+        }
+        HOOKS.clear();
     }
 
     private static void run(String[] words) {
