@@ -27,7 +27,7 @@ class Broker:
 
     `settings` are Kafka's, by name; as keywords they are written with underscores. `keep` names a directory for the
     data that is not removed, and that a later Broker can start on. `port` is free to choose; by default any free one.
-    Records stay for ever unless a setting of retention is given: tests write timestamps of long ago. Also an asynchronous
+    Records stay for ever unless a setting of retention is given: tests write old timestamps. Also an asynchronous
     context manager. Nothing starts before `start` or `with`.
     """
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TOPIC_ALREADY_EXISTS = 36
 RETENTION = frozenset({"log.retention.ms", "log.retention.minutes", "log.retention.hours"})
-"""Where none is given records stay for ever: tests write fixed timestamps of long ago, and Kafka's default of seven days
+"""Where none is given records stay for ever: tests write fixed timestamps of long ago, and Kafka's default, seven days,
 would delete them at some moment of the test, or of a slower one."""
 
 
