@@ -54,7 +54,7 @@ def broker(_: Path) -> Timings:
 
 
 def mock(_: Path) -> Timings:
-    """In the client's own process: what it takes in memory is not told apart."""
+    """In the client's own process: what it takes in memory is not counted apart."""
     timings: Timings = {}
     start = time.perf_counter()
     client = _client(**{"test.mock.num.brokers": 1})

@@ -192,7 +192,7 @@ def _how_to_go_on() -> None:
     _say("$ tail -F /var/log/dpkg.log | .venv/bin/ottla produce events")
     _say("$ .venv/bin/ottla consume events --follow              # or any Kafka client, at 127.0.0.1:9092")
     _say("$ .venv/bin/python -m demo --keep                      # this again, and the node stays")
-    _say("demo/spark_job.py is a Spark job to start from; docs/architecture.md tells how it all works.")
+    _say("demo/spark_job.py is a Spark job to start from; docs/architecture.md explains how it all works.")
 
 
 def _counts(counter: Counter[str]) -> str:

@@ -61,7 +61,7 @@ tabs between, everything but numbers encoded, and `-` for null. `values`, and li
 are for text: a record with a newline in it comes back as two, and a carriage return at the end of a line is taken
 for a part of the line's end.
 
-**Lag in time.** How far a group is behind in a partition is told in records (from the committed offset to the end)
+**Lag in time.** How far a group is behind in a partition is given in records (from the committed offset to the end)
 and in time: **the time since the timestamp of the oldest record that the group has not committed**, 0 when there
 is none. It needs no history of commits, so it is right at the first look; some exporters (kafka-lag-exporter)
 estimate it from past commits instead, Burrow gives no time. What follows from it: where records were deleted or
@@ -69,11 +69,11 @@ compacted away below the log's start or after the committed offset, the oldest o
 markers of transactions or nothing is left, it is 0, though the lag in records counts their offsets; a timestamp in
 the future counts as 0, and a record without one as unknown; with `message.timestamp.type=LogAppendTime` it is the
 broker's time, otherwise the producer's. A committed offset beyond the end is a lag of 0. A partition without a
-commit has no lag that could be told.
+commit has no known lag.
 """
 
 _EVERYWHERE = ("--bootstrap",)
-"""Options that the head of the page tells once."""
+"""Options that the head of the page explains once."""
 
 _VALUES = {
     "--config": "FILE",

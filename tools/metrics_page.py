@@ -51,7 +51,7 @@ and those of kafka_exporter for the lag of groups, so neither of the two is need
 milliseconds, here is a histogram in seconds (`..._seconds_bucket`). As in Kafka the metrics of a topic's traffic also
 come without the label `topic`, as the total of all topics: sum either `{topic=""}` or `{topic!=""}`.
 
-A node tells the metrics of partitions that it holds and of groups that it coordinates. With very many partitions,
+A node exposes the metrics of partitions that it holds and of groups that it coordinates. With very many partitions,
 `ottla.metrics.partitions=false` leaves out the series that are marked with a dagger (†), one for each partition.
 
 ## Lag in seconds

@@ -1,5 +1,5 @@
 """Ottla: Apache Kafka's job done in Python. The tree is the architecture: a folder per layer, imports point down.
 
-Each package's `__init__` says what lives there, what it may import and where to start; `docs/architecture.md` tells the
+Each package's `__init__` says what lives there, what it may import and where to start; `docs/architecture.md` has the
 whole. Nothing is imported here, so that a program pays only for what it uses.
 """

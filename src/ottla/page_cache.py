@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 
 SAMPLE_BYTES = 131_072
-"""The kernel reads ahead at least so much, so that one byte in so many tells about the rest."""
+"""The kernel reads ahead at least so much, so that one byte in so many stands for the rest."""
 
 _CACHESTAT = 451
 """Number of the system call on every architecture."""

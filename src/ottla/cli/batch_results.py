@@ -1,4 +1,4 @@
-"""Requests about several topics or groups at once: each is told of by itself, the worst decides the exit code."""
+"""Requests about several topics or groups at once: each is reported by itself, the worst decides the exit code."""
 
 from __future__ import annotations
 

@@ -264,8 +264,8 @@ def _change(bootstrap: str, resource: Resource, changes: Mapping[str, str | None
 def _changed(
     bootstrap: str, resource: Resource, changes: Mapping[str, str | None], before: Mapping[str, Entry]
 ) -> dict[str, Entry]:
-    """The settings after a change. A broker that learns of it from the controller may tell the old ones for a moment;
-    what it tells in the end counts, for a value may be told in another form than it was given in."""
+    """The settings after a change. A broker that learns of it from the controller may report the old ones for a moment;
+    what it reports in the end counts, for a value may come back in another form than it was given in."""
     expected = {
         name: text if text is not None or name not in before else _text_below(before[name])
         for name, text in changes.items()
@@ -289,7 +289,7 @@ def describe(bootstrap: str, resource: Resource) -> list[Entry]:
 
 
 def _address(bootstrap: str, resource: Resource) -> str:
-    """Where to ask: a broker tells only its own settings."""
+    """Where to ask: a broker knows only its own settings."""
     checked_settings(bootstrap)
     if resource.kind != BROKER or not resource.name:
         return bootstrap
@@ -321,7 +321,7 @@ def explain_(
 ) -> int:
     """Say what a setting does, what it may be, how it is changed, and where its value comes from.
 
-    Where it comes from is told of the topic, group or broker that is named; without one no broker is asked.
+    Where it comes from is shown for the topic, group or broker that is named; without one no broker is asked.
 
     Parameters
     ----------

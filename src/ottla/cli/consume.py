@@ -153,12 +153,12 @@ def _chosen(topic: str, known: list[int], wanted: Iterable[int] | None) -> list[
 
 
 class _Link:
-    """Whether the brokers are there. Who follows waits for them to come back; who wants an end is told at once."""
+    """Whether the brokers are there. With --follow they are waited for; a command that wants an end fails at once."""
 
     def __init__(self, *, patient: bool) -> None:
         self._patient = patient
         self._lost: KafkaError | None = None
-        self._told = False
+        self._reported = False
 
     def report(self, error: KafkaError) -> None:
         """librdkafka's error callback; it runs inside `poll`."""
@@ -166,7 +166,7 @@ class _Link:
             self._lost = error
 
     def works(self) -> None:
-        self._lost, self._told = None, False
+        self._lost, self._reported = None, False
 
     def check(self) -> None:
         """Raises KafkaException where nobody can be reached and waiting was not asked for."""
@@ -176,9 +176,9 @@ class _Link:
             from confluent_kafka import KafkaException
 
             raise KafkaException(self._lost)
-        if not self._told:
+        if not self._reported:
             print("ottla: no broker answers; waiting for it to come back (Ctrl-C ends)", file=sys.stderr)
-            self._told = True
+            self._reported = True
 
 
 def _read_as_member(

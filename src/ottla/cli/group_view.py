@@ -19,7 +19,7 @@ Place = tuple[str, int]
 """A topic and a partition's number."""
 
 AGE_TIMEOUT_S = 10.0
-"""How long records are waited for whose timestamps tell the lag in seconds; what does not come stays unknown."""
+"""How long to wait for the records whose timestamps give the lag in seconds; what does not come stays unknown."""
 
 _STATES = {
     "PREPARING_REBALANCING": "PreparingRebalance",

@@ -1,4 +1,4 @@
-"""What Linux tells of a node's process: who holds a directory's lock, since when, and where it listens."""
+"""What Linux knows of a node's process: who holds a directory's lock, since when, and where it listens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LISTENING = "0A"
 
 
 def holder(lock_file: str) -> int | None:
-    """The process that has a lock on a file (`/proc/locks`), None where nobody has or the system does not tell."""
+    """The process that has a lock on a file (`/proc/locks`), None where nobody has or the system does not show it."""
     try:
         inode = os.stat(lock_file).st_ino
         lines = (PROC / "locks").read_text().splitlines()

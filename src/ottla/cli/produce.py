@@ -88,7 +88,7 @@ def produce(
     """Write records to a topic.
 
     Records are the values given, or the lines of the files, or the lines of standard input. Lines end with LF or CR LF;
-    an empty line is an empty value. What is sent when Ctrl-C comes is waited for and told.
+    an empty line is an empty value. What is being sent when Ctrl-C comes is waited for and counted.
 
     Parameters
     ----------
@@ -209,8 +209,8 @@ def _send(
 def _send_one(producer: Any, topic: str, line: Line, record: Outgoing, delivered: Delivered, ctrl_c: CtrlC) -> None:
     from confluent_kafka import KafkaException
 
-    told = partial(delivered.report, Line(line.what, line.number, line.where, b""))
-    arguments: dict[str, Any] = {"on_delivery": told}
+    report = partial(delivered.report, Line(line.what, line.number, line.where, b""))
+    arguments: dict[str, Any] = {"on_delivery": report}
     if record.partition is not None:
         arguments["partition"] = record.partition
     if record.timestamp_ms is not None:

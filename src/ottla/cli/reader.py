@@ -68,7 +68,7 @@ class Reader:
         self._bootstrap = bootstrap
         self._isolation = 0 if uncommitted else 1
         self._patient = patient
-        """Whether to wait for brokers to come back; who wants an end is told at once."""
+        """Whether to wait for brokers to come back; a command that wants an end fails at once."""
         self._leaders: dict[int, int] = {}
         self._addresses: dict[int, str] = {}
         self._links: dict[int, _Leader] = {}
@@ -309,7 +309,7 @@ class Reader:
     def _recover(self, error: OSError) -> None:
         """Connect again. Raises CommandFailed where nobody answers and waiting was not asked for."""
         self.close()
-        told = False
+        reported = False
         self._stuck_since = self._stuck_since or time.monotonic()
         while True:
             time.sleep(RETRY_PAUSE_S)  # another broker may not know yet that the leader is gone
@@ -323,7 +323,7 @@ class Reader:
                     raise
                 if not self._patient:
                     raise CommandFailed(f"the broker is gone ({error})", UNREACHABLE) from error
-            if not told:
+            if not reported:
                 print("ottla: no broker answers; waiting for it to come back (Ctrl-C ends)", file=sys.stderr)
-                told = True
+                reported = True
             time.sleep(RECONNECT_PAUSE_S)

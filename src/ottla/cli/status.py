@@ -85,7 +85,7 @@ def of_directory(directory: str) -> dict[str, Any]:
 
 
 def speaks_http(address: str) -> bool:
-    """Whether a port of this machine is a node's HTTP port: told a Kafka request, it complains in HTTP."""
+    """Whether a port of this machine is a node's HTTP port: it answers a Kafka request with an error in HTTP."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), PROBE_SECONDS_MAX) as sock:

@@ -36,7 +36,7 @@ class Facts:
     settings: Mapping[str, str]
 
     def text(self, name: str) -> str:
-        """A setting, Kafka's default where the broker does not tell: it may be older, or not let us see."""
+        """A setting, Kafka's default where the broker does not report it: it may be older, or not let us see."""
         return self.settings.get(name) or definitions.TOPIC[name].default or ""
 
     def number(self, name: str) -> int:
@@ -107,7 +107,7 @@ def _losses(facts: Facts) -> str:
 
 
 def _acks(facts: Facts) -> str:
-    never = "acks=0: the producer is not told; what is lost on the way is lost silently."
+    never = "acks=0: the producer gets no answer; what is lost on the way is lost silently."
     if facts.copies <= 1:
         return f"acks=1 and acks=all mean the same here: the one copy has the record. {never}"
     return (

@@ -169,9 +169,11 @@ class ServerConfig(Mapping[str, Any]):
         self.controller_listeners = tuple(each for each in everywhere if each.name in controllers)
         advertised = self["advertised.listeners"]
         texts = [str(each) for each in self.listeners] if advertised is None else advertised
-        told = [_routable(parse_listener("advertised.listeners", text, protocols)) for text in texts]
+        routable = [_routable(parse_listener("advertised.listeners", text, protocols)) for text in texts]
         # Those of controllers may stand among them since KIP-853, as in Kafka's own example; clients never see them.
-        self.advertised_listeners: tuple[Listener, ...] = tuple(each for each in told if each.name not in controllers)
+        self.advertised_listeners: tuple[Listener, ...] = tuple(
+            each for each in routable if each.name not in controllers
+        )
         name = self["inter.broker.listener.name"] or self["security.inter.broker.protocol"]
         self.inter_broker_listener_name: str = name.upper()
 

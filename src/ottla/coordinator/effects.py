@@ -2,7 +2,7 @@
 
 The driver works through a list of effects from the front. After a `Write` it waits until the records are committed,
 then replays them, then calls `committed`, and only then goes on to the effects behind it. If the write fails, it calls
-`failed` with the error that clients are told (WRITE_ERRORS), and every `Reply` behind it in the same list becomes that
+`failed` with the error that clients get (WRITE_ERRORS), and every `Reply` behind it in the same list becomes that
 error.
 """
 
@@ -31,7 +31,7 @@ WRITE_ERRORS = {
     ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
     ErrorCode.invalid_fetch_size: ErrorCode.unknown_server_error,
 }
-"""What a group's client is told when an append to `__consumer_offsets` failed so; other errors as they are."""
+"""The error that a group's client gets when an append to `__consumer_offsets` failed so; others as they are."""
 
 
 class Now(NamedTuple):

@@ -550,7 +550,7 @@ def _snapshot_batches(image: MetadataImage, voters: Sequence[Any], now: Millis) 
 
 
 def _log_config(config: ServerConfig) -> LogConfig:
-    """The metadata log is kept until snapshots replace it, never by retention, and fsyncs when it is told to."""
+    """The metadata log is kept until snapshots replace it, never by retention, and fsyncs only on `flush`."""
     return LogConfig(
         segment_bytes=config["metadata.log.segment.bytes"],
         segment_ms=config["metadata.log.segment.ms"],

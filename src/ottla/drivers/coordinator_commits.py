@@ -17,7 +17,7 @@ BATCH_BYTES_MAX: Final = 262_144
 
 
 class CommitWaiter(Protocol):
-    """Is told once what became of a commit: None, or the KafkaError that all its partitions met."""
+    """Called once with what became of a commit: None, or the KafkaError that all its partitions met."""
 
     def complete(self, result: object) -> None: ...
 

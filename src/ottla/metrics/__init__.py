@@ -1,4 +1,4 @@
-"""What a node counts, under which names it tells it, and the text in which Prometheus reads it.
+"""What a node counts, under which names it exposes it, and the text in which Prometheus reads it.
 
 May import nothing of Ottla, except that `render.py` writes its page through `filesystem`. Pure: no clock, no socket.
 Start with `table.py`, then `instruments.py`; the server puts the numbers together in `server/http/metrics.py`.

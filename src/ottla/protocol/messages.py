@@ -233,19 +233,19 @@ def _decode(cls: type, frame: Buffer, offset: int) -> Any:
             # kio takes no writable buffer, which is what a connection receives into.
             entity = read(memoryview(frame).toreadonly(), offset)[0]
         except Exception as error:
-            if not _tells_of_bytes(error):
+            if not _is_about_bytes(error):
                 raise
             entity = read(limits.rewritten(cls, frame, offset), 0)[0]
         if refuse_null is not None:
             refuse_null(entity)
     except Exception as error:
-        if not _tells_of_bytes(error):
+        if not _is_about_bytes(error):
             raise
         raise MalformedRequest(f"{cls.__name__} v{cls.__version__}: {error}") from error  # type: ignore[attr-defined]
     return entity
 
 
-def _tells_of_bytes(error: Exception) -> bool:
+def _is_about_bytes(error: Exception) -> bool:
     """Whether a decoder raised this over what it read."""
     return isinstance(error, limits.OverLimit | struct.error) or type(error).__module__.startswith(("kio", "builtins"))
 

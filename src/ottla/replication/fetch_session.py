@@ -27,7 +27,7 @@ PartitionKey = Hashable
 
 
 class CachedPartition:
-    """One partition of a session: what to fetch, and what the client was last told."""
+    """One partition of a session: what to fetch, and what the client was last sent."""
 
     __slots__ = ("high_watermark", "key", "log_start_offset", "request")
 
@@ -41,7 +41,7 @@ class CachedPartition:
     def is_news(self, error: int, high_watermark: Offset, log_start_offset: Offset, has_more: bool) -> bool:
         """Whether the client must hear about this partition, and remember that it did.
 
-        `has_more`: records, a diverging epoch or a preferred replica to tell.
+        `has_more`: records, a diverging epoch or a preferred replica to report.
         """
         news = has_more
         if high_watermark != self.high_watermark:

@@ -154,7 +154,7 @@ class Partition:
             waiter.on_bytes(size_bytes)
 
     def wake(self) -> None:
-        """Something changed that bytes do not tell (leadership, deletion): every waiting fetch looks again."""
+        """Something changed that shows in no bytes (leadership, deletion): every waiting fetch looks again."""
         for waiter in list(self.waiters):
             waiter.on_bytes(1 << 62)
 

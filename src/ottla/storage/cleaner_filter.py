@@ -1,7 +1,7 @@
 """What compaction leaves of a batch (Kafka's `Cleaner.cleanInto` and `MemoryRecords.filterTo`).
 
 A record stays if it is the latest of its key. A batch keeps its offsets, producer and sequence whatever goes out of it,
-and where it is a producer's last one, or the last of the cleaned range, it stays even empty: the log still tells its
+and where it is a producer's last one, or the last of the cleaned range, it stays even empty: the log still has its
 end and the sequence to expect. Tombstones, and markers of transactions of which nothing is left, stay until
 `delete.retention.ms` after they were first met by the cleaner: that time stands in the batch instead of the base
 timestamp (KIP-534).

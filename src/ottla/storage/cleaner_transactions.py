@@ -29,7 +29,7 @@ class CleanedTransactions:
         """Producers with an open transaction of which a batch was met, and which was not aborted."""
 
     def add_aborted(self, transactions: Iterable[AbortedTransaction]) -> None:
-        """Tell of aborted transactions; telling of one again changes nothing."""
+        """Add aborted transactions; adding one again changes nothing."""
         for each in transactions:
             if each not in self._seen:
                 self._seen.add(each)
@@ -55,8 +55,8 @@ class CleanedTransactions:
     def on_control(self, header: BatchHeader, marker: EndMarker | None) -> tuple[bool, AbortedTransaction | None]:
         """Whether a control batch is needed no more; and the entry for the transaction index if it stays for one.
 
-        `marker` is None for a batch that compaction emptied before; control records of other kinds have to be told
-        apart by the caller, which keeps them.
+        `marker` is None for a batch that compaction emptied before; the caller does not pass control records of other
+        kinds, which stay.
         """
         self._begin_up_to(header.last_offset)
         if marker is None:

@@ -1,4 +1,4 @@
-"""What a log is told to do: the topic settings of Kafka that storage acts on, as one frozen object.
+"""What a log has to do: the topic settings of Kafka that storage acts on, as one frozen object.
 
 Names are Kafka's topic settings with underscores for dots, defaults are Kafka's (`LogConfig`, `TopicConfig`). Parsing
 and range checks of what people write belong to `ottla.config`; `from_properties` takes values that passed them.

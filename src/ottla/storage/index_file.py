@@ -84,7 +84,7 @@ class IndexFile(ABC):
             self._written = count
 
     def _write_if_many(self) -> None:
-        """Called by every append. A full disk is no reason to fail the append: the next write or sync will tell."""
+        """Called by every append. A full disk is no reason to fail the append: the next write or fsync meets it."""
         if len(self) - self._written >= PENDING_ENTRIES_MAX:
             try:
                 self.write()

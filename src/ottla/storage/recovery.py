@@ -314,7 +314,7 @@ def epochs_of_batches(segments: list[Segment]) -> Generator[None, None, list[tup
 def replay_producers(
     state: ProducerStateManager, segments: list[Segment], log_start: Offset, log_end: Offset, now_ms: Millis
 ) -> Generator[None, None, None]:
-    """Load the latest producer snapshot and tell the state what was appended after it, transaction indexes included.
+    """Load the latest producer snapshot and replay what was appended after it, transaction indexes included.
 
     Takes a snapshot at the start of the last segment on the way, so that the next start has less to read. Yields now
     and then.
@@ -363,7 +363,7 @@ def _producer_headers_before(segments: list[Segment], end: Offset) -> Iterator[B
 def note_producer(
     state: ProducerStateManager, segment: Segment, header: BatchHeader, read: Callable[[], Buffer]
 ) -> None:
-    """Tell the state of a batch that is in the log; `read` gets its bytes if they are needed. Raises `OSError`."""
+    """Update the state with a batch that is in the log; `read` gets its bytes if they are needed. Raises `OSError`."""
     marker = read_end_marker(read()) if header.is_control else None
     completed = state.update(header, marker=marker)
     if completed is not None and completed.is_aborted:

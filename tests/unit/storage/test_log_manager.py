@@ -95,7 +95,7 @@ def test_logs_come_back(clean: bool) -> None:
     assert again.warnings == ([] if clean else [told])
 
 
-def test_a_recovery_is_told_in_all_and_for_a_hundred_logs(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_recovery_is_logged_in_all_and_for_a_hundred_logs(caplog: pytest.LogCaptureFixture) -> None:
     fs = new_disk()
     first = Managed(fs)
     for number in range(RECOVERIES_LOGGED_MAX + 5):

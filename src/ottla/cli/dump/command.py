@@ -44,7 +44,7 @@ def dump(
     records
         Every record too, with the contents of __cluster_metadata and __consumer_offsets decoded.
     decode
-        What records are, where the directory's name does not tell: metadata, offsets or none.
+        What records are, where the directory's name does not show it: metadata, offsets or none.
     """
     fs = OsFileSystem()
     report: Report = JsonReport() if json else TextReport()

@@ -125,7 +125,7 @@ def dump_partition(fs: FileSystem, directory: str, report: Report) -> list[Probl
             reader = small_files.READERS.get(name, small_files.producer_snapshot)
             try:
                 contents = reader(fs, path)
-            except OSError:  # told as a problem already, or gone
+            except OSError:  # reported as a problem already, or gone
                 continue
             report.heading(path, {})
             report.table(contents.kind, contents.columns, contents.rows)

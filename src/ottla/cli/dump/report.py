@@ -1,4 +1,4 @@
-"""How a dump is told: lines and columns to people, JSON Lines to programs. Nothing is held back until the end."""
+"""How a dump is printed: lines and columns to people, JSON Lines to programs. Nothing is held back until the end."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ NETWORK: tuple[Setting, ...] = (
             doc="Where the node listens, as NAME://host:port; an empty host means all interfaces, port 0 any free "
                 "port."),
     Setting("advertised.listeners", LIST, None, ListOf(empty=False),
-            doc="The addresses that clients are told, where they differ from the listeners."),
+            doc="The addresses given to clients, where they differ from the listeners."),
     Setting("listener.security.protocol.map", STRING,
             "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", mode=PER_BROKER,
             doc="The security protocol of each listener name, as NAME:PROTOCOL."),

@@ -133,7 +133,7 @@ def _join_known(state: GroupState, token: Token, group: ClassicGroup, request: J
     is_leader = group.leader == member_id
     unchanged = [*member.protocols.items()] == [*request.protocols.items()]  # in order: that is the member's vote
     if unchanged and (group.state is State.COMPLETING_REBALANCE or (group.state is State.STABLE and not is_leader)):
-        # It may have missed the response: tell it again. A stable group's leader joins in order to rebalance.
+        # It may have missed the response: answer it again. A stable group's leader joins in order to rebalance.
         state.reply(token, replies.joined(group, member_id, with_members=is_leader))
     elif group.state is State.EMPTY:
         state.reply(token, replies.join_error(ErrorCode.unknown_member_id, member_id))

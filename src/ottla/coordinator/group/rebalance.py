@@ -16,7 +16,7 @@ from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode
 
 REBALANCING, REBALANCED, EMPTIED = "rebalancing", "rebalanced", "is empty"
-"""Events of a group, as they are told to `GroupState.observe`."""
+"""Events of a group, as `GroupState.observe` gets them."""
 
 
 def prepare_or_complete(state: GroupState, group: ClassicGroup, reason: str) -> None:

@@ -23,7 +23,7 @@ class JoinGroup:
     protocols: dict[str, bytes]
     """Assignment strategies by name, in order of preference, each with the member's metadata for it."""
     require_known_member_id: bool = True
-    """Since version 4 a new member is told its id first and joins with it in a second request (KIP-394)."""
+    """Since version 4 a new member gets its id first and joins with it in a second request (KIP-394)."""
     can_skip_assignment: bool = True
     """Since version 9 a returning static leader can be told to leave the assignment as it is (KIP-814)."""
 

@@ -44,7 +44,7 @@ class GroupState:
         """The instant of the call under way."""
         self.effects: list[Effect] = []
         self.observe: Callable[[str, ClassicGroup, str], None] = lambda event, group, reason: None
-        """Told of an event of a group and its reason, for logs and metrics."""
+        """Called with an event of a group and its reason, for logs and metrics."""
         self.loaded = False
         """False while the log is replayed from its start."""
 

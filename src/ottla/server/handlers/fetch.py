@@ -145,7 +145,7 @@ class Fetch:
         return self._promise()
 
     def _read_all(self) -> tuple[list[Read], int, bool]:
-        """What every partition gives, the bytes of all, and whether something is to be told at once."""
+        """What every partition gives, the bytes of all, and whether something is to be answered at once."""
         replicas = self._node.replicas
         isolation = self._request.isolation_level
         remaining = self._max_bytes
@@ -263,7 +263,7 @@ class Fetch:
                 cold.append(records)
         if not cold:
             return self._answer(reads)
-        self._end()  # a second answer would tell the session what the client never hears
+        self._end()  # a second answer would update the session with what the client never gets
         promise = self._promise()
         self._run(lambda: warm(cold), lambda: promise.complete(self._answer(reads)))
         return promise
@@ -288,17 +288,17 @@ class Fetch:
     def _answer(self, reads: list[Read]) -> EncodedResponse:
         response = FetchResponse([])
         session = self._session
-        told: Iterable[tuple[Any, Read]]
+        rows: Iterable[tuple[Any, Read]]
         if session is not None:
             response.session_id = session.id
-            told = self._news(session, reads)
+            rows = self._news(session, reads)
         else:
             if self._new_session:
                 response.session_id = self._create_session(reads)
-            told = ((entry[0], read) for entry, read in zip(self._entries, reads, strict=True))
+            rows = ((entry[0], read) for entry, read in zip(self._entries, reads, strict=True))
         topic: FetchedTopic | None = None
         last: object = None
-        for (name, number), read in told:
+        for (name, number), read in rows:
             if topic is None or name != last:
                 by_name = isinstance(name, str)
                 topic = FetchedTopic(name if by_name else None, None if by_name else name, [])
@@ -310,16 +310,16 @@ class Fetch:
         return _encode(self._context, response)
 
     def _news(self, session: FetchSession, reads: list[Read]) -> list[tuple[Any, Read]]:
-        """What an incremental answer must tell; partitions that gave data go to the end of the session's order."""
-        told = []
+        """The rows of an incremental answer; partitions that gave data go to the end of the session's order."""
+        rows = []
         for (key, _, cached), read in zip(self._entries, reads, strict=True):
             assert cached is not None
             has_more = read.records is not None or read.diverging is not None
             if cached.is_news(read.error, read.high_watermark, read.log_start_offset, has_more):
-                told.append((key, read))
+                rows.append((key, read))
                 if read.records is not None and session.partitions.get(key) is cached:
                     session.move_to_end(key)
-        return told
+        return rows
 
     def _create_session(self, reads: list[Read]) -> int:
         session = self._node.sessions.create(

@@ -90,7 +90,7 @@ def _named(context: RequestContext, topics: Sequence[TopicToFetch]) -> tuple[lis
 
 
 def _with_ids(context: RequestContext, topics: list[FetchedTopic]) -> list[FetchedTopic]:
-    """In version 10 topics are known by their ids, so that those that are gone can not be told."""
+    """In version 10 topics are known by their ids, so that those that are gone cannot be listed."""
     if context.api_version < 10:
         return topics
     found = []

@@ -34,7 +34,7 @@ WITHOUT_LOG_START = frozenset({
     ErrorCode.kafka_storage_error, ErrorCode.invalid_topic_exception, ErrorCode.invalid_txn_state,
     ErrorCode.transactional_id_authorization_failed, ErrorCode.invalid_required_acks,
 })  # fmt: skip
-"""Refusals that do not tell the log start, as ReplicaManager.appendRecordsToLeader sorts them."""
+"""Refusals without the log start, as ReplicaManager.appendRecordsToLeader sorts them."""
 
 ENVELOPES_MAX = 1000
 """Partitions of one producer connection that are remembered; above, all are dropped and learned again."""
@@ -120,7 +120,7 @@ class ProduceShortcut:
                 records, envelope.acks, now_ms=self._context.node.clock.now_ms(), request_version=version
             )
         except KafkaError:
-            # Nothing was written: the handler meets the same error, and knows how to tell it. But offsets may have been
+            # Nothing was written: the handler meets the same error, and can answer it. But offsets may have been
             # assigned before producer state refused the batch, and a batch with offsets is another error.
             records[:HEADER_SIZE] = header
             return None

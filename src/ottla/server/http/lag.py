@@ -70,7 +70,7 @@ class LagTimes:
         return None if known.timestamp_ms < 0 else max(0.0, (now_ms - known.timestamp_ms) / 1000)
 
     async def _look(self, log: Any, offset: Offset) -> Millis | None:
-        """The timestamp of the record at an offset, or of the next one there is; None where that cannot be told now.
+        """The timestamp of the record at an offset, or of the next one there is; None where that is unknown for now.
         A record inside a batch is as old as the first in it: what lies between is the producer's linger."""
         try:
             for _ in range(MARKERS_MAX):

@@ -71,7 +71,7 @@ class HttpServer:
         self.pages.start()
 
     async def stop(self) -> None:
-        """Close at once: whoever asks a stopping node was told so by /ready before."""
+        """Close at once: /ready has said before that the node is stopping."""
         self.pages.stop()
         if self._server is not None:
             self._server.close()
