@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests import oracle as oracle_of_the_run
+from tests import skips
 from tests.conformance import compatibility
 
 _CONTROLLER = "PYTEST_CONTROLLER_PID"
@@ -18,6 +19,7 @@ _CONTROLLER = "PYTEST_CONTROLLER_PID"
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.register(compatibility)  # here, so that its options are known
+    pluginmanager.register(skips)
 
 
 def pytest_configure(config: pytest.Config) -> None:
