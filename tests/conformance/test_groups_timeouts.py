@@ -1,6 +1,6 @@
 """Late members, on Ottla and on Apache Kafka in step: who is dropped when a rebalance is not waited for longer.
 
-Rebalance time-outs have no lower limit, so these are short; what comes of them is waited for, not slept for.
+Rebalance timeouts have no lower limit, so these are short; what comes of them is waited for, not slept for.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def test_many_requests_in_one_segment_are_answered_in_order(node: NodeProcess) -
     with connect(node) as connection:
         requests = [messages.encode_request(ApiKey.METADATA, 9, i, "x", {"topics": ()}) for i in range(500)]
         connection.sendall(b"".join(map(frame, requests)))
-        answers = connection.makefile("rb")  # recv with a time-out returns what is there, even under MSG_WAITALL
+        answers = connection.makefile("rb")  # recv with a timeout returns what is there, even under MSG_WAITALL
         for expected in range(500):
             size = struct.unpack(">i", answers.read(4))[0]
             assert struct.unpack_from(">i", answers.read(size))[0] == expected

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 def settings(bootstrap: str, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """librdkafka's settings. Raises CommandFailed(UNREACHABLE) at once where nobody listens, not after its time-out."""
+    """librdkafka's settings. Raises CommandFailed(UNREACHABLE) at once where nobody listens, not after its timeout."""
     probe(bootstrap)
     return {
         "bootstrap.servers": bootstrap,

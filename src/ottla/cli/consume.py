@@ -101,7 +101,7 @@ def _read(reader: Reader, starts: dict[int, int], stops: dict[int, int] | None, 
     try:
         for records in shown(batches, "consuming", total, len) if output_leaves_the_terminal() else batches:
             if not records:
-                _flush()  # nothing at hand: let who reads see what there is
+                _flush()  # nothing at hand: let the reader see what there is
             part = records if count is None else records[:count]
             for record in part:
                 emit(record)
@@ -203,7 +203,7 @@ def _read_as_member(
         while left != 0 and (follow or not end.reached()):
             message = consumer.poll(0)
             if message is None:
-                _flush()  # nothing at hand: let who reads see what there is
+                _flush()  # nothing at hand: let the reader see what there is
                 message = consumer.poll(POLL_S)
             if message is None:
                 link.check()

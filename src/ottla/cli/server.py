@@ -106,7 +106,7 @@ def _agrees_with_file(directory: str, file: str | None) -> None:
         with open(file, "rb") as opened:
             entries = parse_entries(decode_properties(opened.read()))
     except OSError:
-        return  # said by who reads all of the file
+        return  # the reader of the whole file reports it
     name = next((name for name in ("log.dirs", "log.dir") if name in entries), None)
     if name is None:
         return

@@ -1,6 +1,6 @@
 """Requests in Ottla's own codec, for what librdkafka has no call for.
 
-Log directories, agreed features, offsets of a group to delete; settings, because librdkafka can not name the resource
+Log directories, agreed features, offsets of a group to delete; settings, because librdkafka cannot name the resource
 of all brokers, and its Python client keeps only one value of a name that is set in several places.
 """
 

@@ -147,7 +147,7 @@ class GroupShard:
         self.state.offsets.end_transaction(producer_id, committed)
 
     def on_loaded(self, now: Now) -> None:
-        """The log is replayed: members have a session time-out from now on to be heard of."""
+        """The log is replayed: members have a session timeout from now on to send a heartbeat."""
         state = self.state
         state.now = now
         state.loaded = True
@@ -203,7 +203,7 @@ class GroupShard:
         offsets.check_commit(self.state, request)
 
     def write_blocks(self, blocks: Iterable[OffsetBlock]) -> None:
-        """Commits that were checked and are in the log, but must be synced before they count: as writes under way."""
+        """Commits that were checked and are in the log, but must be fsynced before they count: as writes under way."""
         for block in blocks:
             self.state.write_commit(block.shape.group_id, list(block.records()))
 

@@ -61,7 +61,7 @@ Subscriber = Callable[[MetadataDelta, MetadataImage], None]
 answer. The first call has everything in its delta, whose base is the empty image."""
 
 SubscriberSteps = Callable[[MetadataDelta, MetadataImage], Iterator[None]]
-"""What a subscriber does in steps: before its call, when the change is committed and nobody has heard of it, or after
+"""What a subscriber does in steps: before its call, when the change is committed and not yet published, or after
 it. The next change waits, and so does the writer's answer."""
 
 RECORDS_PER_STEP = 128
@@ -475,7 +475,7 @@ class ControllerDriver:
     async def create_topics(self, request: Mapping[str, Any], *, principal: str = "User:ANONYMOUS") -> dict[str, Any]:
         """CreateTopics: request to response, as mappings with the newest version's names. Also for auto-creation.
 
-        `principal` is who asks; policies and quotas will want to know.
+        `principal` is the requester; policies and quotas will want to know.
         """
         return await self.submit(lambda image, now: topics.create_topics(image, request, self.config, self._random))
 

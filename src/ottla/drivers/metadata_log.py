@@ -64,7 +64,7 @@ class MetadataLog:
     def open(self, now: Millis) -> None:
         """Open or create the log, drop unfinished snapshots, and recover what a crash left half-written.
 
-        Every append is fsynced before anybody hears of it, so that recovery looks only at what follows the newest
+        Every append is fsynced before it is published, so that recovery looks only at what follows the newest
         snapshot.
         """
         fs = self._fs

@@ -58,7 +58,7 @@ class _Walked:
         """(start, end, what kio wants to read there), in order; None if nobody asks."""
 
     def null(self, start: int, end: int, nullable: bool, as_kio_reads_it: bytes) -> None:
-        """A negative length. Raises OverLimit where it can not stay."""
+        """A negative length. Raises OverLimit where it cannot stay."""
         if not nullable:
             raise OverLimit("null where it may not be")
         if self.edits is not None:

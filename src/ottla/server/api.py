@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Slice(Protocol):
-    """Bytes that still lie in a file: the connection sends them with sendfile, or reads them where it can not."""
+    """Bytes that still lie in a file: the connection sends them with sendfile, or reads them where it cannot."""
 
     file: Any
     position: int

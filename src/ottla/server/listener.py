@@ -73,7 +73,7 @@ class ConnectionLimits:
 
 
 async def check_address(host: str, port: int) -> None:
-    """Raises OttlaError if the address can not be had at the moment."""
+    """Raises OttlaError if the address cannot be bound at the moment."""
     server = await _open(asyncio.get_running_loop(), asyncio.Protocol, host, port)
     server.close()
     await server.wait_closed()
@@ -92,7 +92,7 @@ async def _open(
 
 
 def cannot_listen(where: str, error: OSError, how: str = "") -> OttlaError:
-    """Why an address can not be had and what to do; `how` says where another is chosen."""
+    """Why an address cannot be bound and what to do; `how` says where another is chosen."""
     code = error.errno or 0
     reason = os.strerror(code).lower() if code > 0 else f"{error.strerror}"  # negative: the name is unknown
     in_use = code == errno.EADDRINUSE
@@ -178,7 +178,7 @@ class Listener:
     async def bind(self, host: str, port: int) -> int:
         """Take the address; returns the port, which the system chose if `port` was 0.
 
-        Raises OttlaError if the address can not be had.
+        Raises OttlaError if the address cannot be bound.
         """
         self._server = await _open(self.loop, lambda: Connection(self), host, port)
         for sock in self._server.sockets:
@@ -193,7 +193,7 @@ class Listener:
         assert self._server is not None
         for bound in self._server.sockets:
             # The loop would accept one client in each of its rounds, so that the last of a thousand waits for seconds.
-            # A transport's own descriptor can not be watched, hence the copy.
+            # A transport's own descriptor cannot be watched, hence the copy.
             sock = socket.socket(fileno=os.dup(bound.fileno()))
             sock.setblocking(False)
             sock.listen(BACKLOG)

@@ -37,7 +37,7 @@ async def announce(node: Node, _: asyncio.Event) -> None:
 
 
 def run(config: ServerConfig, attend: Attend = announce) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code. Raises OttlaError when the node can not start."""
+    """Serve until SIGTERM or SIGINT; returns the exit code. Raises OttlaError when the node cannot start."""
     logs.configure(config["ottla.log.format"], config["ottla.log.level"])
     _raise_file_limit()
     import uvloop

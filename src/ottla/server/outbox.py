@@ -2,7 +2,7 @@
 
 On a plain socket the outbox writes past the transport: `sendmsg` gathers small answers, `sendfile` moves record data
 from segment to socket without touching it, and a dup'ed descriptor is watched when the peer reads slowly (a
-transport's own descriptor can not be). The transport only reads. Without a descriptor (TLS, simulated network) the
+transport's own descriptor cannot be). The transport only reads. Without a descriptor (TLS, simulated network) the
 transport writes.
 """
 
@@ -154,7 +154,7 @@ class Outbox:
         """Send some of the slice at the head of the queue. Raises BlockingIOError when the socket takes nothing."""
         sent = os.sendfile(fd, part.file.fileno(), part.position, min(part.length, SENDFILE_BYTES_MAX))
         if sent == 0:
-            raise OSError("the file ended before the slice that was promised")
+            raise OSError("the file ended before the end of the slice")
         self.queued -= sent
         if sent == part.length:
             self._queue.popleft()

@@ -1,4 +1,4 @@
-"""Topics that come into being because somebody asked for them (Kafka's `AutoTopicCreationManager`)."""
+"""Topics that are created because a client asked for them (Kafka's `AutoTopicCreationManager`)."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def clean_shutdown_path(directory: str) -> str:
 
 
 def write_clean_shutdown(fs: FileSystem, directory: str, broker_epoch: int) -> None:
-    """Mark a log directory as stopped in good order; the broker epoch proves it to the controller (KIP-966)."""
+    """Write the clean shutdown marker of a log directory; the broker epoch proves it to the controller (KIP-966)."""
     content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     fs.write_atomic(clean_shutdown_path(directory), content.encode())
 

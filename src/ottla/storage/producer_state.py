@@ -289,7 +289,7 @@ class ProducerStateManager:
         self._load_latest_snapshot(log_start_offset, now_ms)
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
-        """Forget everything, snapshots included; the log starts afresh at `offset`."""
+        """Clear everything, snapshots included; the log starts empty at `offset`."""
         self._clear()
         for snapshot in list(self._snapshots):
             self._delete_snapshot(snapshot)

@@ -1,4 +1,4 @@
-"""A file system in memory that behaves badly on request, for tests of what survives.
+"""A file system in memory that fails on request, for tests of what survives.
 
 It tracks what was fsynced: file content by `fsync`, directory entries by `fsync_dir`. A *process kill* keeps everything
 that was written, the write in progress perhaps in part. A *power loss* keeps what was fsynced, and of the rest a random

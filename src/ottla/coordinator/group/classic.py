@@ -24,7 +24,7 @@ class State(enum.Enum):
     EMPTY = "Empty"
     """No members; perhaps committed offsets."""
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Waits until every member has joined, or the rebalance time-out."""
+    """Waits until every member has joined, or the rebalance timeout."""
     COMPLETING_REBALANCE = "CompletingRebalance"
     """The members know the new generation; the leader works out the assignment."""
     STABLE = "Stable"
@@ -76,7 +76,7 @@ class ClassicGroup:
         self.initial_delay_left_ms: Millis = 0
         """What the initial delay may still grow by."""
         self.subscribed: frozenset[str] | None = None
-        """Topics of all members; None where the coordinator can not know them."""
+        """Topics of all members; None where the coordinator cannot know them."""
         self._support: Counter[str] = Counter()
         """**Invariant**: how many members support each protocol."""
 
@@ -136,7 +136,7 @@ class ClassicGroup:
 
     def become(self, state: State, now_ms: Millis) -> None:
         if not self.can_become(state):
-            raise RuntimeError(f"group {self.group_id} can not go from {self.state.value} to {state.value}")
+            raise RuntimeError(f"group {self.group_id} cannot go from {self.state.value} to {state.value}")
         self.previous_state, self.state = self.state, state
         self.state_timestamp_ms = now_ms
 

@@ -37,7 +37,7 @@ class Member:
 
     @property
     def is_alive_by_waiting(self) -> bool:
-        """A waiting member can not send heartbeats; its request counts as one."""
+        """A waiting member cannot send heartbeats; its request counts as one."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def vote(self, candidates: set[str]) -> str:

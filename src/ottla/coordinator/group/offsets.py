@@ -54,7 +54,7 @@ def utf16_length(text: str) -> int:
 
 
 def check_commit(state: GroupState, request: OffsetCommit) -> None:
-    """Whether the sender may commit; if so, it has been heard of. Raises KafkaError."""
+    """Whether the sender may commit; if so, its session starts again. Raises KafkaError."""
     group = _checked_for_commit(state, request)
     if group is not None and group.state in (State.STABLE, State.PREPARING_REBALANCE):
         member = group.members.get(request.member_id)

@@ -2,7 +2,7 @@
 
 Empty or Stable -> PreparingRebalance: someone joined, left, changed or timed out; members are asked (by heartbeats)
     to join again, and wait. The first members of an empty group wait for company (group.initial.rebalance.delay.ms).
--> CompletingRebalance: all have joined, or the slowest member's rebalance time-out is over and the others are
+-> CompletingRebalance: all have joined, or the slowest member's rebalance timeout is over and the others are
     dropped. Everyone learns the generation, the leader also the members.
 -> Stable: the leader's assignment is in the log; everyone gets its part.
 """

@@ -136,7 +136,7 @@ class GroupState:
         self.timers.cancel(("sync", group.group_id))
 
     def start_session(self, group: ClassicGroup, member: Member, timeout_ms: Millis | None = None) -> None:
-        """The member has been heard of: it now has its session time-out (or `timeout_ms`) until it must be again."""
+        """The member is alive: it has its session timeout (or `timeout_ms`) to send the next heartbeat."""
         delay = member.session_timeout_ms if timeout_ms is None else timeout_ms
         self.start_session_of(group, member.member_id, delay)
 

@@ -1,7 +1,7 @@
 """Groups of newer protocols (KIP-848, KIP-932, KIP-1071) that Apache Kafka left in the log.
 
-No member of such a group can be heard of here, since this version does not speak their protocols. So the group is kept
-as it was found, its offsets are served, its members are given the time of a session and then removed, and whoever
+No member of such a group can send heartbeats here, since this version does not speak their protocols. So the group is
+kept as it was found, its offsets are served, its members are given the time of a session and then removed, and whoever
 deletes the group or takes it over writes a tombstone for each of its records, in the order that Kafka checks when it
 loads them (member before group, `GroupMetadataManager.replay`).
 """
@@ -75,7 +75,7 @@ class UnservedGroup(ClassicGroup):
     @property
     def can_be_taken_over(self) -> bool:
         """By a member of the classic protocol. Kafka takes one in beside consumers that are there; here they are gone
-        for good, since they cannot be heard of."""
+        for good, since they cannot send heartbeats."""
         return self.types is CONSUMER or (self.types is STREAMS and self.state is State.EMPTY)
 
     @property
@@ -199,7 +199,7 @@ def start_session(state: GroupState, group: UnservedGroup) -> None:
 
 
 def session_expired(state: GroupState, group: ClassicGroup) -> None:
-    """Remove all members, none of whom can have been heard of, and begin a new epoch of the group."""
+    """Remove all members, none of which can have sent a heartbeat, and begin a new epoch of the group."""
     if not isinstance(group, UnservedGroup) or not group.member_ids:
         return
     before = dict(group.records)
@@ -211,7 +211,7 @@ def session_expired(state: GroupState, group: ClassicGroup) -> None:
     for changed, value in records:
         assert isinstance(changed, UnservedKey) and (value is None or isinstance(value, bytes))
         group.replay(changed, value)
-    state.observe("emptied", group, f"its members of the {group.group_type} protocol cannot be heard of")
+    state.observe("emptied", group, f"its members of the {group.group_type} protocol cannot send heartbeats")
 
     def failed(_: ErrorCode) -> None:
         if state.groups.get(group.group_id) is group:

@@ -83,7 +83,7 @@ class Fetch:
         self._scheduled = False
 
     def begin(self) -> Response | Deferred:
-        """The answer, or a promise of it. Raises KafkaError for the whole request."""
+        """The answer, or a `Deferred` of it. Raises KafkaError for the whole request."""
         self._open_session()
         return self._attempt()
 
@@ -131,7 +131,7 @@ class Fetch:
         except ColdRead as cold:
             self._cold_reads += 1
             self._run(cold.warm, self._retry)
-            return self._promise()
+            return self._answer_later()
         if (
             size >= self._min_bytes
             or urgent
@@ -142,7 +142,7 @@ class Fetch:
         ):
             return self._finish(reads)
         self._wait(self._min_bytes - size)
-        return self._promise()
+        return self._answer_later()
 
     def _read_all(self) -> tuple[list[Read], int, bool]:
         """What every partition gives, the bytes of all, and whether something is to be answered at once."""
@@ -226,7 +226,7 @@ class Fetch:
             self._end()
             deferred.complete(outcome)
 
-    def _promise(self) -> Deferred:
+    def _answer_later(self) -> Deferred:
         if self._deferred is None:
             self._deferred = Deferred(self._end)
         return self._deferred
@@ -264,9 +264,9 @@ class Fetch:
         if not cold:
             return self._answer(reads)
         self._end()  # a second answer would update the session with what the client never gets
-        promise = self._promise()
-        self._run(lambda: warm(cold), lambda: promise.complete(self._answer(reads)))
-        return promise
+        deferred = self._answer_later()
+        self._run(lambda: warm(cold), lambda: deferred.complete(self._answer(reads)))
+        return deferred
 
     def _run(self, work: Any, then: Any) -> None:
         """Do `work` in a disk thread, `then` here; a failure of the disk becomes the answer."""
@@ -277,12 +277,12 @@ class Fetch:
                 then()
             except OSError as error:
                 self._end()
-                self._promise().complete(KafkaError(ErrorCode.kafka_storage_error, str(error)))
+                self._answer_later().complete(KafkaError(ErrorCode.kafka_storage_error, str(error)))
             except Exception as error:
                 self._end()
-                self._promise().complete(error)
+                self._answer_later().complete(error)
 
-        self._promise()
+        self._answer_later()
         self._node.spawn(run())
 
     def _answer(self, reads: list[Read]) -> EncodedResponse:
