@@ -11,7 +11,7 @@ from ottla.filesystem import OsFileSystem
 from ottla.model import TopicPartition
 from ottla.protocol.record_batch import SimpleRecord, build_batch
 from ottla.storage.config import LogConfig
-from ottla.storage.log import Log
+from ottla.storage.log_loader import load_log
 from ottla.storage.transaction_index import AbortedTransaction
 from peers.kafka import tool
 
@@ -29,7 +29,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log of several segments, all codecs, idempotent producers, times out of order, one aborted transaction."""
     path = tmp_path_factory.mktemp("log") / "t-0"
     config = LogConfig(segment_bytes=10_000, index_interval_bytes=500)
-    log = Log.load(OsFileSystem(), str(path), TopicPartition("t", 0), None, config, now_ms=NOW, random=random.Random(1))
+    log = load_log(OsFileSystem(), str(path), TopicPartition("t", 0), None, config, now_ms=NOW, random=random.Random(1))
     shuffled = random.Random(2)
     for number in range(200):
         records = [

@@ -12,6 +12,7 @@ from ottla.model import TopicPartition
 from ottla.protocol.record_batch import SimpleRecord, build_batch, iterate_batches, iterate_records
 from ottla.storage.config import LogConfig
 from ottla.storage.log import Log
+from ottla.storage.log_loader import load_log
 from ottla.testing.disk import SimulatedFileSystem
 
 NOW = 1_700_000_000_000
@@ -36,7 +37,7 @@ class Model:
         self.log = self.load(clean=False)
 
     def load(self, *, clean: bool) -> Log:
-        return Log.load(
+        return load_log(
             self.fs, "/data/t-0", TopicPartition("t", 0), None, self.config, log_start_offset=self.start,
             recovery_point=self.log.recovery_point if self.batches else 0, clean_shutdown=clean, now_ms=NOW,
             random=random.Random(0),

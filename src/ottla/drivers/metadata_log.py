@@ -23,6 +23,7 @@ from ottla.protocol.record_batch import BatchHeader
 from ottla.quorum.snapshot import SnapshotId, parse_snapshot_name, read_batches, read_snapshot
 from ottla.storage.config import LogConfig
 from ottla.storage.log import Log
+from ottla.storage.log_loader import load_log
 from ottla.storage.partition_metadata import read_partition_metadata, write_partition_metadata
 
 _LOG = logging.getLogger("ottla.controller")
@@ -80,7 +81,7 @@ class MetadataLog:
                 fs.remove(posixpath.join(self.directory, name))
         self.snapshots.sort()
         newest = self.snapshots[-1] if self.snapshots else None
-        log = Log.load(
+        log = load_log(
             fs,
             self.directory,
             METADATA_PARTITION,

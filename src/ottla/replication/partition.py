@@ -36,8 +36,9 @@ class ReplicaLog(Protocol):
     """A log as replication sees it; `ottla.storage.log.Log` is one."""
 
     high_watermark: Offset
-    log_start_offset: Offset
 
+    @property
+    def log_start_offset(self) -> Offset: ...
     @property
     def log_end_offset(self) -> Offset: ...
     @property

@@ -33,7 +33,7 @@ def _parse(words: list[str]) -> EpochEntry:
 class LeaderEpochs:
     """The epochs of one partition. Epochs and start offsets both increase strictly from entry to entry."""
 
-    __slots__ = ("_directory", "_entries", "_fs", "_written")
+    __slots__ = ("_directory", "_entries", "_fs", "_written", "noted_epoch")
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
         """Read the checkpoint in `directory`; no file means no epochs. Raises `CorruptFile`."""
@@ -42,6 +42,8 @@ class LeaderEpochs:
         self._entries: list[EpochEntry] = []
         self._written: tuple[EpochEntry, ...] | None = None
         """What the file holds, as far as is known: starting 10,000 empty partitions must not write 10,000 files."""
+        self.noted_epoch: LeaderEpoch = -1
+        """The latest epoch that the log's batches have, -1 without any; `assign` alone does not change it."""
         try:
             data = fs.read_bytes(self.path)
         except FileNotFoundError:
@@ -49,6 +51,7 @@ class LeaderEpochs:
         for entry in decode_checkpoint(self.path, data, _parse):
             self._assign(entry)
         self._written = tuple(self._entries)
+        self._note_latest()
 
     @property
     def path(self) -> str:
@@ -82,6 +85,15 @@ class LeaderEpochs:
         that contradict the new one are dropped. Raises `ValueError` on negative numbers.
         """
         self._assign(EpochEntry(epoch, start_offset))
+
+    def note(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
+        """`assign` for a batch that is being appended or was found in the log."""
+        self.assign(epoch, start_offset)
+        self._note_latest()
+
+    def _note_latest(self) -> None:
+        latest = self.latest_epoch
+        self.noted_epoch = -1 if latest is None else latest
 
     @property
     def is_written(self) -> bool:
@@ -133,6 +145,7 @@ class LeaderEpochs:
             del entries[kept:]
             if entries:
                 self.write()
+        self._note_latest()
 
     def truncate_from_start(self, start_offset: Offset) -> None:
         """Forget epochs that ended at or before `start_offset`; the epoch in force there starts there from now on.
@@ -148,6 +161,7 @@ class LeaderEpochs:
     def clear(self) -> None:
         """Forget all epochs, durably."""
         self._entries.clear()
+        self._note_latest()
         self.write()
 
     def write(self) -> None:

@@ -35,6 +35,7 @@ from ottla.storage.checkpoints import (
 )
 from ottla.storage.config import LONG_MAX, LogConfig
 from ottla.storage.log import Log
+from ottla.storage.log_loader import loading_log
 from ottla.storage.partition_metadata import (
     partition_metadata_path,
     read_partition_metadata,
@@ -309,7 +310,7 @@ class LogManager:
             topic_id = None  # torn by a power failure; `create` writes it anew
         except OSError as error:
             raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
-        return Log.loading(
+        return loading_log(
             self._fs,
             path,
             key,
@@ -356,7 +357,7 @@ class LogManager:
     def _remember(self, log: Log) -> None:
         topic, partition = log.topic_partition
         self._logs[log.topic_partition] = log
-        log.flush_seconds = self.flush_seconds
+        log.count_flush_seconds(self.flush_seconds)
         self._by_topic.setdefault(topic, {})[partition] = log
 
     def forget(self, key: TopicPartition) -> Log | None:
@@ -592,9 +593,9 @@ class LogManager:
     async def remove_deleted(self, now_ms: Millis) -> int:
         """Unlink, off the loop, the files and directories whose delay is over; returns how many."""
         for log in self._logs.values():
-            if log.garbage:
-                self._garbage += log.garbage
-                log.garbage.clear()
+            if log.scheduled_deletions:
+                self._garbage += log.scheduled_deletions
+                log.scheduled_deletions.clear()
         due = [path for due_ms, path in self._garbage if due_ms <= now_ms]
         if not due:
             return 0

@@ -41,7 +41,10 @@ class Replacement(Protocol):
 class SegmentList:
     """At least one segment, once the log is loaded; the last one is active."""
 
-    __slots__ = ("_cache", "_fs", "_random", "active", "bases", "config", "directory", "garbage", "items", "size_bytes")
+    __slots__ = (
+        "_cache", "_fs", "_random", "active", "bases", "config", "directory", "items", "scheduled_deletions",
+        "size_bytes",
+    )  # fmt: skip
 
     active: Segment
 
@@ -58,8 +61,8 @@ class SegmentList:
         """Base offsets of `items`."""
         self.size_bytes = 0
         """Of all log files."""
-        self.garbage: list[tuple[Millis, str]] = []
-        """Files to remove and from when on."""
+        self.scheduled_deletions: list[tuple[Millis, str]] = []
+        """Files to remove and from when on; `LogManager` does it off the loop."""
 
     # The list
 
@@ -107,9 +110,13 @@ class SegmentList:
 
     # Deletion
 
-    def _discard(self, segment: Segment, now_ms: Millis) -> None:
-        due_ms = now_ms + self.config.file_delete_delay_ms
-        self.garbage += [(due_ms, path) for path in segment.mark_deleted()]
+    def schedule_deletion(self, path: str, now_ms: Millis) -> None:
+        """Have a file removed after `file.delete.delay.ms`."""
+        self.scheduled_deletions.append((now_ms + self.config.file_delete_delay_ms, path))
+
+    def _delete_later(self, segment: Segment, now_ms: Millis) -> None:
+        for path in segment.mark_deleted():
+            self.schedule_deletion(path, now_ms)
         self.size_bytes -= segment.size
 
     def drop_oldest(self, count: int, now_ms: Millis) -> None:
@@ -117,14 +124,14 @@ class SegmentList:
         dropped = self.items[:count]
         del self.items[:count], self.bases[:count]
         for segment in dropped:
-            self._discard(segment, now_ms)
+            self._delete_later(segment, now_ms)
 
     def drop_from(self, number: int, now_ms: Millis) -> None:
         """Take the newest segments out, newest first, so that a crash leaves no gap. Raises `OSError`."""
         while len(self.items) > number:
             segment = self.items.pop()
             self.bases.pop()
-            self._discard(segment, now_ms)
+            self._delete_later(segment, now_ms)
         if self.items:
             self.active = self.items[-1]
 
@@ -146,7 +153,7 @@ class SegmentList:
             self._rename(each.base_offset, CLEANED, SWAP)
         first = self.index_of(old[0].base_offset)
         for segment in old:
-            self._discard(segment, now_ms)
+            self._delete_later(segment, now_ms)
         opened = []
         for each in new:
             self._rename(each.base_offset, SWAP, "")

@@ -9,6 +9,7 @@ from ottla.model import TopicPartition
 from ottla.protocol.record_batch import SimpleRecord, build_batch, iterate_batches, iterate_records
 from ottla.storage.config import LogConfig
 from ottla.storage.log import AppendInfo, Log
+from ottla.storage.log_loader import load_log
 from ottla.testing.disk import SimulatedFileSystem
 
 NOW = 1_700_000_000_000
@@ -25,7 +26,7 @@ def new_disk() -> SimulatedFileSystem:
 
 def load(fs: Any, config: LogConfig | None = None, **options: Any) -> Log:
     options.setdefault("now_ms", NOW)
-    return Log.load(fs, DIRECTORY, KEY, None, config or LogConfig(), random=random.Random(1), **options)
+    return load_log(fs, DIRECTORY, KEY, None, config or LogConfig(), random=random.Random(1), **options)
 
 
 def batch(count: int = 1, *, timestamp: int = NOW, size: int = 10, **options: Any) -> bytearray:

@@ -9,7 +9,8 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 from ottla.protocol.record_batch import iterate_batches, read_batch_header
 from ottla.storage.config import LogConfig
-from ottla.storage.log import ColdRead, Log
+from ottla.storage.log import ColdRead
+from ottla.storage.log_loader import load_log
 from ottla.storage.validation import COORDINATOR
 from tests.unit.storage.logs import DIRECTORY, NOW, ROOT, all_offsets, append, batch, load, new_disk, read_offsets
 
@@ -242,7 +243,7 @@ def test_readers_keep_what_they_read_while_it_is_deleted() -> None:
     assert found is not None
     expected = found.read()
     assert log.delete_old_segments(NOW + 1000) == 6
-    for _, path in log.garbage:
+    for _, path in log.scheduled_deletions:
         fs.remove(path)
     assert found.read() == expected
     assert (log.log_start_offset, log.log_end_offset) == (6, 6)
@@ -446,7 +447,7 @@ def test_renaming_for_deletion_closes_but_slices_live() -> None:
 def test_long_topic_names_are_cut_for_deletion() -> None:
     fs = new_disk()
     name = "x" * 249
-    log = Log.load(
+    log = load_log(
         fs,
         f"{ROOT}/{name}-0",
         TopicPartition(name, 0),

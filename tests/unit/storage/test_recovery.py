@@ -12,6 +12,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.storage import recovery
 from ottla.storage.config import LogConfig
 from ottla.storage.log import Log
+from ottla.storage.log_loader import loading_log
 from ottla.testing.disk import SimulatedFileSystem
 from tests.unit.storage.logs import DIRECTORY, KEY, NOW, all_offsets, append, batch, load, new_disk, read_offsets
 
@@ -273,7 +274,7 @@ def test_looking_for_epochs_yields(monkeypatch: pytest.MonkeyPatch) -> None:
         append(written, epoch=number // 50)
     written.close()
     fs.remove(f"{DIRECTORY}/leader-epoch-checkpoint")
-    steps = Log.loading(fs, DIRECTORY, KEY, None, LogConfig(), clean_shutdown=True, now_ms=NOW, random=Random(1))
+    steps = loading_log(fs, DIRECTORY, KEY, None, LogConfig(), clean_shutdown=True, now_ms=NOW, random=Random(1))
     found: list[int] = []
     while True:
         try:

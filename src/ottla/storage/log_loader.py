@@ -1,0 +1,170 @@
+"""Opening a log: finds or makes its files, recovers what a crash left, and puts the parts of a `Log` together.
+
+Kafka's `LogLoader`, with `recovery` for what concerns single segments.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import random as random_module
+from collections.abc import Generator
+from uuid import UUID
+
+from ottla.filesystem import FileSystem
+from ottla.model import Millis, Offset, TopicPartition
+from ottla.steps import without_pauses
+from ottla.storage.checkpoints import CorruptFile
+from ottla.storage.config import LogConfig
+from ottla.storage.leader_epochs import LEADER_EPOCH_CHECKPOINT, LeaderEpochs
+from ottla.storage.log import Log, LogParts
+from ottla.storage.log_health import LogHealth
+from ottla.storage.log_state import LogState
+from ottla.storage.log_sync import LogSync
+from ottla.storage.partition_metadata import partition_metadata_path
+from ottla.storage.producer_state import PRODUCER_ID_EXPIRATION_MS, SNAPSHOT_SUFFIX, ProducerStateManager
+from ottla.storage.recovery import (
+    LoadedSegments,
+    epochs_of_batches,
+    load_segments,
+    replay_producers,
+    segment_offset,
+)
+from ottla.storage.segment_cache import SegmentCache
+from ottla.storage.segment_list import SegmentList
+
+
+def loading_log(
+    fs: FileSystem,
+    directory: str,
+    topic_partition: TopicPartition,
+    topic_id: UUID | None,
+    config: LogConfig,
+    *,
+    log_start_offset: Offset = 0,
+    recovery_point: Offset = 0,
+    clean_shutdown: bool = False,
+    cleaned_offset: Offset | None = None,
+    now_ms: Millis,
+    random: random_module.Random,
+    producer_id_expiration_ms: Millis = PRODUCER_ID_EXPIRATION_MS,
+    cache: SegmentCache | None = None,
+) -> Generator[None, None, Log]:
+    """Open the log in `directory`, creating it if need be, and recover it unless it was shut down cleanly.
+
+    Gives way between pieces of a recovery. `recovery_point` is what the checkpoint says was synced. Raises
+    `KafkaError`: KAFKA_STORAGE_ERROR when the disk fails, UNSUPPORTED_FOR_MESSAGE_FORMAT for logs written before
+    Kafka 0.11.
+    """
+    state, health = LogState(now_ms), LogHealth(topic_partition)
+    segments = SegmentList(fs, SegmentCache() if cache is None else cache, directory, config, random)
+    sync = LogSync(fs, health, state, segments)
+    try:
+        if not fs.is_dir(directory):
+            fs.makedirs(directory)
+            sync.sync_later(directory)
+            sync.sync_later(posixpath.dirname(directory))
+        loaded = yield from load_segments(
+            fs,
+            directory,
+            lambda base_offset, size: segments.open(base_offset, size, now_ms),
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+            clean_shutdown=clean_shutdown,
+            contiguous=not config.compact and cleaned_offset is None,
+        )
+        _take_segments(loaded, state, segments, sync, log_start_offset)
+        checked = loaded.recovered_bytes or loaded.truncated_bytes
+        state.recovery_point = state.log_end if clean_shutdown and not checked else min(recovery_point, state.log_end)
+        state.durable = state.recovery_point
+        state.cleaned = cleaned_offset
+        sync.is_due = state.recovery_point < state.log_end
+        epochs = yield from _load_epochs(fs, loaded, state, segments, sync)
+        if not clean_shutdown:
+            _sync_unclean_files(directory, sync, epochs)
+            _remove_unsynced_snapshots(fs, directory, loaded.names, state.recovery_point)
+        producer_state = ProducerStateManager(
+            fs, directory, topic_partition, expiration_ms=producer_id_expiration_ms, file_names=loaded.names
+        )
+        yield from _load_producers(producer_state, state, segments, clean_shutdown)
+    except OSError as error:
+        raise health.fail(error) from error
+    log = Log(
+        fs, topic_partition, topic_id, config, random,
+        LogParts(state, health, segments, sync, epochs, producer_state),
+    )  # fmt: skip
+    log.recovered_bytes = loaded.recovered_bytes
+    log.truncated_bytes = loaded.truncated_bytes
+    log.repaired = loaded.repaired
+    return log
+
+
+load_log = without_pauses(loading_log)
+"""The same without giving way."""
+
+
+def _take_segments(
+    loaded: LoadedSegments, state: LogState, segments: SegmentList, sync: LogSync, log_start_offset: Offset
+) -> None:
+    segments.take(loaded.segments)
+    state.log_end = loaded.next_offset
+    if segments.items and state.log_end < log_start_offset:  # segment files were taken away from below us
+        segments.drop_from(0, state.now_ms)
+    if not segments.items:
+        segments.add(log_start_offset, state.now_ms)
+        sync.sync_later(segments.directory)
+        state.log_end = log_start_offset
+    state.log_start = state.high_watermark = max(log_start_offset, segments.bases[0])
+
+
+def _load_epochs(
+    fs: FileSystem, loaded: LoadedSegments, state: LogState, segments: SegmentList, sync: LogSync
+) -> Generator[None, None, LeaderEpochs]:
+    directory = segments.directory
+    try:
+        epochs = LeaderEpochs(fs, directory)
+    except CorruptFile:
+        fs.remove(posixpath.join(directory, LEADER_EPOCH_CHECKPOINT))
+        epochs = LeaderEpochs(fs, directory)
+    if not epochs.entries and loaded.recovered_bytes < segments.size_bytes:
+        # The file is gone or was damaged. The batches know as well, also those that were not checked.
+        loaded.epochs = yield from epochs_of_batches(segments.items)
+    latest = epochs.latest_epoch
+    for epoch, offset in loaded.epochs:
+        if epoch >= 0 and (latest is None or epoch > latest):
+            epochs.note(epoch, offset)
+            if not epochs.is_written:
+                sync.write_later(epochs.path, epochs.encode)
+            latest = epoch
+    epochs.truncate_from_end(state.log_end)
+    epochs.truncate_from_start(state.log_start)
+    return epochs
+
+
+def _sync_unclean_files(directory: str, sync: LogSync, epochs: LeaderEpochs) -> None:
+    """Let the next full sync include what the process that was killed may have written and not synced."""
+    sync.sync_later(directory)
+    sync.sync_later(posixpath.dirname(directory))
+    sync.sync_later(partition_metadata_path(directory))
+    if epochs.entries:
+        sync.write_later(epochs.path, epochs.encode)
+
+
+def _remove_unsynced_snapshots(fs: FileSystem, directory: str, names: list[str], recovery_point: Offset) -> None:
+    """The transaction index is rebuilt from where the snapshot ends, so it may not end above what was synced."""
+    for name in [name for name in names if name.endswith(SNAPSHOT_SUFFIX)]:
+        offset = segment_offset(name)
+        if offset is not None and offset > recovery_point:
+            fs.remove(posixpath.join(directory, name))
+            names.remove(name)
+
+
+def _load_producers(
+    producer_state: ProducerStateManager, state: LogState, segments: SegmentList, clean_shutdown: bool
+) -> Generator[None, None, None]:
+    strays = set(producer_state.snapshot_offsets) - set(segments.bases)
+    if len(strays) > 1:
+        producer_state.remove_stray_snapshots(segments.bases)
+    if clean_shutdown and not producer_state.snapshot_offsets:
+        producer_state.map_end_offset = state.log_end  # a clean stop leaves none only where there were no producers
+    else:
+        yield from replay_producers(producer_state, segments.items, state.log_start, state.log_end, state.now_ms)

@@ -1,0 +1,187 @@
+"""Getting a log onto the disk: full syncs, and group commit for who waits for single records.
+
+One fsync serves all who wait for it; what it covered counts as synced only when it is over, because another sync may
+begin and end meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from ottla.clock import elapsed_s
+from ottla.filesystem import FileSystem
+from ottla.metrics.instruments import Histogram
+from ottla.model import Offset
+from ottla.storage.log_health import LogHealth
+from ottla.storage.log_state import LogState
+from ottla.storage.segment import sync_file
+
+_REPLACING = threading.Lock()
+"""A sync on the loop (closing, truncating) may meet one in a thread, and both would use the same temporary file."""
+
+
+class SyncedSegments(Protocol):
+    """What syncing asks of the segments of a log."""
+
+    @property
+    def directory(self) -> str: ...
+    def sync_work(self, first: Offset, *, with_indexes: bool) -> tuple[Callable[[], None], Callable[[], None]]: ...
+
+
+class LogSync:
+    """Knows which files of a log are not on disk yet; knows nothing of records."""
+
+    __slots__ = (
+        "_changes", "_flushing", "_fs", "_health", "_segments", "_state", "_syncing", "_unsynced", "_unwritten",
+        "flush_seconds", "is_due", "last_flush_ms",
+    )  # fmt: skip
+
+    def __init__(self, fs: FileSystem, health: LogHealth, state: LogState, segments: SyncedSegments) -> None:
+        self._fs = fs
+        self._health = health
+        self._state = state
+        self._segments = segments
+        self._unsynced: dict[str, int] = {}
+        """Files besides the segments' that the next full sync includes, each with the number of its last change; the
+        directory and its parent stand for what was created in them, without which no content is worth anything."""
+        self._unwritten: dict[str, Callable[[], bytes]] = {}
+        """Those of `_unsynced` that are still to be replaced, and what gives their content then."""
+        self._changes = 0
+        self._flushing: asyncio.Future[None] | None = None
+        self._syncing: asyncio.Future[None] | None = None
+        """A full sync in a thread."""
+        self.last_flush_ms = state.now_ms
+        self.flush_seconds: Histogram | None = None
+        """Where the times of syncs in threads are counted."""
+        self.is_due = False
+        """A segment was rolled or recovered: `flush_all_async` should run soon, so that recovery has less to check."""
+
+    def sync_later(self, path: str) -> None:
+        """Let the next full sync include a file, or any sync a directory, which stands for what was created in it."""
+        self._changes += 1
+        self._unsynced[path] = self._changes
+
+    def write_later(self, path: str, encode: Callable[[], bytes]) -> None:
+        """Let the next full sync replace a file with what `encode` gives by then."""
+        self.sync_later(path)
+        self._unwritten[path] = encode
+
+    def _plan(self, *, with_indexes: bool) -> tuple[Callable[[], None], Callable[[], None]]:
+        """How to make the log durable as it is now: what to do, in a thread if need be, and what to call after.
+
+        Raises `OSError`, as the work does.
+        """
+        state, health = self._state, self._health
+        end, truncations = state.log_end, state.truncations
+        first = state.recovery_point if with_indexes else state.durable
+        sync_segments, finish_segments = self._segments.sync_work(first, with_indexes=with_indexes)
+        directory = self._segments.directory
+        fs, directories = self._fs, (directory, posixpath.dirname(directory))
+        unsynced = {path: change for path, change in self._unsynced.items() if with_indexes or path in directories}
+        contents = {path: encode() for path, encode in self._unwritten.items() if path in unsynced}
+
+        def work() -> None:
+            sync_segments()
+            for path in unsynced:
+                if health.is_closed:  # deleted meanwhile; a log of the same name may already be in its place
+                    return
+                if path in contents:
+                    with _REPLACING:
+                        fs.write_atomic(path, contents[path])
+                elif path not in directories:
+                    sync_file(fs, path)
+            for path in directories:
+                if path in unsynced:
+                    fs.fsync_dir(path or ".")
+
+        def done() -> None:
+            finish_segments()
+            for path, change in unsynced.items():
+                if self._unsynced.get(path) == change:
+                    del self._unsynced[path]
+                    self._unwritten.pop(path, None)
+            self.last_flush_ms = state.now_ms
+            state.note_synced(end, truncations, with_indexes=with_indexes)
+
+        return work, done
+
+    def _is_synced(self, up_to: Offset | None) -> bool:
+        end = self._state.log_end
+        wanted = end if up_to is None else min(up_to, end)
+        return self._state.recovery_point >= wanted and not self._unsynced
+
+    def flush(self, up_to: Offset | None = None) -> None:
+        """Sync everything below `up_to` (default: all), indexes included, and move the recovery point. Blocks.
+
+        Raises `KafkaError`; after a failed sync the log is offline, as nobody knows what the disk has.
+        """
+        self._health.check()
+        self.is_due = False
+        if self._is_synced(up_to):
+            return
+        try:
+            work, done = self._plan(with_indexes=True)
+            work()
+        except OSError as error:
+            raise self._health.fail(error) from error
+        done()
+
+    async def flush_async(self, up_to: Offset | None = None) -> None:
+        """Wait until every record below `up_to` (default: log end) is on disk. One fsync serves all who wait.
+
+        Syncs the log file only: recovery makes indexes anew. Raises `KafkaError`, and the log is offline then.
+        """
+        state = self._state
+        target = state.log_end if up_to is None else min(up_to, state.log_end)
+        truncations = state.truncations
+        while state.durable < target and truncations == state.truncations:
+            self._health.check()
+            if self._flushing is None:
+                self._flushing = asyncio.ensure_future(self._group_flush())
+            await asyncio.shield(self._flushing)
+
+    async def _group_flush(self) -> None:
+        try:
+            await self._sync_in_thread(with_indexes=False)
+        finally:
+            self._flushing = None
+
+    async def flush_all_async(self) -> None:
+        """Like `flush`, with the waiting in a thread. Raises `KafkaError`."""
+        self._health.check()
+        self.is_due = False
+        for _ in range(2):
+            if self._is_synced(None):
+                return
+            running = self._syncing
+            if running is None:
+                running = self._syncing = asyncio.ensure_future(self._full_sync())
+                await asyncio.shield(running)
+                return
+            # Two would replace the same files. The second one to wait for began after this call.
+            await asyncio.wait([running])
+            self._health.check()
+
+    async def _full_sync(self) -> None:
+        try:
+            await self._sync_in_thread(with_indexes=True)
+        finally:
+            self._syncing = None
+
+    async def _sync_in_thread(self, *, with_indexes: bool) -> None:
+        health = self._health
+        try:
+            work, done = self._plan(with_indexes=with_indexes)
+            began_s = elapsed_s()
+            await self._fs.run(work)
+            if self.flush_seconds is not None:
+                self.flush_seconds.add(elapsed_s() - began_s)
+        except OSError as error:
+            if health.is_closed:  # deleted meanwhile: its files are not where they were
+                raise health.error() from error
+            raise health.fail(error) from error
+        done()

@@ -1,0 +1,111 @@
+"""What makes a log shorter or exchanges parts of it: truncation, retention, and what compaction puts in place.
+
+Segments, leader epochs, producer snapshots and offsets follow each other in an order that a crash may interrupt
+anywhere. The callers (`Log`) see to checks and to what a disk error means: everything here raises `OSError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ottla.filesystem import FileSystem
+from ottla.model import Millis, Offset
+from ottla.steps import at_once
+from ottla.storage.leader_epochs import LeaderEpochs
+from ottla.storage.log_state import LogState
+from ottla.storage.log_sync import LogSync
+from ottla.storage.producer_state import ProducerStateManager
+from ottla.storage.recovery import replay_producers
+from ottla.storage.retention import count_deletable
+from ottla.storage.segment import Segment
+from ottla.storage.segment_list import Replacement, SegmentList
+
+
+class LogTrimmer:
+    """The part of a `Log` that takes away. `roll` starts a new segment at the log end."""
+
+    __slots__ = ("_epochs", "_fs", "_producer_state", "_roll", "_segments", "_state", "_sync")
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        state: LogState,
+        segments: SegmentList,
+        sync: LogSync,
+        epochs: LeaderEpochs,
+        producer_state: ProducerStateManager,
+        roll: Callable[[Offset], None],
+    ) -> None:
+        self._fs = fs
+        self._state = state
+        self._segments = segments
+        self._sync = sync
+        self._epochs = epochs
+        self._producer_state = producer_state
+        self._roll = roll
+
+    def advance_log_start(self, offset: Offset) -> None:
+        """Records below `offset` are not served any more."""
+        if offset <= self._state.log_start:
+            return
+        self._state.advance_log_start(offset)
+        self._epochs.truncate_from_start(offset)
+        self._producer_state.on_log_start_offset(offset)
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Drop the records from `offset` on."""
+        state, segments = self._state, self._segments
+        if offset >= state.log_end:
+            self._epochs.truncate_from_end(state.log_end)
+        elif offset < segments.bases[0]:
+            self.truncate_fully_and_start_at(offset)
+        else:
+            segments.drop_from(segments.index_of(offset) + 1, state.now_ms)
+            segments.active.truncate_to(offset)
+            segments.recount()
+            self._epochs.truncate_from_end(offset)
+            state.truncate(offset)
+            at_once(replay_producers(self._producer_state, segments.items, state.log_start, offset, state.now_ms))
+
+    def truncate_fully_and_start_at(self, offset: Offset) -> None:
+        """Drop everything; the log starts and ends at `offset`."""
+        state, segments = self._state, self._segments
+        segments.drop_from(0, state.now_ms)
+        segments.add(offset, state.now_ms)
+        self._sync.sync_later(segments.directory)
+        self._epochs.clear()
+        self._producer_state.truncate_fully_and_start_at(offset)
+        state.restart_at(offset)
+
+    def delete_old_segments(self) -> int:
+        """Apply retention as of the state's time; returns the number of segments dropped."""
+        state, segments = self._state, self._segments
+        count = count_deletable(
+            segments.items, segments.config, log_start_offset=state.log_start, high_watermark=state.high_watermark,
+            log_end_offset=state.log_end, now_ms=state.now_ms,
+        )  # fmt: skip
+        if not count:
+            return 0
+        if count == len(segments.items):
+            self._roll(state.log_end)
+            # Were the new file's name lost with a power failure, the log would start over at an old offset.
+            self._fs.fsync_dir(segments.directory)
+        bases = segments.bases[:count]
+        self.advance_log_start(segments.bases[count])
+        segments.drop_oldest(count, state.now_ms)
+        self._delete_snapshots(bases)
+        return count
+
+    def replace_segments(self, old: Sequence[Segment], new: Sequence[Replacement], now_ms: Millis) -> None:
+        """Put compacted segments, whose `.cleaned` files are synced, in the place of sealed ones."""
+        segments = self._segments
+        segments.replace(old, new, now_ms)
+        self._sync.sync_later(segments.directory)
+        kept = {each.base_offset for each in new}
+        self._delete_snapshots([each.base_offset for each in old if each.base_offset not in kept])
+
+    def _delete_snapshots(self, bases: list[Offset]) -> None:
+        for base in bases:
+            path = self._producer_state.mark_snapshot_for_deletion(base)
+            if path is not None:
+                self._segments.schedule_deletion(path, self._state.now_ms)
