@@ -56,7 +56,7 @@ class Group:
         self.settled = 0
         """Members that have their assignment of the newest generation."""
         self.left_generation = -1
-        """The generation whose members have been told to join again."""
+        """The generation whose members have to join again."""
 
     @property
     def is_settled(self) -> bool:
@@ -193,7 +193,7 @@ class Swarm:
                     if member.asked is None:
                         member.beat()
 
-    def _told_to_join(self, member: Member) -> None:
+    def _must_join(self, member: Member) -> None:
         """The first of its generation that learns it brings the others to ask."""
         group = member.group
         if group.left_generation < member.generation:
@@ -224,7 +224,7 @@ class Swarm:
         elif error in _REJOIN:
             member.join()
             if asked == BEAT:
-                self._told_to_join(member)
+                self._must_join(member)
         elif asked == JOIN:
             self._joined(member, error, answer)
         elif error != 0:

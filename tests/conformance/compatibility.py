@@ -46,11 +46,11 @@ class Ran:
             self.clients[client]["steps"].append(step)
 
     def version(self, client: str, version: str) -> None:
-        """The version that the client itself told, where the catalogue can not find it."""
+        """The version that the client itself told, where the catalogue cannot find it."""
         self._of(client)["version"] = version
 
     def lacks(self, client: str, what: str, why: str) -> None:
-        """Something that the client can not do, whatever the broker: it shows beside its result."""
+        """Something that the client cannot do, whatever the broker: it shows beside its result."""
         self._of(client)["lacks"][what] = why
 
 

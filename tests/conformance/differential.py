@@ -155,7 +155,7 @@ class Side:
         return value
 
     def view_of_batch(self, data: bytes, position: int, header: Any) -> dict[str, Any]:
-        """What must be equal of a batch: compressed bytes need not, and the time of an append can not."""
+        """What must be equal of a batch: compressed bytes need not, and the time of an append cannot."""
         appended = header.timestamp_type == 1
         names = ("base_offset", "leader_epoch", "magic", "attributes", "last_offset_delta", "producer_id",
                  "producer_epoch", "base_sequence", "count")  # fmt: skip

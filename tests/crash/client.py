@@ -13,7 +13,7 @@ from ottla.protocol.messages import ApiKey, decode_response, encode_request
 _LENGTH = struct.Struct(">i")
 
 CALL_TIMEOUT_S = 60
-"""A node on a busy machine answers within a second or two; who waits longer has found a bug."""
+"""A node on a busy machine answers within a second or two; a client that waits longer has found a bug."""
 
 
 class Disconnected(Exception):

@@ -1,6 +1,6 @@
 """Repeated commits among everything else that happens to groups, on real sockets and a log in memory.
 
-The log is the oracle: what a client is told, what is fetched and what a restart finds is what its records say. Each
+The log is the oracle: what a client is answered, what is fetched and what a restart finds is what its records say. Each
 commit has an offset of its own, by which it is found there.
 """
 
@@ -116,7 +116,7 @@ class Play:
         connection.outbox.flush()  # as at the end of every read: it must not send what is held
 
     async def join(self, group: str, which: int) -> None:
-        self.world.join()  # of "g", whose other members can not commit without it from now on
+        self.world.join()  # of "g", whose other members cannot commit without it from now on
 
     async def delete_offsets(self, group: str, which: int) -> None:
         try:
@@ -204,7 +204,7 @@ STEPS = st.lists(
 @example([(Play.commit, "simple", 0), (Play.delete_group, "simple", 0), (Play.commit, "simple", 0)])
 @example([(Play.commit, "g", 0), (Play.fail, "g", 0), (Play.commit, "g", 1), (Play.join, "g", 0), (Play.fetch, "g", 0)])
 @example([(Play.slow_disk, "g", 0), (Play.commit, "g", 0), (Play.turn, "g", 0), (Play.delete_group, "g", 0)])
-def test_what_clients_are_told_is_what_the_log_says(steps: list[Any]) -> None:
+def test_what_clients_get_is_what_the_log_says(steps: list[Any]) -> None:
     async def run() -> None:
         play = Play()
         try:

@@ -30,7 +30,7 @@ JOINED = st.fixed_dictionaries({
     "protocol_name": st.none() | TEXT, "leader": TEXT, "skip_assignment": st.booleans(), "member_id": TEXT,
     "members": st.lists(MEMBERS, max_size=4),
 })  # fmt: skip
-SYNCED = st.fixed_dictionaries({
+SYNC_GROUP = st.fixed_dictionaries({
     "error_code": ERRORS, "protocol_type": st.none() | TEXT, "protocol_name": st.none() | TEXT,
     "assignment": st.binary(max_size=200),
 })  # fmt: skip
@@ -54,7 +54,7 @@ def test_join(version: int, response: dict[str, Any]) -> None:
     assert encode_join(version, response, header(ApiKey.JOIN_GROUP, version)) == expected
 
 
-@given(st.integers(0, 5), SYNCED)
+@given(st.integers(0, 5), SYNC_GROUP)
 def test_sync(version: int, response: dict[str, Any]) -> None:
     expected = messages.encode_response(ApiKey.SYNC_GROUP, version, 7, response)
     assert encode_sync(version, response, header(ApiKey.SYNC_GROUP, version)) == expected

@@ -39,7 +39,7 @@ def batches(files: dict[str, bytes], directory: str) -> list[tuple[BatchHeader, 
             assert not found or header.base_offset > found[-1][0].last_offset, "offsets increase"
             found.append((header, segment.log[position : position + header.size]))
             end = position + header.size
-        assert end == len(segment.log), f"garbage behind {end} in segment {segment.base_offset}"
+        assert end == len(segment.log), f"unknown bytes behind {end} in segment {segment.base_offset}"
     return found
 
 

@@ -105,4 +105,4 @@ def test_a_crash_at_any_step_of_creating_and_deleting(power_loss: bool) -> None:
             asyncio.run(world.manager.background(world.clock.now))
             world.manager.shutdown()
             left = [name for name in world.fs.listdir(ROOT) if name.endswith("-delete")]
-            assert not left, "what was set aside for deletion goes after the restart"
+            assert not left, "what was scheduled for deletion goes after the restart"

@@ -358,7 +358,7 @@ class World:
             assert latest is None
 
     def check_transactions(self) -> None:
-        """Readers of committed records stop at the oldest open transaction and are told of every aborted one."""
+        """Readers of committed records stop at the oldest open transaction and learn of every aborted one."""
         aborted, oldest_open = self.transactions()
         if oldest_open is None or oldest_open >= self.trimmed:
             stable = self.end if oldest_open is None else oldest_open

@@ -1,6 +1,6 @@
 """A walk over a request by kio's own schema: no length in it is believed, and what only kio refuses is written again.
 
-kio's decoder, native code, sets memory aside for as many items as a compact array claims: five bytes on the wire can
+kio's decoder, native code, reserves memory for as many items as a compact array claims: five bytes on the wire can
 ask for 32 GB and end the process. Legacy arrays grow item by item, but ten million of them are still an attack. `check`
 compares every count with the bytes that are left; it allocates nothing.
 

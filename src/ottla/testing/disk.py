@@ -141,7 +141,7 @@ class SimulatedFile:
             self._check("fsync")
         except OSError:
             # As Linux does: the dirty pages are marked clean, the next fsync succeeds, and the data is not on the disk.
-            self._inode.forget_pending(self._fs.random)
+            self._inode.drop_pending(self._fs.random)
             raise
         self._fs.step(self._inode.sync, f"fsync of {self.path}")
 

@@ -73,7 +73,7 @@ class Inode:
             _apply(self._durable, change)
         self._pending.clear()
 
-    def forget_pending(self, random: Random) -> None:
+    def drop_pending(self, random: Random) -> None:
         """An fsync failed: some of the changes reached the disk, and nobody will write the others again."""
         self._persist_some(random)
         self._pending.clear()

@@ -85,7 +85,7 @@ def test_a_narrow_terminal_keeps_the_columns_that_say_most() -> None:
     assert fitting(COLUMNS_OF_ONE, [], 5), "never nothing"
 
 
-def test_members_of_one_client_are_told_apart() -> None:
+def test_members_of_one_client_are_distinguished() -> None:
     members = [Member(str(number), name, "h", None) for number, name in enumerate(("app", "app", "other"))]
     found = Group("g", "Stable", "classic", "range", None, members)
     assert names_of_members(found) == {"0": "app #1", "1": "app #2", "2": "other"}

@@ -225,9 +225,9 @@ def test_a_restarted_coordinator_loads_its_log() -> None:
         joined = world.join()
         await until(lambda: joined.results)
         member_id = joined.results[0]["member_id"]
-        synced = Waiter()
-        world.driver.sync(synced, SyncGroup(group_id="g", generation=1, member_id=member_id))
-        assert synced.results[0]["error_code"] is ErrorCode.none
+        waiter = Waiter()
+        world.driver.sync(waiter, SyncGroup(group_id="g", generation=1, member_id=member_id))
+        assert waiter.results[0]["error_code"] is ErrorCode.none
         for offset in range(5):
             world.commit(offset)
         before = world.driver.describe("g")
@@ -276,7 +276,7 @@ def test_a_log_of_kafka_with_transactions_and_unknown_records_loads() -> None:
     play(scene)
 
 
-def test_a_log_that_can_not_be_read_is_no_coordinator() -> None:
+def test_a_log_that_cannot_be_read_has_no_coordinator() -> None:
     async def scene(world: World) -> None:
         world.partition.log.append(build_batch([SimpleRecord(0, b"\0\1garbage", b"")]))
         world.restart()
@@ -285,7 +285,7 @@ def test_a_log_that_can_not_be_read_is_no_coordinator() -> None:
     play(scene)
 
 
-def test_members_that_wait_are_told_when_leadership_or_the_node_ends() -> None:
+def test_members_that_wait_are_answered_when_leadership_or_the_node_ends() -> None:
     async def scene(world: World) -> None:
         waiting = world.join()
         world.lead(False)

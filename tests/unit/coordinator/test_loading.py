@@ -244,7 +244,7 @@ REQUESTS: list[tuple[ApiKey, range, dict[str, Any], Callable[[Any], int]]] = [
 ]  # fmt: skip
 
 
-def test_clients_are_told_so_in_every_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_get_the_error_in_every_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """But for heartbeats: a member is told that all is well, as by Kafka, and goes on sending them."""
     may_load = asyncio.Event()
 

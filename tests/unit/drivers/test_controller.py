@@ -368,7 +368,7 @@ def _crash(fs: SimulatedFileSystem, steps: int) -> tuple[bool, set[str]]:
 
     async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
-        # Whoever crashed is told of here and not when its garbage is collected, within any other test.
+        # A task that crashed is reported here, not when it is collected within any other test.
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
         await _script(driver(fs), acknowledged)
 

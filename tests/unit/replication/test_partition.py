@@ -131,7 +131,7 @@ def test_a_fetch_waits_until_it_has_enough_from_all_its_partitions() -> None:
     assert not one.waiters and not two.waiters
 
 
-def test_a_change_of_leadership_wakes_who_waits() -> None:
+def test_a_change_of_leadership_wakes_the_waiters() -> None:
     partition, _ = leading()
     woken: list[int] = []
     DelayedFetch((partition,), 1 << 40, lambda: woken.append(1))

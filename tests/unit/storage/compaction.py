@@ -71,7 +71,7 @@ class Compaction:
         self.cleaner = LogCleaner(self.fs, self.logs, self.clock, self.random, lambda: self.settings)
 
     def restart(self) -> None:
-        """Stop in good order and start again."""
+        """Stop cleanly and start again."""
         self.logs.shutdown()
         self.start()
         self.log.high_watermark = self.log.log_end_offset

@@ -9,7 +9,7 @@ from ottla.coordinator.group import replies
 from ottla.coordinator.group.classic import ClassicGroup, State
 from ottla.coordinator.group.member import Member
 from ottla.coordinator.group.rebalance import (
-    answer_syncs,
+    answer_sync_group,
     complete_if_all_joined,
     prepare,
     remove_member,
@@ -73,7 +73,7 @@ def _store(state: GroupState, group: ClassicGroup, assignments: dict[str, bytes]
             for member in group.members.values():
                 member.assignment = assignments.get(member.member_id, b"")
             state.become(group, State.STABLE)
-            answer_syncs(state, group)
+            answer_sync_group(state, group)
 
     def failed(error: ErrorCode) -> None:
         if is_current():

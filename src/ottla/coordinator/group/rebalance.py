@@ -117,7 +117,7 @@ def reset_assignments(state: GroupState, group: ClassicGroup, error: ErrorCode) 
             state.start_session(group, member)
 
 
-def answer_syncs(state: GroupState, group: ClassicGroup) -> None:
+def answer_sync_group(state: GroupState, group: ClassicGroup) -> None:
     """Hand out the assignments of a group that became stable."""
     for member in group.members.values():
         if member.awaiting_sync is not None:

@@ -1,7 +1,7 @@
 """ApiVersions, versions 0-4 (KIP-35, KIP-511, KIP-584): what this node serves, and its features.
 
 Answers are derived from the table of handlers. From version 3 on the client names its software; odd names are refused
-as Kafka does (INVALID_REQUEST). Version 3 hides features whose lowest level is 0, which old clients can not parse.
+as Kafka does (INVALID_REQUEST). Version 3 hides features whose lowest level is 0, which old clients cannot parse.
 """
 
 from __future__ import annotations
