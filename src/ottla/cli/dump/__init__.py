@@ -1,5 +1,5 @@
-"""`ottla log dump`: what is in a log directory, and whether it is sound, read without a broker.
+"""`ottla log`: what is in a log directory, whether it is sound, and its repair, without a broker.
 
-May import storage, protocol and what lies below; only `cli/app.py` imports it. The readers here trust nothing and share
-no code with recovery, so that they can find its mistakes. Start with `command.py`.
+May import storage, protocol and what lies below; only `cli/app.py` imports it. Readers trust nothing and share no code
+with recovery but the scanner (`storage/scan.py`), so that they can find its bugs. Start with `command.py`.
 """

@@ -13,7 +13,7 @@ from ottla.cli.dump.decoders import decoder_for
 from ottla.cli.dump.directories import dump_log_directory, dump_partition, is_log_directory, is_partition
 from ottla.cli.dump.indexes import offset_entries, read_index, time_entries, transaction_entries
 from ottla.cli.dump.report import JsonReport, Report, TextReport, record_fields
-from ottla.cli.dump.scan import Batch, OnBatch, Scan, walk
+from ottla.storage.scan import Batch, OnBatch, Scan, walk
 from ottla.cli.dump.segments import Problem, check_segment, split_name
 from ottla.cli.exits import FAILED, OK, CommandFailed
 from ottla.cli.options import AsJson, Flag

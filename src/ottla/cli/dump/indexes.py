@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from ottla.cli.dump.scan import Batch
+from ottla.storage.scan import Batch
 from ottla.filesystem import FileSystem
 
 _OFFSET_ENTRY = struct.Struct(">ii")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from ottla.cli.dump.decoders import Decoder, decode_control
-from ottla.cli.dump.scan import Batch
+from ottla.storage.scan import Batch
 from ottla.cli.dump.segments import Problem
 from ottla.cli.output import bold, dim, iso_time, print_json_line, print_table
 from ottla.errors import KafkaError

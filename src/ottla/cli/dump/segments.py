@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ottla.cli.dump import indexes
-from ottla.cli.dump.scan import OnBatch, Scan, walk
+from ottla.storage.scan import OnBatch, Scan, walk
 from ottla.filesystem import FileSystem
 
 _SEGMENT_NAME = re.compile(r"(\d{20})(?:-\d{10})?(\.log|\.index|\.timeindex|\.txnindex|\.snapshot|\.checkpoint)")
