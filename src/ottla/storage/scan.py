@@ -74,6 +74,14 @@ class Damaged:
         )
 
 
+class Gap(NamedTuple):
+    """Offsets [first, end) that are missing before the batch at `position`."""
+
+    position: int
+    first: int
+    end: int
+
+
 @dataclass
 class Scan:
     """What one walk found. Offsets are -1 while no batch was seen."""
@@ -92,6 +100,8 @@ class Scan:
     problems: list[str] = field(default_factory=list)
     damaged: list[Damaged] = field(default_factory=list)
     """What cannot be read, in the order of the file."""
+    gaps: list[Gap] = field(default_factory=list)
+    """A log that was compacted has them."""
 
     def note(self, batch: Batch) -> None:
         header = batch.header
@@ -110,12 +120,12 @@ class Scan:
         self.problems += [f"batch at byte {batch.position}: {problem}" for problem in batch.problems]
 
 
-def walk(file: File, scan: Scan, base_offset: int, *, deep: bool) -> Iterator[Batch]:
-    """Every batch that can be found, sound or not; `scan` adds up.
+def walk(file: File, scan: Scan, base_offset: int, *, deep: bool, start: int = 0) -> Iterator[Batch]:
+    """Every batch from `start` on that can be found, sound or not; `scan` adds up.
 
     `deep` also decompresses and counts the records.
     """
-    position = 0
+    position = start
     expected_offset, epoch = base_offset, -1
     while position < scan.size:
         head = file.pread(HEADER_SIZE, position)
@@ -142,6 +152,8 @@ def walk(file: File, scan: Scan, base_offset: int, *, deep: bool) -> Iterator[Ba
             continue
         batch = Batch(position, header, data, tuple(_problems(header, data, expected_offset, epoch, deep=deep)))
         scan.note(batch)
+        if header.base_offset > expected_offset:
+            scan.gaps.append(Gap(position, expected_offset, header.base_offset))
         for damaged in scan.damaged:
             damaged.note(header)
         yield batch

@@ -147,7 +147,7 @@ class SegmentList:
         """Put the `.cleaned` files of `new` in the place of `old`, which are sealed. Raises `OSError`.
 
         From the moment that the last file is a `.swap` file a crash leads to the new segments, before it to the old
-        ones (`recovery.finish_interrupted_work`). New segments get their first suffix last to first for that reason.
+        ones (`interrupted_work.py`). New segments get their first suffix last to first for that reason.
         """
         for each in reversed(new):
             self._rename(each.base_offset, CLEANED, SWAP)

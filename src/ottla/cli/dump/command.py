@@ -12,14 +12,19 @@ from ottla.cli.dump import small_files
 from ottla.cli.dump.decoders import decoder_for
 from ottla.cli.dump.directories import dump_log_directory, dump_partition, is_log_directory, is_partition
 from ottla.cli.dump.indexes import offset_entries, read_index, time_entries, transaction_entries
+from ottla.cli.dump.repair import repair
 from ottla.cli.dump.report import JsonReport, Report, TextReport, record_fields
-from ottla.storage.scan import Batch, OnBatch, Scan, walk
 from ottla.cli.dump.segments import Problem, check_segment, split_name
+from ottla.cli.dump.verify import verify
 from ottla.cli.exits import FAILED, OK, CommandFailed
 from ottla.cli.options import AsJson, Flag
 from ottla.filesystem import FileSystem, OsFileSystem
+from ottla.storage.scan import Batch, OnBatch, Scan, walk
 
 app = App(name="log", help="Look into a log directory; no broker is needed.", sort_key=9)
+
+app.command(verify)
+app.command(repair)
 
 DecoderName = Literal["auto", "metadata", "offsets", "none"]
 

@@ -10,10 +10,13 @@ from ottla.cli.dump.report import Report
 from ottla.cli.dump.segments import Problem, Segment, base_offsets, check_segment
 from ottla.cli.output import human_bytes, iso_time
 from ottla.filesystem import FileSystem
-from ottla.model import TopicPartition
+from ottla.model import METADATA_TOPIC, TopicPartition
 from ottla.storage import checkpoints
 from ottla.storage.checkpoints import CorruptFile
+from ottla.storage.damage import KNOWN_GAPS_FILE, is_known, read_known_gaps
+from ottla.storage.log_manager import CHECKPOINTS
 from ottla.storage.meta_properties import META_PROPERTIES_FILE, read_meta_properties
+from ottla.storage.repair import is_snapshot_damaged
 
 
 def is_partition(fs: FileSystem, path: str) -> bool:
@@ -38,9 +41,15 @@ def _topic_and_number(name: str) -> tuple[str, int, str]:
     return topic, int(number) if number.isdigit() else -1, name
 
 
-def check_partition(fs: FileSystem, directory: str, *, deep: bool) -> tuple[list[Segment], list[Problem]]:
-    """Its segments and small files, each by itself and against each other."""
+def check_partition(
+    fs: FileSystem, directory: str, *, deep: bool, contiguous: bool = False, known_end: int = 0, log_start: int = 0
+) -> tuple[list[Segment], list[Problem]]:
+    """Its segments and small files, each by itself and against each other.
+
+    `contiguous` says that no offset may be missing, but those of known gaps; `known_end` up to where records were.
+    """
     problems: list[Problem] = []
+    gaps = _known_gaps(fs, directory, problems)
     segments: list[Segment] = []
     for base_offset in base_offsets(fs, directory):
         path = posixpath.join(directory, f"{base_offset:020d}.log")
@@ -51,10 +60,40 @@ def check_partition(fs: FileSystem, directory: str, *, deep: bool) -> tuple[list
         if segments and 0 <= segment.base_offset < segments[-1].scan.next_offset:
             end = segments[-1].scan.next_offset
             problems.append(Problem(path, f"begins before offset {end}, where the segment before it ends"))
+        elif contiguous and segments and not is_known(gaps, end_offset(segments), base_offset):
+            end = end_offset(segments)
+            problems.append(Problem(path, f"byte 0: offsets {end} to {base_offset - 1} are missing before it"))
         segments.append(segment)
         problems += segment.problems
+        if contiguous:
+            problems += [
+                Problem(path, f"byte {gap.position}: offsets {gap.first} to {gap.end - 1} are missing before it")
+                for gap in segment.scan.gaps
+                if not is_known(gaps, gap.first, gap.end)
+            ]
+    end = end_offset(segments) if segments else 0
+    if end < known_end:
+        path = segments[-1].path if segments else directory
+        problems.append(Problem(path, f"the log ends at offset {end}, and records up to {known_end} were fsynced"))
+    if end < log_start:
+        problems.append(Problem(directory, f"the log ends at offset {end}, and begins at {log_start}"))
+    if topic_of(directory) == METADATA_TOPIC:
+        problems += _snapshot_problems(fs, directory)
     problems += _small_file_problems(fs, directory, segments)
     return segments, problems
+
+
+def _known_gaps(fs: FileSystem, directory: str, problems: list[Problem]) -> list[tuple[int, int]]:
+    try:
+        return read_known_gaps(fs, directory)
+    except CorruptFile as error:
+        problems.append(Problem(posixpath.join(directory, KNOWN_GAPS_FILE), str(error)))
+        return []
+
+
+def _snapshot_problems(fs: FileSystem, directory: str) -> list[Problem]:
+    paths = [posixpath.join(directory, name) for name in fs.listdir(directory) if name.endswith(".checkpoint")]
+    return [Problem(path, "it is no whole snapshot") for path in paths if is_snapshot_damaged(fs, path)]
 
 
 def _small_file_problems(fs: FileSystem, directory: str, segments: list[Segment]) -> list[Problem]:
@@ -172,6 +211,15 @@ def _identity(fs: FileSystem, path: str, problems: list[Problem]) -> dict[str, o
     stopped = fs.exists(checkpoints.clean_shutdown_path(path))
     facts["last_stop"] = "clean" if stopped else "none recorded: it is running, or it was killed"
     return facts
+
+
+def check_checkpoints(fs: FileSystem, path: str) -> list[Problem]:
+    """What is wrong with the small files of a node's directory."""
+    problems: list[Problem] = []
+    _identity(fs, path, problems)
+    for name in CHECKPOINTS:
+        _checkpoint(fs, path, name, problems)
+    return problems
 
 
 def _checkpoint(fs: FileSystem, path: str, name: str, problems: list[Problem]) -> dict[TopicPartition, int]:

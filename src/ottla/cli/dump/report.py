@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from ottla.cli.dump.decoders import Decoder, decode_control
-from ottla.storage.scan import Batch
 from ottla.cli.dump.segments import Problem
 from ottla.cli.output import bold, dim, iso_time, print_json_line, print_table
 from ottla.errors import KafkaError
 from ottla.protocol.internal.codec import MalformedRecord
 from ottla.protocol.record_batch import iterate_records
+from ottla.storage.scan import Batch
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 

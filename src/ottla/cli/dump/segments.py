@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ottla.cli.dump import indexes
-from ottla.storage.scan import OnBatch, Scan, walk
 from ottla.filesystem import FileSystem
+from ottla.storage.scan import OnBatch, Scan, walk
 
 _SEGMENT_NAME = re.compile(r"(\d{20})(?:-\d{10})?(\.log|\.index|\.timeindex|\.txnindex|\.snapshot|\.checkpoint)")
 _SUFFIXES = (".deleted", ".cleaned", ".swap")
@@ -65,10 +65,18 @@ def check_segment(
                 on_batch(batch)
     finally:
         file.close()
-    segment.problems += [Problem(path, text) for text in scan.problems]
+    segment.problems += [Problem(path, text + _behind(scan, text)) for text in scan.problems]
     for index_path, check in checks.items():
         segment.problems += [Problem(index_path, text) for text in check.finish()]
     return segment
+
+
+def _behind(scan: Scan, text: str) -> str:
+    """What is whole behind the damage that a problem speaks of."""
+    for damaged in scan.damaged:
+        if text.startswith((f"byte {damaged.start} of ", f"batch at byte {damaged.start}: ")):
+            return f"; {damaged.behind}"
+    return ""
 
 
 def index_path(log_path: str, kind: str) -> str:

@@ -1,0 +1,98 @@
+"""`ottla log verify`: reads everything in log directories and says what is damaged, what is whole behind it, and what
+goes on."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ottla.cli.dump.directories import (
+    check_checkpoints,
+    check_partition,
+    is_log_directory,
+    is_partition,
+    partition_directories,
+)
+from ottla.cli.dump.segments import Problem
+from ottla.cli.exits import FAILED, OK, CommandFailed
+from ottla.cli.options import AsJson
+from ottla.cli.output import print_json_line
+from ottla.filesystem import FileSystem, OsFileSystem
+from ottla.model import METADATA_TOPIC
+from ottla.storage.checkpointed import Checkpointed, read_checkpointed
+from ottla.storage.damage import repair_command
+from ottla.storage.log_manager import parse_directory_name
+from ottla.storage.repair import missing_directories
+
+
+def verify(
+    *paths: Annotated[Path, Parameter(required=True)],
+    json: AsJson = False,
+) -> int:
+    """Read all of a log directory, or of a partition's, and say what is damaged in it; no broker is needed.
+
+    Every batch is read and its checksum compared; offsets, indexes, snapshots and checkpoints are held against each
+    other, and missing segments and partitions are found. Each damage is told with its file and position, what is whole
+    behind it, and the command that goes on. Exit code 1 if there is any. A running node does not mind, but what it
+    writes meanwhile may be told as damage.
+
+    Parameters
+    ----------
+    paths
+        A node's log directories, or single partitions'.
+    """
+    fs = OsFileSystem()
+    found = 0
+    for path in map(str, paths):
+        if not fs.exists(path):
+            raise CommandFailed(f"there is no directory {path}")
+        partitions = 0
+        for directory, problems in verify_path(fs, path):
+            partitions += directory != path or is_partition(fs, path)
+            found += len(problems)
+            for problem in problems:
+                if json:
+                    print_json_line({"kind": "problem", "path": problem.path, "problem": problem.text})
+                else:
+                    print(f"damaged  {problem.path}: {problem.text}")
+            if problems and any(problem.path.endswith(".log") or problem.path == directory for problem in problems):
+                if json:
+                    print_json_line({"kind": "repair", "path": directory, "command": repair_command(directory)})
+                else:
+                    print(f"         `{repair_command(directory)}` shows what a repair would do")
+        if json:
+            print_json_line({"kind": "summary", "path": path, "partitions": partitions, "problems": found})
+        else:
+            print(f"{path}: {partitions} partitions read, {found or 'no'} problem{'' if found == 1 else 's'}")
+    return FAILED if found else OK
+
+
+def verify_path(fs: FileSystem, path: str) -> Iterator[tuple[str, list[Problem]]]:
+    """Every directory below `path`, itself included, with what is wrong in it. Raises `OSError`, `CommandFailed`."""
+    path = posixpath.abspath(path)
+    if fs.is_dir(path) and is_partition(fs, path):
+        yield path, verify_partition(fs, path, read_checkpointed(fs, posixpath.dirname(path)))
+        return
+    if not fs.is_dir(path) or not is_log_directory(fs, path):
+        raise CommandFailed(f"{path} is neither a log directory nor a partition's: no meta.properties, no segments")
+    offsets = read_checkpointed(fs, path)
+    yield path, check_checkpoints(fs, path)
+    for directory in partition_directories(fs, path):
+        yield directory, verify_partition(fs, directory, offsets)
+    for directory, end in missing_directories(fs, path, offsets):
+        text = f"the directory is missing, and records up to offset {end} were in it"
+        yield directory, [Problem(directory, text)]
+
+
+def verify_partition(fs: FileSystem, directory: str, offsets: Checkpointed) -> list[Problem]:
+    key = parse_directory_name(posixpath.basename(directory))
+    if key is None:  # deleted, or set aside: nothing is known of it
+        return check_partition(fs, directory, deep=True)[1]
+    end = 0 if key.topic == METADATA_TOPIC else offsets.known_end(key)
+    start = offsets.log_starts.get(key, 0)
+    contiguous = offsets.is_contiguous(key)
+    return check_partition(fs, directory, deep=True, contiguous=contiguous, known_end=end, log_start=start)[1]

@@ -1,0 +1,458 @@
+"""`ottla log repair`: makes a plan of what has to change so that a damaged log can be opened, then carries it out.
+
+Only bytes that are no whole batch, or a batch at offsets that are another's, are cut, and each is kept in a side file;
+every whole batch before and behind a damage stays where it is. Offsets that are missing since are noted as known gaps,
+and no offset that was given is given again. A base offset or leader epoch that its neighbours prove is written back.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import NamedTuple
+
+from ottla.filesystem import File, FileSystem
+from ottla.model import METADATA_TOPIC, Offset, TopicPartition
+from ottla.protocol.record_batch import LEADER_EPOCH_POSITION, BatchHeader
+from ottla.steps import at_once
+from ottla.storage.checkpointed import Checkpointed, read_checkpointed
+from ottla.storage.checkpoints import (
+    LOG_START_OFFSET_CHECKPOINT,
+    CorruptFile,
+    read_offset_checkpoint,
+    write_offset_checkpoint,
+)
+from ottla.storage.damage import COPY_BYTES, CUT, is_known, keep_aside, read_known_gaps, write_known_gaps
+from ottla.storage.interrupted_work import segment_offset
+from ottla.storage.log_manager import parse_directory_name
+from ottla.storage.scan import Scan, walk
+from ottla.storage.segment import INDEX, LOG, TIME_INDEX
+from ottla.storage.segment_list import CLEANED
+
+_INT64, _INT32 = struct.Struct(">q"), struct.Struct(">i")
+
+
+class Range(NamedTuple):
+    """Bytes [start, end) of a file, and why they go."""
+
+    start: int
+    end: int
+    why: str
+
+
+class Patch(NamedTuple):
+    """A field outside a batch's checksum that its neighbours prove wrong."""
+
+    position: int
+    data: bytes
+    why: str
+
+
+@dataclass
+class SegmentPlan:
+    """What is to be done to one log file."""
+
+    path: str
+    base_offset: Offset
+    size: int
+    cuts: list[Range] = field(default_factory=list)
+    patches: list[Patch] = field(default_factory=list)
+    batches: int = 0
+    """Whole ones, which stay."""
+    records: int = 0
+
+    def kept(self) -> Iterator[tuple[int, int]]:
+        """The ranges that stay."""
+        position = 0
+        for cut in sorted(self.cuts):
+            if cut.start > position:
+                yield position, cut.start
+            position = max(position, cut.end)
+        if position < self.size:
+            yield position, self.size
+
+
+class LogStart(NamedTuple):
+    """An entry of the log start checkpoint."""
+
+    path: str
+    partition: TopicPartition
+    offset: Offset
+
+
+@dataclass
+class Plan:
+    """What is to be done to one partition's log."""
+
+    directory: str
+    segments: list[SegmentPlan] = field(default_factory=list)
+    gaps: list[tuple[Offset, Offset]] = field(default_factory=list)
+    """Offsets that are missing and not known to be, [first, end)."""
+    new_segment: Offset | None = None
+    """An empty segment to make, so that offsets which were given are not given again."""
+    end: Offset = 0
+    """The offset behind the last record that is there."""
+    stale_indexes: list[str] = field(default_factory=list)
+    """Indexes of what is not there."""
+    log_start: LogStart | None = None
+    """A log start beyond the end, which is dropped."""
+    snapshots: list[str] = field(default_factory=list)
+    """Damaged snapshots of the metadata log, which an older one and the log replace."""
+    beyond_repair: list[str] = field(default_factory=list)
+    """What no repair can bring back, and what to do."""
+
+    @property
+    def is_empty(self) -> bool:
+        changed = any(each.cuts or each.patches for each in self.segments)
+        return not (
+            changed
+            or self.gaps
+            or self.new_segment is not None
+            or self.log_start is not None
+            or self.snapshots
+            or self.beyond_repair
+        )
+
+    def steps(self) -> Iterator[str]:
+        """The plan in words."""
+        for segment in self.segments:
+            for cut in segment.cuts:
+                yield (
+                    f"{segment.path}: cut bytes {cut.start} to {cut.end} ({cut.why}), kept in "
+                    f"{posixpath.basename(segment.path)}.{cut.start}{CUT}; {segment.batches} whole batches with "
+                    f"{segment.records} records stay in the file"
+                )
+            for patch in segment.patches:
+                yield f"{segment.path}: at byte {patch.position} {patch.why}"
+        for name in self.snapshots:
+            path = posixpath.join(self.directory, name)
+            yield f"{path}: set aside as {name}{CUT}; an older one and the log replace it"
+        for first, end in self.gaps:
+            yield f"{self.directory}: offsets {first} to {end - 1} are missing, which is noted as known"
+        if self.new_segment is not None:
+            yield f"{self.directory}: begin an empty segment at offset {self.new_segment}, as those below were given"
+        for path in self.stale_indexes:
+            yield f"{path}: removed, as the log that it speaks of is not there"
+        if self.log_start is not None:
+            path, key, offset = self.log_start
+            yield f"{path}: drop the entry of {key}, which begins the log at {offset}, beyond its end at {self.end}"
+        yield from self.beyond_repair
+
+
+class _Entry(NamedTuple):
+    position: int
+    header: BatchHeader
+
+
+def plan_repair(fs: FileSystem, directory: str, *, known_end: Offset = 0, contiguous: bool) -> Plan:
+    """Read a partition's log and say what has to be done. Changes nothing. Raises `OSError`.
+
+    `known_end` is the offset up to which checkpoints say that there were records; `contiguous` says that the log was
+    never compacted, so that a gap between offsets is a loss.
+    """
+    return _Planner(fs, directory, known_end, contiguous).plan
+
+
+def plan_directory(fs: FileSystem, log_dir: str, directory: str) -> Plan:
+    """The plan for a partition's directory by what the checkpoints of its log directory say. Raises `OSError`."""
+    offsets = read_checkpointed(fs, log_dir)
+    key = parse_directory_name(posixpath.basename(directory))
+    if key is None:
+        return plan_repair(fs, directory, contiguous=False)
+    if key.topic == METADATA_TOPIC:
+        return _plan_metadata(fs, directory)
+    plan = plan_repair(fs, directory, known_end=offsets.known_end(key), contiguous=offsets.is_contiguous(key))
+    start = offsets.log_starts.get(key, 0)
+    if start > plan.end:
+        plan.log_start = LogStart(posixpath.join(log_dir, LOG_START_OFFSET_CHECKPOINT), key, start)
+    return plan
+
+
+def missing_directories(fs: FileSystem, log_dir: str, offsets: Checkpointed) -> Iterator[tuple[str, Offset]]:
+    """Partitions' directories that are not there although, after a clean stop, the checkpoints know of records in them,
+    with the offset of their end. A deleted partition leaves none there."""
+    if offsets.is_clean:
+        for key in sorted({*offsets.recovery_points, *offsets.high_watermarks}):
+            directory = posixpath.join(log_dir, str(key))
+            if offsets.known_end(key) and not fs.is_dir(directory) and key.topic != METADATA_TOPIC:
+                yield directory, offsets.known_end(key)
+
+
+def _plan_metadata(fs: FileSystem, directory: str) -> Plan:
+    """The metadata log: its records below the newest whole snapshot are not needed."""
+    plan = plan_repair(fs, directory, contiguous=True)
+    whole: list[str] = []
+    damaged: list[str] = []
+    for name in sorted(fs.listdir(directory)) if fs.is_dir(directory) else []:
+        offset = name.partition("-")[0]
+        if name.endswith(".checkpoint") and offset.isdecimal():
+            (damaged if is_snapshot_damaged(fs, posixpath.join(directory, name)) else whole).append(name)
+    first = plan.segments[0].base_offset if plan.segments else None
+    plan.snapshots = damaged
+    ends = [int(name.partition("-")[0]) for name in whole]
+    if first is None or first > max(ends, default=0):
+        plan.snapshots = []
+        for name in damaged or [""]:
+            plan.beyond_repair.append(
+                f"{posixpath.join(directory, name)}: the metadata that it held is nowhere else; restore it from a copy "
+                "of the directory"
+            )
+    return plan
+
+
+def is_snapshot_damaged(fs: FileSystem, path: str) -> bool:
+    """Whether a snapshot of the metadata log cannot be read to its end."""
+    file = fs.open(path, read_only=True)
+    try:
+        scan = Scan(file.size())
+        ends_well = False
+        for batch in walk(file, scan, 0, deep=True):
+            ends_well = batch.header.is_control
+        return bool(scan.problems or scan.preallocated_bytes) or not ends_well
+    finally:
+        file.close()
+
+
+def base_offsets(fs: FileSystem, directory: str) -> list[Offset]:
+    """Those of the segments in a directory, which may be missing."""
+    if not fs.is_dir(directory):
+        return []
+    found = (segment_offset(name) for name in fs.listdir(directory) if name.endswith(LOG))
+    return sorted(offset for offset in found if offset is not None)
+
+
+def _stale_indexes(fs: FileSystem, directory: str) -> list[str]:
+    """Indexes with entries whose log is missing or empty."""
+    stale = []
+    for name in fs.listdir(directory) if fs.is_dir(directory) else []:
+        if segment_offset(name) is not None and name.endswith((INDEX, TIME_INDEX)):
+            path = posixpath.join(directory, name)
+            log = posixpath.join(directory, name.partition(".")[0] + LOG)
+            if _is_written(fs, path) and not (fs.exists(log) and fs.size(log)):
+                stale.append(path)
+    return stale
+
+
+def _is_written(fs: FileSystem, path: str) -> bool:
+    """Whether an index has an entry; Kafka fills the file of an open segment with zeros."""
+    file = fs.open(path, read_only=True)
+    try:
+        return any(file.pread(COPY_BYTES, 0))
+    finally:
+        file.close()
+
+
+def _joined(gaps: list[tuple[Offset, Offset]]) -> list[tuple[Offset, Offset]]:
+    joined: list[tuple[Offset, Offset]] = []
+    for first, end in sorted(gaps):
+        if joined and first <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((first, end))
+    return joined
+
+
+class _Planner:
+    """Goes through the segments in order; `_expected` is the offset that should come next."""
+
+    def __init__(self, fs: FileSystem, directory: str, known_end: Offset, contiguous: bool) -> None:
+        self._fs = fs
+        self._contiguous = contiguous
+        self.plan = plan = Plan(directory)
+        try:
+            self._known = read_known_gaps(fs, directory) if fs.is_dir(directory) else []
+        except CorruptFile:
+            self._known = []
+        bases = base_offsets(fs, directory)
+        self._expected = bases[0] if bases else known_end
+        for base, following in zip_longest(bases, bases[1:]):
+            path = posixpath.join(directory, f"{base:020d}{LOG}")
+            plan.segments.append(SegmentPlan(path, base, fs.size(path)))
+            self._miss_up_to(base)
+            self._take(plan.segments[-1], following if following is not None else known_end or None)
+        plan.stale_indexes = _stale_indexes(fs, directory)
+        plan.end = max(self._expected, known_end)
+        if not bases or self._expected < known_end:
+            plan.new_segment = known_end
+            self._miss_up_to(known_end)
+        plan.gaps = _joined(plan.gaps)
+
+    def _miss_up_to(self, offset: Offset) -> None:
+        if self._expected < offset:
+            if self._contiguous and not is_known(self._known, self._expected, offset):
+                self.plan.gaps.append((self._expected, offset))
+            self._expected = offset
+
+    def _take(self, segment: SegmentPlan, limit: Offset | None) -> None:
+        """Plan one segment; nothing in it may reach beyond `limit`."""
+        file = self._fs.open(segment.path, read_only=True)
+        try:
+            scan = Scan(segment.size)
+            found = walk(file, scan, segment.base_offset, deep=False)
+            entries = [_Entry(batch.position, batch.header) for batch in found if batch.is_whole]
+        finally:
+            file.close()
+        segment.cuts += [Range(damaged.start, damaged.end, damaged.why) for damaged in scan.damaged]
+        if scan.preallocated_bytes:
+            segment.cuts.append(Range(segment.size - scan.preallocated_bytes, segment.size, "zeros"))
+        broken = {damaged.start for damaged in scan.damaged} | {damaged.end for damaged in scan.damaged}
+        _mend_epochs(segment, entries)
+        previous: tuple[_Entry, Offset] | None = None
+        for number, entry in enumerate(entries):
+            if number + 1 < len(entries):
+                next_base: Offset | None = entries[number + 1].header.base_offset
+            else:
+                next_base = limit
+            sure = not broken & {entry.position, entry.position + entry.header.size}
+            before = self._expected
+            if sure and self._mend_base(segment, entry, next_base, limit):
+                previous = entry, before
+            elif self._is_misplaced(entry, limit):
+                if previous is not None and _claimed_too_much(previous, entry):
+                    _cut(segment, *previous)
+                    self._expected = previous[1]
+                    self._keep(segment, entry)
+                    previous = entry, previous[1]
+                else:
+                    _cut(segment, entry, self._expected)
+            else:
+                self._keep(segment, entry)
+                previous = entry, before
+
+    def _is_misplaced(self, entry: _Entry, limit: Offset | None) -> bool:
+        header = entry.header
+        return header.base_offset < self._expected or (limit is not None and header.next_offset > limit)
+
+    def _mend_base(self, segment: SegmentPlan, entry: _Entry, next_base: Offset | None, limit: Offset | None) -> bool:
+        """Write the base offset back that the batches before and behind leave room for, and no other."""
+        header, expected = entry.header, self._expected
+        proven = expected + header.last_offset_delta + 1
+        if not self._contiguous or header.base_offset == expected or next_base != proven:
+            return False
+        if not self._is_misplaced(entry, limit) and is_known(self._known, expected, header.base_offset):
+            return False
+        why = f"the base offset {header.base_offset} becomes {expected}, as the batches around it prove"
+        segment.patches.append(Patch(entry.position, _INT64.pack(expected), why))
+        self._count(segment, entry)
+        self._expected = proven
+        return True
+
+    def _keep(self, segment: SegmentPlan, entry: _Entry) -> None:
+        self._miss_up_to(entry.header.base_offset)
+        self._count(segment, entry)
+        self._expected = entry.header.next_offset
+
+    @staticmethod
+    def _count(segment: SegmentPlan, entry: _Entry) -> None:
+        segment.batches += 1
+        segment.records += entry.header.count
+
+
+def _claimed_too_much(previous: tuple[_Entry, Offset], entry: _Entry) -> bool:
+    """Whether it is the batch before that does not fit: without it this one does."""
+    before, expected = previous
+    return before.header.base_offset > expected and expected <= entry.header.base_offset
+
+
+def _cut(segment: SegmentPlan, entry: _Entry, expected: Offset) -> None:
+    header, start = entry.header, entry.position
+    why = f"a batch that claims offsets {header.base_offset} to {header.last_offset}, where {expected} should follow"
+    segment.cuts.append(Range(start, start + header.size, why))
+    segment.patches = [patch for patch in segment.patches if not start <= patch.position < start + header.size]
+
+
+def _mend_epochs(segment: SegmentPlan, entries: list[_Entry]) -> None:
+    """Epochs never go back: one that rises above both neighbours or falls below both was changed."""
+    epochs = [entry.header.leader_epoch for entry in entries]
+    for number, epoch in enumerate(epochs):
+        before = epochs[number - 1] if number else None
+        after = epochs[number + 1] if number + 1 < len(epochs) else None
+        high = after is not None and epoch > after and (before is None or before <= after)
+        low = before is not None and epoch < before and (after is None or before <= after)
+        right = before if before is not None else after
+        if (high or low) and right is not None:
+            epochs[number] = right
+            position = entries[number].position + LEADER_EPOCH_POSITION
+            segment.patches.append(
+                Patch(
+                    position,
+                    _INT32.pack(right),
+                    f"the leader epoch {epoch} becomes {right}, as the batches around it prove",
+                )
+            )
+
+
+def apply(fs: FileSystem, plan: Plan) -> list[str]:
+    """Carry the plan out; returns the side files. Raises `OSError`; begun anew it comes to the same end.
+
+    What is to be cut is on disk in its side file before anything is cut, and gaps are known before they arise.
+    """
+    directory, kept = plan.directory, []
+    parent = posixpath.dirname(directory)
+    if not fs.is_dir(directory):
+        fs.makedirs(directory)
+        fs.fsync_dir(parent or ".")
+    for segment in plan.segments:
+        kept += [at_once(keep_aside(fs, segment.path, cut.start, cut.end)) for cut in segment.cuts]
+    if plan.gaps:
+        try:
+            known = read_known_gaps(fs, directory)
+        except CorruptFile:
+            known = []
+        write_known_gaps(fs, directory, [*known, *plan.gaps])
+    for segment in plan.segments:
+        if segment.cuts or segment.patches:
+            _change(fs, segment)
+    for name in plan.snapshots:
+        fs.rename(posixpath.join(directory, name), posixpath.join(directory, name + CUT))
+        kept.append(posixpath.join(directory, name + CUT))
+    for path in plan.stale_indexes:
+        fs.remove(path)
+    if plan.log_start is not None:
+        offsets = read_offset_checkpoint(fs, plan.log_start.path)
+        offsets.pop(plan.log_start.partition, None)
+        write_offset_checkpoint(fs, plan.log_start.path, offsets)
+    if plan.new_segment is not None:
+        file = fs.open(posixpath.join(directory, f"{plan.new_segment:020d}{LOG}"), create=True)
+        file.fsync()
+        file.close()
+    fs.fsync_dir(directory)
+    return kept
+
+
+def _change(fs: FileSystem, segment: SegmentPlan) -> None:
+    """Write the file anew beside the old one and put it in its place. The node makes its indexes anew."""
+    temporary = segment.path + CLEANED  # which a start removes
+    source = fs.open(segment.path, read_only=True)
+    file = fs.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        _copy(source, file, segment)
+        file.fsync()
+    except OSError:
+        fs.remove(temporary)
+        raise
+    finally:
+        source.close()
+        file.close()
+    stem = segment.path.removesuffix(LOG)
+    for suffix in (INDEX, TIME_INDEX):
+        if fs.exists(stem + suffix):
+            fs.remove(stem + suffix)
+    fs.fsync_dir(posixpath.dirname(segment.path))
+    fs.rename(temporary, segment.path)
+
+
+def _copy(source: File, file: File, segment: SegmentPlan) -> None:
+    target = 0
+    for start, end in segment.kept():
+        for position in range(start, end, COPY_BYTES):
+            data = source.pread(min(COPY_BYTES, end - position), position)
+            file.pwrite((data,), target + position - start)
+        for patch in segment.patches:
+            if start <= patch.position < end:
+                file.pwrite((patch.data,), target + patch.position - start)
+        target += end - start
