@@ -18,6 +18,7 @@ from ottla.model import ZERO_UUID
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import SimpleRecord, build_batch, iterate_batches, iterate_records
+from tests.conformance.exemptions import MISSING, Difference, is_exempt
 from tests.conformance.pair import Wire
 
 TIME = 1_700_000_000_000
@@ -28,66 +29,6 @@ class Of(NamedTuple):
 
     name: str
 
-
-class Exempt(NamedTuple):
-    """Answers that differ on purpose: of one API, where the difference (or the request) matches a pattern."""
-
-    api: ApiKey
-    pattern: str
-    reason: str
-
-
-WITHOUT_TRANSACTIONS = "Transactional ids are refused until there are transactions."
-WITHOUT_SHARE_GROUPS = "Share groups are not served; neither is their coordinator."
-WITHOUT_KIP_848 = "Members of groups of KIP-848 are refused, as by a Kafka whose group.version is 0."
-SENTENCES = "The sentences with which a broker explains why it refused records are Ottla's own; the codes are Kafka's."
-NAMED_ERRORS = "Where Kafka answers UNKNOWN_SERVER_ERROR to a request that makes no sense, Ottla names the error."
-NEGATIVE_SIZES = "Sizes below zero in a Fetch count as zero."
-TIMEOUTS = "Administrative requests are answered when done: their time limits are not looked at."
-UNBOUNDED = "Numbers of threads that Ottla does not have are accepted whatever they are."
-AT_START = "More of a node's settings are read at start only, and the answer says so."
-VOTERS = "The voters of a running quorum do not change yet, so kraft.version stays."
-ONE_PROCESS = "A node that is broker and controller needs no CONTROLLER listener, and its quorum knows its directory."
-TWICE = "A partition that one Produce request names twice is appended to twice and answered twice."
-ONCE = (
-    "An offset that a request commits or deletes twice is answered once; a topic without partitions is in the answer."
-)
-LARGEST_TIME = (
-    "ListOffsets for the largest time looks at records that can be read and have a time; Kafka may name one below the "
-    "log start."
-)
-OF_EACH = ""
-"""What no two brokers have in common; nothing to explain."""
-NOT_SERVED = "ApiVersions and the features in it name only what is served."
-
-EXEMPTIONS = [
-    Exempt(ApiKey.LIST_OFFSETS, r"'name': '(trimmed|timeless)'.*'timestamp': -3", LARGEST_TIME),
-    Exempt(ApiKey.FETCH, r"'isolation_level': (2|-1)", NAMED_ERRORS),
-    Exempt(ApiKey.OFFSET_COMMIT, r"0'\]: 'missing'|'partitions': \[\]\}, Kafka 'missing'", ONCE),
-    Exempt(ApiKey.OFFSET_DELETE, r"2'\]: 'missing'", ONCE),
-    Exempt(ApiKey.PRODUCE, r"\{'index': 0, .*\{'index': 0, ", TWICE),
-    *(Exempt(key, r"error_code: '[a-z_]+', Kafka 'unknown_server_error'", NAMED_ERRORS) for key in ApiKey),
-    Exempt(ApiKey.DESCRIBE_TOPIC_PARTITIONS, r"'missing', Kafka \{'error_code': 'unknown_server_error'", NAMED_ERRORS),
-    Exempt(ApiKey.DESCRIBE_TOPIC_PARTITIONS, r"authorized_operations: \d+, Kafka -2147483648", NAMED_ERRORS),
-    Exempt(ApiKey.FETCH, r"_bytes': -1", NEGATIVE_SIZES),
-    Exempt(ApiKey.CREATE_PARTITIONS, r"'timeout': -1", TIMEOUTS),
-    Exempt(ApiKey.ALTER_CONFIGS, "log.cleaner.threads", UNBOUNDED),
-    Exempt(ApiKey.INCREMENTAL_ALTER_CONFIGS, "log.cleaner.threads", UNBOUNDED),
-    Exempt(ApiKey.ALTER_CONFIGS, "error_message: 'Ottla reads these configs at start only", AT_START),
-    Exempt(ApiKey.INCREMENTAL_ALTER_CONFIGS, "error_message: 'Ottla reads these configs at start only", AT_START),
-    Exempt(ApiKey.UPDATE_FEATURES, "'feature': 'kraft.version'", VOTERS),
-    Exempt(ApiKey.DESCRIBE_QUORUM, r"(replica_directory_id|listeners\[CONTROLLER\]): ", ONE_PROCESS),
-    Exempt(ApiKey.PRODUCE, r"error_message: '.*', Kafka ['\"]", SENTENCES),
-    Exempt(ApiKey.FIND_COORDINATOR, r"'key_type': 1", WITHOUT_TRANSACTIONS),
-    Exempt(ApiKey.FIND_COORDINATOR, r"'key_type': 2", WITHOUT_SHARE_GROUPS),
-    Exempt(ApiKey.CONSUMER_GROUP_HEARTBEAT, "", WITHOUT_KIP_848),
-    Exempt(ApiKey.PRODUCE, r"'transactional_id': 't'", WITHOUT_TRANSACTIONS),
-    Exempt(ApiKey.INIT_PRODUCER_ID, r"'transactional_id': '", WITHOUT_TRANSACTIONS),
-    Exempt(ApiKey.DESCRIBE_QUORUM, r"\.(leader_epoch|high_watermark): \d+, Kafka \d+$", OF_EACH),
-    Exempt(ApiKey.INIT_PRODUCER_ID, r"\.producer_id: \d+, Kafka \d+$", OF_EACH),
-    Exempt(ApiKey.API_VERSIONS, r"\.api_keys\[\d+\]: 'missing'", NOT_SERVED),
-]
-"""Each reason is in docs/compatibility.md, under "Where answers differ on purpose"."""
 
 PRESENT_OR_NOT = {
     "host", "port", "cluster_id", "log_dir", "total_bytes", "usable_bytes", "finalized_features_epoch", "documentation",
@@ -173,37 +114,43 @@ class Side:
         return next((name for name, known in self.known.items() if known == value), None)
 
 
-def differences(mine: Any, theirs: Any, path: str = "") -> list[str]:
+def differences(
+    mine: Any, theirs: Any, path: str = "", field: str = "", rows: tuple[tuple[Any, Any], ...] = ()
+) -> list[Difference]:
     """Where two views of an answer differ."""
     if isinstance(mine, dict) and isinstance(theirs, dict):
         names = [*mine, *(name for name in theirs if name not in mine)]
+        inside = (*rows, (mine, theirs))
         return [
             each
             for name in names
-            for each in differences(mine.get(name, "missing"), theirs.get(name, "missing"), f"{path}.{name}")
+            for each in differences(
+                mine.get(name, MISSING),
+                theirs.get(name, MISSING),
+                f"{path}.{name}",
+                f"{field}.{name}".strip("."),
+                inside,
+            )
         ]
-    rows = isinstance(mine, list) and isinstance(theirs, list) and any(isinstance(each, dict) for each in mine + theirs)
-    if rows and mine != theirs:
-        return _differences_of_rows(mine, theirs, path)
-    return [] if mine == theirs else [f"{path}: {mine!r}, Kafka {theirs!r}"]
+    listed = isinstance(mine, list) and isinstance(theirs, list)
+    if listed and any(isinstance(each, dict) for each in mine + theirs) and mine != theirs:
+        left, right = _by_name(mine), _by_name(theirs)
+        return [
+            each
+            for name in dict.fromkeys([*left, *right])
+            for each in differences(left.get(name, MISSING), right.get(name, MISSING), f"{path}[{name}]", field, rows)
+        ]
+    return [] if mine == theirs else [Difference(path, field, mine, theirs, rows)]
 
 
-def _differences_of_rows(mine: list[Any], theirs: list[Any], path: str) -> list[str]:
-    def keyed(rows: list[Any]) -> dict[str, Any]:
-        named: dict[str, Any] = {}
-        for row in rows:
-            name = " ".join(str(row[each]) for each in IDENTITY if each in row) if isinstance(row, dict) else str(row)
-            while name in named:
-                name += "'"
-            named[name] = row
-        return named
-
-    left, right = keyed(mine), keyed(theirs)
-    return [
-        each
-        for name in dict.fromkeys([*left, *right])
-        for each in differences(left.get(name, "missing"), right.get(name, "missing"), f"{path}[{name}]")
-    ]
+def _by_name(rows: list[Any]) -> dict[str, Any]:
+    named: dict[str, Any] = {}
+    for row in rows:
+        name = " ".join(str(row[each]) for each in IDENTITY if each in row) if isinstance(row, dict) else str(row)
+        while name in named:
+            name += "'"
+        named[name] = row
+    return named
 
 
 @dataclass
@@ -213,6 +160,8 @@ class Comparison:
     mine: Side
     theirs: Side
     prefix: str
+    cases: str = ""
+    """Whose cases these are, for the exemptions that they need."""
     asked: int = 0
     found: list[str] = field(default_factory=list)
 
@@ -237,7 +186,8 @@ class Comparison:
             )
         found = differences(self.mine.view(seen[0]), self.theirs.view(seen[1]))
         head = f"{key.name} v{version} {self.short(values)}"
-        texts = [self.short(each) for each in found if not _exempt(key, f"{head}\n{each}")]
+        request = self.mine.resolve(values)
+        texts = [self.short(each) for each in found if not is_exempt(self.cases, key, request, each)]
         if texts:
             self.found.append("\n    ".join([head, *texts[:4]]))
         return answers  # type: ignore[return-value]
@@ -329,10 +279,6 @@ def _merged(rows: list[Any]) -> list[Any]:
         else:
             topics[name if name not in topics else f"{name} {len(topics)}"] = row
     return list(topics.values())
-
-
-def _exempt(key: ApiKey, text: str) -> bool:
-    return any(rule.api is key and re.search(rule.pattern, text) for rule in EXEMPTIONS)
 
 
 def _expressible(key: ApiKey, version: int, values: Mapping[str, Any]) -> bool:

@@ -11,8 +11,9 @@ import pytest
 from ottla.protocol.messages import ApiKey
 from ottla.server.handlers import TABLE
 from tests.conformance import differential_groups  # noqa: F401  adds its rows to CASES
-from tests.conformance.differential import EXEMPTIONS, Side
+from tests.conformance.differential import Side
 from tests.conformance.differential_cases import CASES, World
+from tests.conformance.exemptions import EXEMPTIONS, unused
 
 OF_ALL = {ApiKey.METADATA, ApiKey.DESCRIBE_LOG_DIRS, ApiKey.LIST_GROUPS, ApiKey.LIST_CONFIG_RESOURCES}
 """Their answers have rows of what other tests created, too."""
@@ -20,7 +21,7 @@ OF_ALL = {ApiKey.METADATA, ApiKey.DESCRIBE_LOG_DIRS, ApiKey.LIST_GROUPS, ApiKey.
 
 @pytest.fixture(scope="module")
 def world(bootstrap: str, oracle: str) -> World:
-    made = World(Side(bootstrap), Side(oracle), f"d{os.getpid()}-{time.time_ns() % 10**9}-")
+    made = World(Side(bootstrap), Side(oracle), f"d{os.getpid()}-{time.time_ns() % 10**9}-", "answers")
     made.populate()
     made.wait_for_coordinators()
     return made
@@ -45,6 +46,12 @@ def test_answers(world: World, key: ApiKey, version: int) -> None:
         world.ask(key, version, values, ours=key in OF_ALL)
     assert world.asked > before
     world.check()
+
+
+def test_every_exemption_is_used(request: pytest.FixtureRequest) -> None:
+    """By the cases above, if all of them were run."""
+    if sum(item.function is test_answers for item in request.session.items) == len(EVERY):  # type: ignore[attr-defined]
+        assert unused("answers") == []
 
 
 def test_every_exemption_is_documented() -> None:

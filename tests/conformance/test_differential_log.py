@@ -12,13 +12,16 @@ import pytest
 
 from ottla.protocol.messages import ApiKey
 from tests.conformance.differential import FETCH, TIME, Comparison, Of, Side, batch
+from tests.conformance.exemptions import unused
 
 _numbers = itertools.count()
 
 
 @pytest.fixture
 def pair(bootstrap: str, oracle: str) -> Comparison:
-    return Comparison(Side(bootstrap), Side(oracle), f"l{os.getpid()}-{time.time_ns() % 10**9}-{next(_numbers)}-")
+    return Comparison(
+        Side(bootstrap), Side(oracle), f"l{os.getpid()}-{time.time_ns() % 10**9}-{next(_numbers)}-", "log"
+    )
 
 
 def idempotent(sequence: int, count: int = 1, *, producer: int = 4000, epoch: int = 0, **more: Any) -> bytes:
@@ -308,3 +311,11 @@ def test_random_walks(pair: Comparison, seed: int) -> None:
     pair.list_offsets(name, *range(-4, 0), *range(TIME, TIME + 1000, 100))
     pair.fetch(name, 0)
     pair.check()
+    assert pair.asked > 100
+
+
+def test_every_exemption_is_used(request: pytest.FixtureRequest) -> None:
+    """By the sequences above, if all of them were run."""
+    names = {getattr(item, "originalname", "") for item in request.session.items}
+    if {name for name in globals() if name.startswith("test_")} <= names:
+        assert unused("log") == []

@@ -22,6 +22,7 @@ from ottla.protocol.messages import ApiKey
 from ottla.server.handlers import TABLE
 from tests.conformance.differential import Of, Side, batch
 from tests.conformance.differential_cases import BAD_CONFIGS, GOOD_CONFIGS, World
+from tests.conformance.exemptions import unused
 from tests.conformance.test_differential import OF_ALL
 
 REQUESTS = 25
@@ -141,6 +142,8 @@ class Draw:
         if name in ("name", "topic", "topic_names"):
             there = key is not ApiKey.DELETE_TOPICS
             return self.dice.choice(self.topics if there else [self.topics[2], "a b", "", "__cluster_metadata"])
+        if kind == "uuid":
+            return self.dice.choice([UUID(int=77), None])
         if kind in ("string", "bytes"):
             return "" if kind == "string" else b""
         return self.dice.choice((True, False) if kind == "bool" else (-1, 0, 1))
@@ -155,7 +158,7 @@ SETTINGS = [pair for each in (*GOOD_CONFIGS, *BAD_CONFIGS) for pair in each.item
 
 @pytest.fixture(scope="module")
 def world(bootstrap: str, oracle: str) -> World:
-    made = World(Side(bootstrap), Side(oracle), f"r{os.getpid()}-{time.time_ns() % 10**9}-")
+    made = World(Side(bootstrap), Side(oracle), f"r{os.getpid()}-{time.time_ns() % 10**9}-", "random")
     made.populate()
     made.wait_for_coordinators()
     return made
@@ -172,9 +175,17 @@ VERSIONS = [
 @pytest.mark.parametrize(("key", "version"), [pytest.param(*each, id=f"{each[0].name}-{each[1]}") for each in VERSIONS])
 def test_drawn_requests(world: World, key: ApiKey, version: int) -> None:
     draw = Draw(world, f"{key.name} {version}")
+    before = world.asked
     for _ in range(REQUESTS):
         world.ask(key, version, draw.request(key, version), ours=key in OF_ALL)
     world.check()
+    assert world.asked - before >= REQUESTS // 2, "most of what is drawn can be said in this version"
+
+
+def test_every_exemption_is_used(request: pytest.FixtureRequest) -> None:
+    """By the requests above, if all of them were drawn."""
+    if sum(item.function is test_drawn_requests for item in request.session.items) == len(VERSIONS):  # type: ignore[attr-defined]
+        assert unused("random") == []
 
 
 @pytest.mark.parametrize("seed", range(2))
