@@ -2,7 +2,8 @@
 
 A test says with `@pytest.mark.client(NAME, STEP, ...)` which client it runs and what that does; `{names}` in a step are
 parameters of the test. The fixture `ran` adds what only the run can tell: versions, more steps, what a client lacks.
-`pytest --compatibility FILE` puts results there; `python -m tests.conformance.compatibility FILE PAGE` renders them.
+`pytest --compatibility FILE` puts results there, with the commit that they are of; `python -m
+tests.conformance.compatibility FILE PAGE` renders them.
 This module is also the plugin; `tests/conftest.py` registers it, for in a run with workers only the root sees reports.
 """
 
@@ -10,11 +11,12 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -26,6 +28,37 @@ PAGE = ROOT / "docs" / "compatibility.md"
 PROPERTY = "client"
 VALUES_IN_ORDER = ("none", "gzip", "snappy", "lz4", "zstd")
 BEGIN, END = "<!-- begin: made by `make compatibility` -->", "<!-- end: made by `make compatibility` -->"
+
+
+class Found(NamedTuple):
+    """What a file of results holds."""
+
+    commits: list[str]
+    """What they were found at, oldest first; more than one where some tests were run again later."""
+    tests: dict[str, dict[str, Any]]
+
+
+def read(path: Path) -> Found:
+    kept = json.loads(path.read_text())
+    return Found(kept["commits"], kept["tests"])
+
+
+def git(*arguments: str) -> str:
+    """What git says, nothing where it cannot."""
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def commit_here() -> str:
+    """Of this tree, with a + if it has changes to what is tested or tests that are in no commit."""
+    changed = git("status", "--porcelain", "--", "src", "tests", "peers")
+    return (git("rev-parse", "HEAD") or "unknown") + ("+" if changed else "")
+
+
+def commits_behind(commit: str) -> int | None:
+    """How many later commits change the package; None where this checkout does not know the commit."""
+    count = git("rev-list", "--count", f"{commit.rstrip('+')}..HEAD", "--", "src")
+    return int(count) if count else None
 
 
 @dataclass
@@ -114,6 +147,7 @@ class Results:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.commit = commit_here()  # before the run: it may be long, and somebody may commit meanwhile
         self.tests: dict[str, dict[str, Any]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -127,8 +161,10 @@ class Results:
     def pytest_sessionfinish(self) -> None:
         tests = sorted(self.tests.items(), key=lambda each: (each[0].split("::")[0], each[1]["line"], each[0]))
         found = {name: {key: value for key, value in test.items() if key != "line"} for name, test in tests}
-        kept = {**(json.loads(self.path.read_text()) if self.path.exists() else {}), **found}
-        self.path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+        kept = read(self.path) if self.path.exists() else Found([], {})
+        commits = [each for each in kept.commits if each != self.commit] + [self.commit]
+        text = json.dumps({"commits": commits, "tests": {**kept.tests, **found}}, indent=1, ensure_ascii=False)
+        self.path.write_text(text + "\n")
 
 
 def _reason(report: pytest.TestReport) -> str:
@@ -201,13 +237,19 @@ def _row(name: str, tests: list[dict[str, Any]]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def render(results: dict[str, dict[str, Any]]) -> str:
+def made_from(commits: list[str]) -> str:
+    """The sentence above the tables."""
+    names = [f"`{each[:12]}`{' with changes' if each.endswith('+') else ''}" for each in commits]
+    return f"Found at commit {' and later '.join(names)}."
+
+
+def render(results: dict[str, dict[str, Any]], commits: list[str]) -> str:
     """The tables of docs/compatibility.md."""
     by_client: dict[str, list[dict[str, Any]]] = {}
     for test in results.values():
         for name in test["clients"]:
             by_client.setdefault(name, []).append(test)
-    lines = []
+    lines = [made_from(commits), ""]
     for section, title in SECTIONS.items():
         rows = [
             _row(name, by_client[name])
@@ -237,5 +279,6 @@ def page_with(page: str, tables: str) -> str:
 
 if __name__ == "__main__":
     results_path, page_path = map(Path, sys.argv[1:3])
-    tables = render(json.loads(results_path.read_text()))
+    results = read(results_path)
+    tables = render(results.tests, results.commits)
     page_path.write_text(page_with(page_path.read_text(), tables))

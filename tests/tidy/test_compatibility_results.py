@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import pytest
 
 from tests.conformance.catalogue import CATALOGUE
-from tests.conformance.compatibility import PAGE, RESULTS, ROOT, page_with, render
+from tests.conformance.compatibility import (
+    PAGE,
+    RESULTS,
+    ROOT,
+    Found,
+    commit_here,
+    commits_behind,
+    made_from,
+    page_with,
+    read,
+    render,
+)
 
 AGAIN = "run `make compatibility`"
 
 
 @pytest.fixture(scope="module")
-def results() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = json.loads(RESULTS.read_text())
-    return found
+def found() -> Found:
+    return read(RESULTS)
+
+
+@pytest.fixture(scope="module")
+def results(found: Found) -> dict[str, dict[str, Any]]:
+    return found.tests
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +53,29 @@ def declared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
     return found
 
 
-def test_the_page_has_the_tables_of_the_results(results: dict[str, dict[str, Any]]) -> None:
+def test_the_page_has_the_tables_of_the_results(found: Found) -> None:
     page = PAGE.read_text()
-    assert page == page_with(page, render(results)), AGAIN
+    assert page == page_with(page, render(found.tests, found.commits)), AGAIN
+
+
+def test_the_tables_say_which_commit_they_are_of(found: Found) -> None:
+    """That the package has changed since is told, not refused: else no commit could come after the tables."""
+    assert found.commits and all(re.fullmatch(r"[0-9a-f]{40}", each) for each in found.commits), found.commits
+    page = PAGE.read_text()
+    assert all(f"`{each[:12]}`" in page for each in found.commits)
+    behind = commits_behind(found.commits[0])
+    if behind:
+        told = f"the compatibility tables are {behind} commits of src behind ({found.commits[0][:12]}): {AGAIN}"
+        warnings.warn(told, stacklevel=1)
+
+
+def test_a_commit_is_told_with_what_is_not_in_it() -> None:
+    assert re.fullmatch(r"([0-9a-f]{40}|unknown)\+?", commit_here())
+    assert commits_behind("0" * 40) is None
+    assert made_from(["1" * 40]) == "Found at commit `111111111111`."
+    assert (
+        made_from(["1" * 40, "2" * 40 + "+"]) == "Found at commit `111111111111` and later `222222222222` with changes."
+    )
 
 
 def test_each_client_test_has_a_result_and_no_other_has(
@@ -81,7 +118,7 @@ def test_each_client_that_has_them_ran_with_every_codec(results: dict[str, dict[
 def test_a_result_that_is_not_happy_shows_in_its_row() -> None:
     kcat = {"version": "1", "steps": [["writes with {codec}", {"codec": "zstd"}]], "lacks": {"lz4": "it is old"}}
     test = {"result": "failed", "why": "a reason", "share": "make conformance", "clients": {"kcat": kcat}}
-    row = render({"a": test, "b": {**test, "result": "skipped", "why": "no kcat here"}})
+    row = render({"a": test, "b": {**test, "result": "skipped", "why": "no kcat here"}}, ["0" * 40])
     assert "2 passed" not in row
     for part in (
         "1 failed, 1 skipped",
