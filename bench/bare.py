@@ -81,18 +81,17 @@ def send_files(path: str, size: int) -> None:
             if ready == listener.fileno():
                 client = listener.accept()[0]
                 client.setblocking(False)
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sockets[client.fileno()] = client
                 clients[client.fileno()] = [0, 0, 0]
                 poller.register(client, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
                 continue
             state = clients[ready]
             try:
-                if event & select.EPOLLIN:
+                if event & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR):
                     data = sockets[ready].recv(1 << 16)
                     if not data:
-                        poller.unregister(ready)
-                        sockets.pop(ready).close()
-                        continue
+                        raise ConnectionResetError
                     state[0] += data.count(b"bench")  # one client id in each request
                 while state[0]:
                     if state[1] == 0:
@@ -102,6 +101,9 @@ def send_files(path: str, size: int) -> None:
                     state[0] -= state[1] == 0
             except BlockingIOError:
                 pass
+            except ConnectionError:
+                poller.unregister(ready)
+                sockets.pop(ready).close()
 
 
 if __name__ == "__main__":

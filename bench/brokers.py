@@ -1,4 +1,4 @@
-"""The two sides of every comparison, and the bare loop that marks the physical limit."""
+"""The two sides of every comparison: how they are started, stopped, and what their processes cost."""
 
 from __future__ import annotations
 
@@ -7,29 +7,39 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from peers.kafka import KafkaPeer, free_port, wait_until_answering
 
 
-class Broker(Protocol):
+class Side:
+    """A broker as a process on a directory of its own."""
+
     name: str
     port: int
     data: Path
 
     @property
-    def pid(self) -> int: ...
+    def pid(self) -> int:
+        raise NotImplementedError
+
     def start(self) -> float:
         """Start and return the seconds until the first answered request."""
-        ...
+        raise NotImplementedError
 
     def stop(self) -> float:
         """Stop cleanly and return the seconds that took."""
-        ...
+        raise NotImplementedError
+
+    def stop_and_delete(self) -> float:
+        """Stop, delete the data, and return the seconds that the stop took."""
+        took = self.stop()
+        shutil.rmtree(self.data, ignore_errors=True)
+        return took
 
 
-class Ottla:
+class Ottla(Side):
     name = "ottla"
 
     def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
@@ -65,7 +75,7 @@ class Ottla:
         return time.perf_counter() - start
 
 
-class Kafka:
+class Kafka(Side):
     name = "kafka"
 
     def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
@@ -90,10 +100,13 @@ class Kafka:
         return time.perf_counter() - start
 
 
+_CPU_CLOCK = 2
+"""CPUCLOCK_SCHED of Linux: what the scheduler has counted."""
+
 SIDES: dict[str, type[Ottla] | type[Kafka]] = {"ottla": Ottla, "kafka": Kafka}
 
 
-def make(name: str, base: Path, settings: dict[str, str] | None = None) -> Ottla | Kafka:
+def make(name: str, base: Path, settings: dict[str, str] | None = None) -> Side:
     """A broker on a fresh directory below `base`."""
     directory = base / f"{name}-{os.getpid()}-{time.monotonic_ns()}"
     shutil.rmtree(directory, ignore_errors=True)
@@ -101,11 +114,32 @@ def make(name: str, base: Path, settings: dict[str, str] | None = None) -> Ottla
     return SIDES[name](directory, settings)
 
 
+class WarmBrokers:
+    """A broker of each side, all running at once; only the one that is measured gets load."""
+
+    def __init__(self, sides: Sequence[str], base: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.settings = dict(settings or {})
+        self.loaded_s: dict[str, float] = {}
+        """How long each has been under load, by side."""
+        self.brokers: dict[str, Side] = {}
+        try:
+            for name in sides:
+                self.brokers[name] = make(name, base, self.settings)
+                self.brokers[name].start()
+                self.loaded_s[name] = 0.0
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        for broker in self.brokers.values():
+            broker.stop_and_delete()
+        self.brokers.clear()
+
+
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process, all its threads."""
-    with open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """User and system time of a process, all its threads, those that have ended too; exact to the nanosecond."""
+    return time.clock_gettime((~pid << 3) | _CPU_CLOCK)  # the kernel's clock of another process
 
 
 def resident_mb(pid: int) -> float:

@@ -1,27 +1,21 @@
-"""A load generator that costs as little as it can: requests are encoded once, answers are counted and compared.
-
-One process, one epoll loop, plain sockets. Every answer is checked against the first one, whose error code was decoded.
-"""
+"""What every load is made of: a blocking client, requests that are encoded once, and the result of a window."""
 
 from __future__ import annotations
 
-import contextlib
-import select
 import socket
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.brokers import cpu_seconds, resident_mb
+from bench.brokers import resident_mb
+from bench.counters import Meter
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import SimpleRecord, build_batch
 
 PRODUCE_VERSION = 11
 FETCH_VERSION = 12
-RECEIVE_BUFFER = 1 << 20
 
 
 def frame(body: bytes) -> bytes:
@@ -69,6 +63,12 @@ class Client:
         if code not in (0, 36):
             raise RuntimeError(f"create {name}: {code!r}")
         self.wait_for_leaders(name, partitions)
+
+    def delete_topic(self, name: str) -> None:
+        values = {"topics": [{"name": name, "topic_id": None}], "timeout": 120_000}
+        code = self.call(ApiKey.DELETE_TOPICS, 6, values)["responses"][0]["error_code"]
+        if code != 0:
+            raise RuntimeError(f"delete {name}: {code!r}")
 
     def wait_for_leaders(self, name: str, partitions: int) -> None:
         deadline = time.monotonic() + 120
@@ -130,14 +130,26 @@ def fetch_frame(topic: str, partition: int, offset: int, max_bytes: int) -> byte
 
 @dataclass
 class Result:
-    """What one workload on one broker gave. Rates are per second of wall clock; CPU is the broker's own."""
+    """What one window of load on one broker gave. Rates are per second of wall clock; CPU is the broker's own."""
 
     requests: int = 0
     bytes: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    client_cpu_seconds: float = 0.0
+    """Of the load generator."""
+    other_cpu_seconds: float = 0.0
+    """Of every other process of the machine."""
     resident_mb: float = 0.0
     latencies_ms: list[float] = field(default_factory=list)
+    counts: dict[str, float] = field(default_factory=dict)
+    """Of `perf stat`, by event, where it was to count."""
+
+    def take(self, meter: Meter) -> None:
+        """What a meter found between its start and stop."""
+        self.cpu_seconds, self.client_cpu_seconds = meter.cpu_seconds, meter.client_cpu_seconds
+        self.other_cpu_seconds, self.counts = meter.other_cpu_seconds, meter.counts
+        self.resident_mb = resident_mb(meter.pid)
 
     @property
     def requests_per_s(self) -> float:
@@ -150,6 +162,20 @@ class Result:
     @property
     def cpu_s_per_gb(self) -> float:
         return self.cpu_seconds / (self.bytes / 1e9)
+
+    @property
+    def cpu_ms_per_1000(self) -> float:
+        return self.cpu_seconds / self.requests * 1e6
+
+    @property
+    def client_share(self) -> float:
+        """The part of the time in which the load generator ran: near 1 it is the limit, not the broker."""
+        return self.client_cpu_seconds / self.seconds
+
+    @property
+    def others_share(self) -> float:
+        """What others used of the machine meanwhile, in cores."""
+        return self.other_cpu_seconds / self.seconds
 
     def percentile(self, q: float) -> float:
         if not self.latencies_ms:
@@ -188,188 +214,3 @@ def error_codes(value: Any) -> Iterator[int]:
     elif isinstance(value, list):
         for item in value:
             yield from error_codes(item)
-
-
-class _Connection:
-    def __init__(self, port: int, frames: list[bytes], in_flight: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.setblocking(False)
-        self.frames = frames
-        self.next = 0
-        self.in_flight = in_flight
-        self.sent_at: deque[float] = deque()
-        self.pending: deque[memoryview] = deque()
-        self.partial = bytearray()
-        self.skip = 0
-        self.writing = False
-
-    def queue(self, now: float, count: int) -> None:
-        for _ in range(count):
-            self.pending.append(memoryview(self.frames[self.next]))
-            self.next = (self.next + 1) % len(self.frames)
-            self.sent_at.append(now)
-
-    def flush(self) -> bool:
-        """Send what the socket takes; True where something is left."""
-        pending = self.pending
-        try:
-            while pending:
-                sent = self.socket.sendmsg(list(pending)[:16])
-                while pending and sent >= len(pending[0]):
-                    sent -= len(pending.popleft())
-                if sent:
-                    pending[0] = pending[0][sent:]
-        except BlockingIOError:
-            return True
-        return False
-
-
-def run(
-    port: int,
-    frames_by_connection: list[list[bytes]],
-    *,
-    in_flight: int,
-    seconds: float,
-    warmup_s: float,
-    pid: int,
-    payload_bytes: int,
-    small_answers: bool,
-    check_answers: bool = True,
-    check: Check | None = None,
-) -> Result:
-    """Keep `in_flight` requests on every connection for `seconds` after the warm-up.
-
-    With `small_answers` every answer is compared with the first, but for the offset that it carries (or by `check`);
-    otherwise answers are counted by their length and `payload_bytes` is ignored for the bytes received.
-    """
-    if check is None and check_answers:
-        check = _check_produce_answer
-    poller = select.epoll()
-    connections = {c.socket.fileno(): c for c in (_Connection(port, f, in_flight) for f in frames_by_connection)}
-    now = time.perf_counter()
-    for fd, connection in connections.items():
-        poller.register(fd, select.EPOLLIN)
-        connection.queue(now, in_flight)
-    result = Result()
-    buffer = bytearray(RECEIVE_BUFFER)
-    view = memoryview(buffer)
-    begin = time.perf_counter() + warmup_s
-    end = begin + seconds
-    measuring = False
-    cpu_start = 0.0
-    for fd, connection in connections.items():
-        _write(poller, fd, connection)
-    while True:
-        events = poller.poll(1.0)
-        now = time.perf_counter()
-        if not measuring and now >= begin:
-            measuring, begin = True, now
-            end = begin + seconds
-            cpu_start = cpu_seconds(pid)
-            result.requests = result.bytes = 0
-            result.latencies_ms.clear()
-        if now >= end:
-            break
-        for fd, event in events:
-            connection = connections[fd]
-            if event & ~(select.EPOLLIN | select.EPOLLOUT):
-                raise ConnectionError("the broker closed a connection")
-            done = 0
-            if event & select.EPOLLIN:
-                if small_answers:
-                    done = _small_answers(connection, view, check)
-                else:
-                    done = _large_answers(connection, view, result)
-                for _ in range(done):
-                    result.latencies_ms.append((now - connection.sent_at.popleft()) * 1e3)
-                result.requests += done
-                if small_answers:
-                    result.bytes += done * payload_bytes
-                connection.queue(now, done)
-            if done or event & select.EPOLLOUT:
-                _write(poller, fd, connection)
-    result.seconds = now - begin
-    result.cpu_seconds = cpu_seconds(pid) - cpu_start
-    result.resident_mb = resident_mb(pid)
-    for connection in connections.values():
-        with contextlib.suppress(OSError):
-            connection.socket.close()
-    return result
-
-
-def _write(poller: select.epoll, fd: int, connection: _Connection) -> None:
-    left = connection.flush()
-    if left != connection.writing:
-        connection.writing = left
-        poller.modify(fd, select.EPOLLIN | select.EPOLLOUT if left else select.EPOLLIN)
-
-
-def _small_answers(connection: _Connection, view: memoryview, check: Check | None) -> int:
-    try:
-        got = connection.socket.recv_into(view)
-    except BlockingIOError:
-        return 0
-    if got == 0:
-        raise ConnectionError("the broker closed a connection")
-    partial = connection.partial
-    partial += view[:got]
-    done = position = 0
-    while len(partial) - position >= 4:
-        size = int.from_bytes(partial[position : position + 4], "big")
-        if len(partial) - position - 4 < size:
-            break
-        if check is not None:
-            check(partial, position + 4, size)
-        position += 4 + size
-        done += 1
-    del partial[:position]
-    return done
-
-
-_seen_answers: dict[tuple[int, bytes], bytes] = {}
-
-
-def _check_produce_answer(buffer: bytearray, start: int, size: int) -> None:
-    """The answer must equal the first of its topic, but for the base offset. The first is decoded in full."""
-    answer = bytes(buffer[start : start + size])
-    name_length = answer[6]
-    offset_at = 6 + name_length + 1 + 4 + 2  # header, array length, name, array length, index, error code
-    key = (size, answer[:offset_at])
-    tail = answer[offset_at + 8 :]
-    if _seen_answers.get(key) == tail:
-        return
-    entity = messages.plain(messages.decode_response(ApiKey.PRODUCE, PRODUCE_VERSION, answer)[1])
-    for topic in entity["responses"]:
-        for partition in topic["partition_responses"]:
-            if partition["error_code"] != 0:
-                raise RuntimeError(f"produce was refused: {partition}")
-    _seen_answers[key] = tail
-
-
-def _large_answers(connection: _Connection, view: memoryview, result: Result) -> int:
-    done = 0
-    try:
-        while True:
-            if connection.skip:
-                got = connection.socket.recv_into(view[: min(connection.skip, RECEIVE_BUFFER)])
-                if got == 0:
-                    raise ConnectionError("the broker closed a connection")
-                connection.skip -= got
-                result.bytes += got
-                if connection.skip == 0:
-                    done += 1
-                    if done >= connection.in_flight:
-                        return done
-                continue
-            head = connection.socket.recv(4 - len(connection.partial))
-            if not head:
-                raise ConnectionError("the broker closed a connection")
-            connection.partial += head
-            if len(connection.partial) == 4:
-                connection.skip = int.from_bytes(connection.partial, "big")
-                connection.partial.clear()
-                if connection.skip < 200:
-                    raise RuntimeError("an empty fetch answer")
-    except BlockingIOError:
-        return done

@@ -27,6 +27,8 @@ TICK_S = 0.002
 TICK_OF_MANY_S = 0.02
 """The same, where many groups settle at once."""
 DEADLINE_S = 120.0
+SESSION_MS = 600_000
+"""Longer than any measurement: who idles while the other side is measured stays a member."""
 
 METADATA = struct.pack(">hi", 1, 1) + struct.pack(">h", 6) + b"topic0" + struct.pack(">ii", -1, 0)
 """A subscription to one topic, as the range assignor sends it."""
@@ -89,7 +91,7 @@ class Member:
 
     def join(self) -> None:
         self.stable = False
-        body = struct.pack(">ii", 45_000, 300_000) + text(self.member_id) + text(self.instance_id)
+        body = struct.pack(">ii", SESSION_MS, 300_000) + text(self.member_id) + text(self.instance_id)
         self.send(JOIN, text(self.group.name) + body + text("consumer") + _PROTOCOLS)
 
     def sync(self, members: Iterable[bytes]) -> None:

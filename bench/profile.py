@@ -1,7 +1,7 @@
 """Where a node's time goes under one load: `python -m bench.profile produce|small|fetch|round_trip [FILE]`.
 
 Runs the node under cProfile, which slows it about threefold and makes small functions look dearer than they are; the
-order of the rows is what to read. The kept profiles are in docs/profiles.
+order of the rows is what to read.
 """
 
 from __future__ import annotations
@@ -14,11 +14,15 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import workloads
-from bench.brokers import Ottla
+from bench.brokers import Ottla, Side
+from bench.counters import Meter
+from bench.latency import TOPIC, round_trips
+from bench.load import Client, batch_of
+from bench.throughput import CONNECTIONS, SMALL_LOG, fetch_frames, fetch_window, produce_window
 from peers.kafka import wait_until_answering
 
 ROWS = 30
+SECONDS = 5.0
 
 
 class ProfiledOttla(Ottla):
@@ -38,11 +42,32 @@ class ProfiledOttla(Ottla):
         return wait_until_answering("127.0.0.1", self.port, 60, self.process)
 
 
-LOADS: dict[str, Callable[[Ottla], object]] = {
-    "produce": lambda side: workloads.produce(side, 16 << 10, 5),
-    "small": lambda side: workloads.produce(side, 1, 5),
-    "fetch": lambda side: workloads.fetch(side, 5, fetch_bytes=64 << 10),
-    "round_trip": lambda side: workloads.round_trip(side, 5000),
+def _produce(side: Side, batch_bytes: int) -> None:
+    client = Client(side.port)
+    client.create_topic("profile", CONNECTIONS, SMALL_LOG)
+    client.close()
+    produce_window(side.port, "profile", batch_of(batch_bytes)[0])(SECONDS, Meter(side.pid))
+
+
+def _fetch(side: Side) -> None:
+    client = Client(side.port)
+    frames = fetch_frames(client, "profile", 64 << 10)[0]
+    client.close()
+    fetch_window(side.port, frames)(SECONDS, Meter(side.pid))
+
+
+def _round_trip(side: Side) -> None:
+    client = Client(side.port)
+    client.create_topic(TOPIC)
+    client.close()
+    round_trips(side.port)(SECONDS, Meter(side.pid))
+
+
+LOADS: dict[str, Callable[[Side], None]] = {
+    "produce": lambda side: _produce(side, 16 << 10),
+    "small": lambda side: _produce(side, 1),
+    "fetch": _fetch,
+    "round_trip": _round_trip,
 }
 
 

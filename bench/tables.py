@@ -11,13 +11,27 @@ and stands in `MODULES`, so that the command finds it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-MODULES: list[str] = []
+from bench.brokers import WarmBrokers
+from bench.steady import Rule
+
+MODULES: list[str] = [
+    "bench.throughput",
+    "bench.latency",
+    "bench.clients",
+    "bench.neighbours",
+    "bench.group_requests",
+    "bench.rebalances",
+    "bench.group_clients",
+    "bench.cold_starts",
+    "bench.restarts",
+    "bench.instructions",
+]
 """Modules whose import registers tables, in the order in which a run of all makes them."""
 
 Row = dict[str, Any]
@@ -31,6 +45,10 @@ class Section:
     rows: list[Row]
     note: str = ""
     """What a reader must know beside the figures: a load that was the limit, a counter that is missing."""
+    key: str = ""
+    """By which README's figures are looked up; the title otherwise."""
+    data: dict[str, Any] = field(default_factory=dict)
+    """What the rows were made of, kept with the results: the figures of every round, the windows of the warm-up."""
 
 
 @dataclass
@@ -45,6 +63,24 @@ class Run:
     """Measured windows of each side."""
     base: Path
     """Where brokers keep their data."""
+    rule: Rule = field(default_factory=Rule)
+    """When a side is warm."""
+    first_warm_up_s: float = 24.0
+    """The least that a broker is loaded before its first measurement, whatever its rate does."""
+    _warm: WarmBrokers | None = None
+
+    def warm(self, settings: Mapping[str, str] | None = None) -> WarmBrokers:
+        """All sides, running, as the tables before left them; other settings start them anew."""
+        if self._warm is None or self._warm.settings != dict(settings or {}):
+            self.cool()
+            self._warm = WarmBrokers(self.sides, self.base, settings)
+        return self._warm
+
+    def cool(self) -> None:
+        """Stop the brokers that are warm, for a table that starts its own."""
+        if self._warm is not None:
+            self._warm.stop()
+            self._warm = None
 
 
 @dataclass

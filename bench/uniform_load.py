@@ -1,4 +1,4 @@
-"""Small requests as fast as a broker takes them, at a fraction of what it costs the broker to answer.
+"""A load generator for requests of one size with small answers, at a fraction of what it costs the broker to answer.
 
 The requests of a connection are all of one size and lie one behind the other in memory; so are their answers, which
 must repeat the first, that was decoded. So nothing is done for each request: as many as were answered are sent on.
@@ -6,97 +6,150 @@ must repeat the first, that was decoded. So nothing is done for each request: as
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from bench.brokers import cpu_seconds
+from bench.counters import Meter
 from bench.load import Result, error_codes
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 
 RECEIVE_BYTES = 1 << 18
 
+Fixed = Callable[[bytes], Sequence[int]]
+"""The positions in the first answer, its length included, that must be the same in all."""
+
 
 class _Connection:
-    def __init__(self, port: int, frames: Sequence[bytes], in_flight: int, same_answers: bool) -> None:
+    def __init__(self, port: int, frames: Sequence[bytes], in_flight: int, fixed: Fixed | None) -> None:
         (self.size,) = {len(frame) for frame in frames}
-        self.count = len(frames)
-        self.ring = memoryview(b"".join([*frames, *frames]))
-        self.next = 0
+        turn = b"".join(frames) * -(-in_flight // len(frames))
+        self.ring = memoryview(turn + turn)
+        self.ring_bytes = len(turn)
+        self.at = 0
+        """Where the next byte to send lies in the ring."""
+        self.due = 0
+        """Bytes to send."""
         self.in_flight = in_flight
-        self.same_answers = same_answers
+        self.fixed = fixed
+        self.positions: Sequence[int] = ()
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=120)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.answer = b""
         """The first, with its length before it."""
         self.partial = b""
         self.sent_at = 0.0
+        self.writing = False
 
-    def first(self, api: int, version: int) -> None:
-        """One request whose answer is decoded. Raises RuntimeError for an error in it."""
-        self.send(1)
+    def first(self, api: int | None, version: int) -> None:
+        """One request whose answer is decoded, if an API is given. Raises RuntimeError for an error in it."""
+        self.socket.sendall(self.ring[: self.size])
+        self.at = self.size % self.ring_bytes
         data = b""
         while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
             data += self.socket.recv(RECEIVE_BYTES)
-        plain: Any = messages.plain(messages.decode_response(api, version, data[4:])[1])
-        if errors := [code for code in error_codes(plain) if code != 0]:
-            raise RuntimeError(f"{ApiKey(api).name} was refused: {errors[0]!r}")
+        if api is not None:
+            plain: Any = messages.plain(messages.decode_response(api, version, data[4:])[1])
+            if errors := [code for code in error_codes(plain) if code != 0]:
+                raise RuntimeError(f"{ApiKey(api).name} was refused: {errors[0]!r}")
         self.answer = data
+        if self.fixed is not None:
+            self.positions = self.fixed(data)
+        self.socket.setblocking(False)
 
-    def send(self, count: int) -> None:
-        self.sent_at = time.perf_counter()
-        self.socket.sendall(self.ring[self.next * self.size : (self.next + count) * self.size])
-        self.next = (self.next + count) % self.count
+    def send(self, count: int) -> bool:
+        """Send `count` requests more, and what is left of others; True where the socket does not take all."""
+        if count:
+            self.sent_at = time.perf_counter()
+            self.due += count * self.size
+        with contextlib.suppress(BlockingIOError):
+            while self.due:
+                sent = self.socket.send(self.ring[self.at : self.at + self.due])
+                self.due -= sent
+                self.at = (self.at + sent) % self.ring_bytes
+        return self.due > 0
 
     def receive(self) -> int:
-        """How many answers have come; as many requests go out."""
+        """How many answers have come; as many requests may go out."""
         data = self.socket.recv(RECEIVE_BYTES)
         if not data:
             raise ConnectionError("the broker closed a connection")
-        data = self.partial + data
+        if self.partial:
+            data = self.partial + data
         size = len(self.answer)
         count = len(data) // size
-        self.partial = data[count * size :]
-        if self.same_answers and data[: count * size] != self.answer * count:
-            raise RuntimeError("an answer differs from the first")
+        end = count * size
+        self.partial = data[end:]
+        if self.fixed is None:
+            if data[:end] != self.answer * count:
+                raise RuntimeError("an answer differs from the first")
+        else:
+            for position in self.positions:
+                if data[position:end:size] != self.answer[position : position + 1] * count:
+                    raise RuntimeError(f"an answer differs from the first in byte {position}")
         return count
 
 
 def uniform_load(
-    port: int, frames: Sequence[Sequence[bytes]], api: int, version: int, *, in_flight: int, seconds: float,
-    warmup_s: float, pid: int, same_answers: bool = True,
+    port: int, frames: Sequence[Sequence[bytes]], api: int | None, version: int, *, in_flight: int, seconds: float,
+    meter: Meter, settle_s: float = 0.3, payload_bytes: int = 0, fixed: Fixed | None = None,
 ) -> Result:  # fmt: skip
-    """`in_flight` requests on a connection for each of `frames`; latencies are those of what was sent together."""
+    """`in_flight` requests on a connection for each of `frames`; latencies are those of what was sent together.
+
+    All bytes of an answer must be those of the first, or those at the positions that `fixed` names. Without an API
+    the first answer is not decoded. `payload_bytes` is what a request counts as in the result. What is answered in the
+    first `settle_s`, while connections are new, is not measured.
+    """
     poller = select.epoll()
     connections = {}
     for each in frames:
-        connection = _Connection(port, each, in_flight, same_answers)
+        connection = _Connection(port, each, in_flight, fixed)
         connection.first(api, version)
         connections[connection.socket.fileno()] = connection
         poller.register(connection.socket.fileno(), select.EPOLLIN)
-    for connection in connections.values():
-        connection.send(in_flight)
-    result = Result()
-    begin = time.perf_counter() + warmup_s
-    end = begin + seconds
-    cpu_start = -1.0
-    while (now := time.perf_counter()) < end:
-        if cpu_start < 0 and now >= begin:
-            begin, end, cpu_start = now, now + seconds, cpu_seconds(pid)
-            result = Result()
-        for fd, _ in poller.poll(1.0):
-            connection = connections[fd]
-            sent_at = connection.sent_at
-            done = connection.receive()
-            if done:
-                result.latencies_ms.append((time.perf_counter() - sent_at) * 1e3)
-                result.requests += done
-                connection.send(done)
-    result.seconds = time.perf_counter() - begin
-    result.cpu_seconds = cpu_seconds(pid) - cpu_start
-    for connection in connections.values():
-        connection.socket.close()
+    for fd, connection in connections.items():
+        _send(poller, fd, connection, in_flight)
+    try:
+        _turn(poller, connections, settle_s, Result())
+        meter.start()
+        result = Result()
+        result.seconds = _turn(poller, connections, seconds, result)
+        meter.stop()
+    finally:
+        for connection in connections.values():
+            connection.socket.close()
+        poller.close()
+    result.bytes = result.requests * payload_bytes
+    result.take(meter)
     return result
+
+
+def _turn(poller: select.epoll, connections: dict[int, _Connection], seconds: float, result: Result) -> float:
+    """Answer to answer for so long; returns how long it was."""
+    latencies = result.latencies_ms
+    begin = now = time.perf_counter()
+    end = begin + seconds
+    while now < end:
+        for fd, event in poller.poll(1.0):
+            connection = connections[fd]
+            sent_at, done = connection.sent_at, 0
+            if event & ~select.EPOLLOUT:
+                done = connection.receive()
+            if done:
+                latencies.append((time.perf_counter() - sent_at) * 1e3)
+                result.requests += done
+            if done or connection.writing:
+                _send(poller, fd, connection, done)
+        now = time.perf_counter()
+    return now - begin
+
+
+def _send(poller: select.epoll, fd: int, connection: _Connection, count: int) -> None:
+    left = connection.send(count)
+    if left != connection.writing:
+        connection.writing = left
+        poller.modify(fd, select.EPOLLIN | select.EPOLLOUT if left else select.EPOLLIN)

@@ -1,0 +1,149 @@
+"""How sides are compared: each warmed until it is steady, then measured in alternation, on brokers that all run.
+
+A load is prepared for each side and then called with the length of a window and a meter. Between two windows everything
+that was written goes to the disk, so that no side pays for the one before.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bench import compare, counters
+from bench.brokers import WarmBrokers
+from bench.counters import Meter
+from bench.load import Result
+from bench.steady import Rule, WarmUp, Window, warm_up
+from bench.tables import Run, Section
+
+GENERATOR_SHARE_MAX = 0.9
+"""A load generator that ran for more of the time than this was the limit itself."""
+OTHERS_SHARE_MAX = 0.25
+"""Of a core, the broker that idles included: more of other processes disturbs a measurement."""
+COUNTED_S = 1.0
+
+
+@dataclass
+class Load:
+    """A load on one side."""
+
+    pid: int
+    """Of the broker."""
+    window: Callable[[float, Meter], Result]
+    """Load for so many seconds; the meter is started and stopped around what is measured."""
+    broker: WarmBrokers | None = None
+    """Where the time under load is kept; the bare loop has nothing to warm."""
+
+
+@dataclass
+class Measured:
+    warmth: WarmUp
+    rounds: list[Result] = field(default_factory=list)
+    counted: Result | None = None
+    """A window in which perf counted."""
+
+
+def rate(result: Result) -> float:
+    return result.requests_per_s
+
+
+def measure(run: Run, loads: Mapping[str, Load], rate: Callable[[Result], float] = rate) -> dict[str, Measured]:
+    """Warm every side, then `run.rounds` windows of each in alternation, then one in which perf counts."""
+    found = {}
+    for side, load in loads.items():
+        os.sync()
+        found[side] = Measured(_warm(run, side, load, rate))
+    for side in compare.alternate(list(loads), run.rounds):
+        os.sync()
+        found[side].rounds.append(loads[side].window(run.seconds, Meter(loads[side].pid)))
+    if counters.available():
+        for side, load in loads.items():
+            found[side].counted = load.window(min(COUNTED_S, run.seconds), Meter(load.pid, with_perf=True))
+    return found
+
+
+def _warm(run: Run, side: str, load: Load, rate: Callable[[Result], float]) -> WarmUp:
+    rule = first_rule(run, load.broker.loaded_s[side]) if load.broker else run.rule
+
+    def window(seconds: float) -> Window:
+        result = load.window(seconds, Meter(load.pid))
+        return Window(result.seconds, result.requests, rate(result))
+
+    warmth = warm_up(window, rule)
+    if load.broker:
+        load.broker.loaded_s[side] += warmth.seconds + run.rounds * run.seconds
+    return warmth
+
+
+def first_rule(run: Run, loaded_s: float) -> Rule:
+    """The rule of the run, with as much more time as a broker that was under load for `loaded_s` still needs."""
+    least = max(run.rule.seconds_min, run.first_warm_up_s - loaded_s)
+    return replace(run.rule, seconds_min=least, seconds_max=max(run.rule.seconds_max, least))
+
+
+def figures(result: Result) -> dict[str, float]:
+    """What a table of rates says of a window."""
+    found = {"req/s": result.requests_per_s}
+    if result.bytes:
+        found |= {"MB/s": result.mb_per_s}
+    found["CPU ms per 1,000"] = result.cpu_ms_per_1000
+    if result.bytes:
+        found["CPU-s/GB"] = result.cpu_s_per_gb
+    return found | {f"p{q * 100:g} ms": result.percentile(q) for q in (0.5, 0.99, 0.999)}
+
+
+RANGED = ("req/s", "CPU ms per 1,000")
+
+
+def beside(measured: Measured) -> dict[str, str]:
+    """The columns that are no medians: counts per request, memory, the generator's share, the warm-up."""
+    found = {}
+    if measured.counted is not None:
+        for event, count in measured.counted.counts.items():
+            found[f"{counters.EVENTS[event]} per request"] = compare.short(count / measured.counted.requests)
+    found["RSS MB"] = compare.short(measured.rounds[-1].resident_mb)
+    found["generator"] = generator_share(measured.rounds)
+    found["warm-up"] = str(measured.warmth)
+    return found
+
+
+def generator_share(rounds: list[Result]) -> str:
+    """Of the round in which it was busiest."""
+    share = max(result.client_share for result in rounds)
+    return f"{share:.0%}" + (", the limit" if share > GENERATOR_SHARE_MAX else "")
+
+
+def busy(measured: Sequence[Measured]) -> str:
+    """A warning where other processes had a part of the machine; empty where they had not."""
+    share = max(result.others_share for each in measured for result in each.rounds)
+    if share <= OTHERS_SHARE_MAX:
+        return ""
+    return f"Other processes used up to {share:.1f} cores meanwhile: these figures are provisional."
+
+
+def data(measured: Mapping[str, Measured], figures: Callable[[Result], dict[str, float]]) -> dict[str, Any]:
+    """What is kept with the results, by side."""
+    return {
+        side: {
+            "rounds": [figures(result) for result in each.rounds],
+            "warm_up_rates": [window.rate for window in each.warmth.windows],
+            "steady": each.warmth.is_steady,
+            "generator_share": [result.client_share for result in each.rounds],
+            "others_share": [result.others_share for result in each.rounds],
+        }
+        for side, each in measured.items()
+    }
+
+
+def section(
+    title: str, key: str, measured: Mapping[str, Measured], figures: Callable[[Result], dict[str, float]] = figures,
+    ranged: tuple[str, ...] = RANGED, note: str = "",
+) -> Section:  # fmt: skip
+    """The table of one load: medians and spread of each side, the ratio pair by pair, and what stands beside."""
+    rounds = {side: [figures(result) for result in each.rounds] for side, each in measured.items()}
+    extra = {side: beside(each) for side, each in measured.items()}
+    rows = compare.rows(rounds, ranged, extra)
+    note = " ".join(part for part in (note, busy(list(measured.values()))) if part)
+    return Section(title, rows, note, key, data(measured, figures))
