@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import random
 import socket
 import struct
 import time
-from typing import Any
 
 import pytest
 
 from bench.brokers import resident_mb
-from bench.load import Client, batch_of, fetch_frame, fetch_values, produce_frame
+from bench.load import Client, batch_of, fetch_frame, produce_frame
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from tests.node import NodeProcess
@@ -219,70 +216,3 @@ def test_half_requests_take_what_was_sent_and_give_it_back(fresh_node: NodeProce
     while resident_mb(pid) - before > 20:
         assert time.monotonic() < deadline, f"{resident_mb(pid)} MB, {before} before"
         time.sleep(0.2)
-
-
-def _valid_requests(topic: str) -> list[bytes]:
-    batch, _ = batch_of(400)
-    partitions = [{"partition_index": 0, "timestamp": -1}]
-    calls: list[tuple[int, int, dict[str, Any]]] = [
-        (ApiKey.METADATA, 12, {"topics": [{"name": topic, "topic_id": None}]}),
-        (ApiKey.LIST_OFFSETS, 7, {"replica_id": -1, "topics": [{"name": topic, "partitions": partitions}]}),
-        (ApiKey.FETCH, 12, fetch_values(topic, 0, 0, 1000, wait_ms=0)),
-        (ApiKey.DESCRIBE_CLUSTER, 1, {}),
-        (ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]}),
-        (ApiKey.OFFSET_FETCH, 8, {"groups": [{"group_id": "g", "topics": None}]}),
-        (ApiKey.JOIN_GROUP, 7, {"group_id": "g", "session_timeout": 10000, "rebalance_timeout": 10000,
-                                "member_id": "", "protocol_type": "consumer", "protocols": []}),
-        (ApiKey.DESCRIBE_CONFIGS, 4, {"resources": [{"resource_type": 2, "resource_name": topic}]}),
-        (ApiKey.INIT_PRODUCER_ID, 4, {"transactional_id": None, "transaction_timeout": 1000}),
-        (ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, {"topics": [{"name": topic}], "response_partition_limit": 10}),
-    ]  # fmt: skip
-    return [messages.encode_request(api, version, 1, "fuzz", values) for api, version, values in calls] + [
-        produce_frame(topic, 0, batch)[4:]
-    ]
-
-
-def test_mutated_requests_never_harm_the_node(node: NodeProcess, topic: str) -> None:
-    """Seeded mutations of valid requests: an answer or a closed connection, and a node that goes on."""
-    seed = int(os.environ.get("OTTLA_SEED", "20"))
-    rounds = int(os.environ.get("OTTLA_FUZZ_ROUNDS", "1500"))
-    random_ = random.Random(seed)
-    client = Client(node.port)
-    client.create_topic(topic)
-    valid = _valid_requests(topic)
-    connection = connect(node)
-    connection.settimeout(60)
-    for index in range(rounds):
-        body = bytearray(random_.choice(valid))
-        for _ in range(random_.randint(1, 4)):
-            position = random_.randrange(4, len(body))
-            match random_.randrange(4):
-                case 0:
-                    body[position] = random_.randrange(256)
-                case 1:
-                    body[position : position + 4] = b"\xff\xff\xff\x7f"
-                case 2:
-                    del body[position:]
-                case 3:
-                    body[position:position] = random_.randbytes(random_.randint(1, 8))
-            if len(body) <= 5:
-                break
-        connection.sendall(frame(bytes(body)))
-        # A valid request behind it tells an answer from silence (a long poll, acks=0).
-        connection.sendall(frame(messages.encode_request(ApiKey.METADATA, 9, 77, "x", {"topics": ()})))
-        try:
-            while True:
-                if receive(connection)[:4] == struct.pack(">i", 77):
-                    break
-        except (ConnectionResetError, BrokenPipeError):
-            connection.close()
-            connection = connect(node)
-            connection.settimeout(60)
-        except TimeoutError:
-            pytest.fail(f"no answer to mutation {index} of seed {seed}: {body.hex()}")
-    connection.close()
-    assert answers(node)
-    batch, _ = batch_of(100)
-    client.socket.sendall(produce_frame(topic, 0, batch))
-    client.receive_frame()
-    client.close()

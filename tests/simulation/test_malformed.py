@@ -10,14 +10,11 @@ from hypothesis import strategies as st
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.record_batch import (
-    CRC_POSITION,
     HEADER_SIZE,
-    SimpleRecord,
-    build_batch,
-    compute_crc,
     iterate_records,
     read_batch_header,
 )
+from tests.fuzz.batches import FIELDS, a_batch, with_crc
 from tests.simulation import checks
 from tests.simulation.world import ROOT, World
 
@@ -34,29 +31,6 @@ ACCEPTABLE = {
     ErrorCode.transactional_id_authorization_failed,
 }
 """What a client understands as an answer to a bad batch (bug 8: never UNKNOWN_SERVER_ERROR)."""
-
-FIELDS = {
-    "batch_length": (8, ">i"),
-    "magic": (16, ">b"),
-    "attributes": (21, ">h"),
-    "last_offset_delta": (23, ">i"),
-    "base_timestamp": (27, ">q"),
-    "max_timestamp": (35, ">q"),
-    "producer_id": (43, ">q"),
-    "producer_epoch": (51, ">h"),
-    "base_sequence": (53, ">i"),
-    "count": (57, ">i"),
-}
-
-
-def a_batch(random: Random, codec: int) -> bytearray:
-    records = [SimpleRecord(1_700_000_000_000, b"key", random.randbytes(50), (("h", b"v"),))] * random.randint(1, 5)
-    return build_batch(records, codec=codec, producer_id=5, producer_epoch=0, base_sequence=0)
-
-
-def with_crc(batch: bytearray) -> bytearray:
-    struct.pack_into(">I", batch, CRC_POSITION, compute_crc(batch, 0, len(batch)))
-    return batch
 
 
 def refused_or_sound(world: World, batch: bytearray) -> None:

@@ -173,6 +173,8 @@ def read_header(frame: Buffer) -> RequestHeader:
             if end > len(frame):
                 raise MalformedRequest("client id past the end of the request")
             client_id = str(frame[position:end], "utf-8", "replace")
+            if length > limits.STRING_BYTES_MAX // 3 and len(client_id.encode()) > limits.STRING_BYTES_MAX:
+                raise MalformedRequest("a long client id that is not UTF-8")
             position = end
         if is_flexible(api_key, version):
             position = skip_tagged_fields(frame, position)
@@ -381,6 +383,14 @@ def _uuid(value: UUID | None) -> UUID | None:
     return None if value == ZERO_UUID else value
 
 
+ERROR_MESSAGE_LENGTH_MAX = 4_000
+"""Characters: a message may repeat what it is about, and there is no room for strings of more than 32767 bytes."""
+
+
+def _shortened(message: str) -> str:
+    return message if len(message) <= ERROR_MESSAGE_LENGTH_MAX else message[:ERROR_MESSAGE_LENGTH_MAX] + "..."
+
+
 _COERCIONS: dict[str, Callable[[Any], Any]] = {
     "timedelta_i32": _timedelta,
     "timedelta_i64": _timedelta,
@@ -416,7 +426,7 @@ def _plan(cls: type) -> tuple[_FieldPlan, ...]:
             zero: Any = () if kind.is_array else None
         else:
             kafka_type = str(field.metadata.get("kafka_type"))
-            convert = _COERCIONS.get(kafka_type)
+            convert = _COERCIONS.get(kafka_type) if field.name != "error_message" else _shortened
             zero = () if kind.is_array else _ZEROS.get(kafka_type, 0)
         if field.default is not MISSING:
             zero = field.default

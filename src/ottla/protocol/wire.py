@@ -24,6 +24,8 @@ T = TypeVar("T")
 INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
 INT64 = struct.Struct(">q")
+_REPLACED_BYTES_MAX: Final = STRING_BYTES_MAX // 3
+"""U+FFFD takes three bytes: from here on a string that is not UTF-8 may become too long for older versions."""
 _UUID_CACHE_SIZE: Final = 4096
 
 
@@ -55,7 +57,10 @@ def read_string(frame: Buffer, position: int, flexible: bool) -> tuple[str | Non
     end = position + length
     if end > len(frame) or length > STRING_BYTES_MAX:
         raise MalformedRequest(f"a string of {length} bytes where {len(frame) - position} are left")
-    return str(frame[position:end], "utf-8", "replace"), end
+    text = str(frame[position:end], "utf-8", "replace")
+    if length > _REPLACED_BYTES_MAX and len(text.encode()) > STRING_BYTES_MAX:
+        raise MalformedRequest("a long string that is not UTF-8")
+    return text, end
 
 
 def read_name(frame: Buffer, position: int, flexible: bool) -> tuple[str, int]:

@@ -89,8 +89,8 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_end", "_fast", "_fast_head", "_head", "_linger", "_listener", "_own", "_own_view", "_paused", "_pending",
-        "_start", "_transport", "_waiting", "client_host", "client_software", "closed", "closing", "listener_name",
-        "outbox", "principal", "shortcuts", "tick",
+        "_start", "_transport", "_unsent", "_waiting", "client_host", "client_software", "closed", "closing",
+        "listener_name", "outbox", "principal", "shortcuts", "tick",
     )  # fmt: skip
 
     def __init__(self, listener: Listener) -> None:
@@ -123,6 +123,8 @@ class Connection(asyncio.BufferedProtocol):
         self.client_software: tuple[str, str] = ("unknown", "unknown")
         self.listener_name = listener.name
         self.principal = "User:ANONYMOUS"
+        self._unsent = 0
+        """Bytes in the outbox at the last tick."""
         self.tick = listener.tick
 
     # Events of the loop.
@@ -406,6 +408,20 @@ class Connection(asyncio.BufferedProtocol):
         self._own = self._own_view = None
         self._start = self._end = 0
         self._head = b""
+
+    def sweep(self, ticks_max: int) -> None:
+        """Called at every tick of the listener: close after more than `ticks_max` in which nothing came or went."""
+        tick = self._listener.tick
+        if self.outbox.queued != self._unsent:
+            self._unsent = self.outbox.queued
+            self.tick = tick
+        if tick - self.tick > ticks_max:
+            if self.idle:
+                self.close()
+            elif self._paused or self._unsent:  # else its end would be noticed
+                self.abort()
+        elif tick != self.tick:
+            self.trim()
 
     def trim(self) -> None:
         """Give back an empty buffer of a connection that has been quiet."""

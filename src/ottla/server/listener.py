@@ -302,10 +302,7 @@ class Listener:
     def _sweep(self, ticks_max: int) -> None:
         self.tick += 1
         for connection in list(self.connections):
-            if self.tick - connection.tick > ticks_max and connection.idle:
-                connection.close()
-            elif connection.tick != self.tick:
-                connection.trim()
+            connection.sweep(ticks_max)
         self._schedule_sweep()
 
 

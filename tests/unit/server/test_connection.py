@@ -338,6 +338,63 @@ def test_idle_connections_are_closed(monkeypatch: Any) -> None:
     stub.run(test())
 
 
+def sweep(listener: Any, ticks_max: int) -> None:
+    listener.tick += 1
+    for each in list(listener.connections):
+        each.sweep(ticks_max)
+
+
+def test_a_client_gone_behind_requests_that_wait_is_noticed(monkeypatch: Any) -> None:
+    """Nothing is read from it, so not its end either, and the long poll may be asked to last for days."""
+    stub.serve(monkeypatch, lambda context, request: Deferred())
+
+    async def test() -> None:
+        async with stub.listening(idle_ms_max=0) as (listener, port):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(stub.frame(b"wait"))
+            await stub.until(lambda: any(each._pending for each in listener.connections))
+            (client,) = listener.connections
+            while not client._paused:
+                writer.write(bytes(1000))
+                await asyncio.sleep(0.001)
+            writer.close()
+            for _ in range(3):
+                sweep(listener, 3)
+            await asyncio.sleep(0.01)
+            assert listener.connections
+            sweep(listener, 3)
+            await stub.until(lambda: not listener.connections)
+
+    stub.run(test())
+
+
+def test_a_client_that_never_reads_its_answers_is_closed_one_that_reads_slowly_is_not(monkeypatch: Any) -> None:
+    stub.serve(monkeypatch, lambda context, request: stub.answer(context.correlation_id, bytes(8_000_000)))
+
+    async def test() -> None:
+        async with stub.listening(idle_ms_max=0) as (listener, port):
+            slow_reader, slow = await asyncio.open_connection("127.0.0.1", port, limit=1000)
+            slow.write(stub.frame(b"") * 3)
+            await stub.until(lambda: any(each.outbox.queued for each in listener.connections))
+            (reading,) = listener.connections
+            _, deaf = await asyncio.open_connection("127.0.0.1", port, limit=1000)
+            deaf.write(stub.frame(b"") * 3)
+            await stub.until(lambda: len([each for each in listener.connections if each.outbox.queued]) == 2)
+            sweep(listener, 3)
+            for _ in range(4):
+                before = reading.outbox.queued
+                while reading.outbox.queued == before:
+                    await slow_reader.read(100_000)
+                sweep(listener, 3)
+            await stub.until(lambda: listener.connections == {reading})
+            sweep(listener, 3)
+            assert not reading.closing
+            deaf.close()
+            slow.close()
+
+    stub.run(test())
+
+
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0() -> None:
     async def test() -> None:
         async with stub.listening() as (_, port):

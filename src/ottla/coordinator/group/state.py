@@ -21,6 +21,9 @@ from ottla.protocol.internal.group_records import GroupRecord, OffsetCommitKey
 Done = Callable[[], None] | None
 Failed = Callable[[ErrorCode], None] | None
 
+MEMBER_PREFIX_LENGTH_MAX = 8_000
+"""Characters of a client id in a member id, which must stay a string of Kafka's: 32767 bytes."""
+
 RECORDS_PER_PART_MAX = 500
 """Tombstones in one batch: a name has at most 32 KB, but real ones leave this far below max.message.bytes."""
 
@@ -119,7 +122,7 @@ class GroupState:
         group.become(state, self.now.wall_ms)
 
     def new_member_id(self, prefix: str) -> str:
-        return f"{prefix}-{UUID(int=self.random.getrandbits(128), version=4)}"
+        return f"{prefix[:MEMBER_PREFIX_LENGTH_MAX]}-{UUID(int=self.random.getrandbits(128), version=4)}"
 
     # Timers. Keys are (kind, group id) or, for sessions, (kind, group id, member id).
 
