@@ -12,9 +12,12 @@ from dataclasses import dataclass
 
 from bench import compare
 from bench.results import ROOT, Kept, Results, markdown
+from bench.rounds import DISTURBED
 
 RESULTS = ROOT / "docs" / "performance.json"
 PAGES = (ROOT / "docs" / "performance.md", ROOT / "README.md")
+NOT_MEASURED = "(Not measured in the stored results.)\n"
+PROVISIONAL = "Provisional: the machine had other work while this was measured."
 _PLACE = re.compile(r"(<!-- bench: (?P<key>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -58,12 +61,14 @@ COLD = (
 def readme_table(results: Results, lines: tuple[Line, ...]) -> str:
     """Medians of both sides and the ratio of the pairs with its lowest and highest."""
     out = ["| | Ottla | Apache Kafka | Ottla / Kafka (lowest to highest) |", "|---|---|---|---|"]
+    disturbed = False
     for line in lines:
         kept = results.sections[line.key]
+        disturbed |= DISTURBED in kept.note
         ours, theirs = (kept.rounds(side, line.name) for side in (compare.OURS, compare.THEIRS))
         cells = [f"{compare.short(compare.medians(side)[line.figure])} {line.unit}" for side in (ours, theirs)]
         out.append(f"| {line.label} | {' | '.join(cells)} | {compare.ratio_text(ours, theirs, line.figure)} |")
-    return "\n".join(out) + "\n"
+    return "\n".join([*out, *(["", PROVISIONAL] if disturbed else [])]) + "\n"
 
 
 def made(results: Results) -> str:
@@ -88,7 +93,7 @@ def _how(kept: Kept) -> str:
 
 
 def page_with(page: str, results: Results) -> str:
-    """The page with what the results say in all its places. Raises KeyError for a section that is not there."""
+    """The page with what the results say in all its places; a section that was not measured is said to be so."""
 
     def fill(match: re.Match[str]) -> str:
         key = match["key"]
@@ -99,7 +104,7 @@ def page_with(page: str, results: Results) -> str:
         elif key.startswith("table-"):
             text = "\n".join(_section(kept) for kept in results.of(key.removeprefix("table-")))
         else:
-            text = _section(results.sections[key])
+            text = _section(results.sections[key]) if key in results.sections else NOT_MEASURED
         return f"{match[1]}\n{text}\n{match[3]}"
 
     return _PLACE.sub(fill, page)

@@ -22,6 +22,8 @@ GENERATOR_SHARE_MAX = 0.9
 """A load generator that ran for more of the time than this was the limit itself."""
 OTHERS_SHARE_MAX = 0.25
 """Of a core, the broker that idles included: more of other processes disturbs a measurement."""
+DISTURBED = "Other processes used up to"
+"""How the note of a section begins that others disturbed."""
 COUNTED_S = 1.0
 
 
@@ -120,7 +122,7 @@ def busy(measured: Sequence[Measured]) -> str:
     share = max(result.others_share for each in measured for result in each.rounds)
     if share <= OTHERS_SHARE_MAX:
         return ""
-    return f"Other processes used up to {share:.1f} cores meanwhile: these figures are provisional."
+    return f"{DISTURBED} {share:.1f} cores meanwhile: these figures are provisional."
 
 
 def data(measured: Mapping[str, Measured], figures: Callable[[Result], dict[str, float]]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import contextlib
 import select
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -42,7 +43,8 @@ class _Connection:
         self.answer = b""
         """The first, with its length before it."""
         self.partial = b""
-        self.sent_at = 0.0
+        self.sent: deque[tuple[float, int]] = deque()
+        """When requests that wait for their answers were sent, and how many at once."""
         self.writing = False
 
     def first(self, api: int | None, version: int) -> None:
@@ -64,7 +66,7 @@ class _Connection:
     def send(self, count: int) -> bool:
         """Send `count` requests more, and what is left of others; True where the socket does not take all."""
         if count:
-            self.sent_at = time.perf_counter()
+            self.sent.append((time.perf_counter(), count))
             self.due += count * self.size
         with contextlib.suppress(BlockingIOError):
             while self.due:
@@ -72,6 +74,17 @@ class _Connection:
                 self.due -= sent
                 self.at = (self.at + sent) % self.ring_bytes
         return self.due > 0
+
+    def answered(self, count: int, latencies_ms: list[float]) -> None:
+        """Answers come in the order of the requests: note how long each has taken."""
+        now = time.perf_counter()
+        while count:
+            sent_at, together = self.sent.popleft()
+            if together > count:
+                self.sent.appendleft((sent_at, together - count))
+                together = count
+            latencies_ms += [(now - sent_at) * 1e3] * together
+            count -= together
 
     def receive(self) -> int:
         """How many answers have come; as many requests may go out."""
@@ -98,7 +111,7 @@ def uniform_load(
     port: int, frames: Sequence[Sequence[bytes]], api: int | None, version: int, *, in_flight: int, seconds: float,
     meter: Meter, settle_s: float = 0.3, payload_bytes: int = 0, fixed: Fixed | None = None,
 ) -> Result:  # fmt: skip
-    """`in_flight` requests on a connection for each of `frames`; latencies are those of what was sent together.
+    """`in_flight` requests on a connection for each of `frames`.
 
     All bytes of an answer must be those of the first, or those at the positions that `fixed` names. Without an API
     the first answer is not decoded. `payload_bytes` is what a request counts as in the result. What is answered in the
@@ -136,11 +149,9 @@ def _turn(poller: select.epoll, connections: dict[int, _Connection], seconds: fl
     while now < end:
         for fd, event in poller.poll(1.0):
             connection = connections[fd]
-            sent_at, done = connection.sent_at, 0
-            if event & ~select.EPOLLOUT:
-                done = connection.receive()
+            done = connection.receive() if event & ~select.EPOLLOUT else 0
             if done:
-                latencies.append((time.perf_counter() - sent_at) * 1e3)
+                connection.answered(done, latencies)
                 result.requests += done
             if done or connection.writing:
                 _send(poller, fd, connection, done)

@@ -8,8 +8,11 @@ import pytest
 
 from bench import render
 from bench.compare import rows
+from bench.load import Result
 from bench.render import COLD, WARM, Line, made, page_with, readme_table
 from bench.results import Results
+from bench.rounds import Measured, busy
+from bench.steady import Rule, WarmUp
 from bench.tables import Run, Section
 
 OURS = [{"req/s": 100.0}, {"req/s": 300.0}]
@@ -38,13 +41,25 @@ def test_a_page_gets_its_tables_and_keeps_its_text(results: Results) -> None:
     assert "between <!-- x -->" in once
     assert page_with(once, results) == once
     assert page_with("<!-- bench: table-none -->\n<!-- end -->", results).count("\n") == 3
-    with pytest.raises(KeyError):
-        page_with("<!-- bench: unknown -->\n<!-- end -->", results)
+    assert render.NOT_MEASURED in page_with("<!-- bench: unknown -->\n<!-- end -->", results)
 
 
 def test_the_readme_has_medians_and_ratios_of_the_pairs(results: Results) -> None:
     table = readme_table(results, (Line("one record", "one", "req/s", "requests/s"),))
     assert table.splitlines()[-1] == "| one record | 200 requests/s | 250 requests/s | 0.75 x (0.50 x to 1.00 x) |"
+
+
+def test_the_readme_says_where_other_work_disturbed_the_measurement(results: Results) -> None:
+    line = Line("one record", "one", "req/s", "requests/s")
+    assert render.PROVISIONAL not in readme_table(results, (line,))
+    disturbed = Measured(WarmUp(Rule()), [Result(seconds=1.0, other_cpu_seconds=1.0)])
+    results.sections["one"].note = busy([disturbed])
+    assert readme_table(results, (line,)).endswith(f"\n\n{render.PROVISIONAL}\n")
+
+
+def test_a_figure_of_the_readme_that_was_not_measured_is_an_error(results: Results) -> None:
+    with pytest.raises(KeyError):
+        readme_table(results, (Line("one record", "unknown", "req/s", "requests/s"),))
 
 
 def test_results_survive_the_file_and_tables_that_are_made_again_replace_themselves(

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from bench.counters import Meter
-from bench.uniform_load import uniform_load
+from bench.uniform_load import _Connection, uniform_load
 
 REQUEST = bytes(range(100)) * 40
 ANSWER = (8).to_bytes(4, "big") + b"\0\0\0\1" + b"okay"
@@ -95,3 +95,18 @@ def test_only_the_bytes_that_must_repeat_are_compared() -> None:
     differs = pytest.raises(RuntimeError, match="byte 8")
     with peer(lambda count: answer(count) if count < 20 else other) as port, differs:
         load(port, lambda first: [2, 3, 7, 8])
+
+
+def test_an_answer_is_timed_from_its_own_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not from the latest that was sent: a broker that answers one by one would look several times as quick."""
+    clock = iter([0.0, 1.0, 2.0, 10.0, 20.0, 30.0])
+    monkeypatch.setattr("bench.uniform_load.time.perf_counter", lambda: next(clock))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connection = _Connection(listener.getsockname()[1], [b"request"], 4, None)
+        with connection.socket:
+            for count in (2, 1, 1):
+                connection.send(count)  # at 0, 1 and 2
+            latencies: list[float] = []
+            for count in (1, 2, 1):
+                connection.answered(count, latencies)  # at 10, 20 and 30
+    assert latencies == [10_000, 20_000, 19_000, 28_000]
