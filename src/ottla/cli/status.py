@@ -19,7 +19,7 @@ from ottla.cli.output import human_bytes, iso_time, plural, print_json
 from ottla.cli.processes import holder, listening, may_look_into, process
 from ottla.cli.units import duration
 from ottla.filesystem import OsFileSystem
-from ottla.storage.log_manager import LOCK_FILE
+from ottla.storage.log_directories import LOCK_FILE
 from ottla.storage.meta_properties import read_meta_properties
 
 PROBE_SECONDS_MAX = 2.0

@@ -21,7 +21,7 @@ from ottla.metadata.writer import encode
 from ottla.model import METADATA_TOPIC, Millis, NodeId, TopicPartition, uuid_from_base64, uuid_to_base64
 from ottla.protocol.internal.metadata_records import FeatureLevelRecord
 from ottla.quorum.snapshot import BOOTSTRAP_FILE, write_snapshot
-from ottla.storage.log_manager import parse_directory_name
+from ottla.storage.log_directories import parse_directory_name
 from ottla.storage.meta_properties import (
     META_PROPERTIES_FILE,
     MetaProperties,

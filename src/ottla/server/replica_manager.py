@@ -160,7 +160,7 @@ class ReplicaManager:
         """After `apply`: schedule the deletion of the logs of deleted partitions, a few in each step."""
         while self._detached:
             for _ in range(min(LOGS_PER_STEP, len(self._detached))):
-                self.logs.discard(self._detached.popleft())
+                self.logs.schedule_deletion(self._detached.popleft())
             yield
 
     def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -264,7 +264,7 @@ class ReplicaManager:
                 partition.wake()
                 for callback in self.on_leadership:
                     callback(partition)
-            log = self.logs.forget(TopicPartition(topic, number))
+            log = self.logs.detach(TopicPartition(topic, number))
             if log is not None:
                 self._detached.append(log)
 

@@ -27,7 +27,7 @@ from ottla.storage.checkpoints import (
 )
 from ottla.storage.damage import COPY_BYTES, CUT, is_known, keep_aside, read_known_gaps, write_known_gaps
 from ottla.storage.interrupted_work import segment_offset
-from ottla.storage.log_manager import parse_directory_name
+from ottla.storage.log_directories import parse_directory_name
 from ottla.storage.scan import Scan, walk
 from ottla.storage.segment import INDEX, LOG, TIME_INDEX
 from ottla.storage.segment_list import CLEANED

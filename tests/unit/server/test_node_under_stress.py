@@ -344,7 +344,7 @@ def test_a_slow_reader_gets_what_it_was_promised_although_it_is_deleted(tmp_path
             else:
                 await alter(client, "t", retention_bytes="0")
                 log_of(node, "t").delete_old_segments(node.clock.now_ms())
-            await node.logs.remove_deleted(node.clock.now_ms() + 1000)
+            await node.logs.delete_scheduled(node.clock.now_ms() + 1000)
             slow.writer.transport.resume_reading()  # type: ignore[attr-defined]
             answer = await slow.receive(ApiKey.FETCH, 12)
             records = answer["responses"][0]["partitions"][0]["records"]

@@ -92,7 +92,7 @@ def test_logs_are_created_and_deleted_a_few_at_a_time(
             names = [row["name"] for row in answer["topics"] if not row["error_code"]]
             assert len(names) == len(request_of["topics"])
             assert made.calls.total() == COUNT and max(made.calls.values()) <= LOGS_PER_STEP
-            deleted = PerTurn(turns, "discard", monkeypatch)
+            deleted = PerTurn(turns, "schedule_deletion", monkeypatch)
             answer = await client.ask(ApiKey.DELETE_TOPICS, 6, deletion(names))
             assert all(not row["error_code"] for row in answer["responses"])
             assert deleted.calls.total() == COUNT and max(deleted.calls.values()) <= LOGS_PER_STEP

@@ -12,7 +12,8 @@ import pytest
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.model import TopicPartition
 from ottla.storage.config import LogConfig
-from ottla.storage.log_manager import RECOVERIES_LOGGED_MAX, LogManager, parse_directory_name
+from ottla.storage.log_directories import parse_directory_name
+from ottla.storage.log_manager import RECOVERIES_LOGGED_MAX, LogManager
 from ottla.storage.partition_metadata import read_partition_metadata
 from ottla.testing.disk import SimulatedFileSystem
 from tests.unit.storage.logs import NOW, all_offsets, append, new_disk

@@ -15,7 +15,7 @@ from ottla.cli.options import AsJson, Flag
 from ottla.cli.output import print_json_line
 from ottla.filesystem import FileLock, FileSystem, OsFileSystem
 from ottla.storage import repair as repairs
-from ottla.storage.log_manager import LOCK_FILE, parse_directory_name
+from ottla.storage.log_directories import LOCK_FILE, parse_directory_name
 
 
 def repair(

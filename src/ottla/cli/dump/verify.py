@@ -25,7 +25,7 @@ from ottla.filesystem import FileSystem, OsFileSystem
 from ottla.model import METADATA_TOPIC
 from ottla.storage.checkpointed import Checkpointed, read_checkpointed
 from ottla.storage.damage import repair_command
-from ottla.storage.log_manager import parse_directory_name
+from ottla.storage.log_directories import parse_directory_name
 from ottla.storage.repair import missing_directories
 
 

@@ -1,0 +1,173 @@
+"""Loading the logs of a log directory when a node starts (Kafka's `LogManager.loadLogs`)."""
+
+from __future__ import annotations
+
+import posixpath
+import random as random_module
+from collections.abc import Callable, Generator
+
+from ottla.clock import Clock
+from ottla.errors import ErrorCode, KafkaError
+from ottla.filesystem import FileSystem
+from ottla.model import Millis, Offset, TopicPartition
+from ottla.storage.checkpoint_files import CheckpointFiles
+from ottla.storage.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    CorruptFile,
+    read_clean_shutdown,
+    remove_clean_shutdown,
+)
+from ottla.storage.config import LogConfig
+from ottla.storage.log import Log
+from ottla.storage.log_directories import DELETE_SUFFIX, Warn, parse_directory_name
+from ottla.storage.log_loader import loading_log
+from ottla.storage.partition_metadata import read_partition_metadata
+from ottla.storage.scheduled_deletions import ScheduledDeletions
+from ottla.storage.segment_cache import SegmentCache
+
+
+class LogOpener:
+    """What the logs of a node have in common when they are opened."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        random: random_module.Random,
+        cache: SegmentCache,
+        config_of: Callable[[str], LogConfig],
+        producer_id_expiration_ms: Millis,
+    ) -> None:
+        self._fs = fs
+        self._clock = clock
+        self._random = random
+        self._cache = cache
+        self.config_of = config_of
+        self.producer_id_expiration_ms = producer_id_expiration_ms
+
+    def opening(
+        self,
+        key: TopicPartition,
+        path: str,
+        config: LogConfig,
+        *,
+        log_start_offset: Offset = 0,
+        recovery_point: Offset = 0,
+        clean_shutdown: bool = False,
+        cleaned_offset: Offset | None = None,
+    ) -> Generator[None, None, Log]:
+        """Open or create the log at `path`, yielding within a recovery. Raises `KafkaError`."""
+        try:
+            topic_id = read_partition_metadata(self._fs, path)
+        except CorruptFile:
+            topic_id = None  # torn by a power failure; `LogManager.create` writes it anew
+        except OSError as error:
+            raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
+        return loading_log(
+            self._fs,
+            path,
+            key,
+            topic_id,
+            config,
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+            clean_shutdown=clean_shutdown,
+            cleaned_offset=cleaned_offset,
+            now_ms=self._clock.now_ms(),
+            random=self._random,
+            producer_id_expiration_ms=self.producer_id_expiration_ms,
+            cache=self._cache,
+        )
+
+
+class DirectoryLoader:
+    """Loads one log directory: every log with what the checkpoints say of it.
+
+    `find` gives the log that already is a partition's, `take` gets each log that was loaded.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        opener: LogOpener,
+        checkpoints: CheckpointFiles,
+        deletions: ScheduledDeletions,
+        warn: Warn,
+        find: Callable[[TopicPartition], Log | None],
+        take: Callable[[Log], None],
+    ) -> None:
+        self._fs = fs
+        self._opener = opener
+        self._checkpoints = checkpoints
+        self._deletions = deletions
+        self._warn = warn
+        self._find = find
+        self._take = take
+        self.previous_broker_epoch = -1
+        """From the clean-shutdown markers: the epoch of the broker that stopped in good order, -1 after a crash."""
+
+    def loading(self, directory: str, skip: frozenset[str]) -> Generator[str, None, None]:
+        """Load all logs but those of the topics in `skip`; yields how far it is before each, and within a recovery.
+
+        A log that fails is left out, with a warning. Raises `OSError` where the directory cannot be used.
+        """
+        broker_epoch = read_clean_shutdown(self._fs, directory)
+        remove_clean_shutdown(self._fs, directory)  # first, so that a crash while loading leads to recovery
+        if broker_epoch is not None:
+            self.previous_broker_epoch = max(self.previous_broker_epoch, broker_epoch)
+        recovery_points = self._checkpoints.read(directory, RECOVERY_POINT_CHECKPOINT) or {}
+        log_starts = self._checkpoints.read(directory, LOG_START_OFFSET_CHECKPOINT) or {}
+        high_watermarks = self._checkpoints.read(directory, REPLICATION_OFFSET_CHECKPOINT) or {}
+        cleaned = self._checkpoints.read(directory, CLEANER_OFFSET_CHECKPOINT)
+        # Damaged, it does not tell which logs may have gaps: any may, and all are dirty from their start on.
+        is_damaged = cleaned is None
+        names = self._fs.listdir(directory)
+        total = sum(parse_directory_name(name) is not None for name in names)
+        doing, number = "loading" if broker_epoch is not None else "recovering", 0
+        for name in names:
+            path = posixpath.join(directory, name)
+            if name.endswith(DELETE_SUFFIX) and self._fs.is_dir(path):
+                self._deletions.add(0, path)
+                continue
+            key = parse_directory_name(name)
+            if key is None:
+                continue
+            number += 1
+            if key.topic in skip:
+                continue
+            progress = f"{doing} log {number} of {total} in {directory}"
+            yield progress
+            other = self._find(key)
+            if other is not None:
+                self._warn("a log is left alone: another is the same partition's", log=path, other=other.directory)
+                continue
+            try:
+                opening = self._opener.opening(
+                    key,
+                    path,
+                    self._opener.config_of(key.topic),
+                    log_start_offset=log_starts.get(key, 0),
+                    recovery_point=recovery_points.get(key, 0),
+                    clean_shutdown=broker_epoch is not None,
+                    cleaned_offset=(cleaned or {}).get(key, 0 if is_damaged else None),
+                )
+                log = yield from _with_text(progress, opening)
+            except KafkaError as error:
+                self._warn("a log cannot be loaded", log=path, error=str(error))
+                continue
+            log.high_watermark = high_watermarks.get(key, 0)
+            self._take(log)
+
+
+def _with_text(text: str, steps: Generator[None, None, Log]) -> Generator[str, None, Log]:
+    """The same steps, with a text at each."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            log: Log = end.value
+            return log
+        yield text

@@ -1,0 +1,43 @@
+"""Which logs are to be fsynced without anybody waiting for it, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ottla.errors import KafkaError
+from ottla.model import Millis
+from ottla.storage.config import LONG_MAX
+from ottla.storage.log import Log
+
+IDLE_SYNC_AFTER_MS = 60_000
+IDLE_SYNCS_MAX = 20
+"""Logs that were not written for that long are synced, so many per call of `flush_due`: a crash then finds little to
+check and a stop little to sync, and as the kernel has written their pages by then it costs next to nothing."""
+
+
+class FlushScheduler:
+    """`is_served` says whether the node still has the log, `report` hears of one that fails."""
+
+    def __init__(self, is_served: Callable[[Log], bool], report: Callable[[Log, KafkaError], None]) -> None:
+        self._is_served = is_served
+        self._report = report
+
+    async def flush_due(self, logs: Iterable[Log], now_ms: Millis) -> None:
+        """Sync the logs that rolled or were recovered, whose `flush.ms` is over, or that are idle. One at a time."""
+        due = []
+        idle: list[Log] = []
+        for log in logs:
+            flush_ms = log.config.flush_ms
+            late = flush_ms != LONG_MAX and log.durable_offset < log.log_end_offset
+            if log.needs_background_flush or (late and now_ms - log.last_flush_ms >= flush_ms):
+                due.append(log)
+            elif log.recovery_point < log.log_end_offset and now_ms - log.last_append_ms >= IDLE_SYNC_AFTER_MS:
+                idle.append(log)
+        for log in due + idle[:IDLE_SYNCS_MAX]:
+            if log.failure is None and self._is_served(log):
+                try:
+                    await log.flush_all_async()
+                    log.last_flush_ms = now_ms
+                except KafkaError as error:
+                    if self._is_served(log):
+                        self._report(log, error)

@@ -1,0 +1,85 @@
+"""The log directories of a node: their locks, which of them can be used, and how directories of logs are named."""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import re
+from collections.abc import Sequence
+from typing import Protocol
+
+from ottla.errors import OttlaError
+from ottla.filesystem import FileLock, FileSystem
+from ottla.logs import fields
+from ottla.model import TopicPartition
+
+_LOG = logging.getLogger("ottla.logs")
+
+LOCK_FILE = ".lock"
+DELETE_SUFFIX, STRAY_SUFFIX, FUTURE_SUFFIX = "-delete", "-stray", "-future"
+
+_PARTITION_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,10})\Z")
+
+
+def parse_directory_name(name: str) -> TopicPartition | None:
+    """The partition whose log a directory of this name holds; None for any other, those being deleted included."""
+    match = _PARTITION_DIRECTORY.match(name)
+    return None if match is None else TopicPartition(match["topic"], int(match["partition"]))
+
+
+class Warn(Protocol):
+    """Takes an event that is worth a warning, and its fields."""
+
+    def __call__(self, event: str, /, **found: object) -> None: ...
+
+
+def log_warning(event: str, /, **found: object) -> None:
+    _LOG.warning(event, extra=fields(**found))
+
+
+class LogDirectories:
+    """The `log.dirs`. A directory goes offline when its disk fails, and stays so until the next start."""
+
+    def __init__(self, fs: FileSystem, paths: Sequence[str], warn: Warn) -> None:
+        self._fs = fs
+        self._warn = warn
+        self.paths = [posixpath.normpath(path) for path in paths]
+        self._locks: dict[str, FileLock] = {}
+        self._offline: dict[str, str] = {}
+        """Why a directory is offline."""
+
+    def lock(self) -> None:
+        """Take the `.lock` of every log directory. Raises `OttlaError` when another process holds one."""
+        for directory in self.paths:
+            try:
+                self._fs.makedirs(directory)
+                self._locks[directory] = self._fs.lock(posixpath.join(directory, LOCK_FILE))
+            except BlockingIOError as error:
+                self.unlock()
+                raise OttlaError(
+                    f"the data directory {directory} is in use by another process; stop that one or choose another"
+                ) from error
+            except OSError as error:
+                self._offline[directory] = (error.strerror or str(error)).lower()
+        if not self.online:
+            reasons = "; ".join(f"{directory}: {reason}" for directory, reason in self._offline.items())
+            raise OttlaError(f"no data directory can be used: {reasons}; name one that can be written to")
+        for directory, reason in self._offline.items():
+            self._warn("a data directory goes offline", directory=directory, error=reason)
+
+    def unlock(self) -> None:
+        for lock in self._locks.values():
+            lock.release()
+        self._locks.clear()
+
+    @property
+    def online(self) -> list[str]:
+        return [directory for directory in self.paths if directory not in self._offline]
+
+    @property
+    def offline(self) -> list[str]:
+        return list(self._offline)
+
+    def take_offline(self, directory: str, error: OSError) -> None:
+        self._warn("a data directory goes offline", directory=directory, error=str(error))
+        self._offline[directory] = str(error)
