@@ -25,15 +25,18 @@ class PartitionHistory:
     """By producer, the offsets of its records in their order: list index = number of the record."""
 
     async def read_on(self, port: int) -> None:
+        """To where the log ended when the reading began: producers that go on may be faster than this."""
         connection = await Connection.open(port)
         try:
-            while await self._fetch(connection):
-                pass
+            end = None
+            while end is None or self.offset < end:
+                high_watermark = await self._fetch(connection)
+                end = high_watermark if end is None else end
         finally:
             connection.close()
 
-    async def _fetch(self, connection: Connection) -> bool:
-        """One fetch; whether there may be more."""
+    async def _fetch(self, connection: Connection) -> int | None:
+        """One fetch; the high watermark, None if the node cannot tell it yet."""
         partition = {"partition": self.partition, "fetch_offset": self.offset, "partition_max_bytes": 1 << 20}
         values = {
             "replica_id": -1,
@@ -51,10 +54,9 @@ class PartitionHistory:
         answer = response.responses[0].partitions[0]
         if answer.error_code in RETRIABLE:
             await asyncio.sleep(RECONNECT_S)
-            return True
+            return None
         assert answer.error_code is ErrorCode.none, f"{answer.error_code.name} at {self.offset}"
         data = bytes(answer.records or b"")
-        before = self.offset
         for position, header in iterate_batches(data):
             assert crc_is_valid(data, position, header)
             if header.last_offset < self.offset:
@@ -67,7 +69,7 @@ class PartitionHistory:
                 assert number == len(offsets), f"producer {producer}: record {number} after {len(offsets) - 1}"
                 offsets.append(record.offset)
             self.offset = header.next_offset
-        return self.offset > before or self.offset < answer.high_watermark
+        return int(answer.high_watermark)
 
     def check(self, producer: IdempotentProducer, acknowledged: dict[int, int]) -> None:
         """Everything acknowledged before the reading is at its offset, and nothing is there that was never sent."""

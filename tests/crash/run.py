@@ -64,7 +64,7 @@ class CrashTest:
                         await self.check()
                 for worker in workers:
                     worker.stopping = True
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(300):
                     await asyncio.gather(*tasks)
             finally:
                 for task in tasks:
