@@ -38,7 +38,7 @@ class NodeProcess:
         self.process: subprocess.Popen[bytes] | None = None
         self.output = data.with_name(data.name + ".out")
 
-    def start(self, *, ready_s: float = 60) -> float:
+    def start(self, *, ready_s: float = 300) -> float:
         """Start, and return the seconds until the first answer. Raises RuntimeError with what the node printed."""
         settings, place = self.settings, ["--config", str(self.config)]
         if self.config is None:
@@ -70,7 +70,7 @@ class NodeProcess:
         """Terminate and return the exit status."""
         assert self.process is not None
         self.process.terminate()
-        status = self.process.wait(60)
+        status = self.process.wait(300)
         self.process = None
         return status
 

@@ -95,7 +95,7 @@ def java(class_name: str, *arguments: str, heap: str = "512m", flags: Sequence[s
 
 
 def tool(
-    class_name: str, *arguments: str, input_text: str | None = None, timeout_s: float = 120, check: bool = True
+    class_name: str, *arguments: str, input_text: str | None = None, timeout_s: float = 300, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Kafka's tools to its end and capture what it prints. Raises CalledProcessError or TimeoutExpired."""
     install()
@@ -166,7 +166,7 @@ class KafkaPeer:
         cluster = base64.urlsafe_b64encode(b"O" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         tool("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(path), *arguments)
 
-    def start(self, *, ready_s: float = 60) -> None:
+    def start(self, *, ready_s: float = 300) -> None:
         """Start on the formatted directory and wait until the port answers. Raises RuntimeError if it does not."""
         path = self.write_properties()
         command = java("kafka.Kafka", str(path), heap=self.heap, flags=self.flags)

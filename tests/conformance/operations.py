@@ -19,7 +19,7 @@ from ottla.testing import Broker
 from tests.conformance.pair import Wire
 from tests.node import NodeProcess
 
-DEADLINE_S = 60
+DEADLINE_S = 300
 
 
 class Client:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import socket
 import struct
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
@@ -11,7 +14,7 @@ from uuid import UUID
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 
-TIME_LIMIT_S = 60
+TIME_LIMIT_S = 300
 
 
 class Wire:
@@ -28,6 +31,9 @@ class Wire:
 
     def ask(self, key: ApiKey, version: int, values: Mapping[str, Any]) -> Any:
         self.send(key, version, values)
+        return self.receive(key, version)
+
+    def receive(self, key: ApiKey, version: int) -> Any:
         head = self._read(4)
         if not head:
             self.socket = socket.create_connection(self.address, timeout=TIME_LIMIT_S)
@@ -41,11 +47,38 @@ class Wire:
         return data
 
 
+def settle(*wires: Wire) -> None:
+    """Until all that was changed before acts: Kafka's broker follows its controller a moment later.
+
+    It follows in order, so a topic that is made now and led shows that the changes before it were seen, and a second
+    one, which is seen later, that whoever acts on them has been told.
+    """
+    for wire in wires:
+        for _ in range(2):
+            name = f"settled-{os.getpid()}-{next(_NUMBERS)}"
+            topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+            (row,) = wire.ask(ApiKey.CREATE_TOPICS, 7, {"topics": [topic], "timeout": 60_000})["topics"]
+            assert not row["error_code"], row
+            asked = [{"name": name, "partitions": [{"partition_index": 0, "timestamp": -1}]}]
+            end = time.monotonic() + TIME_LIMIT_S
+            while wire.ask(ApiKey.LIST_OFFSETS, 5, {"replica_id": -1, "topics": asked})["topics"][0]["partitions"][0][
+                "error_code"
+            ]:
+                assert time.monotonic() < end, f"no leader of {name}"
+                time.sleep(0.01)
+
+
+_NUMBERS = itertools.count()
+
+
 class Pair:
     """Both brokers. `same` asks them one question and returns the answer, which must be equal."""
 
     def __init__(self, ottla: str, kafka: str) -> None:
         self.ottla, self.kafka = Wire(ottla), Wire(kafka)
+
+    def settle(self) -> None:
+        settle(self.kafka, self.ottla)
 
     def both(self, key: ApiKey, version: int, values: Mapping[str, Any]) -> tuple[Any, Any]:
         return self.ottla.ask(key, version, values), self.kafka.ask(key, version, values)

@@ -16,7 +16,7 @@ from peers.kafka import START_FAST, install, java, tool
 from tests.conformance.clients import build
 
 TOOLS = "org.apache.kafka.tools"
-LIMIT_S = 120
+LIMIT_S = 300
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Shell:
         if self.process is not None:
             assert self.process.stdin
             self.process.stdin.close()
-            self.process.wait(60)
+            self.process.wait(300)
 
 
 def _exactly(stream: IO[bytes], size: int) -> bytes:

@@ -38,7 +38,7 @@ def topics(pair: Pair) -> list[str]:
     }
     for answer in pair.both(ApiKey.CREATE_TOPICS, 7, values):
         assert {each["error_code"] for each in answer["topics"]} == {ErrorCode.none}
-    time.sleep(0.5)  # Kafka's broker follows its controller
+    pair.settle()
     return names
 
 
@@ -131,8 +131,8 @@ def test_settings_of_a_broker(pair: Pair) -> None:
 
 
 CHANGES = [
-    (BROKER, "1", "log.retention.ms", "777777"),
-    (BROKER, "", "log.retention.ms", "888888"),
+    (BROKER, "1", "log.roll.ms", "777777"),  # of retention it would cost the records of other tests
+    (BROKER, "", "log.roll.ms", "888888"),
     (BROKER, "", "bogus.setting", "1"),
     (GROUP, "group-of-a-test", "consumer.session.timeout.ms", "46000"),
     (METRICS, "subscription-of-a-test", "interval.ms", "1000"),
@@ -140,11 +140,11 @@ CHANGES = [
 
 
 def test_settings_that_change(pair: Pair, topics: list[str]) -> None:
-    names = ("log.retention.ms", "log.retention.minutes", "log.retention.hours", "bogus.setting")
+    names = ("log.roll.ms", "log.roll.hours", "log.retention.ms", "bogus.setting")
     try:
         for resource_type, name, setting, value in CHANGES:
             alter(pair, resource_type, name, setting, SET, value)
-        time.sleep(0.5)
+        pair.settle()
         pair.same(ApiKey.DESCRIBE_CONFIGS, 4, describe(BROKER, "1", *names))
         pair.same(ApiKey.DESCRIBE_CONFIGS, 4, describe(BROKER, "", *names))
         for topic in topics:

@@ -34,14 +34,14 @@ def test_produce_consume_and_commit(bootstrap: str, topic: str, codec: str, idem
             offsets = [(await future).offset for future in sent]
         assert offsets == list(range(300))
         async with member() as consumer:
-            got = [await asyncio.wait_for(consumer.getone(), 60) for _ in range(300)]
+            got = [await asyncio.wait_for(consumer.getone(), 300) for _ in range(300)]
             assert [m.value for m in got] == [f"v{i}".encode() for i in range(300)]
             await consumer.commit({TopicPartition(topic, 0): 123})
             assert await consumer.committed(TopicPartition(topic, 0)) == 123
             assert await consumer.beginning_offsets([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 0}
             assert await consumer.end_offsets([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 300}
         async with member() as again:
-            rest = [(await asyncio.wait_for(again.getone(), 60)).offset for _ in range(300 - 123)]
+            rest = [(await asyncio.wait_for(again.getone(), 300)).offset for _ in range(300 - 123)]
             assert rest == list(range(123, 300))
 
     asyncio.run(scenario())

@@ -192,7 +192,7 @@ def everything(bootstrap: str, topic: str) -> dict[bytes, bytes]:
     consumer.assign([TopicPartition(topic, 0, 0)])
     table: dict[bytes, bytes] = {}
     while True:
-        message = consumer.poll(30)
+        message = consumer.poll(300)
         assert message is not None
         if message.error():
             break

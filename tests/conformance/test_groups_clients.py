@@ -12,16 +12,16 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.node import NodeProcess
 
-DEADLINE_S = 60
+DEADLINE_S = 300
 
 
 def prepare(bootstrap: str, topic: str, partitions: int, records: int = 0) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(300)
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(records):
         producer.produce(topic, str(number), partition=number % partitions)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
 
 
 class Member:
@@ -30,7 +30,7 @@ class Member:
     def __init__(self, bootstrap: str, topic: str, **config: Any) -> None:
         base = {
             "bootstrap.servers": bootstrap, "group.id": f"g-{topic}", "auto.offset.reset": "earliest",
-            "session.timeout.ms": 6_000, "heartbeat.interval.ms": 200, "topic.metadata.refresh.interval.ms": 1_000,
+            "session.timeout.ms": 45_000, "heartbeat.interval.ms": 200, "topic.metadata.refresh.interval.ms": 1_000,
         }  # fmt: skip
         self.consumer = Consumer({**base, **config})
         self.held: set[int] = set()
@@ -105,12 +105,12 @@ def test_a_group_goes_on_when_its_coordinator_was_killed(fresh_node: NodeProcess
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(200, 210):
         producer.produce(topic, str(number), partition=number % 2)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     until([member], lambda: len(member.values) == 210)
     assert len(set(member.values)) == 210, "nothing was read twice"
     member.consumer.commit(asynchronous=False)
     member.consumer.close()
     group = f"g-{topic}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    listed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+    listed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(300)
     assert sorted((each.partition, each.offset) for each in listed.topic_partitions) == [(0, 105), (1, 105)]

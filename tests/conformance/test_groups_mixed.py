@@ -27,7 +27,7 @@ from tests.conformance.compatibility import Ran
 
 CLIENTS = Path(build.__file__).parent
 PARTITIONS, RECORDS = 12, 3
-LIMIT_S = 180
+LIMIT_S = 300
 WRITE_AGAIN_S = 15
 JAVA_ASSIGNORS = {
     "range": "RangeAssignor", "roundrobin": "RoundRobinAssignor", "cooperative-sticky": "CooperativeStickyAssignor",
@@ -51,7 +51,7 @@ def command(client: str, bootstrap: str, topic: str, group: str, strategy: str, 
         settings.write_text("client.id=VerifiableConsumer\nheartbeat.interval.ms=500\n")
         return java(
             "org.apache.kafka.tools.VerifiableConsumer", "--bootstrap-server", bootstrap, "--topic", topic,
-            "--group-id", group, "--verbose", "--session-timeout", "6000", "--reset-policy", "earliest",
+            "--group-id", group, "--verbose", "--session-timeout", "20000", "--reset-policy", "earliest",
             "--command-config", str(settings),
             "--assignment-strategy", f"org.apache.kafka.clients.consumer.{JAVA_ASSIGNORS[strategy]}",
             flags=START_FAST,
@@ -111,14 +111,14 @@ class Group:
         self.all: list[Member] = []
         self.written = 0
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
-        self.admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+        self.admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(300)
 
     def write(self) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap})
         for n in range(RECORDS):
             for partition in range(PARTITIONS):
                 producer.produce(self.topic, str(self.written + n), partition=partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(300) == 0
         self.written += RECORDS
 
     def join(self, client: str) -> Member:
@@ -177,11 +177,11 @@ class Group:
 
     def _committed(self) -> bool:
         asked = [ConsumerGroupTopicPartitions(self.name)]
-        found = self.admin.list_consumer_group_offsets(asked)[self.name].result(30).topic_partitions
+        found = self.admin.list_consumer_group_offsets(asked)[self.name].result(300).topic_partitions
         return {each.partition: each.offset for each in found} == dict.fromkeys(range(PARTITIONS), self.written)
 
     def _as_the_broker_says(self) -> bool:
-        described = self.admin.describe_consumer_groups([self.name])[self.name].result(30)
+        described = self.admin.describe_consumer_groups([self.name])[self.name].result(300)
         said = {each.client_id: {p.partition for p in each.assignment.topic_partitions} for each in described.members}
         names = {each.client.replace("@platformatic/kafka", "platformatic"): each.held for each in self.live}
         return described.state == ConsumerGroupState.STABLE and said == names

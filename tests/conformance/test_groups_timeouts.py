@@ -16,7 +16,7 @@ from ottla.protocol.messages import ApiKey
 from tests.conformance.group_walk import SETTLED_WITHIN_S, Actor, Walk
 from tests.conformance.group_walk_requests import subscription
 
-REBALANCE_MS = 1_000
+REBALANCE_MS = 3_000
 SHORT_MS = 6_000
 """The shortest session that Kafka allows unless told otherwise."""
 _numbers = itertools.count(1)

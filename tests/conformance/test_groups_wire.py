@@ -33,7 +33,7 @@ class Wire:
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=60)
+        self.socket = socket.create_connection((host, int(port)), timeout=300)
         self.run = uuid.uuid4().hex[:8]
         self.members: dict[str, str] = {}
         self.topic_id = uuid.UUID(int=0)

@@ -16,7 +16,7 @@ from tests.node import NodeProcess
 
 
 def connect(node: NodeProcess) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", node.port), timeout=60)
+    connection = socket.create_connection(("127.0.0.1", node.port), timeout=300)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 

@@ -18,7 +18,7 @@ from tests.node import NodeProcess
 
 
 def fetch(port: int, path: str) -> tuple[int, str]:
-    connection = HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = HTTPConnection("127.0.0.1", port, timeout=300)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
@@ -39,11 +39,11 @@ def test_a_consumer_stops_and_its_group_falls_behind() -> None:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         for _ in range(3):
             producer.produce("orders", b"x")
-        assert producer.flush(20) == 0
+        assert producer.flush(300) == 0
         settings = {"bootstrap.servers": broker.bootstrap, "group.id": "billing", "auto.offset.reset": "earliest"}
         consumer = Consumer({**settings, "enable.auto.commit": False})
         consumer.subscribe(["orders"])
-        message = consumer.poll(60)
+        message = consumer.poll(300)
         assert message is not None
         consumer.commit(message, asynchronous=False)
         where = frozenset({("consumergroup", "billing"), ("topic", "orders"), ("partition", "0")})
@@ -89,7 +89,7 @@ def test_logs_are_objects_and_the_first_line_stays(tmp_path: Path) -> None:
         found = json.loads(subprocess.run(status, capture_output=True, text=True, timeout=300, check=True).stdout)
         assert (found["ready"], found["http"], found["address"]) == (True, f"127.0.0.1:{port}", node.bootstrap)
         node.process.send_signal(signal.SIGTERM)
-        assert node.process.wait(60) == 0
+        assert node.process.wait(300) == 0
         node.process = None
     lines = node.output.read_text().splitlines()
     assert f"ottla: listening on {node.bootstrap}, data in {node.data}" in lines

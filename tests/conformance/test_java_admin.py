@@ -187,7 +187,7 @@ def fill(broker: str, topic: str, first_ms: int, partitions: int = 2, records: i
     for n in range(records):
         for partition in range(partitions):
             producer.produce(topic, str(n), partition=partition, timestamp=first_ms + n * 1000)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
 
 
 @pytest.mark.client(

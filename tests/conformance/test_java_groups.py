@@ -40,7 +40,7 @@ def group(twins: Twins, topic: str) -> str:
         for n in range(RECORDS):
             for partition in range(PARTITIONS):
                 producer.produce(topic, str(n), partition=partition, timestamp=first_ms + n * 3_600_000)
-        assert producer.flush(30) == 0
+        assert producer.flush(300) == 0
         consumer = Consumer({"bootstrap.servers": broker, "group.id": f"g-{topic}"})
         commit(consumer, [TopicPartition(topic, p, COMMITTED) for p in range(PARTITIONS)])
         consumer.close()

@@ -25,7 +25,7 @@ OWN_BROKER = re.compile(r'cli\.main", "server", "start"|[^\w.]Node\(')
 def retention(bootstrap: str) -> str:
     resource = ConfigResource(ConfigResource.Type.BROKER, "1")
     client = AdminClient({"bootstrap.servers": bootstrap})
-    found = client.describe_configs([resource])[resource].result(60)
+    found = client.describe_configs([resource])[resource].result(300)
     return str(found["log.retention.ms"].value)
 
 
@@ -51,7 +51,7 @@ def test_a_broker_for_users_keeps_records_by_default(settings: dict[str, int], e
     with Broker(settings, topics=["t"]) as broker:
         resource = ConfigResource(ConfigResource.Type.TOPIC, "t")
         client = AdminClient({"bootstrap.servers": broker.bootstrap})
-        assert client.describe_configs([resource])[resource].result(60)["retention.ms"].value == expected
+        assert client.describe_configs([resource])[resource].result(300)["retention.ms"].value == expected
 
 
 def test_an_old_record_outlives_the_checks_of_retention(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_an_old_record_outlives_the_checks_of_retention(tmp_path: Path) -> None:
             producer = Producer({"bootstrap.servers": each.bootstrap})
             for topic in ("a", "z", "short"):
                 producer.produce(topic, b"old", timestamp=OLD)
-            assert producer.flush(60) == 0
+            assert producer.flush(300) == 0
             for _ in range(2):  # a second one, which began after the first had been seen
                 start = client.offset("short", -2)
                 eventually(lambda client=client, start=start: client.offset("short", -2) > start)  # type: ignore[misc]

@@ -85,7 +85,7 @@ class Asker:
         self.connect()
 
     def connect(self) -> None:
-        self.socket = socket.create_connection(self.address, timeout=60)
+        self.socket = socket.create_connection(self.address, timeout=300)
         self.stream = self.socket.makefile("rb")
 
     def ask(self, request: bytes) -> bytes | None:

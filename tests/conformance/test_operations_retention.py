@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -110,7 +111,7 @@ def test_a_slow_consumer_loses_its_segment(node: NodeProcess, setting: str) -> N
 def test_files_stay_for_the_delay(tmp_path: Path) -> None:
     with NodeProcess(tmp_path / "data", {"log.retention.check.interval.ms": "100"}) as node:
         client = Client(node)
-        client.create("later", internal_segment_bytes=1200, file_delete_delay_ms=60_000, retention_bytes=0)
+        client.create("later", internal_segment_bytes=1200, file_delete_delay_ms=3_600_000, retention_bytes=0)
         client.create("soon", internal_segment_bytes=1200, file_delete_delay_ms=1000, retention_bytes=0)
         for topic in ("later", "soon"):
             client.produce_all(topic, *[b"x" * 1000] * 3)
@@ -170,11 +171,17 @@ def test_flushing_settings_move_the_recovery_point(tmp_path: Path) -> None:
             assert len(Client(node).read(topic)) == 25
 
 
+def more(answers: Counter[str], error: str) -> None:
+    """Wait until the writers got some more answers of a kind."""
+    before = answers[error]
+    eventually(lambda: answers[error] > before + 3)
+
+
 def test_a_topic_is_deleted_while_it_is_produced_to(node: NodeProcess) -> None:
     """And recreated under its name: every record acknowledged since then is there, none of before."""
     admin = Client(node)
     admin.create("t")
-    errors: set[str] = set()
+    answers: Counter[str] = Counter()
     acknowledged: list[tuple[bytes, int]] = []
     generation = [0]
     stop = threading.Event()
@@ -186,25 +193,26 @@ def test_a_topic_is_deleted_while_it_is_produced_to(node: NodeProcess) -> None:
             before = generation[0]
             value = b"%d-%d" % (before, number)
             answer = client.produce("t", value)
-            errors.add(answer["error"])
             if answer["error"] == "none" and before == generation[0]:
                 acknowledged.append((value, answer["base_offset"]))
+            answers[answer["error"]] += 1
             number += 1
 
     writers = [threading.Thread(target=write) for _ in range(3)]
     for writer in writers:
         writer.start()
     for number in range(1, 6):
-        time.sleep(0.05)
+        more(answers, "none")
         assert admin.delete("t") == ["none"]
-        time.sleep(0.02)
+        more(answers, "unknown_topic_or_partition")
         generation[0] = number
         assert admin.create("t") == "none"
-    time.sleep(0.1)
+    more(answers, "none")
+    eventually(lambda: any(value.startswith(b"5-") for value, _ in acknowledged))
     stop.set()
     for writer in writers:
-        writer.join(60)
-    assert errors == {"none", "unknown_topic_or_partition"}
+        writer.join(300)
+    assert answers.keys() == {"none", "unknown_topic_or_partition"}
     stored = admin.read("t")
     assert {offset: value for value, offset in acknowledged if value.startswith(b"5-")}.items() <= stored.items()
     assert sorted(stored) == list(range(len(stored)))

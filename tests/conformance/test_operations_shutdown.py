@@ -9,7 +9,6 @@ import struct
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,21 +16,18 @@ from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import SimpleRecord, build_batch
 from peers.kafka import START_FAST, KafkaPeer
-from tests.conformance.operations import Client, eventually, refused
+from tests.conformance.operations import Client, eventually, name_of, refused
+from tests.conformance.pair import Wire
 from tests.node import NodeProcess
 
-STOP_S_MAX = 30
-"""A loaded test machine gets more than the second that is promised."""
 
-
-def end(node: NodeProcess, number: signal.Signals) -> tuple[int, float]:
-    """(exit status, seconds)"""
+def end(node: NodeProcess, number: signal.Signals) -> int:
+    """The exit status."""
     assert node.process is not None
-    began = time.monotonic()
     node.process.send_signal(number)
-    status = node.process.wait(60)
+    status = node.process.wait(300)
     node.process = None
-    return status, time.monotonic() - began
+    return status
 
 
 class Flood(threading.Thread):
@@ -40,7 +36,7 @@ class Flood(threading.Thread):
     def __init__(self, node: NodeProcess, topic: str) -> None:
         super().__init__()
         self.socket = socket.create_connection(("127.0.0.1", node.port))
-        self.socket.settimeout(60)
+        self.socket.settimeout(300)
         data = bytes(build_batch([SimpleRecord(int(time.time() * 1000), None, b"x" * 1000)]))
         topic_data = [{"name": topic, "partition_data": [{"index": 0, "records": data}]}]
         values = {"transactional_id": None, "acks": -1, "timeout_ms": 9000, "topic_data": topic_data}
@@ -84,11 +80,10 @@ def test_a_signal_under_load(tmp_path: Path, number: signal.Signals, flush: bool
         for flood in floods:
             flood.start()
         eventually(lambda: all(len(flood.offsets) > 20 for flood in floods))
-        status, seconds = end(node, number)
+        status = end(node, number)
         for flood in floods:
-            flood.join(60)
+            flood.join(300)
         assert (status, [flood.partial for flood in floods]) == (0, [b""] * 3)
-        assert seconds < STOP_S_MAX
         assert json.loads((node.data / ".kafka_cleanshutdown").read_text())["brokerEpoch"] > 0
         answered = sorted(offset for flood in floods for offset in flood.offsets)
         assert len(set(answered)) == len(answered)
@@ -105,7 +100,7 @@ def test_a_second_signal_and_a_signal_at_once(tmp_path: Path) -> None:
         assert node.process is not None
         node.process.send_signal(signal.SIGTERM)
         node.process.send_signal(signal.SIGINT)
-        assert end(node, signal.SIGTERM)[0] == 0
+        assert end(node, signal.SIGTERM) == 0
         assert (node.data / ".kafka_cleanshutdown").exists()
         node.start()
         assert Client(node).topics() == ["t"]
@@ -115,14 +110,15 @@ def test_a_stopping_node_answers_waiting_fetches(tmp_path: Path) -> None:
     with NodeProcess(tmp_path / "data") as node:
         client = Client(node)
         client.create("t")
-        answers: list[Any] = []
-        waiting = threading.Thread(target=lambda: answers.append(Client(node).fetch("t", max_wait_ms=50_000)))
-        waiting.start()
-        time.sleep(0.2)
-        status, seconds = end(node, signal.SIGTERM)
-        waiting.join(60)
-        assert status == 0 and seconds < STOP_S_MAX
-        assert answers[0]["error"] in ("none", "not_leader_or_follower")
+        waiting = Wire(node.bootstrap)
+        asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+        topics = [{"topic": "t", "partitions": [asked]}]
+        waiting.send(ApiKey.FETCH, 12, {"max_wait": 1_000_000, "min_bytes": 1, "session_epoch": -1, "topics": topics})
+        for _ in range(2):  # the node reads its connections in turn: what came before this is read by now
+            client.topics()
+        assert end(node, signal.SIGTERM) == 0
+        (answer,) = waiting.receive(ApiKey.FETCH, 12)["responses"][0]["partitions"]
+        assert name_of(answer["error_code"]) in ("none", "not_leader_or_follower")
 
 
 def test_a_jvm_broker_and_a_node_refuse_each_others_directory(tmp_path: Path) -> None:

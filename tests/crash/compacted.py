@@ -160,7 +160,7 @@ class Soak:
             producer.poll(0.01)
             while len(producer) > IN_FLIGHT_MAX and not self.stop_writing.is_set():
                 producer.poll(0.05)
-        if producer.flush(60):
+        if producer.flush(300):
             raise Broken(f"{model.topic}: {len(producer)} records were never acknowledged")
 
     def read(self, number: int) -> None:
@@ -265,7 +265,7 @@ class Soak:
         for number in range(3000):
             key = b"%d" % (number % 30)
             producer.produce("mortal", b"%d" % life, key, on_delivery=lambda error, _: errors.append(error))
-        return not producer.flush(30) and not any(errors)
+        return not producer.flush(300) and not any(errors)
 
     def _look_at(self, life: int) -> None:
         consumer = self.consumer()

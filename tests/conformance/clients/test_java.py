@@ -28,14 +28,14 @@ TEXT = ["the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog"]
 def create(bootstrap: str, *topics: str, partitions: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(topic, partitions, 1) for topic in topics]).values():
-        future.result(30)
+        future.result(300)
 
 
 def delete_if_there(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     (future,) = admin.delete_topics([topic]).values()
     try:
-        future.result(30)
+        future.result(300)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise
@@ -45,7 +45,7 @@ def produce(bootstrap: str, topic: str, values: list[str]) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
     for i, value in enumerate(values):
         producer.produce(topic, value, partition=i % 2)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
 
 
 def last_of_each_key(bootstrap: str, topic: str) -> dict[str, int]:
@@ -53,7 +53,7 @@ def last_of_each_key(bootstrap: str, topic: str) -> dict[str, int]:
     consumer.assign([TopicPartition(topic, 0, 0)])
     last: dict[str, int] = {}
     try:
-        while (message := consumer.poll(30)) is not None:
+        while (message := consumer.poll(300)) is not None:
             if message.error():
                 assert message.error().code() == KafkaError._PARTITION_EOF
                 return last

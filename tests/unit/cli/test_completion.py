@@ -92,7 +92,7 @@ def test_bash(on_the_path: dict[str, str], capsys: pytest.CaptureFixture[str]) -
     for line, expected in asked.items():
         ask = f"COMP_LINE={line!r}; COMP_POINT=${{#COMP_LINE}}; compopt() {{ :; }}; _ottla; echo ${{COMPREPLY[*]}}"
         done = subprocess.run(
-            ["bash", "-c", f"{text}\n{ask}"], env=on_the_path, capture_output=True, timeout=60, check=True
+            ["bash", "-c", f"{text}\n{ask}"], env=on_the_path, capture_output=True, timeout=300, check=True
         )
         assert done.stdout.decode().split() == expected
 
@@ -102,7 +102,7 @@ def test_fish(on_the_path: dict[str, str], capsys: pytest.CaptureFixture[str]) -
     text = script("fish", capsys)
     done = subprocess.run(
         ["fish", "-c", f"{text}\ncomplete -C 'ottla group de'"],
-        env=on_the_path, capture_output=True, timeout=60, check=True,
+        env=on_the_path, capture_output=True, timeout=300, check=True,
     )  # fmt: skip
     assert {line.partition("\t")[0] for line in done.stdout.decode().splitlines()} == {"describe", "delete"}
 
@@ -113,6 +113,6 @@ def test_zsh(on_the_path: dict[str, str], capsys: pytest.CaptureFixture[str]) ->
     ask = "_describe() { print -l -- $values; }; words=(ottla group de); CURRENT=3; _ottla"
     done = subprocess.run(
         ["zsh", "-fc", f"compdef() {{ :; }}\n{text}\n{ask}"],
-        env=on_the_path, capture_output=True, timeout=60, check=True,
+        env=on_the_path, capture_output=True, timeout=300, check=True,
     )  # fmt: skip
     assert [line.partition(":")[0] for line in done.stdout.decode().splitlines()] == ["describe", "delete"]

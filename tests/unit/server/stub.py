@@ -86,7 +86,7 @@ async def read_frame(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 
 def run(test: Any) -> Any:
-    return uvloop.run(asyncio.wait_for(test, 60))
+    return uvloop.run(asyncio.wait_for(test, 300))
 
 
 async def until(condition: Callable[[], Any]) -> None:

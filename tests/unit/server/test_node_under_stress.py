@@ -63,7 +63,7 @@ class HeldDisk:
             self.asked += 1
 
             def wait() -> Any:
-                self._gate.wait(60)
+                self._gate.wait(300)
                 return work()
 
             return real(wait)
@@ -97,7 +97,7 @@ def test_what_a_producer_sent_before_it_left_is_committed(
             reset(producer)
             await stub.until(lambda: len(node.listeners[0].connections) == 1)
             disk.release()
-            answer = await other.fetch("t", end, max_wait=5000)
+            answer = await other.fetch("t", end, max_wait=1_000_000)
             assert (answer["high_watermark"], len(answer["records"])) == (end + 1, len(batch()))
             other.close()
 

@@ -112,7 +112,7 @@ def test_a_long_poll_ends_with_enough_bytes_or_in_time(tmp_path: Any) -> None:
             producer, consumer = await Client.connect(node), await Client.connect(node)
             await producer.create("t")
             size = len(batch())
-            consumer.send(ApiKey.FETCH, 12, fetch_values("t", 0, max_wait=10_000, min_bytes=2 * size))
+            consumer.send(ApiKey.FETCH, 12, fetch_values("t", 0, max_wait=1_000_000, min_bytes=2 * size))
             await producer.produce("t", batch())
             await stub.until(lambda: next(iter(node.replicas)).waiters)
             await producer.produce("t", batch())
@@ -134,7 +134,7 @@ def test_deleting_a_topic_ends_the_long_poll(tmp_path: Any) -> None:
         async with running(str(tmp_path)) as node:
             producer, consumer = await Client.connect(node), await Client.connect(node)
             await producer.create("t")
-            consumer.send(ApiKey.FETCH, 12, fetch_values("t", 0, max_wait=10_000))
+            consumer.send(ApiKey.FETCH, 12, fetch_values("t", 0, max_wait=1_000_000))
             await stub.until(lambda: next(iter(node.replicas)).waiters)
             await producer.ask(ApiKey.DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout": 1000})
             answer = await consumer.receive(ApiKey.FETCH, 12)

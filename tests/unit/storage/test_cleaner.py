@@ -572,7 +572,7 @@ def test_workers_follow_the_settings() -> None:
         await log.cleaner.stop()
         assert not log.cleaner._workers
 
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    asyncio.run(asyncio.wait_for(scenario(), 300))
     assert log.pairs() == [(b"a", b"2" * 200)]
 
 

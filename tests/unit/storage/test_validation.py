@@ -310,7 +310,7 @@ def test_apache_kafka_refuses_the_same(oracle: str) -> None:
             "topics": [{"name": topic, "num_partitions": 1, "replication_factor": 1, "configs": configs}],
             "timeout": 9000,
         }
-        with socket.create_connection((host, int(port)), timeout=60) as connection:
+        with socket.create_connection((host, int(port)), timeout=300) as connection:
             decode_response(ApiKey.CREATE_TOPICS, 7, call(encode_request(ApiKey.CREATE_TOPICS, 7, 1, None, values)))
             partition = produce.ProducePartition(0, refusal.records)
             request = produce.ProduceRequest(None, -1, 9000, [produce.ProduceTopic(topic, None, [partition])])

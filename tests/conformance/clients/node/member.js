@@ -1,5 +1,5 @@
 // What the members of mixed groups share: their time limits, and how they tell what they hold and have read.
-export const SESSION = 6000
+export const SESSION = 20000
 export const HEARTBEAT = 500
 
 const say = event => console.log(JSON.stringify(event))

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-SESSION_MS, HEARTBEAT_MS = 6_000, 500
+SESSION_MS, HEARTBEAT_MS = 20_000, 500
 
 
 def say(**event: Any) -> None:

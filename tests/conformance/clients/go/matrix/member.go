@@ -13,7 +13,7 @@ import (
 
 // Session and Heartbeat are those of every member of a group of mixed languages.
 const (
-	Session   = 6 * time.Second
+	Session   = 20 * time.Second
 	Heartbeat = 500 * time.Millisecond
 )
 
