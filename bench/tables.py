@@ -70,7 +70,7 @@ class Run:
     _warm: WarmBrokers | None = None
 
     def warm(self, settings: Mapping[str, str] | None = None) -> WarmBrokers:
-        """All sides, running, as the tables before left them; other settings start them anew."""
+        """All sides, running, as the tables before left them; other settings restart them."""
         if self._warm is None or self._warm.settings != dict(settings or {}):
             self.cool()
             self._warm = WarmBrokers(self.sides, self.base, settings)

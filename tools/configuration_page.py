@@ -106,7 +106,7 @@ def _broker_settings(setting: Setting) -> str:
 def main(arguments: list[str]) -> int:
     """Write the page to the file that `arguments` name, or to standard output."""
     if arguments:
-        OsFileSystem().write_atomic(arguments[0], document().encode(), sync=False)
+        OsFileSystem().write_atomic(arguments[0], document().encode(), fsync=False)
     else:
         sys.stdout.write(document())
     return 0

@@ -83,7 +83,7 @@ class FileSystem(Protocol):
     def rmtree(self, path: str) -> None: ...
     def fsync_dir(self, path: str) -> None: ...
     def read_bytes(self, path: str) -> bytes: ...
-    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+    def write_atomic(self, path: str, data: bytes, *, fsync: bool = True) -> None:
         """Write a temporary file beside `path`, fsync it, and rename it over `path`; never leaves half a file."""
         ...
 
@@ -248,14 +248,14 @@ class OsFileSystem:
         finally:
             os.close(fd)
 
-    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+    def write_atomic(self, path: str, data: bytes, *, fsync: bool = True) -> None:
         temporary = path + ".tmp"
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(fd, rest) :]
-            if sync:
+            if fsync:
                 os.fsync(fd)
         except OSError:
             with contextlib.suppress(OSError):
@@ -264,7 +264,7 @@ class OsFileSystem:
         finally:
             os.close(fd)
         os.replace(temporary, path)
-        if sync:
+        if fsync:
             self.fsync_dir(os.path.dirname(path) or ".")
 
     def free_bytes(self, path: str) -> tuple[int, int]:

@@ -259,7 +259,7 @@ def test_the_end_of_the_metadata_log_is_torn(tmp_path: Path) -> None:
         (metadata / "quorum-state").unlink()
         node.start()
         assert Client(node).topics() == ["t", "u"]
-        assert "cut_off_bytes=339" in node.output.read_text()
+        assert "truncated_bytes=339" in node.output.read_text()
         assert not list(metadata.glob("*.part"))
 
 
@@ -323,11 +323,11 @@ def test_recovery_reads_what_was_not_fsynced(tmp_path: Path) -> None:
         node.kill()
         node.start()
         assert Client(node).offset("t", -1) == 60
-        (line,) = [line for line in node.output.read_text().splitlines() if "not clean" in line]
+        (line,) = [line for line in node.output.read_text().splitlines() if "unclean shutdown" in line]
         checked = int(line.partition("checked_bytes=")[2].split()[0])
         assert 20_000 < checked < 700_000, line  # the index has an entry per batch here: one old batch is read again
         client = Client(node)
         client.produce_all("t", b"z")
         node.stop()
         node.start()
-        assert node.output.read_text().count("not clean") == 1
+        assert node.output.read_text().count("unclean shutdown") == 1

@@ -91,7 +91,7 @@ def test_a_signal_under_load(tmp_path: Path, number: signal.Signals, flush: bool
         stored = Client(node).offset("t", -1)
         # A close with unread requests resets the connection, which can cost answers that were under way.
         assert answered[-1] < stored <= len(answered) + 15
-        assert "not clean" not in node.output.read_text()
+        assert "unclean shutdown" not in node.output.read_text()
 
 
 def test_a_second_signal_and_a_signal_at_once(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ class Witness:
     client: Client | None = None
 
     async def connect(self, node: Node) -> None:
-        """Anew, since silent clients are closed soon."""
+        """Again, since silent clients are closed soon."""
         if self.client is not None:
             self.client.close()
         self.client = await Client.connect(node)

@@ -45,7 +45,7 @@ def scene(seed: int, config: LogConfig = CONFIG) -> Compaction:
     log.log.roll()
     log.put([(b"last", b"active")])
     log.log.flush()
-    log.fs.sync_all()
+    log.fs.fsync_all()
     return log
 
 

@@ -253,7 +253,7 @@ def test_what_recovery_cut_away_does_not_come_back(seed: int) -> None:
     path = sorted(path for path in world.fs.files(ROOT) if path.endswith(".log"))[seed % 2]
     world.fs.crash()
     world.fs.restart(power_loss=False)
-    world.fs.sync_all()
+    world.fs.fsync_all()
     size = world.fs.size(path)
     world.fs.flip_bit(path, (size - 250) * 8)
     world.open()

@@ -33,7 +33,7 @@ class Controller:
         self.random = Random(seed)
         self.fs = SimulatedFileSystem(Random(seed + 1), now_ms=self.clock.now_ms)
         self.fs.makedirs(ROOT)
-        self.fs.sync_all()
+        self.fs.fsync_all()
         self.created: set[str] = set()
         self.deleted: set[str] = set()
         self.producer_ids: list[int] = []

@@ -29,7 +29,7 @@ class Partitions:
         self.clock = SimulatedClock()
         self.fs = SimulatedFileSystem(Random(seed), now_ms=self.clock.now_ms)
         self.fs.makedirs(ROOT)
-        self.fs.sync_all()
+        self.fs.fsync_all()
         self.seed = seed
         self.created: set[TopicPartition] = set()
         self.deleted: set[TopicPartition] = set()

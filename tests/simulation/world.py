@@ -84,7 +84,7 @@ class World:
         self.clock = SimulatedClock()
         self.fs = SimulatedFileSystem(Random(self.seed + 1), now_ms=self.clock.now_ms)
         self.fs.makedirs(ROOT)
-        self.fs.sync_all()
+        self.fs.fsync_all()
         self.open()
 
     @property

@@ -59,17 +59,17 @@ def test_the_page_has_the_tables_of_the_results(found: Found) -> None:
 
 
 def test_the_tables_say_which_commit_they_are_of(found: Found) -> None:
-    """That the package has changed since is told, not refused: else no commit could come after the tables."""
+    """That the package has changed since is a warning, not refused: else no commit could come after the tables."""
     assert found.commits and all(re.fullmatch(r"[0-9a-f]{40}", each) for each in found.commits), found.commits
     page = PAGE.read_text()
     assert all(f"`{each[:12]}`" in page for each in found.commits)
     behind = commits_behind(found.commits[0])
     if behind:
-        told = f"the compatibility tables are {behind} commits of src behind ({found.commits[0][:12]}): {AGAIN}"
-        warnings.warn(told, stacklevel=1)
+        warning = f"the compatibility tables are {behind} commits of src behind ({found.commits[0][:12]}): {AGAIN}"
+        warnings.warn(warning, stacklevel=1)
 
 
-def test_a_commit_is_told_with_what_is_not_in_it() -> None:
+def test_a_commit_is_named_with_what_is_not_in_it() -> None:
     assert re.fullmatch(r"([0-9a-f]{40}|unknown)\+?", commit_here())
     assert commits_behind("0" * 40) is None
     assert made_from(["1" * 40]) == "Found at commit `111111111111`."

@@ -60,7 +60,7 @@ def test_directories(place: tuple[FileSystem, str]) -> None:
     fs.makedirs(f"{root}/d/e")
     fs.makedirs(f"{root}/d/e")
     fs.write_atomic(f"{root}/d/f", b"one")
-    fs.write_atomic(f"{root}/d/f", b"two", sync=False)
+    fs.write_atomic(f"{root}/d/f", b"two", fsync=False)
     fs.fsync_dir(f"{root}/d")
     assert fs.listdir(f"{root}/d") == ["e", "f"]
     assert fs.read_bytes(f"{root}/d/f") == b"two"

@@ -48,8 +48,7 @@ def _run(argv: list[str]) -> int:
 
 
 def _translated(error: Exception) -> tuple[str, int]:
-    """(a sentence, an exit code) for errors of the node's set-up, of the client library, of the system, and mistakes of
-    ours."""
+    """(a sentence, an exit code) for errors of the node's set-up, of the client library, of the system, and bugs."""
     name = type(error).__name__
     if name in _CLIENT_ERRORS:
         from ottla.cli.client import explain

@@ -96,7 +96,8 @@ class MetadataLog:
         self._log = log
         if log.truncated_bytes:
             _LOG.warning(
-                "the end of a log was damaged", extra=fields(log=self.directory, cut_off_bytes=log.truncated_bytes)
+                "unclean shutdown: the end of the metadata log was truncated",
+                extra=fields(log=self.directory, truncated_bytes=log.truncated_bytes),
             )
         if newest is not None and newest.end_offset > log.log_end_offset:
             # The snapshot came from elsewhere, or the log behind it was lost: it holds all that the log had.

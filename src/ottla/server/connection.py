@@ -45,7 +45,7 @@ less than receiving costs. A longer one moves to a buffer that doubles as bytes 
 believed."""
 
 KEEP_BYTES_MIN = 262_144
-"""A smaller own buffer is cheaper to make anew than to hold for a connection that may be idle."""
+"""A smaller own buffer is cheaper to create again than to hold for a connection that may be idle."""
 
 KEEP_BYTES_MAX = 2 << 20
 """A larger own buffer is given back as soon as it is empty."""
@@ -149,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
             self._abandon(slot)
         self._pending.clear()
         self._drop_own()
-        self._listener.forget(self)
+        self._listener.remove(self)
 
     def _abandon(self, slot: _Slot) -> None:
         """Nobody waits for this response any more. What has begun to change something comes to its end all the same:
@@ -448,7 +448,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.close()
 
     def _break(self, error: Exception) -> None:
-        """A mistake of ours: tell it, and end the connection, whose client would wait for ever."""
+        """An internal error: log it, and end the connection, whose client would wait for ever."""
         what = "closing a connection: its request met an error in the node"
         _REQUESTS.error(what, exc_info=error, extra=fields(client=self.client_host))
         self.abort()

@@ -251,7 +251,7 @@ class Listener:
                 ),
             )
 
-    def forget(self, connection: Connection) -> None:
+    def remove(self, connection: Connection) -> None:
         self.connections.discard(connection)
         if self._all_gone is not None and not self.connections:
             self._all_gone.set()

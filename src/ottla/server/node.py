@@ -200,7 +200,7 @@ class Node:
         await run_yielding(self.logs.loading())  # probes are answered meanwhile, and a signal is heard
         self._loaded = True
         logs_s = elapsed_s()
-        self.replicas.delete_strays(self.image)
+        self.replicas.rename_strays(self.image)
         self.groups = GroupCoordinatorDriver(self)
         self._closers.append(self.groups.stop)
         self.controller.subscribe(self._apply, before=self.replicas.create_logs, after=self.replicas.schedule_deletions)

@@ -268,7 +268,7 @@ class ReplicaManager:
             if log is not None:
                 self._detached.append(log)
 
-    def delete_strays(self, image: MetadataImage) -> list[TopicPartition]:
+    def rename_strays(self, image: MetadataImage) -> list[TopicPartition]:
         """Rename the stray logs, whose topic (by id) the metadata does not place here; called once after start."""
 
         def is_stray(log: Any) -> bool:
@@ -281,7 +281,7 @@ class ReplicaManager:
             registration = topic.partitions.get(key.partition)
             return registration is None or self.node_id not in registration.replicas
 
-        return self.logs.delete_strays(is_stray)
+        return self.logs.rename_strays(is_stray)
 
     # Reading.
 

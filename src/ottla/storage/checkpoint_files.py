@@ -33,7 +33,7 @@ class CheckpointFiles:
         try:
             found = read_offset_checkpoint(self._fs, path)
         except CorruptFile as error:
-            self._warn("a damaged checkpoint is not used", file=path, error=str(error))
+            self._warn("damaged checkpoint ignored", file=path, error=str(error))
             return None
         self._written[path] = found
         return found
@@ -65,7 +65,7 @@ class CheckpointFiles:
         try:
             is_newest = await self._fs.run(self._work(path, offsets))
         except OSError as error:
-            self._warn("a checkpoint is not up to date", file=path, error=str(error))
+            self._warn("a checkpoint cannot be written", file=path, error=str(error))
             return
         if is_newest:
             self._written[path] = offsets

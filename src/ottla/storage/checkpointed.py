@@ -31,7 +31,7 @@ class Checkpointed(NamedTuple):
     cleaned: Mapping[TopicPartition, Offset] | None
     """None where nobody knows: any log may have gaps then."""
     is_clean: bool
-    """Whether the node was stopped in good order."""
+    """Whether the node shut down cleanly."""
 
     def known_end(self, partition: TopicPartition) -> Offset:
         """Up to here there were records that were fsynced."""

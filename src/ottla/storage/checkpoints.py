@@ -78,11 +78,11 @@ def read_offset_checkpoint(fs: FileSystem, path: str) -> dict[TopicPartition, Of
 
 
 def write_offset_checkpoint(
-    fs: FileSystem, path: str, offsets: Mapping[TopicPartition, Offset], *, sync: bool = True
+    fs: FileSystem, path: str, offsets: Mapping[TopicPartition, Offset], *, fsync: bool = True
 ) -> None:
     """Replace the checkpoint at `path`. Raises `OSError`; the old file then still stands."""
     lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
-    fs.write_atomic(path, encode_checkpoint(lines), sync=sync)
+    fs.write_atomic(path, encode_checkpoint(lines), fsync=fsync)
 
 
 def clean_shutdown_path(directory: str) -> str:

@@ -15,7 +15,7 @@ from ottla.model import NO_TIMESTAMP, Buffer, Millis, Offset
 from ottla.protocol.record_batch import BatchHeader
 from ottla.storage.index_file import RELATIVE_OFFSET_MAX
 from ottla.storage.offset_index import OffsetIndex
-from ottla.storage.segment import INDEX, LOG, SUFFIXES, TIME_INDEX, TRANSACTION_INDEX, WRITEBACK_STEP_BYTES, sync_file
+from ottla.storage.segment import INDEX, LOG, SUFFIXES, TIME_INDEX, TRANSACTION_INDEX, WRITEBACK_STEP_BYTES, fsync_file
 from ottla.storage.segment_list import CLEANED
 from ottla.storage.time_index import TimeIndex
 from ottla.storage.transaction_index import AbortedTransaction, TransactionIndex
@@ -103,7 +103,7 @@ class CleanedSegment:
         self._file.fsync()
         self._file.close()
         for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
-            sync_file(self._fs, self._path(suffix))
+            fsync_file(self._fs, self._path(suffix))
         self._fs.set_mtime_ms(self._path(LOG), mtime_ms)
         return NewSegment(self.base_offset, self.size, *self._largest)
 

@@ -63,7 +63,7 @@ class LogOpener:
         try:
             topic_id = read_partition_metadata(self._fs, path)
         except CorruptFile:
-            topic_id = None  # torn by a power failure; `LogManager.create` writes it anew
+            topic_id = None  # torn by a power failure; `LogManager.create` writes it again
         except OSError as error:
             raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
         return loading_log(
@@ -107,7 +107,7 @@ class DirectoryLoader:
         self._find = find
         self._take = take
         self.previous_broker_epoch = -1
-        """From the clean-shutdown markers: the epoch of the broker that stopped in good order, -1 after a crash."""
+        """From the clean-shutdown markers: the epoch of the broker that shut down cleanly, -1 after a crash."""
 
     def loading(self, directory: str, skip: frozenset[str]) -> Generator[str, None, None]:
         """Load all logs but those of the topics in `skip`; yields how far it is before each, and within a recovery.
@@ -122,7 +122,7 @@ class DirectoryLoader:
         log_starts = self._checkpoints.read(directory, LOG_START_OFFSET_CHECKPOINT) or {}
         high_watermarks = self._checkpoints.read(directory, REPLICATION_OFFSET_CHECKPOINT) or {}
         cleaned = self._checkpoints.read(directory, CLEANER_OFFSET_CHECKPOINT)
-        # Damaged, it does not tell which logs may have gaps: any may, and all are dirty from their start on.
+        # Damaged, it does not say which logs may have gaps: any may, and all are dirty from their start on.
         is_damaged = cleaned is None
         names = self._fs.listdir(directory)
         total = sum(parse_directory_name(name) is not None for name in names)
@@ -142,7 +142,7 @@ class DirectoryLoader:
             yield progress
             other = self._find(key)
             if other is not None:
-                self._warn("a log is left alone: another is the same partition's", log=path, other=other.directory)
+                self._warn("log ignored: another is the same partition's", log=path, other=other.directory)
                 continue
             try:
                 opening = self._opener.opening(

@@ -9,10 +9,10 @@ from ottla.model import Millis
 from ottla.storage.config import LONG_MAX
 from ottla.storage.log import Log
 
-IDLE_SYNC_AFTER_MS = 60_000
-IDLE_SYNCS_MAX = 20
-"""Logs that were not written for that long are synced, so many per call of `flush_due`: a crash then finds little to
-check and a stop little to sync, and as the kernel has written their pages by then it costs next to nothing."""
+IDLE_FSYNC_AFTER_MS = 60_000
+IDLE_FSYNCS_MAX = 20
+"""Logs that were not written for that long are fsynced, so many per call of `flush_due`: a crash then finds little to
+check and a stop little to fsync, and as the kernel has written their pages by then it costs next to nothing."""
 
 
 class FlushScheduler:
@@ -23,7 +23,7 @@ class FlushScheduler:
         self._report = report
 
     async def flush_due(self, logs: Iterable[Log], now_ms: Millis) -> None:
-        """Sync the logs that rolled or were recovered, whose `flush.ms` is over, or that are idle. One at a time."""
+        """Fsync the logs that rolled or were recovered, whose `flush.ms` is over, or that are idle. One at a time."""
         due = []
         idle: list[Log] = []
         for log in logs:
@@ -31,9 +31,9 @@ class FlushScheduler:
             late = flush_ms != LONG_MAX and log.durable_offset < log.log_end_offset
             if log.needs_background_flush or (late and now_ms - log.last_flush_ms >= flush_ms):
                 due.append(log)
-            elif log.recovery_point < log.log_end_offset and now_ms - log.last_append_ms >= IDLE_SYNC_AFTER_MS:
+            elif log.recovery_point < log.log_end_offset and now_ms - log.last_append_ms >= IDLE_FSYNC_AFTER_MS:
                 idle.append(log)
-        for log in due + idle[:IDLE_SYNCS_MAX]:
+        for log in due + idle[:IDLE_FSYNCS_MAX]:
             if log.failure is None and self._is_served(log):
                 try:
                     await log.flush_all_async()

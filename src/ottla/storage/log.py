@@ -1,7 +1,7 @@
 """One partition's log: append, read, look-up, truncation, retention and flushing (Kafka's `UnifiedLog`).
 
 A log is composed of parts, each with a job of its own: `SegmentList` (files), `LogState` (offsets), `LogHealth` (open,
-closed, offline), `LogSync` (fsync), `LogTrimmer` (what makes it shorter), leader epochs and producer state.
+closed, offline), `LogFlusher` (fsync), `LogTrimmer` (what makes it shorter), leader epochs and producer state.
 `log_loader` puts them together. Everything is synchronous and runs on the event loop, except `flush_async` and
 `flush_all_async`, which wait for an fsync in a thread. Errors that clients see are `KafkaError`; after a disk error
 that leaves the log's content in doubt every call raises KAFKA_STORAGE_ERROR.
@@ -24,9 +24,9 @@ from ottla.storage.append_info import AppendInfo
 from ottla.storage.config import LogConfig
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.limits import limits_and_policy
+from ottla.storage.log_flusher import LogFlusher
 from ottla.storage.log_health import LogHealth
 from ottla.storage.log_state import LogState
-from ottla.storage.log_sync import LogSync
 from ottla.storage.log_trimming import LogTrimmer
 from ottla.storage.producer_batches import check_producers, note_producers
 from ottla.storage.producer_entry import Duplicate
@@ -51,7 +51,7 @@ class LogParts(NamedTuple):
     state: LogState
     health: LogHealth
     segments: SegmentList
-    sync: LogSync
+    flusher: LogFlusher
     epochs: LeaderEpochs
     producer_state: ProducerStateManager
 
@@ -60,7 +60,7 @@ class Log:
     """The log of one partition. `log_loader.load_log` makes it."""
 
     __slots__ = (
-        "_flush_messages", "_fs", "_health", "_limits", "_policy", "_random", "_segments", "_state", "_sync",
+        "_flush_messages", "_flusher", "_fs", "_health", "_limits", "_policy", "_random", "_segments", "_state",
         "_trimmer", "config", "epochs", "producer_state", "recovered_bytes", "repaired", "topic_id",
         "topic_partition", "truncated_bytes",
     )  # fmt: skip
@@ -78,9 +78,9 @@ class Log:
         self._random = random
         self.topic_partition = topic_partition
         self.topic_id = topic_id
-        self._state, self._health, self._segments, self._sync, self.epochs, self.producer_state = parts
+        self._state, self._health, self._segments, self._flusher, self.epochs, self.producer_state = parts
         self._trimmer = LogTrimmer(
-            fs, self._state, self._segments, self._sync, self.epochs, self.producer_state, self._roll
+            fs, self._state, self._segments, self._flusher, self.epochs, self.producer_state, self._roll
         )
         self.recovered_bytes = 0
         """Read and checked when the log was loaded."""
@@ -367,30 +367,30 @@ class Log:
             return
         self._close_to_appends(old)
         self._segments.add(base_offset, self._state.now_ms)
-        self._sync.sync_later(self.directory)
+        self._flusher.fsync_later(self.directory)
         state = self.producer_state
         state.map_end_offset = base_offset
-        snapshot = state.take_snapshot(sync=False)
+        snapshot = state.take_snapshot(fsync=False)
         if snapshot is not None:
-            self._sync.sync_later(snapshot)
-        self._sync.is_due = True
+            self._flusher.fsync_later(snapshot)
+        self._flusher.is_due = True
 
     def _close_to_appends(self, segment: Segment) -> None:
         before = segment.index_changes
         segment.close_to_appends()
-        if segment.index_changes != before:  # the records may all be synced already
-            self._sync.sync_later(segment.path(TIME_INDEX))
+        if segment.index_changes != before:  # the records may all be fsynced already
+            self._flusher.fsync_later(segment.path(TIME_INDEX))
 
     # Leader epochs
 
     def _note_epochs(self, headers: list[BatchHeader]) -> None:
-        """Written by the next full sync; until then recovery finds the epochs in the batches."""
+        """Written by the next full fsync; until then recovery finds the epochs in the batches."""
         epochs = self.epochs
         for header in headers:
             if header.leader_epoch != epochs.noted_epoch and header.leader_epoch >= 0:
                 epochs.note(header.leader_epoch, header.base_offset)
                 if not epochs.is_written:
-                    self._sync.write_later(epochs.path, epochs.encode)
+                    self._flusher.write_later(epochs.path, epochs.encode)
 
     def assign_epoch(self, epoch: LeaderEpoch) -> None:
         """Begin `epoch` at the log end, as a new leader does; its first append sees to it that it is written down.
@@ -515,59 +515,59 @@ class Log:
             raise self._health.refuse(error) from error
 
     def replace_segments(self, old: Sequence[Segment], new: Sequence[Replacement], now_ms: Millis) -> None:
-        """Put compacted segments, whose `.cleaned` files are synced, in the place of sealed ones. Raises `KafkaError`.
+        """Put compacted segments, whose `.cleaned` files are fsynced, in the place of sealed ones. Raises `KafkaError`.
 
         Slices of the old segments go on; their files are removed after `file.delete.delay.ms`.
         """
         self._state.now_ms = max(self._state.now_ms, now_ms)
         self._try(lambda: self._trimmer.replace_segments(old, new, now_ms))
 
-    # Syncing
+    # Fsyncing
 
     @property
     def needs_background_flush(self) -> bool:
         """A segment was rolled or recovered: `flush_all_async` should run soon, so that recovery has less to check."""
-        return self._sync.is_due
+        return self._flusher.is_due
 
     @property
     def last_flush_ms(self) -> Millis:
-        """The time of the latest sync, as far as the log knew of the time."""
-        return self._sync.last_flush_ms
+        """The time of the latest fsync, as far as the log knew of the time."""
+        return self._flusher.last_flush_ms
 
     @last_flush_ms.setter
     def last_flush_ms(self, now_ms: Millis) -> None:
-        self._sync.last_flush_ms = now_ms
+        self._flusher.last_flush_ms = now_ms
 
     def count_flush_seconds(self, histogram: Histogram | None) -> None:
-        """Count the times of syncs in threads there."""
-        self._sync.flush_seconds = histogram
+        """Count the times of fsyncs in threads there."""
+        self._flusher.flush_seconds = histogram
 
-    def sync_later(self, path: str) -> None:
-        """Let the next full sync include a file of the log's directory."""
-        self._sync.sync_later(path)
+    def fsync_later(self, path: str) -> None:
+        """Let the next full fsync include a file of the log's directory."""
+        self._flusher.fsync_later(path)
 
     def flush(self, up_to: Offset | None = None) -> None:
-        """Sync everything below `up_to` (default: all), indexes included, and move the recovery point. Blocks.
+        """Fsync everything below `up_to` (default: all), indexes included, and move the recovery point. Blocks.
 
-        Raises `KafkaError`; after a failed sync the log is offline, as nobody knows what the disk has.
+        Raises `KafkaError`; after a failed fsync the log is offline, as nobody knows what the disk has.
         """
-        self._sync.flush(up_to)
+        self._flusher.flush(up_to)
 
     async def flush_async(self, up_to: Offset | None = None) -> None:
         """Wait until every record below `up_to` (default: log end) is on disk. One fsync serves all who wait.
 
-        Syncs the log file only: recovery makes indexes anew. Raises `KafkaError`, and the log is offline then.
+        Fsyncs the log file only: recovery rebuilds indexes. Raises `KafkaError`, and the log is offline then.
         """
-        await self._sync.flush_async(up_to)
+        await self._flusher.flush_async(up_to)
 
     async def flush_all_async(self) -> None:
         """Like `flush`, with the waiting in a thread. Raises `KafkaError`."""
-        await self._sync.flush_all_async()
+        await self._flusher.flush_all_async()
 
     # The end
 
     def close(self) -> None:
-        """Write what a clean start needs (indexes, producer snapshot), sync, close the files. Raises `KafkaError`."""
+        """Write what a clean start needs (indexes, producer snapshot), fsync, close the files. Raises `KafkaError`."""
         if self._health.is_closed:
             return
         if self._health.is_open:
@@ -575,7 +575,7 @@ class Log:
                 self._close_to_appends(self._segments.active)
                 producers, state = self.producer_state, self._state
                 if producers.snapshot_offsets or not producers.is_empty:
-                    producers.take_snapshot(sync=not producers.is_empty)
+                    producers.take_snapshot(fsync=not producers.is_empty)
                 if state.log_end or self.repaired or state.truncations:  # an empty log that gets lost is made again
                     self.flush()
             except OSError as error:

@@ -65,7 +65,7 @@ class LogDirectories:
             reasons = "; ".join(f"{directory}: {reason}" for directory, reason in self._offline.items())
             raise OttlaError(f"no data directory can be used: {reasons}; name one that can be written to")
         for directory, reason in self._offline.items():
-            self._warn("a data directory goes offline", directory=directory, error=reason)
+            self._warn("log directory offline", directory=directory, error=reason)
 
     def unlock(self) -> None:
         for lock in self._locks.values():
@@ -81,5 +81,5 @@ class LogDirectories:
         return list(self._offline)
 
     def take_offline(self, directory: str, error: OSError) -> None:
-        self._warn("a data directory goes offline", directory=directory, error=str(error))
+        self._warn("log directory offline", directory=directory, error=str(error))
         self._offline[directory] = str(error)

@@ -17,9 +17,9 @@ from ottla.storage.checkpoints import CorruptFile
 from ottla.storage.config import LogConfig
 from ottla.storage.leader_epochs import LEADER_EPOCH_CHECKPOINT, LeaderEpochs
 from ottla.storage.log import Log, LogParts
+from ottla.storage.log_flusher import LogFlusher
 from ottla.storage.log_health import LogHealth
 from ottla.storage.log_state import LogState
-from ottla.storage.log_sync import LogSync
 from ottla.storage.partition_metadata import partition_metadata_path
 from ottla.storage.producer_state import PRODUCER_ID_EXPIRATION_MS, SNAPSHOT_SUFFIX, ProducerStateManager
 from ottla.storage.recovery import (
@@ -51,18 +51,18 @@ def loading_log(
 ) -> Generator[None, None, Log]:
     """Open the log in `directory`, creating it if need be, and recover it unless it was shut down cleanly.
 
-    Gives way between pieces of a recovery. `recovery_point` is what the checkpoint says was synced. Raises
-    `KafkaError`: KAFKA_STORAGE_ERROR when the disk fails, UNSUPPORTED_FOR_MESSAGE_FORMAT for logs written before
-    Kafka 0.11.
+    Yields to the event loop between pieces of a recovery. `recovery_point` is what the checkpoint says was fsynced.
+    Raises `KafkaError`: KAFKA_STORAGE_ERROR when the disk fails, UNSUPPORTED_FOR_MESSAGE_FORMAT for logs written
+    before Kafka 0.11.
     """
     state, health = LogState(now_ms), LogHealth(topic_partition)
     segments = SegmentList(fs, SegmentCache() if cache is None else cache, directory, config, random)
-    sync = LogSync(fs, health, state, segments)
+    flusher = LogFlusher(fs, health, state, segments)
     try:
         if not fs.is_dir(directory):
             fs.makedirs(directory)
-            sync.sync_later(directory)
-            sync.sync_later(posixpath.dirname(directory))
+            flusher.fsync_later(directory)
+            flusher.fsync_later(posixpath.dirname(directory))
         loaded = yield from load_segments(
             fs,
             directory,
@@ -72,16 +72,16 @@ def loading_log(
             clean_shutdown=clean_shutdown,
             contiguous=not config.compact and cleaned_offset is None,
         )
-        _take_segments(loaded, state, segments, sync, log_start_offset)
+        _take_segments(loaded, state, segments, flusher, log_start_offset)
         checked = loaded.recovered_bytes or loaded.truncated_bytes
         state.recovery_point = state.log_end if clean_shutdown and not checked else min(recovery_point, state.log_end)
         state.durable = state.recovery_point
         state.cleaned = cleaned_offset
-        sync.is_due = state.recovery_point < state.log_end
-        epochs = yield from _load_epochs(fs, loaded, state, segments, sync)
+        flusher.is_due = state.recovery_point < state.log_end
+        epochs = yield from _load_epochs(fs, loaded, state, segments, flusher)
         if not clean_shutdown:
-            _sync_unclean_files(directory, sync, epochs)
-            _remove_unsynced_snapshots(fs, directory, loaded.names, state.recovery_point)
+            _fsync_unclean_files(directory, flusher, epochs)
+            _remove_unflushed_snapshots(fs, directory, loaded.names, state.recovery_point)
         producer_state = ProducerStateManager(
             fs, directory, topic_partition, expiration_ms=producer_id_expiration_ms, file_names=loaded.names
         )
@@ -90,7 +90,7 @@ def loading_log(
         raise health.fail(error) from error
     log = Log(
         fs, topic_partition, topic_id, config, random,
-        LogParts(state, health, segments, sync, epochs, producer_state),
+        LogParts(state, health, segments, flusher, epochs, producer_state),
     )  # fmt: skip
     log.recovered_bytes = loaded.recovered_bytes
     log.truncated_bytes = loaded.truncated_bytes
@@ -99,11 +99,11 @@ def loading_log(
 
 
 load_log = without_pauses(loading_log)
-"""The same without giving way."""
+"""The same without yielding to the event loop."""
 
 
 def _take_segments(
-    loaded: LoadedSegments, state: LogState, segments: SegmentList, sync: LogSync, log_start_offset: Offset
+    loaded: LoadedSegments, state: LogState, segments: SegmentList, flusher: LogFlusher, log_start_offset: Offset
 ) -> None:
     segments.take(loaded.segments)
     state.log_end = loaded.next_offset
@@ -111,13 +111,13 @@ def _take_segments(
         segments.drop_from(0, state.now_ms)
     if not segments.items:
         segments.add(log_start_offset, state.now_ms)
-        sync.sync_later(segments.directory)
+        flusher.fsync_later(segments.directory)
         state.log_end = log_start_offset
     state.log_start = state.high_watermark = max(log_start_offset, segments.bases[0])
 
 
 def _load_epochs(
-    fs: FileSystem, loaded: LoadedSegments, state: LogState, segments: SegmentList, sync: LogSync
+    fs: FileSystem, loaded: LoadedSegments, state: LogState, segments: SegmentList, flusher: LogFlusher
 ) -> Generator[None, None, LeaderEpochs]:
     directory = segments.directory
     try:
@@ -133,24 +133,24 @@ def _load_epochs(
         if epoch >= 0 and (latest is None or epoch > latest):
             epochs.note(epoch, offset)
             if not epochs.is_written:
-                sync.write_later(epochs.path, epochs.encode)
+                flusher.write_later(epochs.path, epochs.encode)
             latest = epoch
     epochs.truncate_from_end(state.log_end)
     epochs.truncate_from_start(state.log_start)
     return epochs
 
 
-def _sync_unclean_files(directory: str, sync: LogSync, epochs: LeaderEpochs) -> None:
-    """Let the next full sync include what the process that was killed may have written and not synced."""
-    sync.sync_later(directory)
-    sync.sync_later(posixpath.dirname(directory))
-    sync.sync_later(partition_metadata_path(directory))
+def _fsync_unclean_files(directory: str, flusher: LogFlusher, epochs: LeaderEpochs) -> None:
+    """Let the next full fsync include what the process that was killed may have written and not fsynced."""
+    flusher.fsync_later(directory)
+    flusher.fsync_later(posixpath.dirname(directory))
+    flusher.fsync_later(partition_metadata_path(directory))
     if epochs.entries:
-        sync.write_later(epochs.path, epochs.encode)
+        flusher.write_later(epochs.path, epochs.encode)
 
 
-def _remove_unsynced_snapshots(fs: FileSystem, directory: str, names: list[str], recovery_point: Offset) -> None:
-    """The transaction index is rebuilt from where the snapshot ends, so it may not end above what was synced."""
+def _remove_unflushed_snapshots(fs: FileSystem, directory: str, names: list[str], recovery_point: Offset) -> None:
+    """The transaction index is rebuilt from where the snapshot ends, so it may not end above what was fsynced."""
     for name in [name for name in names if name.endswith(SNAPSHOT_SUFFIX)]:
         offset = segment_offset(name)
         if offset is not None and offset > recovery_point:

@@ -39,7 +39,7 @@ from ottla.storage.segment_cache import OPEN_FILES_MAX, SegmentCache
 _LOG = logging.getLogger("ottla.logs")
 
 RECOVERIES_LOGGED_MAX = 100
-"""Logs that recovery tells of one by one; it tells the sum of all anyhow."""
+"""Logs whose recovery is logged one by one; the sum of all is logged anyhow."""
 
 PROGRESS_LOGGED_EVERY_MS = 10_000
 """How often a long load says how far it is."""
@@ -105,7 +105,7 @@ class LogManager:
         self.progress: str | None = None
         """How far `loading` is, in words; None before and after."""
         self.flush_seconds: Histogram | None = None
-        """Where the times of syncs are counted."""
+        """Where the times of fsyncs are counted."""
 
     # Directories
 
@@ -129,27 +129,27 @@ class LogManager:
 
     @property
     def previous_broker_epoch(self) -> int:
-        """From the clean-shutdown markers: the epoch of the broker that stopped in good order, -1 after a crash."""
+        """From the clean-shutdown markers: the epoch of the broker that shut down cleanly, -1 after a crash."""
         return self._loader.previous_broker_epoch
 
     def load(self, *, skip: frozenset[str] = frozenset({"__cluster_metadata"})) -> None:
-        """`loading` without giving way."""
+        """`loading` without yielding to the event loop."""
         at_once(self.loading(skip=skip))
 
     def loading(self, *, skip: frozenset[str] = frozenset({"__cluster_metadata"})) -> Generator[None, None, None]:
         """Load every partition directory of every log directory except those of the topics in `skip`.
 
         A directory that fails goes offline and a log that fails is left out, with a warning; the rest is served.
-        Gives way before each log, and within a recovery. Left off there nothing is marked clean.
+        Yields to the event loop before each log, and within a recovery. Stopped there nothing is marked clean.
         """
-        told_ms = self._clock.now_ms()
+        logged_ms = self._clock.now_ms()
         for directory in self.online_dirs:
             try:
                 for progress in self._loader.loading(directory, skip):
                     self.progress = progress
-                    if self._clock.now_ms() - told_ms >= PROGRESS_LOGGED_EVERY_MS:
-                        told_ms = self._clock.now_ms()
-                        _LOG.info("loading goes on", extra=fields(progress=progress))
+                    if self._clock.now_ms() - logged_ms >= PROGRESS_LOGGED_EVERY_MS:
+                        logged_ms = self._clock.now_ms()
+                        _LOG.info("loading logs", extra=fields(progress=progress))
                     yield
             except OSError as error:
                 self._directories.take_offline(directory, error)
@@ -159,13 +159,13 @@ class LogManager:
         checked = [log for log in self._logs.values() if log.recovered_bytes or log.truncated_bytes]
         if checked:
             self._warn(
-                "the last stop was not clean", logs=len(checked),
+                "unclean shutdown: logs recovered", logs=len(checked),
                 checked_bytes=sum(log.recovered_bytes for log in checked),
-                cut_off_bytes=sum(log.truncated_bytes for log in checked),
+                truncated_bytes=sum(log.truncated_bytes for log in checked),
             )  # fmt: skip
         for log in checked[:RECOVERIES_LOGGED_MAX]:
             found = fields(
-                partition=log.topic_partition, checked_bytes=log.recovered_bytes, cut_off_bytes=log.truncated_bytes,
+                partition=log.topic_partition, checked_bytes=log.recovered_bytes, truncated_bytes=log.truncated_bytes,
                 end_offset=log.log_end_offset,
             )  # fmt: skip
             _LOG.info("log recovered", extra=found)
@@ -194,7 +194,7 @@ class LogManager:
         self._by_topic.setdefault(topic, {})[partition] = log
 
     def detach(self, key: TopicPartition) -> Log | None:
-        """Serve the log no more; its files stay as they are."""
+        """Serve the log no more; its files stay as they are. Returns it."""
         log = self._logs.pop(key, None)
         if log is not None:
             partitions = self._by_topic[key.topic]
@@ -245,7 +245,7 @@ class LogManager:
         self._checkpoints.write_now(directory, name, self._offsets(name, directory))
 
     def truncate_to(self, log: Log, offset: Offset) -> None:
-        """Cut a log; before it grows again the checkpoint has to say that what comes there is not synced.
+        """Truncate a log; before it grows again the checkpoint has to say that what comes there is not fsynced.
 
         Raises `KafkaError`.
         """
@@ -269,11 +269,11 @@ class LogManager:
 
     def _name(self, log: Log, topic_id: UUID) -> None:
         try:
-            # The log's next sync includes the file; before that there is nothing worth knowing whose it is.
-            write_partition_metadata(self._fs, log.directory, topic_id, sync=False)
+            # The log's next fsync includes the file; before that there is nothing worth knowing whose it is.
+            write_partition_metadata(self._fs, log.directory, topic_id, fsync=False)
         except OSError as error:
             raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
-        log.sync_later(partition_metadata_path(log.directory))
+        log.fsync_later(partition_metadata_path(log.directory))
         log.topic_id = topic_id
 
     def update_topic_config(self, topic: str, config: LogConfig) -> None:
@@ -298,14 +298,16 @@ class LogManager:
         self._rename_for_deletion(log, "delete")
         self._deletions.add(self._clock.now_ms() + log.config.file_delete_delay_ms, log.directory)
 
-    def delete_strays(self, is_stray: Callable[[Log], bool]) -> list[TopicPartition]:
+    def rename_strays(self, is_stray: Callable[[Log], bool]) -> list[TopicPartition]:
         """Detach and rename (`...-stray`) logs that the metadata no longer assigns here; a person deletes them."""
         strays = [log for log in self._logs.values() if is_stray(log)]
         for log in strays:
             self.detach(log.topic_partition)
             self._rename_for_deletion(log, "stray")
             self._warn(
-                "the metadata does not know a log, which is kept", partition=log.topic_partition, log=log.directory
+                "stray log renamed and kept: the metadata does not know it",
+                partition=log.topic_partition,
+                log=log.directory,
             )
         return [log.topic_partition for log in strays]
 
@@ -315,7 +317,7 @@ class LogManager:
         except KafkaError as error:
             self._report(log, error)
 
-    # What happens now and then
+    # Periodic tasks
 
     def _is_due(self, task: str, now_ms: Millis) -> bool:
         last = self._last.setdefault(task, now_ms)
@@ -342,10 +344,10 @@ class LogManager:
     def _report(self, log: Log, error: KafkaError) -> None:
         if log.topic_partition not in self._reported:
             self._reported.add(log.topic_partition)
-            self._warn("a log fails", partition=log.topic_partition, error=str(error))
+            self._warn("a log failed", partition=log.topic_partition, error=str(error))
 
     async def background(self, now_ms: Millis) -> None:
-        """Do what is due and waits for the disk: syncs (rolled segments, flush.ms), checkpoints, removal of files."""
+        """Do what is due and waits for the disk: fsyncs (rolled segments, flush.ms), checkpoints, removal of files."""
         await self.flush_due(now_ms)
         if self._is_due("recovery points", now_ms):
             await self.checkpoint(RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT)
@@ -357,7 +359,7 @@ class LogManager:
         return self._logs.get(log.topic_partition) is log
 
     async def flush_due(self, now_ms: Millis) -> None:
-        """Sync the logs that rolled or were recovered, whose `flush.ms` is over, or that are idle. One at a time."""
+        """Fsync the logs that rolled or were recovered, whose `flush.ms` is over, or that are idle. One at a time."""
         await self._flushes.flush_due(self._logs.values(), now_ms)
 
     async def checkpoint(self, *names: str) -> None:
@@ -367,7 +369,7 @@ class LogManager:
                 await self._checkpoints.write(directory, name, self._offsets(name, directory))
 
     def _offsets(self, name: str, directory: str) -> dict[TopicPartition, Offset]:
-        """What a checkpoint file should say. Log starts that the first segment tells by its name are left out."""
+        """What a checkpoint file should say. Log starts that the first segment has in its name are left out."""
         logs = self.logs_in(directory)
         if name == RECOVERY_POINT_CHECKPOINT:
             return {log.topic_partition: log.recovery_point for log in logs}
@@ -404,11 +406,11 @@ class LogManager:
                 if clean:
                     write_clean_shutdown(self._fs, directory, broker_epoch)
             except OSError as error:
-                self._warn("a directory is not closed in good order", directory=directory, error=str(error))
+                self._warn("a log directory was not closed cleanly", directory=directory, error=str(error))
         self.abandon()
 
     def abandon(self) -> None:
-        """Know no log any more and release the locks; what is on disk stays as it is."""
+        """Detach all logs and release the locks; what is on disk stays as it is."""
         self._logs.clear()
         self._by_topic.clear()
         self._directories.unlock()

@@ -57,8 +57,8 @@ class LogState:
         if self.cleaned is not None:
             self.cleaned = offset
 
-    def note_synced(self, end: Offset, truncations: int, *, with_indexes: bool) -> None:
-        """A sync of everything below `end` is over that began when the log had been cut `truncations` times."""
+    def note_fsynced(self, end: Offset, truncations: int, *, with_indexes: bool) -> None:
+        """An fsync of everything below `end` is over that began when the log had been cut `truncations` times."""
         if truncations == self.truncations:
             self.durable = max(self.durable, end)
             if with_indexes:

@@ -12,8 +12,8 @@ from ottla.filesystem import FileSystem
 from ottla.model import Millis, Offset
 from ottla.steps import at_once
 from ottla.storage.leader_epochs import LeaderEpochs
+from ottla.storage.log_flusher import LogFlusher
 from ottla.storage.log_state import LogState
-from ottla.storage.log_sync import LogSync
 from ottla.storage.producer_state import ProducerStateManager
 from ottla.storage.recovery import replay_producers
 from ottla.storage.retention import count_deletable
@@ -24,14 +24,14 @@ from ottla.storage.segment_list import Replacement, SegmentList
 class LogTrimmer:
     """The part of a `Log` that takes away. `roll` starts a new segment at the log end."""
 
-    __slots__ = ("_epochs", "_fs", "_producer_state", "_roll", "_segments", "_state", "_sync")
+    __slots__ = ("_epochs", "_flusher", "_fs", "_producer_state", "_roll", "_segments", "_state")
 
     def __init__(
         self,
         fs: FileSystem,
         state: LogState,
         segments: SegmentList,
-        sync: LogSync,
+        flusher: LogFlusher,
         epochs: LeaderEpochs,
         producer_state: ProducerStateManager,
         roll: Callable[[Offset], None],
@@ -39,7 +39,7 @@ class LogTrimmer:
         self._fs = fs
         self._state = state
         self._segments = segments
-        self._sync = sync
+        self._flusher = flusher
         self._epochs = epochs
         self._producer_state = producer_state
         self._roll = roll
@@ -72,7 +72,7 @@ class LogTrimmer:
         state, segments = self._state, self._segments
         segments.drop_from(0, state.now_ms)
         segments.add(offset, state.now_ms)
-        self._sync.sync_later(segments.directory)
+        self._flusher.fsync_later(segments.directory)
         self._epochs.clear()
         self._producer_state.truncate_fully_and_start_at(offset)
         state.restart_at(offset)
@@ -97,10 +97,10 @@ class LogTrimmer:
         return count
 
     def replace_segments(self, old: Sequence[Segment], new: Sequence[Replacement], now_ms: Millis) -> None:
-        """Put compacted segments, whose `.cleaned` files are synced, in the place of sealed ones."""
+        """Put compacted segments, whose `.cleaned` files are fsynced, in the place of sealed ones."""
         segments = self._segments
         segments.replace(old, new, now_ms)
-        self._sync.sync_later(segments.directory)
+        self._flusher.fsync_later(segments.directory)
         kept = {each.base_offset for each in new}
         self._delete_snapshots([each.base_offset for each in old if each.base_offset not in kept])
 

@@ -19,9 +19,9 @@ def partition_metadata_path(directory: str) -> str:
     return posixpath.join(directory, PARTITION_METADATA_FILE)
 
 
-def write_partition_metadata(fs: FileSystem, directory: str, topic_id: TopicId, *, sync: bool = True) -> None:
+def write_partition_metadata(fs: FileSystem, directory: str, topic_id: TopicId, *, fsync: bool = True) -> None:
     content = f"version: {_VERSION}\ntopic_id: {uuid_to_base64(topic_id)}"
-    fs.write_atomic(partition_metadata_path(directory), content.encode(), sync=sync)
+    fs.write_atomic(partition_metadata_path(directory), content.encode(), fsync=fsync)
 
 
 def read_partition_metadata(fs: FileSystem, directory: str) -> TopicId | None:

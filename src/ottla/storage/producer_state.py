@@ -358,16 +358,16 @@ class ProducerStateManager:
         """The partition's directory was renamed."""
         self._directory = directory
 
-    def take_snapshot(self, *, sync: bool = True) -> str | None:
+    def take_snapshot(self, *, fsync: bool = True) -> str | None:
         """Write the state at `map_end_offset` unless that was done before. Returns the path if it wrote one.
 
-        Without `sync` the file may be lost or torn by a power failure, which its checksum then shows.
+        Without `fsync` the file may be lost or torn by a power failure, which its checksum then shows.
         """
         offset = self.map_end_offset
         if offset <= self._last_snapshot_offset:
             return None
         path = self._snapshot_path(offset)
-        self._fs.write_atomic(path, encode_snapshot(self._producers), sync=sync)
+        self._fs.write_atomic(path, encode_snapshot(self._producers), fsync=fsync)
         if offset not in self._snapshots:
             insort(self._snapshots, offset)
         self._last_snapshot_offset = offset

@@ -40,8 +40,8 @@ BATCHES_AT_ONCE = 1_000
 """Batches whose producers or epochs are noted before yielding to the event loop."""
 
 QUICK_BATCHES_MAX = 1_000
-"""Headers that are looked at behind the last index entry of a segment that is trusted; with more the index is made
-anew."""
+"""Headers that are looked at behind the last index entry of a segment that is trusted; with more the index is
+rebuilt."""
 
 RECALL_BYTES = 2 * 1024 * 1024
 """How much of the log before a producer snapshot is looked through for what the snapshot leaves out: with 16 KiB
@@ -104,12 +104,12 @@ def load_segments(
     bases = sorted(int(name[:-4]) for name in names if name.endswith(LOG) and segment_offset(name) is not None)
     loaded = LoadedSegments([], bases[0] if bases else 0, names=names)
     # Without a checkpoint a clean stop says that all there is was fsynced.
-    synced_end = None if clean_shutdown and not recovery_point else recovery_point
-    loading = _Loading(fs, directory, loaded, log_start_offset, synced_end, clean_shutdown, contiguous)
+    fsynced_end = None if clean_shutdown and not recovery_point else recovery_point
+    loading = _Loading(fs, directory, loaded, log_start_offset, fsynced_end, clean_shutdown, contiguous)
     if orphan is not None:
         raise loading.damaged(orphan, None, "it is missing, while its index is there", "later segments are whole")
-    if not bases and synced_end:
-        what = f"it has no log file, but records up to offset {synced_end} were fsynced"
+    if not bases and fsynced_end:
+        what = f"it has no log file, but records up to offset {fsynced_end} were fsynced"
         raise loading.damaged(directory, None, what, "nothing lies behind it")
     known = set(bases)
     for name in names:
@@ -147,7 +147,7 @@ class _Loading:
     """Opens one segment after the other, and knows what of them was fsynced."""
 
     __slots__ = (
-        "_clean", "_contiguous", "_directory", "_fs", "_gaps", "_loaded", "_log_start", "_names", "_synced_end",
+        "_clean", "_contiguous", "_directory", "_fs", "_fsynced_end", "_gaps", "_loaded", "_log_start", "_names",
     )  # fmt: skip
 
     def __init__(
@@ -156,7 +156,7 @@ class _Loading:
         directory: str,
         loaded: LoadedSegments,
         log_start: Offset,
-        synced_end: Offset | None,
+        fsynced_end: Offset | None,
         clean: bool,
         contiguous: bool,
     ) -> None:
@@ -165,7 +165,7 @@ class _Loading:
         self._loaded = loaded
         self._names = frozenset(loaded.names)
         self._log_start = log_start
-        self._synced_end = synced_end
+        self._fsynced_end = fsynced_end
         """Below it everything was fsynced; None: everything that there is."""
         self._clean = clean
         self._contiguous = contiguous
@@ -174,8 +174,8 @@ class _Loading:
     def damaged(self, path: str, position: int | None, what: str, behind: str) -> DamagedLog:
         return DamagedLog(Damage(self._directory, path, position, what, behind))
 
-    def _is_synced(self, offset: Offset) -> bool:
-        return self._synced_end is None or offset < self._synced_end
+    def _is_fsynced(self, offset: Offset) -> bool:
+        return self._fsynced_end is None or offset < self._fsynced_end
 
     def _is_known_gap(self, first: Offset, end: Offset) -> bool:
         if self._gaps is None:
@@ -190,9 +190,9 @@ class _Loading:
         loaded, base = self._loaded, segment.base_offset
         stem = f"{base:020d}"
         indexed = {stem + INDEX, stem + TIME_INDEX} <= self._names
-        if not self._clean and (following is None or self._synced_end is None or following >= self._synced_end):
-            # One that ends at the recovery point may have been closed, its time index completed, after the last sync.
-            start = (self._synced_end or 0) if indexed else base
+        if not self._clean and (following is None or self._fsynced_end is None or following >= self._fsynced_end):
+            # One that ends at the recovery point may have been closed, its time index completed, after the last fsync.
+            start = (self._fsynced_end or 0) if indexed else base
         elif not indexed:
             start = base
         else:
@@ -272,7 +272,7 @@ class _Loading:
             raise self.damaged(path, segment.size, what, f"{len(later)} segments lie behind it")
         if not self._contiguous or self._is_known_gap(end, following):
             return False
-        if self._clean or self._is_synced(following):
+        if self._clean or self._is_fsynced(following):
             what = f"offsets {end} to {following - 1} are missing: the next segment begins at {following}"
             raise self.damaged(path, segment.size, what, f"{len(later)} segments lie behind it")
         yield from self._end_here(segment, None, "", later)
@@ -280,23 +280,23 @@ class _Loading:
 
     def check_end(self) -> None:
         """Look whether all that was fsynced is there."""
-        loaded, synced_end = self._loaded, self._synced_end
+        loaded, fsynced_end = self._loaded, self._fsynced_end
         if not loaded.segments:
             return
         last = loaded.segments[-1]
         end = max(loaded.next_offset, last.base_offset)
-        if synced_end is not None and end < synced_end:
-            what = f"the log ends at offset {end}, but records up to {synced_end} were fsynced, as the checkpoints say"
+        if fsynced_end is not None and end < fsynced_end:
+            what = f"the log ends at offset {end}, but records up to {fsynced_end} were fsynced, as the checkpoints say"
             raise self.damaged(last.path(LOG), last.size, what, "nothing lies behind it")
         if end < self._log_start:
             if self._clean:
                 what = f"the log ends at offset {end}, but begins at {self._log_start}, as the checkpoint says"
                 raise self.damaged(last.path(LOG), last.size, what, "nothing lies behind it")
-            at_once(self._set_aside([segment.base_offset for segment in loaded.segments]))
+            at_once(self._move_to_side_files([segment.base_offset for segment in loaded.segments]))
             loaded.segments.clear()
 
     def _tail(self, segment: Segment) -> Generator[None, None, Offset]:
-        """The log end after a clean stop; an index that leads astray is made anew."""
+        """The log end after a clean stop; an index that leads astray is rebuilt."""
         if not segment.size:
             return segment.base_offset
         try:
@@ -309,7 +309,7 @@ class _Loading:
     # What has to be read
 
     def _recover(self, segment: Segment, trusted: Offset) -> Generator[None, None, tuple[int, str] | None]:
-        """Check a segment from `trusted` on and make its index entries from there anew.
+        """Check a segment from `trusted` on and rebuild its index entries from there.
 
         Returns the position of its first invalid batch and what is wrong there, None without any. Raises `DamagedLog`
         where what is invalid was fsynced.
@@ -345,12 +345,12 @@ class _Loading:
         segment.index_changes += 1
         loaded.recovered_bytes += segment.size - start
         if not self._clean:
-            segment.transaction_index.truncate_to(max(trusted, self._synced_end or 0))
+            segment.transaction_index.truncate_to(max(trusted, self._fsynced_end or 0))
         if wrong is None:
             segment.close_to_appends()
             return None
         position = segment.size
-        if self._is_synced(loaded.next_offset):
+        if self._is_fsynced(loaded.next_offset):
             behind = yield from self._behind(segment, file, file_size)
             raise self.damaged(segment.path(LOG), position, wrong, behind)
         return position, wrong
@@ -384,7 +384,7 @@ class _Loading:
             expected = loaded.next_offset
             if not _fits(header, segment.base_offset, expected):
                 return f"a batch claims offsets {header.base_offset} to {header.last_offset}, where {expected} is next"
-            if self._is_synced(header.base_offset) and not self._adjoins(expected, header.base_offset):
+            if self._is_fsynced(header.base_offset) and not self._adjoins(expected, header.base_offset):
                 return f"offsets {expected} to {header.base_offset - 1} are missing"
             if position + size > start + len(data) or compute_crc(data, position - start, size) != header.crc:
                 return "the batch's checksum does not match its bytes"
@@ -417,7 +417,7 @@ class _Loading:
         """End the log in `segment`, at `position` if its file goes on there. The newest files go first, so that a crash
         leaves no gap."""
         loaded = self._loaded
-        yield from self._set_aside(later)
+        yield from self._move_to_side_files(later)
         if position is not None:
             file = segment.open().file
             file_size = file.size()
@@ -432,8 +432,8 @@ class _Loading:
         loaded.repaired = True
         segment.close_to_appends()
 
-    def _set_aside(self, bases: list[Offset]) -> Generator[None, None, None]:
-        """Take segments out of the log: whole batches stay in side files."""
+    def _move_to_side_files(self, bases: list[Offset]) -> Generator[None, None, None]:
+        """Take segments out of the log: whole batches are kept in side files."""
         fs, loaded = self._fs, self._loaded
         for base in reversed(bases):
             path = posixpath.join(self._directory, f"{base:020d}{LOG}")
@@ -568,7 +568,7 @@ def replay_producers(
         if last and segment.base_offset > state.map_end_offset:
             state.map_end_offset = segment.base_offset
             if number:
-                state.take_snapshot(sync=False)
+                state.take_snapshot(fsync=False)
         start = state.map_end_offset
         for count, batch in enumerate(_trusted_batches(segment, segment.offset_index.position_before(start)), 1):
             if count % BATCHES_AT_ONCE == 0:

@@ -129,7 +129,7 @@ class Plan:
                 yield f"{segment.path}: at byte {patch.position} {patch.why}"
         for name in self.snapshots:
             path = posixpath.join(self.directory, name)
-            yield f"{path}: set aside as {name}{CUT}; an older one and the log replace it"
+            yield f"{path}: renamed to {name}{CUT}; an older one and the log replace it"
         for first, end in self.gaps:
             yield f"{self.directory}: offsets {first} to {end - 1} are missing, which is noted as known"
         if self.new_segment is not None:
@@ -386,7 +386,7 @@ def _mend_epochs(segment: SegmentPlan, entries: list[_Entry]) -> None:
 
 
 def apply(fs: FileSystem, plan: Plan) -> list[str]:
-    """Carry the plan out; returns the side files. Raises `OSError`; begun anew it comes to the same end.
+    """Carry the plan out; returns the side files. Raises `OSError`; run again after a crash it comes to the same end.
 
     What is to be cut is on disk in its side file before anything is cut, and gaps are known before they arise.
     """
@@ -424,7 +424,7 @@ def apply(fs: FileSystem, plan: Plan) -> list[str]:
 
 
 def _change(fs: FileSystem, segment: SegmentPlan) -> None:
-    """Write the file anew beside the old one and put it in its place. The node makes its indexes anew."""
+    """Rewrite the file beside the old one and put it in its place. The node rebuilds its indexes."""
     temporary = segment.path + CLEANED  # which a start removes
     source = fs.open(segment.path, read_only=True)
     file = fs.open(temporary, create=True)

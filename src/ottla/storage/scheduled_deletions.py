@@ -44,5 +44,5 @@ class ScheduledDeletions:
         try:
             await fs.run(remove)
         except OSError as error:
-            self._warn("deleted files stay on disk", error=str(error))
+            self._warn("files to delete cannot be removed", error=str(error))
         return len(due)

@@ -37,11 +37,11 @@ WRITEBACK_STEP_BYTES = 8 << 20
 _HEADER_BYTES = 61
 _BATCH_BYTES_MIN = _HEADER_BYTES - 12
 _POSITION = struct.Struct(">qi11xi8xqq")
-"""Of a batch header: base offset, length, last offset delta, largest time stamp, producer id."""
+"""Of a batch header: base offset, length, last offset delta, largest timestamp, producer id."""
 
 
-def sync_file(fs: FileSystem, path: str) -> None:
-    """Sync a file by its name, if it is there. Raises `OSError`."""
+def fsync_file(fs: FileSystem, path: str) -> None:
+    """Fsync a file by its name, if it is there. Raises `OSError`."""
     try:
         file = fs.open(path)
     except FileNotFoundError:
@@ -117,12 +117,12 @@ class Segment:
     __slots__ = (
         "_cache",
         "_fs",
+        "_fsynced_index_changes",
         "_handle",
         "_hint",
         "_max_timestamp",
         "_max_timestamp_offset",
         "_offset_index",
-        "_synced_index_changes",
         "_time_index",
         "_transaction_index",
         "base_offset",
@@ -159,11 +159,11 @@ class Segment:
         self.created_ms = now_ms
         self.bytes_since_index = 0
         self.index_changes = 0
-        """Counts what a sync has to put on disk besides the log file."""
-        self._synced_index_changes = 0
+        """Counts what an fsync has to put on disk besides the log file."""
+        self._fsynced_index_changes = 0
         self.recently_used = False
         self.first_timestamp: Millis | None = None
-        """Largest time stamp of the first batch, from which `segment.ms` counts; None until looked at."""
+        """Largest timestamp of the first batch, from which `segment.ms` counts; None until looked at."""
         self._hint = (-1, 0, 0)
         """First offset, position and size of the last batch appended: consumers at the tail ask for just that."""
         self._max_timestamp: Millis | None = None
@@ -309,7 +309,7 @@ class Segment:
         if self._time_index is not None:
             self._time_index.write()
 
-    def sync_work(self, *, with_indexes: bool) -> tuple[Callable[[], None], Callable[[], None]]:
+    def fsync_work(self, *, with_indexes: bool) -> tuple[Callable[[], None], Callable[[], None]]:
         """How to make the segment durable as it is now: what to do, in a thread if need be, and what to call after.
 
         Raises `OSError`, as the work does.
@@ -317,7 +317,7 @@ class Segment:
         handle = self.open()
         changes = self.index_changes
         paths: list[str] = []
-        if with_indexes and self._synced_index_changes != changes:
+        if with_indexes and self._fsynced_index_changes != changes:
             self.write_indexes()
             paths = [self.path(suffix) for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX)]
         fs = self._fs
@@ -325,11 +325,11 @@ class Segment:
         def work() -> None:
             handle.file.fsync()
             for path in paths:
-                sync_file(fs, path)  # there may be no transaction index, or the segment was deleted meanwhile
+                fsync_file(fs, path)  # there may be no transaction index, or the segment was deleted meanwhile
 
         def done() -> None:
             if paths:
-                self._synced_index_changes = max(self._synced_index_changes, changes)
+                self._fsynced_index_changes = max(self._fsynced_index_changes, changes)
 
         return work, done
 
@@ -352,7 +352,7 @@ class Segment:
             self.note_batch(base_offset, last_offset, header.batch_length + 12, header.max_timestamp)
 
     def note_batch(self, base_offset: Offset, last_offset: Offset, size: int, max_timestamp: Millis) -> None:
-        """Update size, indexes and largest time stamp for a batch that is next in the file."""
+        """Update size, indexes and largest timestamp for a batch that is next in the file."""
         position = self.size
         largest = self._max_timestamp
         if largest is None:
@@ -398,7 +398,7 @@ class Segment:
         return len(times.timestamps) >= limits.time_entries_max
 
     def first_batch_timestamp(self) -> Millis:
-        """The largest time stamp of the first batch, -1 without one. Raises `OSError`, `KafkaError`."""
+        """The largest timestamp of the first batch, -1 without one. Raises `OSError`, `KafkaError`."""
         if self.first_timestamp is None:
             self.first_timestamp = self._read_first_timestamp()
         return self.first_timestamp
@@ -408,7 +408,7 @@ class Segment:
         return NO_TIMESTAMP if first is None else first.max_timestamp
 
     def close_to_appends(self) -> None:
-        """Note the largest time stamp in the time index, which retention and look-ups go by. Raises `OSError`."""
+        """Note the largest timestamp in the time index, which retention and look-ups go by. Raises `OSError`."""
         if self.size and self.max_timestamp >= 0:
             before = len(self.time_index)
             self.time_index.maybe_append(self.max_timestamp, self._max_timestamp_offset)
@@ -469,7 +469,7 @@ class Segment:
         return self.find(offset)
 
     def rebuild_indexes(self) -> None:
-        """Make offset and time index anew from the batch headers: the index led to where no batch begins."""
+        """Rebuild offset and time index from the batch headers: the index led to where no batch begins."""
         self._offset_index = OffsetIndex(self._fs, self.path(INDEX), self.base_offset)
         self._time_index = TimeIndex(self._fs, self.path(TIME_INDEX), self.base_offset)
         self._offset_index.truncate(0)
@@ -481,7 +481,7 @@ class Segment:
             self.note_batch(batch.base_offset, batch.last_offset, batch.size, batch.max_timestamp)
 
     def reset(self) -> None:
-        """Forget all that is known of the file's content; `note_batch` then tells it again."""
+        """Reset all that is known of the file's content; `note_batch` then notes it again."""
         self.size = self.bytes_since_index = 0
         self.set_max_timestamp(NO_TIMESTAMP, self.base_offset)
         self.first_timestamp = None
@@ -545,13 +545,13 @@ class Segment:
 
     @property
     def max_timestamp(self) -> Millis:
-        """The largest time stamp in the segment, -1 if there is none."""
+        """The largest timestamp in the segment, -1 if there is none."""
         if self._max_timestamp is None:
             if self._time_index is None and self.size:
                 self._max_timestamp, self._max_timestamp_offset = self._last_time_entry()
             else:
                 self._max_timestamp, self._max_timestamp_offset = self.time_index.last_entry
-            if self._max_timestamp < 0 and self.size:  # the index was emptied, or the records have no time stamps
+            if self._max_timestamp < 0 and self.size:  # the index was emptied, or the records have no timestamps
                 self._max_timestamp, self._max_timestamp_offset = self._scan_max_timestamp()
         return self._max_timestamp
 
@@ -587,12 +587,12 @@ class Segment:
         self._max_timestamp, self._max_timestamp_offset = timestamp_ms, offset
 
     def retention_timestamp(self) -> Millis:
-        """The largest time stamp, or the file's modification time where records have none."""
+        """The largest timestamp, or the file's modification time where records have none."""
         largest = self.max_timestamp
         return largest if largest >= 0 else self._fs.mtime_ms(self.path(LOG))
 
     def find_timestamp(self, timestamp_ms: Millis, start: Offset) -> tuple[Millis, Offset, LeaderEpoch] | None:
-        """The first record from `start` on with at least that time stamp: (time stamp, offset, leader epoch)."""
+        """The first record from `start` on with at least that timestamp: (timestamp, offset, leader epoch)."""
         from_offset = max(self.time_index.offset_before(timestamp_ms), start)
         for batch in self.batches(self.offset_index.position_before(from_offset)):
             if batch.max_timestamp < timestamp_ms or batch.last_offset < start:
@@ -623,9 +623,9 @@ class Segment:
         self.load_tail()
 
     def load_tail(self, *, trust_time_index: bool = False) -> Offset:
-        """Read the batches behind the last index entries; sets the largest time stamp. Returns the next offset.
+        """Read the batches behind the last index entries; sets the largest timestamp. Returns the next offset.
 
-        The time index of a segment that was closed in good order ends with the largest time stamp.
+        The time index of a segment that was closed cleanly ends with the largest timestamp.
         """
         timestamp, timestamp_offset = self.time_index.last_entry
         positions = self.offset_index.positions

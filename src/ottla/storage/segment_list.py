@@ -245,12 +245,12 @@ class SegmentList:
 
     # Fsyncing
 
-    def sync_work(self, first: Offset, *, with_indexes: bool) -> tuple[Callable[[], None], Callable[[], None]]:
+    def fsync_work(self, first: Offset, *, with_indexes: bool) -> tuple[Callable[[], None], Callable[[], None]]:
         """How to make everything from `first` on durable: what to do, in a thread if need be, and what to call after.
 
         Raises `OSError`, as the work does.
         """
-        pairs = [segment.sync_work(with_indexes=with_indexes) for segment in self.from_offset(first)]
+        pairs = [segment.fsync_work(with_indexes=with_indexes) for segment in self.from_offset(first)]
 
         def work() -> None:
             for fsync, _ in pairs:

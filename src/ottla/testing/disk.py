@@ -143,7 +143,7 @@ class SimulatedFile:
             # As Linux does: the dirty pages are marked clean, the next fsync succeeds, and the data is not on the disk.
             self._inode.drop_pending(self._fs.random)
             raise
-        self._fs.step(self._inode.sync, f"fsync of {self.path}")
+        self._fs.step(self._inode.fsync, f"fsync of {self.path}")
 
     def close(self) -> None:
         self.closed = True
@@ -239,9 +239,9 @@ class SimulatedFileSystem:
         if power_loss:
             self._root.lose_power(self.random)
 
-    def sync_all(self) -> None:
+    def fsync_all(self) -> None:
         """As if the machine had been idle for long: everything is on the disk."""
-        self._root.sync_all()
+        self._root.fsync_all()
 
     def flip_bit(self, path: str, bit: int | None = None) -> int:
         """Flip one bit of a file, on the disk as well; a random one unless given. Returns its number."""
@@ -354,7 +354,7 @@ class SimulatedFileSystem:
     def fsync_dir(self, path: str) -> None:
         self.check_running()
         self.check_fault("fsync_dir", path)
-        self.step(self._directory(path).sync, f"fsync of {path}")
+        self.step(self._directory(path).fsync, f"fsync of {path}")
 
     def read_bytes(self, path: str) -> bytes:
         self.check_running()
@@ -362,13 +362,13 @@ class SimulatedFileSystem:
         self.check_fault("read", path)
         return bytes(inode.content)
 
-    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+    def write_atomic(self, path: str, data: bytes, *, fsync: bool = True) -> None:
         temporary = path + ".tmp"
         file = self.open(temporary, create=True)
         try:
             file.truncate(0)
             file.pwrite([data], 0)
-            if sync:
+            if fsync:
                 file.fsync()
         except OSError:
             if not self.read_only:
@@ -377,7 +377,7 @@ class SimulatedFileSystem:
         finally:
             file.close()
         self.rename(temporary, path)
-        if sync:
+        if fsync:
             self.fsync_dir(posixpath.dirname(path))
 
     def free_bytes(self, path: str) -> tuple[int, int]:

@@ -68,7 +68,7 @@ class Inode:
         self._pending.append(change)
         self.mtime_ms = now_ms
 
-    def sync(self) -> None:
+    def fsync(self) -> None:
         for change in self._pending:
             _apply(self._durable, change)
         self._pending.clear()
@@ -93,7 +93,7 @@ class Inode:
         """Apply to the disk nothing, a prefix whose last write is torn, or any blocks in any order of arrival."""
         how = random.choice(("nothing", "prefix", "blocks", "everything"))
         if how == "everything":
-            self.sync()
+            self.fsync()
         elif how == "prefix" and self._pending:
             at = random.randrange(len(self._pending))
             last = self._pending[at]
@@ -160,17 +160,17 @@ class Directory:
         else:
             entries[change.new_name] = entries.pop(change.name)
 
-    def sync(self) -> None:
+    def fsync(self) -> None:
         self._durable = dict(self.entries)
         self._pending.clear()
 
-    def sync_all(self) -> None:
-        self.sync()
+    def fsync_all(self) -> None:
+        self.fsync()
         for node in self.entries.values():
             if isinstance(node, Directory):
-                node.sync_all()
+                node.fsync_all()
             else:
-                node.sync()
+                node.fsync()
 
     def lose_power(self, random: Random) -> None:
         for change in self._pending[: random.randint(0, len(self._pending))]:

@@ -56,7 +56,7 @@ class Compaction:
         self.random = random.Random(seed)
         self.warnings: list[tuple[str, dict[str, object]]] = []
         self.start()
-        self.fs.sync_all()
+        self.fs.fsync_all()
 
     def _warn(self, event: str, /, **found: object) -> None:
         self.warnings.append((event, found))

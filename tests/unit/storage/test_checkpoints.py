@@ -31,7 +31,7 @@ PATH = "/data/recovery-point-offset-checkpoint"
 def make_fs() -> SimulatedFileSystem:
     fs = SimulatedFileSystem(random.Random(1))
     fs.makedirs("/data")
-    fs.sync_all()
+    fs.fsync_all()
     return fs
 
 
@@ -67,7 +67,7 @@ def test_a_crash_leaves_the_old_checkpoint_or_the_new_one(power_loss: bool) -> N
         for step in range(6):
             fs = SimulatedFileSystem(random.Random(seed))
             fs.makedirs("/data")
-            fs.sync_all()
+            fs.fsync_all()
             write_offset_checkpoint(fs, PATH, old)
             fs.crash_after(step)
             with pytest.raises(SimulatedCrash):

@@ -76,7 +76,7 @@ CLEAN = {"clean_shutdown": True, "recovery_point": COUNT}
 KILLED = {"clean_shutdown": False, "recovery_point": COUNT}
 """Everything was fsynced."""
 
-SYNCED_DAMAGES: dict[str, tuple[Callable[[SimulatedFileSystem], object], str]] = {
+FSYNCED_DAMAGES: dict[str, tuple[Callable[[SimulatedFileSystem], object], str]] = {
     "the header of a batch in the last segment": (
         lambda fs: edit(fs, log_file(25), flip(4 * BATCH + 16)), f"{log_file(25)} at byte {4 * BATCH}: ",
     ),
@@ -112,9 +112,9 @@ SYNCED_DAMAGES: dict[str, tuple[Callable[[SimulatedFileSystem], object], str]] =
 
 
 @pytest.mark.parametrize("state", [CLEAN, KILLED], ids=["clean", "killed"])
-@pytest.mark.parametrize("name", SYNCED_DAMAGES)
+@pytest.mark.parametrize("name", FSYNCED_DAMAGES)
 def test_what_was_fsynced_is_never_cut(name: str, state: dict[str, Any]) -> None:
-    do, where = SYNCED_DAMAGES[name]
+    do, where = FSYNCED_DAMAGES[name]
     fs = filled(close=True)
     do(fs)
     before = logs(fs)
@@ -127,9 +127,9 @@ def test_what_was_fsynced_is_never_cut(name: str, state: dict[str, Any]) -> None
     assert logs(fs) == before, "nothing was cut and nothing removed"
 
 
-@pytest.mark.parametrize("name", [name for name in SYNCED_DAMAGES if name != "a middle segment's log is gone"])
+@pytest.mark.parametrize("name", [name for name in FSYNCED_DAMAGES if name != "a middle segment's log is gone"])
 def test_a_clean_stop_without_a_checkpoint_says_that_everything_was_fsynced(name: str) -> None:
-    do, where = SYNCED_DAMAGES[name]
+    do, where = FSYNCED_DAMAGES[name]
     if "end is cut" in name or "every" in name:
         return  # only the checkpoint knows
     fs = filled(close=True)
@@ -263,9 +263,9 @@ def repair(fs: SimulatedFileSystem, *, contiguous: bool = True) -> tuple[list[st
     return steps, kept
 
 
-@pytest.mark.parametrize("name", SYNCED_DAMAGES)
+@pytest.mark.parametrize("name", FSYNCED_DAMAGES)
 def test_a_repaired_log_opens_serves_what_is_whole_and_gives_no_offset_twice(name: str) -> None:
-    do, _ = SYNCED_DAMAGES[name]
+    do, _ = FSYNCED_DAMAGES[name]
     fs = filled(close=True)
     original = logs(fs)
     do(fs)
@@ -324,7 +324,7 @@ def test_a_crash_in_the_middle_of_a_repair_is_finished_by_the_next(steps: int) -
     edit(fs, log_file(10), flip(BATCH + 70))
     edit(fs, log_file(20), flip(BATCH + 8, 0x40))
     damaged = logs(fs)
-    fs.sync_all()
+    fs.fsync_all()
     fs.crash_after(steps)
     try:
         apply(fs, plan_repair(fs, DIRECTORY, known_end=COUNT, contiguous=True))

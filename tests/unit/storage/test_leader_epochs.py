@@ -14,7 +14,7 @@ FILE = "/t-0/leader-epoch-checkpoint"
 def make(*entries: tuple[int, int]) -> LeaderEpochs:
     fs = SimulatedFileSystem(random.Random(1))
     fs.makedirs("/t-0")
-    fs.sync_all()
+    fs.fsync_all()
     epochs = LeaderEpochs(fs, "/t-0")
     for epoch, start in entries:
         epochs.assign(epoch, start)

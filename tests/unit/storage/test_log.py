@@ -298,7 +298,7 @@ def test_truncation_takes_producers_back() -> None:
     assert (info.is_duplicate, info.first_offset) == (False, 2)
 
 
-def test_starting_afresh() -> None:
+def test_truncate_fully_and_start_at() -> None:
     log = load(new_disk(), SMALL)
     for _ in range(20):
         append(log, 1, size=300)

@@ -92,7 +92,7 @@ def test_logs_come_back(clean: bool) -> None:
         assert (log.topic_id, all_offsets(log)) == (ID, [0, 1, 2])
         assert log.recovery_point == (3 if clean else 0)
         assert log.high_watermark == (3 if clean else 0)
-    told = ("the last stop was not clean", {"logs": 2, "checked_bytes": 230, "cut_off_bytes": 0})
+    told = ("unclean shutdown: logs recovered", {"logs": 2, "checked_bytes": 230, "truncated_bytes": 0})
     assert again.warnings == ([] if clean else [told])
 
 
@@ -110,12 +110,12 @@ def test_a_recovery_is_logged_in_all_and_for_a_hundred_logs(caplog: pytest.LogCa
     logs = RECOVERIES_LOGGED_MAX + 5
     checked = (logs - 1) * whole
     assert again.warnings == [
-        ("the last stop was not clean", {"logs": logs, "checked_bytes": checked, "cut_off_bytes": torn})
+        ("unclean shutdown: logs recovered", {"logs": logs, "checked_bytes": checked, "truncated_bytes": torn})
     ]
     told = [vars(each)["ottla_fields"] for each in caplog.records if each.message.startswith("log recovered")]
     assert len(told) == RECOVERIES_LOGGED_MAX == 100
     of_first = next(each for each in told if each["partition"] == T0)
-    assert (of_first["checked_bytes"], of_first["cut_off_bytes"], of_first["end_offset"]) == (0, torn, 0)
+    assert (of_first["checked_bytes"], of_first["truncated_bytes"], of_first["end_offset"]) == (0, torn, 0)
     assert {each["checked_bytes"] for each in told if each["partition"] != T0} == {whole}
 
 
@@ -203,7 +203,7 @@ def test_strays_are_renamed() -> None:
     managed = Managed(fs)
     for key in (T0, T1):
         append(managed.logs.create(key, ID))
-    assert managed.logs.delete_strays(lambda log: log.topic_partition == T1) == [T1]
+    assert managed.logs.rename_strays(lambda log: log.topic_partition == T1) == [T1]
     assert [log.topic_partition for log in managed.logs] == [T0]
     managed.background(10_000_000)
     assert any(name.endswith("-stray") for name in fs.listdir("/data"))

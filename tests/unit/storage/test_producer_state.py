@@ -21,7 +21,7 @@ TRANSACTIONAL, CONTROL = 0x10, 0x20
 def make_fs() -> SimulatedFileSystem:
     fs = SimulatedFileSystem(random.Random(1))
     fs.makedirs(DIRECTORY)
-    fs.sync_all()
+    fs.fsync_all()
     return fs
 
 

@@ -13,7 +13,7 @@ from ottla.testing.disk import SimulatedCrash, SimulatedFileSystem
 def make_fs(seed: int = 1, **arguments: int) -> SimulatedFileSystem:
     fs = SimulatedFileSystem(random.Random(seed), **arguments)  # type: ignore[arg-type]
     fs.makedirs("/d/e")
-    fs.sync_all()
+    fs.fsync_all()
     return fs
 
 

@@ -90,7 +90,7 @@ def verify_path(fs: FileSystem, path: str) -> Iterator[tuple[str, list[Problem]]
 
 def verify_partition(fs: FileSystem, directory: str, offsets: Checkpointed) -> list[Problem]:
     key = parse_directory_name(posixpath.basename(directory))
-    if key is None:  # deleted, or set aside: nothing is known of it
+    if key is None:  # deleted, or stray: nothing is known of it
         return check_partition(fs, directory, deep=True)[1]
     end = 0 if key.topic == METADATA_TOPIC else offsets.known_end(key)
     start = offsets.log_starts.get(key, 0)

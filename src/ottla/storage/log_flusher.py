@@ -1,6 +1,6 @@
-"""Getting a log onto the disk: full syncs, and group commit for who waits for single records.
+"""Getting a log onto the disk: full fsyncs, and group commit for those that wait for single records.
 
-One fsync serves all who wait for it; what it covered counts as synced only when it is over, because another sync may
+One fsync serves all who wait for it; what it covered counts as fsynced only when it is over, because another fsync may
 begin and end meanwhile.
 """
 
@@ -18,56 +18,56 @@ from ottla.metrics.instruments import Histogram
 from ottla.model import Offset
 from ottla.storage.log_health import LogHealth
 from ottla.storage.log_state import LogState
-from ottla.storage.segment import sync_file
+from ottla.storage.segment import fsync_file
 
 _REPLACING = threading.Lock()
-"""A sync on the loop (closing, truncating) may meet one in a thread, and both would use the same temporary file."""
+"""An fsync on the loop (closing, truncating) may meet one in a thread, and both would use the same temporary file."""
 
 
-class SyncedSegments(Protocol):
-    """What syncing asks of the segments of a log."""
+class FlushedSegments(Protocol):
+    """What fsyncing asks of the segments of a log."""
 
     @property
     def directory(self) -> str: ...
-    def sync_work(self, first: Offset, *, with_indexes: bool) -> tuple[Callable[[], None], Callable[[], None]]: ...
+    def fsync_work(self, first: Offset, *, with_indexes: bool) -> tuple[Callable[[], None], Callable[[], None]]: ...
 
 
-class LogSync:
+class LogFlusher:
     """Knows which files of a log are not on disk yet; knows nothing of records."""
 
     __slots__ = (
-        "_changes", "_flushing", "_fs", "_health", "_segments", "_state", "_syncing", "_unsynced", "_unwritten",
+        "_changes", "_flushing", "_fs", "_fsyncing", "_health", "_segments", "_state", "_unflushed", "_unwritten",
         "flush_seconds", "is_due", "last_flush_ms",
     )  # fmt: skip
 
-    def __init__(self, fs: FileSystem, health: LogHealth, state: LogState, segments: SyncedSegments) -> None:
+    def __init__(self, fs: FileSystem, health: LogHealth, state: LogState, segments: FlushedSegments) -> None:
         self._fs = fs
         self._health = health
         self._state = state
         self._segments = segments
-        self._unsynced: dict[str, int] = {}
-        """Files besides the segments' that the next full sync includes, each with the number of its last change; the
+        self._unflushed: dict[str, int] = {}
+        """Files besides the segments' that the next full fsync includes, each with the number of its last change; the
         directory and its parent stand for what was created in them, without which no content is worth anything."""
         self._unwritten: dict[str, Callable[[], bytes]] = {}
-        """Those of `_unsynced` that are still to be replaced, and what gives their content then."""
+        """Those of `_unflushed` that are still to be replaced, and what gives their content then."""
         self._changes = 0
         self._flushing: asyncio.Future[None] | None = None
-        self._syncing: asyncio.Future[None] | None = None
-        """A full sync in a thread."""
+        self._fsyncing: asyncio.Future[None] | None = None
+        """A full fsync in a thread."""
         self.last_flush_ms = state.now_ms
         self.flush_seconds: Histogram | None = None
-        """Where the times of syncs in threads are counted."""
+        """Where the times of fsyncs in threads are counted."""
         self.is_due = False
         """A segment was rolled or recovered: `flush_all_async` should run soon, so that recovery has less to check."""
 
-    def sync_later(self, path: str) -> None:
-        """Let the next full sync include a file, or any sync a directory, which stands for what was created in it."""
+    def fsync_later(self, path: str) -> None:
+        """Let the next full fsync include a file, or any fsync a directory, which stands for what was created in it."""
         self._changes += 1
-        self._unsynced[path] = self._changes
+        self._unflushed[path] = self._changes
 
     def write_later(self, path: str, encode: Callable[[], bytes]) -> None:
-        """Let the next full sync replace a file with what `encode` gives by then."""
-        self.sync_later(path)
+        """Let the next full fsync replace a file with what `encode` gives by then."""
+        self.fsync_later(path)
         self._unwritten[path] = encode
 
     def _plan(self, *, with_indexes: bool) -> tuple[Callable[[], None], Callable[[], None]]:
@@ -78,50 +78,50 @@ class LogSync:
         state, health = self._state, self._health
         end, truncations = state.log_end, state.truncations
         first = state.recovery_point if with_indexes else state.durable
-        sync_segments, finish_segments = self._segments.sync_work(first, with_indexes=with_indexes)
+        fsync_segments, finish_segments = self._segments.fsync_work(first, with_indexes=with_indexes)
         directory = self._segments.directory
         fs, directories = self._fs, (directory, posixpath.dirname(directory))
-        unsynced = {path: change for path, change in self._unsynced.items() if with_indexes or path in directories}
-        contents = {path: encode() for path, encode in self._unwritten.items() if path in unsynced}
+        unflushed = {path: change for path, change in self._unflushed.items() if with_indexes or path in directories}
+        contents = {path: encode() for path, encode in self._unwritten.items() if path in unflushed}
 
         def work() -> None:
-            sync_segments()
-            for path in unsynced:
+            fsync_segments()
+            for path in unflushed:
                 if health.is_closed:  # deleted meanwhile; a log of the same name may already be in its place
                     return
                 if path in contents:
                     with _REPLACING:
                         fs.write_atomic(path, contents[path])
                 elif path not in directories:
-                    sync_file(fs, path)
+                    fsync_file(fs, path)
             for path in directories:
-                if path in unsynced:
+                if path in unflushed:
                     fs.fsync_dir(path or ".")
 
         def done() -> None:
             finish_segments()
-            for path, change in unsynced.items():
-                if self._unsynced.get(path) == change:
-                    del self._unsynced[path]
+            for path, change in unflushed.items():
+                if self._unflushed.get(path) == change:
+                    del self._unflushed[path]
                     self._unwritten.pop(path, None)
             self.last_flush_ms = state.now_ms
-            state.note_synced(end, truncations, with_indexes=with_indexes)
+            state.note_fsynced(end, truncations, with_indexes=with_indexes)
 
         return work, done
 
-    def _is_synced(self, up_to: Offset | None) -> bool:
+    def _is_fsynced(self, up_to: Offset | None) -> bool:
         end = self._state.log_end
         wanted = end if up_to is None else min(up_to, end)
-        return self._state.recovery_point >= wanted and not self._unsynced
+        return self._state.recovery_point >= wanted and not self._unflushed
 
     def flush(self, up_to: Offset | None = None) -> None:
-        """Sync everything below `up_to` (default: all), indexes included, and move the recovery point. Blocks.
+        """Fsync everything below `up_to` (default: all), indexes included, and move the recovery point. Blocks.
 
-        Raises `KafkaError`; after a failed sync the log is offline, as nobody knows what the disk has.
+        Raises `KafkaError`; after a failed fsync the log is offline, as nobody knows what the disk has.
         """
         self._health.check()
         self.is_due = False
-        if self._is_synced(up_to):
+        if self._is_fsynced(up_to):
             return
         try:
             work, done = self._plan(with_indexes=True)
@@ -133,7 +133,7 @@ class LogSync:
     async def flush_async(self, up_to: Offset | None = None) -> None:
         """Wait until every record below `up_to` (default: log end) is on disk. One fsync serves all who wait.
 
-        Syncs the log file only: recovery makes indexes anew. Raises `KafkaError`, and the log is offline then.
+        Fsyncs the log file only: recovery rebuilds indexes. Raises `KafkaError`, and the log is offline then.
         """
         state = self._state
         target = state.log_end if up_to is None else min(up_to, state.log_end)
@@ -146,7 +146,7 @@ class LogSync:
 
     async def _group_flush(self) -> None:
         try:
-            await self._sync_in_thread(with_indexes=False)
+            await self._fsync_in_thread(with_indexes=False)
         finally:
             self._flushing = None
 
@@ -155,24 +155,24 @@ class LogSync:
         self._health.check()
         self.is_due = False
         for _ in range(2):
-            if self._is_synced(None):
+            if self._is_fsynced(None):
                 return
-            running = self._syncing
+            running = self._fsyncing
             if running is None:
-                running = self._syncing = asyncio.ensure_future(self._full_sync())
+                running = self._fsyncing = asyncio.ensure_future(self._full_fsync())
                 await asyncio.shield(running)
                 return
             # Two would replace the same files. The second one to wait for began after this call.
             await asyncio.wait([running])
             self._health.check()
 
-    async def _full_sync(self) -> None:
+    async def _full_fsync(self) -> None:
         try:
-            await self._sync_in_thread(with_indexes=True)
+            await self._fsync_in_thread(with_indexes=True)
         finally:
-            self._syncing = None
+            self._fsyncing = None
 
-    async def _sync_in_thread(self, *, with_indexes: bool) -> None:
+    async def _fsync_in_thread(self, *, with_indexes: bool) -> None:
         health = self._health
         try:
             work, done = self._plan(with_indexes=with_indexes)
