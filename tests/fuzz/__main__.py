@@ -10,6 +10,7 @@ from pathlib import Path
 
 import uvloop
 
+from ottla.protocol.messages import ApiKey
 from tests.fuzz.run import Plan, attack, seeds, shown
 
 ROUND_S = 60.0
@@ -20,6 +21,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--clients", type=int, default=3, help="how many attack at once")
+    parser.add_argument("--api", action="append", default=[], help="attack this API (CREATE_TOPICS); may be repeated")
     parser.add_argument("--problems", type=int, default=1, help="how many end it")
     parser.add_argument("--steps", type=int, help="of each start of a node, instead of a time: the same steps each run")
     options = parser.parse_args()
@@ -31,9 +33,8 @@ def main() -> int:
             break
         with tempfile.TemporaryDirectory() as directory:
             seconds = min(ROUND_S, left) / 2
-            plan = Plan(
-                Path(directory), str(seed), options.clients, options.steps, seconds, problems_max=options.problems
-            )
+            plan = Plan(Path(directory), str(seed), options.clients, options.steps, seconds)
+            plan.apis, plan.problems_max = [ApiKey[name] for name in options.api], options.problems
             done = uvloop.run(attack(plan))
         requests += done.requests
         print(f"seed {seed} of {options.seed}: {shown(done)}\n{requests} requests so far\n", flush=True)

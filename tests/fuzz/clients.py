@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -60,8 +61,10 @@ class Sent:
 class Attacker:
     """One client with its own dice, connection after connection."""
 
-    def __init__(self, name: str, seed: str, port: int, done: Done) -> None:
+    def __init__(self, name: str, seed: str, port: int, done: Done, apis: Sequence[ApiKey] = ()) -> None:
+        """`apis` are drawn, all served ones if there are none."""
         self.name, self.port, self.done = name, port, done
+        self.apis = apis
         self.dice = Random(f"{seed} {name}")
         self.known = Known()
         self.numbers = 0
@@ -86,7 +89,8 @@ class Attacker:
 
     def drawn(self) -> Sent:
         dice = self.dice
-        key = dice.choice(OFTEN) if dice.random() < 0.3 else dice.choice(list(VERSIONS))
+        often = not self.apis and dice.random() < 0.3
+        key = dice.choice(OFTEN if often else self.apis or list(VERSIONS))
         kind = mutations.NONE if dice.random() < 0.2 else dice.choice(mutations.KINDS)
         return self.draw(key, dice.choice(VERSIONS[key]), kind)
 

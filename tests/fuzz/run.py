@@ -11,12 +11,14 @@ import gc
 import logging
 import resource
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from ottla.errors import ErrorCode
+from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import SimpleRecord, build_batch, iterate_batches, iterate_records
 from ottla.server.node import Node
 from tests.fuzz import mutations
@@ -56,6 +58,8 @@ class Plan:
     seconds: float | None = None
     """For each start of the node, where no steps are given."""
     starts: int = 2
+    apis: Sequence[ApiKey] = ()
+    """Those to attack, else all."""
     problems_max: int = 1
     """So many end it."""
 
@@ -130,7 +134,8 @@ async def attack(plan: Plan) -> Done:
 
 
 async def _attack_once(plan: Plan, seed: str, node: Node, witness: Witness, done: Done) -> None:
-    attackers = [Attacker(f"fuzz-{number}", seed, node.ports["PLAINTEXT"], done) for number in range(plan.clients)]
+    port = node.ports["PLAINTEXT"]
+    attackers = [Attacker(f"fuzz-{number}", seed, port, done, plan.apis) for number in range(plan.clients)]
     deadline = time.monotonic() + (plan.seconds or 0)
 
     async def keep_on(attacker: Attacker) -> None:
