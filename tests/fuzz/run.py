@@ -110,7 +110,7 @@ async def attack(plan: Plan) -> Done:
     before_mb = grown_mb()
     try:
         for number in range(plan.starts):
-            async with running(str(plan.directory), SETTINGS) as node:
+            async with running(str(plan.directory), SETTINGS, seed=number) as node:
                 await witness.connect(node)
                 if number == 0 and witness.client is not None:
                     await witness.client.create(WITNESS)

@@ -22,11 +22,12 @@ TIME = 1_700_000_000_000
 
 @asynccontextmanager
 async def running(
-    directory: str, settings: Mapping[str, str] | None = None, fs: FileSystem | None = None
+    directory: str, settings: Mapping[str, str] | None = None, fs: FileSystem | None = None, seed: int = 1
 ) -> AsyncIterator[Node]:
+    """A node that is started again on its files needs another seed: the first gave it its topic ids."""
     defaults = {"log.dirs": directory, "listeners": "PLAINTEXT://127.0.0.1:0", "log.retention.ms": "-1"}
     config = ServerConfig.load(None, {**defaults, **(settings or {})}, {})
-    node = Node(config, fs or OsFileSystem(), SystemClock(), random.Random(1))
+    node = Node(config, fs or OsFileSystem(), SystemClock(), random.Random(seed))
     try:
         await node.start()
         yield node
