@@ -43,10 +43,13 @@ be repeated are given once for each value: `--partition 0 --partition 3`.
 | exit code | |
 |---|---|
 | 0 | done |
-| 1 | refused by the broker, not there, damaged (`log dump`), or the reader of a pipe went away |
-| 2 | a mistake in the command line |
+| 1 | refused by the broker, not there, damaged (`log`), or the output cannot be written or read |
+| 2 | a mistake in the command line, or in a setting of `server start`, wherever it was given |
 | 3 | no broker answers: worth a retry |
-| 130 | interrupted by Ctrl-C; `consume --follow` and `group watch`, which end so, exit with 0 |
+| 130 | interrupted by Ctrl-C; by SIGTERM 143, by SIGHUP 129 |
+
+`server start`, `consume --follow` and `group watch`, which end so, exit with 0. After a signal a command has a few
+seconds to leave its group or to hear of the last records; a second signal ends it at once.
 
 **For programs.** Every command that prints data has `--json`: one JSON document, on one line unless it goes to a
 terminal; `consume` and `group watch` print an object a line. A complaint is then an object on standard error:

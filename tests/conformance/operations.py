@@ -145,15 +145,15 @@ def eventually(condition: Callable[[], Any], why: str = "") -> Any:
     return found
 
 
-def refused(data: Path | None, *arguments: str, environ: Mapping[str, str] | None = None) -> str:
-    """What a node says that must not start. It says it in one sentence and ends with 1."""
+def refused(data: Path | None, *arguments: str, environ: Mapping[str, str] | None = None, code: int = 1) -> str:
+    """What a node says that must not start. It says it in one sentence, and ends with 2 where a setting is wrong."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("OTTLA_")}
     place = [] if data is None else [str(data)]
     ended = subprocess.run(
         [sys.executable, "-m", "ottla.cli.main", "server", "start", *place, "--listen", "127.0.0.1:0", *arguments],
         capture_output=True, text=True, timeout=DEADLINE_S, env={**kept, **(environ or {})}, check=False,
     )  # fmt: skip
-    assert ended.returncode == 1, ended
+    assert ended.returncode == code, ended
     said = [line for line in ended.stderr.splitlines(keepends=True) if " ottla." not in line[:40]]  # beside the log
     assert said and said[0].startswith("ottla: ") and "Traceback" not in ended.stderr, ended.stderr
     return ended.stderr

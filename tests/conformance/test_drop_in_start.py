@@ -78,7 +78,7 @@ def start(tmp_path: Path, text: str) -> tuple[NodeProcess, Path]:
     return NodeProcess(tmp_path / "data", config=file, port=port), file
 
 
-def complaint(*arguments: str, status: int = 1) -> str:
+def complaint(*arguments: str, status: int = 2) -> str:
     """What a node says that does not start."""
     ended = subprocess.run(
         [sys.executable, "-m", "ottla.cli.main", "server", "start", *arguments],
@@ -173,7 +173,7 @@ def test_mistakes_are_named_with_their_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["log.dirs", "log.dir"])
 def test_two_places_for_data_are_refused(tmp_path: Path, name: str) -> None:
-    said = complaint(str(tmp_path / "one"), "--set", f"{name}={tmp_path / 'two'}", status=2)
+    said = complaint(str(tmp_path / "one"), "--set", f"{name}={tmp_path / 'two'}")
     assert f"{tmp_path / 'one'} and --set {name}={tmp_path / 'two'} contradict each other" in said
     assert list(tmp_path.iterdir()) == []
 
@@ -182,7 +182,7 @@ def test_two_places_for_data_are_refused(tmp_path: Path, name: str) -> None:
 def test_a_directory_beside_others_of_the_file_is_refused(tmp_path: Path, name: str) -> None:
     file, place = tmp_path / "server.properties", tmp_path / "data"
     file.write_text(f"node.id=1\n{name}={place}\n")
-    said = complaint(str(tmp_path / "other"), "--config", str(file), status=2)
+    said = complaint(str(tmp_path / "other"), "--config", str(file))
     assert f"the directory {tmp_path / 'other'} and {name}={place} of {file} contradict each other" in said
     assert list(tmp_path.iterdir()) == [file]
     # The same directory is no contradiction, nor is another that --set puts in its place by name.
@@ -213,7 +213,7 @@ def test_files_of_a_broker_or_a_controller_alone(tmp_path: Path, role: str) -> N
 
 
 def test_two_listeners_are_refused() -> None:
-    said = complaint("--listen", "127.0.0.1:1", "--set", "listeners=PLAINTEXT://127.0.0.1:2", status=2)
+    said = complaint("--listen", "127.0.0.1:1", "--set", "listeners=PLAINTEXT://127.0.0.1:2")
     assert "--listen 127.0.0.1:1 and --set listeners=PLAINTEXT://127.0.0.1:2 contradict each other" in said
 
 
@@ -221,14 +221,14 @@ def test_two_listeners_are_refused() -> None:
 def test_a_file_in_place_of_a_directory(tmp_path: Path, below: str) -> None:
     file = tmp_path / "server.properties"
     file.write_text("node.id=1\n")
-    said = complaint(str(file / below), "--listen", "127.0.0.1:0")
+    said = complaint(str(file / below), "--listen", "127.0.0.1:0", status=1)
     assert said == f"ottla: {file} is not a directory, so it cannot hold data: name a directory, or a new one\n"
 
 
 def test_a_port_that_is_taken_leaves_nothing_behind(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        said = complaint(str(tmp_path / "data"), "--listen", f"127.0.0.1:{port}")
+        said = complaint(str(tmp_path / "data"), "--listen", f"127.0.0.1:{port}", status=1)
         assert said.startswith(f"ottla: cannot listen on 127.0.0.1:{port}: address already in use; stop what uses")
         assert list(tmp_path.iterdir()) == []
 
@@ -237,7 +237,7 @@ def test_a_port_that_is_taken_leaves_a_directory_as_it_was(fresh_node: NodeProce
     fresh_node.stop()
     before = files(fresh_node.data)
     with socket.create_server(("127.0.0.1", fresh_node.port)):
-        complaint(str(fresh_node.data), "--listen", fresh_node.bootstrap)
+        complaint(str(fresh_node.data), "--listen", fresh_node.bootstrap, status=1)
     assert files(fresh_node.data) == before
 
 
@@ -292,7 +292,7 @@ def test_a_directory_that_cannot_be_served_stays_as_it_was(
     fresh_node.stop()
     spoil(fresh_node.data)
     before = files(fresh_node.data)
-    said = complaint(str(fresh_node.data), "--listen", "127.0.0.1:0")
+    said = complaint(str(fresh_node.data), "--listen", "127.0.0.1:0", status=1)
     assert UNSERVED[spoil] in said
     assert said.count("\n") == 1
     assert files(fresh_node.data) == before

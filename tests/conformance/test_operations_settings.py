@@ -86,7 +86,7 @@ def test_who_wins(tmp_path: Path) -> None:
 def test_a_mistake_is_refused_with_what_is_allowed(
     tmp_path: Path, arguments: list[str], environ: dict[str, str], told: list[str]
 ) -> None:
-    sentence = refused(tmp_path / "data", *arguments, environ=environ)
+    sentence = refused(tmp_path / "data", *arguments, environ=environ, code=2)
     assert all(part in sentence for part in told), sentence
     assert not (tmp_path / "data").exists()
 
@@ -94,4 +94,4 @@ def test_a_mistake_is_refused_with_what_is_allowed(
 def test_errors_in_a_file_are_reported_too(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(f"listeners=PLAINTEXT://127.0.0.1:{free_port()}\nlog.roll.ms=0\n")
-    assert "log.roll.ms" in refused(tmp_path / "data", "--config", str(file))
+    assert "log.roll.ms" in refused(tmp_path / "data", "--config", str(file), code=2)

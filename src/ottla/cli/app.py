@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from importlib import import_module
 
-from cyclopts import App, CycloptsError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, UnusedCliTokensError, ValidationError
 
+from ottla.cli import interrupts
 from ottla.cli.exits import MISUSED, CommandFailed
+from ottla.cli.output import visible
 
 _HELP = """Ottla: a partitioned commit log that every Kafka client can use.
 
-Exit codes: 0 done, 1 refused or damaged, 2 a mistake in the command line, 3 no broker answers, 130 interrupted.
+Exit codes: 0 done, 1 refused or damaged, 2 a mistake in the command line or a setting, 3 no broker answers,
+130 interrupted.
 """
 
 COMMANDS = {
@@ -26,6 +30,10 @@ COMMANDS = {
     "completion": "ottla.cli.completion:completion",
 }
 """Where each is. Only the one that is typed is imported: what the others need would take most of a short command."""
+
+
+TERMINAL_MIN = 10
+"""Columns and lines below which a terminal's size is not believed."""
 
 
 def _version() -> str:
@@ -55,20 +63,38 @@ def application(only: str | None = None) -> App:
 def _sentence(error: CycloptsError) -> str:
     """What is wrong, as the other complaints say it: `ottla: unknown option: --max`."""
     if isinstance(error, UnusedCliTokensError):
-        return f"one argument too many: {' '.join(error.unused_tokens or ())}"
-    text = str(error).rstrip(".")
+        return visible(f"one argument too many: {' '.join(error.unused_tokens or ())}")
+    if isinstance(error, ValidationError) and error.argument is not None:
+        # The checks of `values` say what is wanted.
+        (token, *_) = error.argument.tokens
+        return f"{token.keyword or error.argument.name} {error.exception_message}"
+    text = visible(str(error))
+    text = text if text.endswith("...") else text.rstrip(".")
     return text[:1].lower() + text[1:]
+
+
+def _correct_environment() -> None:
+    """Set to nothing is not set; and no terminal has the sizes that rich fails with, or fills memory for."""
+    if not os.environ.get("OTTLA_BOOTSTRAP"):
+        os.environ.pop("OTTLA_BOOTSTRAP", None)
+    for name in ("COLUMNS", "LINES"):
+        text = os.environ.get(name, "")
+        if not (text.isdecimal() and len(text) < 5 and int(text) >= TERMINAL_MIN):
+            os.environ.pop(name, None)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Parse and run. Returns the exit code."""
+    _correct_environment()
     app = application(arguments[0] if arguments else None)
     try:
-        code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        chosen, bound, _ = app.parse_args(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         command = " ".join(("ottla", *(error.command_chain or ())))
         option = arguments[0].partition("=")[0] if arguments else ""
         if option in ("-b", "--bootstrap", "--json"):
             raise CommandFailed(f"{option} stands behind the command\n  see: ottla --help", MISUSED) from None
         raise CommandFailed(f"{_sentence(error)}\n  see: {command} --help", MISUSED) from None
+    interrupts.command_begins()
+    code = chosen(*bound.args, **bound.kwargs)
     return code if isinstance(code, int) else 0

@@ -5,9 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.cli.exits import MISUSED, UNREACHABLE, CommandFailed
+from ottla.cli.interrupts import in_thread
+from ottla.cli.values import parse_addresses
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
@@ -42,7 +45,7 @@ def settings(bootstrap: str, extra: Mapping[str, Any] | None = None) -> dict[str
     """librdkafka's settings. Raises CommandFailed(UNREACHABLE) at once where nobody listens, not after its timeout."""
     probe(bootstrap)
     return {
-        "bootstrap.servers": bootstrap,
+        "bootstrap.servers": ",".join(addresses(bootstrap)),
         "client.id": "ottla-cli",
         "socket.timeout.ms": int(REQUEST_TIMEOUT_S * 1000),
         "log_level": 0,  # its log lines would stand between the records; errors come back as exceptions
@@ -51,23 +54,46 @@ def settings(bootstrap: str, extra: Mapping[str, Any] | None = None) -> dict[str
 
 
 def addresses(bootstrap: str) -> list[str]:
-    """The single HOST:PORTs of `--bootstrap`."""
-    parts = (part.strip() for part in bootstrap.split(","))
-    return [part.removeprefix("PLAINTEXT://") for part in parts if part]
+    """The single HOST:PORTs of `--bootstrap`. Raises CommandFailed(MISUSED) for what is none."""
+    try:
+        return parse_addresses(bootstrap)
+    except ValueError as error:
+        raise CommandFailed(f"--bootstrap wants {error}, not {bootstrap!r}", MISUSED) from None
+
+
+def connect(address: str, timeout_s: float = CONNECT_TIMEOUT_S) -> socket.socket:
+    """A connection to HOST:PORT. Raises OSError, TimeoutError too where the name is looked up for long."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    try:
+        found = in_thread(partial(socket.getaddrinfo, host, int(port), 0, socket.SOCK_STREAM), limit_s=timeout_s)
+    except UnicodeError as error:
+        raise OSError(f"{host!r} is no name of a host") from error
+    failure: OSError | None = None
+    for family, kind, protocol, _, place in found:
+        opened = socket.socket(family, kind, protocol)
+        try:
+            opened.settimeout(timeout_s)
+            opened.connect(place)
+            return opened
+        except OSError as error:
+            opened.close()
+            failure = error
+        except BaseException:
+            opened.close()
+            raise
+    raise failure or OSError("the name stands for no address")
 
 
 def probe(bootstrap: str) -> None:
     """Raises CommandFailed for what is no address (MISUSED), and where nobody listens (UNREACHABLE)."""
     failures = []
     for address in addresses(bootstrap):
-        host, colon, port = address.rpartition(":")
-        if not colon or not port.isdigit():
-            raise CommandFailed(f"--bootstrap wants HOST:PORT,..., such as 127.0.0.1:9092, not {address!r}", MISUSED)
         try:
-            socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT_S).close()
+            connect(address).close()
             return
         except OSError as error:
-            failures.append(f"{address}: {error.strerror or error}")
+            failures.append(f"{address}: {error.strerror or error or 'no answer in time'}")
     raise nobody_answers("; ".join(failures) or "no address given")
 
 
@@ -97,6 +123,11 @@ def consumer(bootstrap: str, extra: Mapping[str, Any]) -> Consumer:
     from confluent_kafka import Consumer
 
     return Consumer(settings(bootstrap, extra))
+
+
+def topics_of(client: AdminClient) -> Any:
+    """All topics with their partitions. Raises KafkaException."""
+    return in_thread(partial(client.list_topics, timeout=REQUEST_TIMEOUT_S))
 
 
 def wait(future: Future[T]) -> T:

@@ -8,7 +8,7 @@ from typing import Any
 from cyclopts import App
 
 from ottla.cli import wire
-from ottla.cli.client import REQUEST_TIMEOUT_S, admin_client, wait
+from ottla.cli.client import admin_client, topics_of, wait
 from ottla.cli.exits import OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import bold, human_bytes, plural, print_json, print_table
@@ -59,7 +59,7 @@ def view(bootstrap: str) -> dict[str, Any]:
     """Everything that `describe` shows. Raises KafkaException, CommandFailed."""
     client = admin_client(bootstrap)
     answer: Any = wait(client.describe_cluster())
-    metadata = client.list_topics(timeout=REQUEST_TIMEOUT_S)
+    metadata = topics_of(client)
     partitions = [(name, part) for name, topic in sorted(metadata.topics.items()) for part in topic.partitions.values()]
     brokers = []
     for node in sorted(answer.nodes, key=lambda each: int(each.id)):

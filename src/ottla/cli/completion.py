@@ -101,6 +101,8 @@ def completion(shell: Shell, /) -> None:
 
 def answer(arguments: Sequence[str]) -> int:
     """What a script asks: the shell, then the words after `ottla` up to the cursor (bash: its whole line)."""
+    if len(arguments) < 2 or arguments[0] not in _SCRIPTS:
+        return 0  # a script of another version
     shell = arguments[0]
     words = _split(arguments[1])[1:] if shell == "bash" else list(arguments[1:])
     words = words or [""]

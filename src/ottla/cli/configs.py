@@ -30,6 +30,7 @@ from ottla.cli.config_view import (
 from ottla.cli.exits import MISUSED, OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_settings
 from ottla.cli.output import bold, plural, print_json, print_table
+from ottla.cli.values import BrokerId, GroupId, SettingName, Text, TopicName
 from ottla.config import definitions
 from ottla.protocol.messages import ApiKey
 
@@ -38,9 +39,9 @@ CHANGED_WITHIN_S = 1.0
 
 app = App(name="config", help="Read, change and explain settings of topics, groups and brokers.", sort_key=6)
 
-OfTopic = Annotated[str | None, Parameter(name=["--topic", "-t"], help="Of this topic.")]
-OfGroup = Annotated[str | None, Parameter(name=["--group", "-g"], help="Of this group.")]
-OfBroker = Annotated[int | None, Parameter(name="--broker", help="Of the broker with this number.")]
+OfTopic = Annotated[TopicName | None, Parameter(name=["--topic", "-t"], help="Of this topic.")]
+OfGroup = Annotated[GroupId | None, Parameter(name=["--group", "-g"], help="Of this group.")]
+OfBroker = Annotated[BrokerId | None, Parameter(name="--broker", help="Of the broker with this number.")]
 OfAll = Annotated[
     bool,
     Parameter(
@@ -85,7 +86,7 @@ def _required(resource: Resource | None) -> Resource:
 
 @app.command(sort_key=1)
 def get(
-    *names: str,
+    *names: SettingName,
     topic: OfTopic = None,
     group: OfGroup = None,
     broker: OfBroker = None,
@@ -160,7 +161,7 @@ def _unknown(name: str, kind: int | None = None) -> CommandFailed:
 
 @app.command(name="set", sort_key=2)
 def set_(
-    *pairs: Annotated[str, Parameter(required=True)],
+    *pairs: Annotated[Text, Parameter(required=True)],
     topic: OfTopic = None,
     group: OfGroup = None,
     broker: OfBroker = None,
@@ -184,7 +185,7 @@ def set_(
 
 @app.command(sort_key=3)
 def unset(
-    *names: Annotated[str, Parameter(required=True)],
+    *names: Annotated[SettingName, Parameter(required=True)],
     topic: OfTopic = None,
     group: OfGroup = None,
     broker: OfBroker = None,
@@ -312,7 +313,7 @@ def _nodes(bootstrap: str) -> list[Any]:
 
 @app.command(name="explain", sort_key=4)
 def explain_(
-    *names: Annotated[str, Parameter(required=True)],
+    *names: Annotated[SettingName, Parameter(required=True)],
     topic: OfTopic = None,
     group: OfGroup = None,
     broker: OfBroker = None,

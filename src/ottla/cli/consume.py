@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,11 +11,13 @@ from cyclopts import Parameter
 from ottla.cli import client
 from ottla.cli.emit import Emit, emitter
 from ottla.cli.exits import MISUSED, OK, UNREACHABLE, CommandFailed
+from ottla.cli.interrupts import call, in_thread
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.positions import START_WORDS, GroupEnd, stretch
 from ottla.cli.progress import output_leaves_the_terminal, shown
 from ottla.cli.reader import Reader
 from ottla.cli.record import record_of
+from ottla.cli.values import Count, MemberGroupId, Partition, Text, TopicName
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError
@@ -27,16 +27,16 @@ LEAVE_S = 5.0
 
 
 def consume(
-    topic: str,
+    topic: TopicName,
     /,
     *,
-    from_: Annotated[str | None, Parameter(name="--from", allow_leading_hyphen=True)] = None,
-    to: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    from_: Annotated[Text | None, Parameter(name="--from", allow_leading_hyphen=True)] = None,
+    to: Annotated[Text | None, Parameter(allow_leading_hyphen=True)] = None,
     follow: Annotated[Flag, Parameter(alias="-f")] = False,
-    count: Annotated[int | None, Parameter(alias="-n")] = None,
-    partition: Annotated[list[int] | None, Parameter(alias="-p", negative="", consume_multiple=False)] = None,
-    group: Annotated[str | None, Parameter(alias="-g")] = None,
-    format: Annotated[str | None, Parameter(alias="-o")] = None,
+    count: Annotated[Count | None, Parameter(alias="-n")] = None,
+    partition: Annotated[list[Partition] | None, Parameter(alias="-p", negative="", consume_multiple=False)] = None,
+    group: Annotated[MemberGroupId | None, Parameter(alias="-g")] = None,
+    format: Annotated[Text | None, Parameter(alias="-o")] = None,
     values_only: Flag = False,
     uncommitted: Flag = False,
     json: AsJson = False,
@@ -76,7 +76,6 @@ def consume(
     """
     _ensure_sense(to, follow, group, from_, partition)
     emit = emitter(_form(format, json, values_only))
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if group is not None:
             _read_as_member(bootstrap, topic, group, from_, uncommitted, follow, count, emit)
@@ -97,6 +96,8 @@ def _read(reader: Reader, starts: dict[int, int], stops: dict[int, int] | None, 
     total = None if stops is None else sum(max(0, stop - starts[number]) for number, stop in stops.items())
     if count is not None:
         total = count if total is None else min(count, total)
+    if total == 0:
+        return
     batches = reader.read(starts, stops)
     try:
         for records in shown(batches, "consuming", total, len) if output_leaves_the_terminal() else batches:
@@ -201,10 +202,10 @@ def _read_as_member(
         end = GroupEnd(consumer, topic)
         left = count
         while left != 0 and (follow or not end.reached()):
-            message = consumer.poll(0)
+            message = call(consumer.poll, 0)
             if message is None:
                 _flush()  # nothing at hand: let the reader see what there is
-                message = consumer.poll(POLL_S)
+                message = call(consumer.poll, POLL_S)
             if message is None:
                 link.check()
                 continue
@@ -228,11 +229,12 @@ def _read_as_member(
 
 def _leave(consumer: Consumer) -> None:
     """Commit and leave the group; a broker that does not answer is not waited for as long as librdkafka would."""
-    closing = threading.Thread(target=consumer.close, daemon=True)
-    closing.start()
-    closing.join(LEAVE_S)
-    if closing.is_alive():
-        raise CommandFailed("the broker does not answer: what was read last may not be committed", UNREACHABLE)
+    try:
+        in_thread(consumer.close, limit_s=LEAVE_S)
+    except TimeoutError:
+        raise CommandFailed(
+            "the broker does not answer: what was read last may not be committed", UNREACHABLE
+        ) from None
 
 
 def _flush() -> None:

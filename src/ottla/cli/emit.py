@@ -9,7 +9,7 @@ from typing import Any
 from ottla.cli.columns import columns_emitter
 from ottla.cli.exits import MISUSED, CommandFailed
 from ottla.cli.formats import WORDS, emit_hexdump, template_emitter
-from ottla.cli.output import bytes_field, dim, iso_time, print_json_line, printable
+from ottla.cli.output import bytes_field, dim, iso_time, print_json_line, printable, visible
 from ottla.cli.record import Record
 
 Emit = Callable[[Record], None]
@@ -40,7 +40,7 @@ def _emit_line(record: Record) -> None:
     moment = (iso_time(record.timestamp_ms) or "-").replace("T", " ").removesuffix("Z")
     where = f"{record.partition}:{record.offset}"
     key_text = "" if record.key is None else printable(record.key) + "  "
-    headers = "".join(f"  {name}={printable(value)}" for name, value in record.headers)
+    headers = "".join(f"  {visible(name)}={printable(value)}" for name, value in record.headers)
     print(f"{dim(f'{where:<10} {moment:<23}')}  {dim(key_text)}{printable(record.value)}{dim(headers)}")
 
 

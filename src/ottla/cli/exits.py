@@ -4,13 +4,13 @@ from __future__ import annotations
 
 OK = 0
 FAILED = 1
-"""The broker refused, a file is damaged, or a setting is wrong: the sentence on stderr says which."""
+"""The broker refused, a file is damaged, or the output cannot be written: the sentence on stderr says which."""
 MISUSED = 2
-"""The command line itself is wrong."""
+"""The command line itself is wrong, or a setting of `server start`, wherever it was given."""
 UNREACHABLE = 3
 """No broker answered: worth a retry."""
 INTERRUPTED = 130
-"""Ctrl-C, as a shell reports it (128 + SIGINT)."""
+"""Ctrl-C, as a shell reports it (128 + SIGINT); SIGTERM is 143, SIGHUP 129."""
 
 
 class CommandFailed(Exception):

@@ -15,12 +15,13 @@ from ottla.cli.group_reset import parse_topic
 from ottla.cli.group_view import Place, groups
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import plural, print_json
+from ottla.cli.values import GroupId, Text
 from ottla.protocol.messages import ApiKey
 
 
 def delete(
-    *names: Annotated[str, Parameter(help="One group or more.", required=True)],
-    topic: Annotated[list[str] | None, Parameter(alias="-t", negative="", consume_multiple=False)] = None,
+    *names: Annotated[GroupId, Parameter(help="One group or more.", required=True)],
+    topic: Annotated[list[Text] | None, Parameter(alias="-t", negative="", consume_multiple=False)] = None,
     if_exists: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

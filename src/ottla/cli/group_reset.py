@@ -16,6 +16,7 @@ from ottla.cli.group_view import INACTIVE, Group, Place, groups, refused, waterm
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_time_ms
 from ottla.cli.output import plural, print_json, print_table
 from ottla.cli.positions import POSITIONS, position_of
+from ottla.cli.values import GroupId, Text, topic_name
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -43,11 +44,11 @@ class Move:
 
 
 def reset(
-    name: str,
+    name: GroupId,
     /,
     *,
-    to: Annotated[str, Parameter(allow_leading_hyphen=True)],
-    topic: Annotated[list[str] | None, Parameter(alias="-t", negative="", consume_multiple=False)] = None,
+    to: Annotated[Text, Parameter(allow_leading_hyphen=True)],
+    topic: Annotated[list[Text] | None, Parameter(alias="-t", negative="", consume_multiple=False)] = None,
     dry_run: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -105,6 +106,9 @@ def _ensure_inactive(group: Group) -> None:
 def parse_topic(text: str) -> tuple[str, tuple[int, ...] | None]:
     """`orders` or `orders:0,2`. Raises CommandFailed."""
     topic, colon, numbers = text.partition(":")
+    wanted = topic_name(topic)
+    if wanted is not None:
+        raise CommandFailed(f"--topic wants {wanted}, not {topic!r}", MISUSED)
     if not colon:
         return topic, None
     try:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli import client as clients
 from ottla.cli.client import wait
 from ottla.cli.exits import FAILED, UNREACHABLE, CommandFailed
+from ottla.cli.interrupts import in_thread
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 Place = tuple[str, int]
 """A topic and a partition's number."""
 
+CLOSE_S = 2.0
 AGE_TIMEOUT_S = 10.0
 """How long to wait for the records whose timestamps give the lag in seconds; what does not come stays unknown."""
 
@@ -342,4 +345,5 @@ class Ages:
 
     def close(self) -> None:
         if self._consumer is not None:
-            self._consumer.close()
+            with suppress(TimeoutError):
+                in_thread(self._consumer.close, limit_s=CLOSE_S)

@@ -11,12 +11,14 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from ottla.cli import interrupts
 from ottla.cli.client import admin_client
-from ottla.cli.exits import MISUSED, OK, CommandFailed
+from ottla.cli.exits import OK
 from ottla.cli.group_view import Ages, Group, groups, names_of_groups
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import iso_time, plural, print_json_line
 from ottla.cli.units import duration
+from ottla.cli.values import Count, GroupId, Seconds
 
 Row = tuple[str, ...]
 
@@ -27,9 +29,9 @@ COLUMNS_OF_MANY = ("GROUP", "STATE", "MEMBERS>", "LAG>", "BEHIND>", "READS/S>", 
 
 
 def watch(
-    *names: str,
-    interval: Annotated[float, Parameter(alias="-i")] = 2.0,
-    count: Annotated[int | None, Parameter(alias="-n")] = None,
+    *names: GroupId,
+    interval: Annotated[Seconds, Parameter(alias="-i")] = 2.0,
+    count: Annotated[Count | None, Parameter(alias="-n")] = None,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
@@ -49,13 +51,11 @@ def watch(
     json
         One JSON object a line: each group at each look.
     """
-    if interval <= 0:
-        raise CommandFailed("--interval wants a number of seconds above 0", MISUSED)
-    client = admin_client(bootstrap)
     wanted = list(dict.fromkeys(names))
     ages, rates = Ages(bootstrap), Rates()
     looks = 0
     try:
+        client = admin_client(bootstrap)
         with _screen(json) as show:
             while count is None or looks < count:
                 if looks:
@@ -164,7 +164,11 @@ def _screen(as_json: bool) -> Iterator[Callable[..., None]]:
     last: Any = None
     try:
         # A screen of its own, as `top` has, so that nothing is left over when the terminal is resized.
-        with Live(console=console, auto_refresh=False, screen=True) as live:
+        live = Live(console=console, auto_refresh=False, screen=True)
+        with interrupts.held():
+            interrupts.restore_at_end(interrupts.LEAVE_SCREEN + interrupts.SHOW_CURSOR)
+            live.start(refresh=True)
+        try:
 
             def draw(found: Sequence[Group], rates: Rates, *, single: bool) -> None:
                 nonlocal last
@@ -172,6 +176,10 @@ def _screen(as_json: bool) -> Iterator[Callable[..., None]]:
                 live.update(last, refresh=True)
 
             yield draw
+        finally:
+            with interrupts.held():
+                live.stop()
+                interrupts.restore_at_end(b"")
     finally:
         if last is not None:
             console.print(last)

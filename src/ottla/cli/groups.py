@@ -15,13 +15,14 @@ from ottla.cli.group_watch import watch
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import bold, plural, print_json, print_table
 from ottla.cli.units import duration
+from ottla.cli.values import GroupId
 
 app = App(name="group", help="See, reset and delete consumer groups.", sort_key=5)
 app.command(watch, sort_key=3)
 app.command(reset, sort_key=4)
 app.command(delete, sort_key=5)
 
-Names = Annotated[str, Parameter(help="One group or more.", required=True)]
+Names = Annotated[GroupId, Parameter(help="One group or more.", required=True)]
 
 ID_CHARACTERS = 13
 """Of a member's id in a table; --json has all of it."""

@@ -1,4 +1,4 @@
-"""The entry point: starts a node without loading the rest of the command line, and turns mistakes into exit codes."""
+"""The entry point: starts a node without loading the rest of the command line, and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -6,35 +6,54 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ottla.cli.exits import FAILED, INTERRUPTED, UNREACHABLE, CommandFailed
+from ottla.cli import interrupts
+from ottla.cli.exits import FAILED, OK, UNREACHABLE, CommandFailed
 
 _CLIENT_ERRORS = ("KafkaException", "KafkaError")
 _MEANT_FOR_PEOPLE = ("OttlaError", "CorruptFile")
+SENTENCE_CHARACTERS_MAX = 500
+"""Of a line of a complaint: what was typed may be longer than a terminal."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code (see `exits.py`)."""
-    argv = list(sys.argv[1:] if arguments is None else arguments)
+    """Run one command and return its exit code (see `exits.py`).
+
+    Without `arguments` as the process that it is: signals and standard streams are taken in hand first.
+    """
+    if arguments is None:
+        arguments = sys.argv[1:]
+        serves = _starts_a_node(arguments)
+        interrupts.install(OK if serves else None)
+        from ottla.cli import streams
+
+        streams.prepare(serves=serves)
+    argv = list(arguments)
     as_json = "--json" in argv[: argv.index("--") if "--" in argv else None]
     try:
         code = _run(argv)
         if sys.stdout is not None:
             sys.stdout.flush()
-        return code
+        return code if _starts_a_node(argv) else interrupts.leave(code)
     except CommandFailed as failure:
-        return _complain(str(failure), failure.exit_code, as_json)
+        return interrupts.leave(_complain(str(failure), failure.exit_code, as_json))
     except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:
+        return interrupts.leave(interrupts.code_of_end())
+    except (BrokenPipeError, SystemExit):  # rich makes the one of the other
         # The reader (`head`, say) has what it wanted. Python would complain once more when it flushes stdout at exit.
         sys.stdout = None
-        return FAILED
+        return interrupts.leave(FAILED)
     except Exception as error:
-        return _complain(*_translated(error), as_json)
+        if interrupts.ending():
+            return interrupts.leave(interrupts.code_of_end())
+        return interrupts.leave(_complain(*_translated(error), as_json))
+
+
+def _starts_a_node(argv: Sequence[str]) -> bool:
+    return list(argv[:2]) == ["server", "start"] and not {"-h", "--help"} & set(argv)
 
 
 def _run(argv: list[str]) -> int:
-    if argv[:2] == ["server", "start"] and not {"-h", "--help"} & set(argv):
+    if _starts_a_node(argv):
         from ottla.cli.server import start
 
         return start(argv[2:])
@@ -62,22 +81,42 @@ def _translated(error: Exception) -> tuple[str, int]:
     if isinstance(error, TimeoutError):
         return "the broker does not answer in time\n  see whether it runs: ottla server status", UNREACHABLE
     if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error), FAILED
-    return f"a mistake in this program: {name}: {error}\n  OTTLA_DEBUG=1 shows where", FAILED
+        return _of_the_system(error), FAILED
+    return f"internal error: {name}: {error}\n  this is a bug; where: set OTTLA_DEBUG=1 and run it again", FAILED
+
+
+def _of_the_system(error: OSError) -> str:
+    if type(error).__name__ == "OutputFailed":
+        sys.stdout = None  # not tried again
+        return f"standard output cannot be written to: {error.strerror}"
+    if type(error).__name__ == "InputFailed":
+        return f"standard input cannot be read: {error.strerror}\n  is it closed? name values, or files with --file"
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
 
 
 def _complain(sentence: str, code: int, as_json: bool) -> int:
     """On standard error: the sentence, and what to do beneath it; for programs an object a line."""
-    if not as_json:
-        print(f"ottla: {sentence}", file=sys.stderr)
+    if sys.stderr is None:
         return code
-    import json
+    if not as_json:
+        print("\n".join(map(_line, f"ottla: {sentence}".split("\n"))), file=sys.stderr)
+        return code
+    from ottla.cli.output import json_text
 
     for each in sentence.split("\nottla: "):
         text, _, hint = each.partition("\n")
-        advice = " ".join(hint.split()) or None
-        print(json.dumps({"error": text, "hint": advice, "exit_code": code}, ensure_ascii=False), file=sys.stderr)
+        advice = _line(" ".join(hint.split())) or None
+        print(json_text({"error": _line(text), "hint": advice, "exit_code": code}, sys.stderr), file=sys.stderr)
     return code
+
+
+def _line(text: str) -> str:
+    """As a terminal may show it: without control characters, and not longer than anybody reads."""
+    from ottla.cli.output import visible
+
+    text = visible(text)
+    half = SENTENCE_CHARACTERS_MAX // 2
+    return text if len(text) <= 2 * half else f"{text[:half]} ... {text[-half:]}"
 
 
 if __name__ == "__main__":

@@ -10,11 +10,12 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ottla.cli.exits import MISUSED, CommandFailed
+from ottla.cli.values import INT64_MAX, Addresses
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 Bootstrap = Annotated[
-    str,
+    Addresses,
     Parameter(name=["--bootstrap", "-b"], env_var="OTTLA_BOOTSTRAP", help="Brokers to ask first: HOST:PORT,..."),
 ]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
@@ -50,11 +51,14 @@ def unescape(text: str) -> bytes:
 
 
 def parse_time_ms(text: str, now_ms: int) -> int | None:
-    """Milliseconds since the epoch for `10m` (ago), an ISO date or time (local unless it has a zone), or None."""
+    """Milliseconds since the epoch for `10m` (ago), an ISO date or time (local unless it has a zone), or None.
+
+    What lies before the epoch is the epoch: negative timestamps mean other things in ListOffsets.
+    """
     ago = _AGO.fullmatch(text)
-    if ago:
-        return now_ms - int(ago[1]) * _UNITS_MS[ago[2]]
     try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError:
+        if ago:
+            return max(0, now_ms - int(ago[1]) * _UNITS_MS[ago[2]])
+        return min(max(0, int(datetime.fromisoformat(text).timestamp() * 1000)), INT64_MAX)
+    except (ValueError, OverflowError, OSError):  # more digits than `int` takes; a year that no clock has
         return None

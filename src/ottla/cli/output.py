@@ -17,15 +17,20 @@ _TRAILING = re.compile(r"\s+((?:\x1b\[[0-9;]*m)*)$")
 """Spaces that pad a row, and the end of their style."""
 
 
+def json_text(value: Any, stream: Any, indent: int | None = None) -> str:
+    """A JSON document as a stream can take it: where that is not UTF-8, with escapes for what is not ASCII."""
+    unicode = (stream.encoding or "").lower().replace("-", "") == "utf8"
+    return json.dumps(value, indent=indent, ensure_ascii=not unicode, default=str)
+
+
 def print_json(value: Any) -> None:
     """One JSON document: indented on a terminal, on one line elsewhere."""
-    indent = 2 if sys.stdout.isatty() else None
-    print(json.dumps(value, indent=indent, ensure_ascii=False, default=str))
+    print(json_text(value, sys.stdout, 2 if sys.stdout.isatty() else None))
 
 
 def print_json_line(value: Any) -> None:
     """One line of a JSON Lines stream."""
-    print(json.dumps(value, ensure_ascii=False, default=str))
+    print(json_text(value, sys.stdout))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, indent: int = 0) -> None:
@@ -40,7 +45,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, indent
         right = name.endswith(">")
         table.add_column(name.rstrip(">"), justify="right" if right else "left", overflow="fold", no_wrap=True)
     for row in rows:
-        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+        table.add_row(*(Text("" if cell is None else visible(str(cell))) for cell in row))
     console = Console(
         highlight=False, width=WIDE, no_color=not _styled(), color_system="standard" if _styled() else None
     )
@@ -113,7 +118,11 @@ def printable(value: bytes | None) -> str:
     """Bytes for a person to read on one line; control characters and broken UTF-8 as escapes."""
     if value is None:
         return "null"
-    text = value.decode("utf-8", "backslashreplace")
+    return visible(value.decode("utf-8", "backslashreplace"))
+
+
+def visible(text: str) -> str:
+    """What others have named, on one line and without what a terminal would obey: control characters as escapes."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from ottla.cli import client
-from ottla.cli.ctrl_c import CtrlC
-from ottla.cli.exits import FAILED, INTERRUPTED, MISUSED, OK, UNREACHABLE, CommandFailed
+from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
+from ottla.cli.interrupts import Interrupted, call, code_of_end, held
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_pairs, unescape
 from ottla.cli.output import plural, print_json
 from ottla.cli.progress import bytes_in, shown
 from ottla.cli.record import Outgoing
 from ottla.cli.records_in import RECORD_BYTES_MAX, Line, lines_of, parsed_lines, text_lines
+from ottla.cli.values import FilePath, Partition, Raw, TopicName
 
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Form = Literal["lines", "json", "hex", "base64"]
@@ -27,8 +27,10 @@ QUEUED_RECORDS_MAX = 100_000
 QUEUED_KIB_MAX = 128 << 10
 """librdkafka's queue: enough to keep the pipe to the broker full, and for one record of the greatest size."""
 BATCH_BYTES = 1_000_000
-FLUSH_S = 0.5
+FLUSH_S = 0.2
 """Between two looks whether Ctrl-C was pressed while the last records are on their way."""
+LAST_S = 5.0
+"""How long these are waited for once it was."""
 
 
 @dataclass
@@ -68,15 +70,17 @@ class Delivered:
 
 
 def produce(
-    topic: str,
+    topic: TopicName,
     /,
-    *values: str,
-    file: Annotated[list[Path] | None, Parameter(alias="-f", negative="", consume_multiple=False)] = None,
-    key: Annotated[str | None, Parameter(alias="-k")] = None,
-    key_separator: Annotated[str | None, Parameter(alias="-K")] = None,
-    header: Annotated[list[str] | None, Parameter(alias="-H", negative="", consume_multiple=False)] = None,
-    partition: Annotated[int | None, Parameter(alias="-p")] = None,
-    null: str | None = None,
+    *values: Raw,
+    file: Annotated[
+        list[FilePath] | None, Parameter(alias="-f", negative="", consume_multiple=False, allow_leading_hyphen=True)
+    ] = None,
+    key: Annotated[Raw | None, Parameter(alias="-k")] = None,
+    key_separator: Annotated[Raw | None, Parameter(alias="-K")] = None,
+    header: Annotated[list[Raw] | None, Parameter(alias="-H", negative="", consume_multiple=False)] = None,
+    partition: Annotated[Partition | None, Parameter(alias="-p")] = None,
+    null: Raw | None = None,
     format: Form = "lines",
     from_json: Flag = False,
     compression: Annotated[Codec, Parameter(alias="-z")] = "none",
@@ -124,19 +128,30 @@ def produce(
         raise CommandFailed("--idempotent needs --acks all", MISUSED)
     if from_json and format not in ("lines", "json"):
         raise CommandFailed("--from-json and --format exclude each other", MISUSED)
-    headers = tuple((name, text.encode()) for name, text in parse_pairs(header or (), "--header"))
+    headers = tuple(map(_header, parse_pairs(header or (), "--header")))
     common = Outgoing(None, None if key is None else key.encode(errors="surrogateescape"), headers, partition)
     lines = shown(lines_of(values, file), "producing", bytes_in(file), lambda line: len(line.data) + 1)
     records = _records(lines, common, "json" if from_json else format, key_separator, null)
     return _produce(bootstrap, topic, records, _producer_settings(acks, idempotent, compression), json, lines.close)
 
 
+def _header(pair: tuple[str, str]) -> tuple[str, bytes]:
+    name, text = pair
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise CommandFailed(f"--header wants a name in UTF-8, not {name!r}", MISUSED) from None
+    return name, text.encode(errors="surrogateescape")
+
+
 def _records(
     lines: Iterable[Line], common: Outgoing, form: str, separator: str | None, null: str | None
 ) -> Iterable[tuple[Line, Outgoing]]:
+    if separator == "":
+        raise CommandFailed("--key-separator wants the text between key and value, not ''", MISUSED)
     if form == "lines":
         between = None if separator is None else unescape(separator)
-        return text_lines(lines, common, between, None if null is None else null.encode())
+        return text_lines(lines, common, between, None if null is None else null.encode(errors="surrogateescape"))
     if separator is not None or null is not None:
         raise CommandFailed("--key-separator and --null are for lines, not for whole records", MISUSED)
     return parsed_lines(lines, common, form)
@@ -152,18 +167,21 @@ def _produce(
 ) -> int:
     sender = client.producer(bootstrap, settings | _sizes(bootstrap, topic))
     delivered = Delivered()
-    code = OK
+    code, on_their_way = OK, 0
     try:
-        with CtrlC() as ctrl_c:
-            _send(sender, topic, records, delivered, ctrl_c)
-    except KeyboardInterrupt:
-        code = INTERRUPTED
+        _send(sender, topic, records, delivered)
+    except Interrupted:
+        code, on_their_way = code_of_end(), _flush_last(sender)
     except CommandFailed as failure:
         count = f"{plural(delivered.records, 'record')} before it acknowledged" if delivered.records else ""
         raise CommandFailed(f"{failure}\n  {count}" if count else str(failure), failure.exit_code) from None
     finally:
         remove_bar()
-    return _conclude(topic, delivered, as_json, settings["acks"]) or code
+    code = _conclude(topic, delivered, as_json, settings["acks"]) or code
+    if on_their_way:
+        few = f"{plural(on_their_way, 'record')} sent, not acknowledged"
+        raise CommandFailed(f"interrupted with {few}: the broker may have written them", code)
+    return code
 
 
 def _producer_settings(acks: str, idempotent: bool, compression: str) -> dict[str, Any]:
@@ -191,22 +209,37 @@ def _sizes(bootstrap: str, topic: str) -> dict[str, int]:
     return {"batch.size": batch, "message.max.bytes": RECORD_BYTES_MAX + BATCH_BYTES}
 
 
-def _send(
-    producer: Any, topic: str, records: Iterable[tuple[Line, Outgoing]], delivered: Delivered, ctrl_c: CtrlC
-) -> None:
-    """Until the records end or one is refused; what was sent is acknowledged or refused when this returns."""
+def _send(producer: Any, topic: str, records: Iterable[tuple[Line, Outgoing]], delivered: Delivered) -> None:
+    """Until the records end or one is refused; what was sent is acknowledged or refused when this returns.
+
+    Raises Interrupted, which leaves it to `_flush_last` to wait.
+    """
     try:
         for line, record in records:
-            _send_one(producer, topic, line, record, delivered, ctrl_c)
-            ctrl_c.call(producer.poll, 0)
+            _send_one(producer, topic, line, record, delivered)
+            call(producer.poll, 0)
             if delivered.first_error is not None:
                 break
-    finally:
-        while ctrl_c.call(producer.flush, FLUSH_S):
-            pass
+    except Interrupted:
+        raise
+    except BaseException:
+        _flush(producer)
+        raise
+    _flush(producer)
 
 
-def _send_one(producer: Any, topic: str, line: Line, record: Outgoing, delivered: Delivered, ctrl_c: CtrlC) -> None:
+def _flush(producer: Any) -> None:
+    while call(producer.flush, FLUSH_S):
+        pass
+
+
+def _flush_last(producer: Any) -> int:
+    """After a signal: how many records nothing is known of."""
+    with held():
+        return int(producer.flush(LAST_S))
+
+
+def _send_one(producer: Any, topic: str, line: Line, record: Outgoing, delivered: Delivered) -> None:
     from confluent_kafka import KafkaException
 
     report = partial(delivered.report, Line(line.what, line.number, line.where, b""))
@@ -222,7 +255,7 @@ def _send_one(producer: Any, topic: str, line: Line, record: Outgoing, delivered
             producer.produce(topic, record.value, record.key, **arguments)
             return
         except BufferError:
-            ctrl_c.call(producer.poll, 0.1)
+            call(producer.poll, 0.1)
         except KafkaException as exception:
             delivered.refuse(line, client.error_of(exception))
             return

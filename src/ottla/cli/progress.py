@@ -10,6 +10,8 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ottla.cli import interrupts
+
 PATIENCE_S = 1.0
 """Work that is done sooner shows nothing."""
 CHECK_EVERY = 256
@@ -109,7 +111,9 @@ class _Bar:
         self._started = time.monotonic()
         self._first: int | None = None
         self._task = self._progress.add_task(what, total=total, detail="")
-        self._progress.start()
+        with interrupts.held():
+            interrupts.restore_at_end(interrupts.SHOW_CURSOR, 2)
+            self._progress.start()
 
     def show(self, done: int, count: int) -> None:
         if self._first is None:
@@ -119,4 +123,6 @@ class _Bar:
         self._progress.update(self._task, completed=done, detail=f"{count:,} records{rate}")
 
     def close(self) -> None:
-        self._progress.stop()
+        with interrupts.held():
+            self._progress.stop()
+            interrupts.restore_at_end(b"")

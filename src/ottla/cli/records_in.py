@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ottla.cli.columns import columns_reader
 from ottla.cli.exits import CommandFailed
+from ottla.cli.output import visible
 from ottla.cli.record import Outgoing
 
 RECORD_BYTES_MAX = 100 << 20
@@ -42,9 +43,9 @@ def lines_of(values: Sequence[str], files: Sequence[Path] | None) -> Iterator[Li
             continue
         try:
             with path.open("rb") as stream:
-                yield from _lines(stream, f" of {path}")
+                yield from _lines(stream, f" of {visible(str(path))}")
         except OSError as error:
-            raise CommandFailed(f"cannot read {path}: {error.strerror}") from error
+            raise CommandFailed(f"cannot read {visible(str(path))}: {error.strerror}") from error
     if not values and not files:
         if sys.stdin.isatty():
             print("Type one record a line; Ctrl-D ends.", file=sys.stderr)

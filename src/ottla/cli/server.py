@@ -51,7 +51,10 @@ def parse(arguments: Sequence[str]) -> StartOptions:
 def _take(options: StartOptions, name: str, value: str) -> None:
     if name == "--config":
         options.config_file = value
-    elif name == "--http":
+        return
+    if not value.isprintable():
+        raise _misuse(f"{name} wants {_WITH_VALUE[name]} in UTF-8 without control characters, not {value!r}")
+    if name == "--http":
         options.http = value
     elif name == "--listen":
         host, colon, port = value.rpartition(":")
@@ -125,7 +128,14 @@ def _check_directories(paths: Sequence[str]) -> None:
         while not os.path.lexists(place):
             place = os.path.dirname(place)
         if not os.path.isdir(place):
-            raise CommandFailed(f"{place} is not a directory, so it cannot hold data: name a directory, or a new one")
+            what = "is not a directory, so it cannot hold data: name a directory, or a new one"
+            raise CommandFailed(f"{_visible(place)} {what}")
+
+
+def _visible(path: str) -> str:
+    from ottla.cli.output import visible
+
+    return visible(path)
 
 
 def start(arguments: Sequence[str]) -> int:
@@ -135,7 +145,15 @@ def start(arguments: Sequence[str]) -> int:
 
 def run_with(options: StartOptions) -> int:
     """The same for options that are parsed already. Raises OttlaError for what keeps the node from starting."""
-    config = load_config(options, os.environ)
+    from ottla.errors import OttlaError
+
+    try:
+        config = load_config(options, os.environ)
+    except OttlaError as error:
+        sentence = str(error)
+        if options.config_file is not None:
+            sentence = sentence.replace(options.config_file, _visible(options.config_file))
+        raise CommandFailed(sentence, MISUSED) from error
     _check_directories([*config.log_dirs, config.metadata_log_dir])
     if config.without_effect:
         names = ", ".join(config.without_effect)
@@ -144,6 +162,10 @@ def run_with(options: StartOptions) -> int:
 
     try:
         return run(config) or OK
+    except UnicodeError as error:
+        raise CommandFailed(
+            f"a host to listen at, or to advertise, cannot be the name of one: {error}", MISUSED
+        ) from error
     except OSError as error:
         if isinstance(error, FileExistsError | NotADirectoryError):
             raise CommandFailed(f"{error.filename} is a file; data needs a directory") from error

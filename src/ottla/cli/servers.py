@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from ottla.cli.status import status
+from ottla.cli.values import Raw, Text
 
 app = App(name="server", help="Run a node, and see whether one runs.", sort_key=1)
 app.command(status, sort_key=2)
@@ -14,13 +15,13 @@ app.command(status, sort_key=2)
 
 @app.command
 def start(
-    directory: str | None = None,
+    directory: Raw | None = None,
     /,
     *,
-    config: str | None = None,
-    set: Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)] = None,
-    listen: str | None = None,
-    http: str | None = None,
+    config: Raw | None = None,
+    set: Annotated[list[Text] | None, Parameter(negative="", consume_multiple=False)] = None,
+    listen: Text | None = None,
+    http: Text | None = None,
 ) -> int:
     """Start a node in the foreground; Ctrl-C or SIGTERM stops it.
 

@@ -15,9 +15,10 @@ from ottla.cli.client import settings
 from ottla.cli.cluster import metadata_version, view
 from ottla.cli.exits import OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
-from ottla.cli.output import human_bytes, iso_time, plural, print_json
+from ottla.cli.output import human_bytes, iso_time, plural, print_json, visible
 from ottla.cli.processes import holder, listening, may_look_into, process
 from ottla.cli.units import duration
+from ottla.cli.values import Raw
 from ottla.filesystem import OsFileSystem
 from ottla.storage.log_directories import LOCK_FILE
 from ottla.storage.meta_properties import read_meta_properties
@@ -29,7 +30,7 @@ _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 """The smallest Kafka request: ApiVersions 0 without a client id."""
 
 
-def status(directory: str | None = None, /, *, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
+def status(directory: Raw | None = None, /, *, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
     """Say whether a node runs: its address, version, topics, partitions, size, and since when.
 
     Exit code 0 if it runs and answers, 3 if it does not.
@@ -62,7 +63,7 @@ def of_directory(directory: str) -> dict[str, Any]:
     """The node that holds a directory's lock. Raises CommandFailed for what is no node's directory."""
     meta = read_meta_properties(OsFileSystem(), directory) if os.path.isdir(directory) else None
     if meta is None:
-        raise CommandFailed(f"{directory} is no node's directory: there is no meta.properties")
+        raise CommandFailed(f"{visible(directory)} is no node's directory: there is no meta.properties")
     found: dict[str, Any] = {"running": False, "address": None, "log_dirs": [directory], "cluster_id": meta.cluster_id}
     pid = holder(posixpath.join(directory, LOCK_FILE))
     if pid is None:

@@ -16,6 +16,7 @@ from ottla.cli.exits import FAILED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import bold, plural, print_json
 from ottla.cli.units import long_time, print_wrapped, size
+from ottla.cli.values import TopicName
 from ottla.config import definitions
 
 if TYPE_CHECKING:
@@ -241,7 +242,7 @@ def _warnings(facts: Facts) -> Iterator[str]:
 
 
 def explain_topic(
-    *topics: Annotated[str, Parameter(help="One topic or more.", required=True)],
+    *topics: Annotated[TopicName, Parameter(help="One topic or more.", required=True)],
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:

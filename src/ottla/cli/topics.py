@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from ottla.cli.batch_results import report_each
-from ottla.cli.client import admin_client, explain, wait
+from ottla.cli.client import admin_client, explain, topics_of, wait
 from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_settings
 from ottla.cli.output import bold, plural, print_json, print_table
 from ottla.cli.topic_explain import explain_topic
+from ottla.cli.values import PartitionCount, ReplicaCount, SettingName, Text, TopicName
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -21,15 +22,15 @@ if TYPE_CHECKING:
 app = App(name="topic", help="Create, see, explain, alter and delete topics.", sort_key=2)
 app.command(explain_topic, name="explain", sort_key=6)
 
-Names = Annotated[str, Parameter(help="One topic or more.", required=True)]
-Settings = Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)]
+Names = Annotated[TopicName, Parameter(help="One topic or more.", required=True)]
+Settings = Annotated[list[Text] | None, Parameter(negative="", consume_multiple=False)]
 
 
 @app.command
 def create(
     *topics: Names,
-    partitions: Annotated[int, Parameter(alias="-p", show_default=False)] = -1,
-    replication_factor: Annotated[int, Parameter(alias="-r", show_default=False)] = -1,
+    partitions: Annotated[PartitionCount | None, Parameter(alias="-p")] = None,
+    replication_factor: Annotated[ReplicaCount | None, Parameter(alias="-r")] = None,
     set: Settings = None,
     if_not_exists: Flag = False,
     dry_run: Flag = False,
@@ -55,7 +56,7 @@ def create(
 
     config = parse_settings(set or (), "--set")
     new = [
-        NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=config)
+        NewTopic(name, num_partitions=partitions or -1, replication_factor=replication_factor or -1, config=config)
         for name in topics
     ]
     client = admin_client(bootstrap)
@@ -85,12 +86,12 @@ def delete(
 
 @app.command
 def alter(
-    topic: str,
+    topic: TopicName,
     /,
     *,
-    partitions: Annotated[int | None, Parameter(alias="-p")] = None,
+    partitions: Annotated[PartitionCount | None, Parameter(alias="-p")] = None,
     set: Settings = None,
-    unset: Settings = None,
+    unset: Annotated[list[SettingName] | None, Parameter(negative="", consume_multiple=False)] = None,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
@@ -148,7 +149,7 @@ def list_(
         Also the topics that the brokers keep for themselves, such as __consumer_offsets.
     """
     client = admin_client(bootstrap)
-    found = client.list_topics(timeout=30).topics
+    found = topics_of(client).topics
     topics = [
         {
             "topic": name,

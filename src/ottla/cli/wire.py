@@ -6,11 +6,10 @@ of all brokers, and its Python client keeps only one value of a name that is set
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
 from typing import Any
 
-from ottla.cli.client import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, addresses, explain, nobody_answers
+from ottla.cli.client import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, addresses, connect, explain, nobody_answers
 from ottla.cli.exits import FAILED, UNREACHABLE, CommandFailed
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
@@ -36,8 +35,7 @@ class Link:
     """A connection to one broker. Requests are answered in order. Raises OSError."""
 
     def __init__(self, address: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
-        host, _, port = address.removeprefix("PLAINTEXT://").rpartition(":")
-        self._socket = socket.create_connection((host.strip("[]"), int(port)), min(CONNECT_TIMEOUT_S, timeout_s))
+        self._socket = connect(address, min(CONNECT_TIMEOUT_S, timeout_s))
         self._socket.settimeout(timeout_s)
 
     def fileno(self) -> int:

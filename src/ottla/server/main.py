@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     Attend = Callable[[Node, asyncio.Event], Awaitable[None]]
     """Called once the node serves, with the event that stops it."""
 
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""They stop a node cleanly, as they do Kafka's."""
 YOUNG_OBJECTS_MAX = 20_000
 """Requests make few reference cycles, so the collector may look less often than every 700 allocations."""
 
@@ -37,20 +39,25 @@ async def announce(node: Node, _: asyncio.Event) -> None:
 
 
 def run(config: ServerConfig, attend: Attend = announce) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code. Raises OttlaError when the node cannot start."""
+    """Serve until SIGTERM, SIGINT or SIGHUP; returns the exit code. Raises OttlaError when the node cannot start."""
     logs.configure(config["ottla.log.format"], config["ottla.log.level"])
     _raise_file_limit()
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config, attend))
+        try:
+            return runner.run(_serve(config, attend))
+        finally:
+            # A second signal: the loop that ignores it is taken down now, and the node is stopped already.
+            signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
 
 
 async def _serve(config: ServerConfig, attend: Attend) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for name in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(name, stop.set)
+    for number in _SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:  # as by `nohup`, or by a script for its background jobs
+            loop.add_signal_handler(number, stop.set)
     fs = OsFileSystem()
     node = Node(config, fs, SystemClock(), random.Random(os.urandom(16)))
     try:

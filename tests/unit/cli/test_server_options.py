@@ -57,7 +57,7 @@ def test_an_unknown_setting_is_refused() -> None:
 def test_a_starting_node_loads_no_command_line_library() -> None:
     code = (
         "import sys, ottla.cli.main as m\n"
-        "assert m.main(['server', 'start', '--set', 'num.partitions=0']) == 1\n"
+        "assert m.main(['server', 'start', '--set', 'num.partitions=0']) == 2\n"
         "print(*sorted({'cyclopts', 'rich', 'confluent_kafka'} & set(sys.modules)))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
@@ -18,6 +17,8 @@ from ottla.cli.dump.segments import Problem, check_segment, split_name
 from ottla.cli.dump.verify import verify
 from ottla.cli.exits import FAILED, OK, CommandFailed
 from ottla.cli.options import AsJson, Flag
+from ottla.cli.output import visible
+from ottla.cli.values import FilePath
 from ottla.filesystem import FileSystem, OsFileSystem
 from ottla.storage.scan import Batch, OnBatch, Scan, walk
 
@@ -31,7 +32,7 @@ DecoderName = Literal["auto", "metadata", "offsets", "none"]
 
 @app.command
 def dump(
-    *paths: Annotated[Path, Parameter(required=True)],
+    *paths: Annotated[FilePath, Parameter(required=True)],
     records: Annotated[Flag, Parameter(alias="-r")] = False,
     decode: DecoderName = "auto",
     json: AsJson = False,
@@ -62,13 +63,13 @@ def dump(
         except OSError as error:
             # CorruptFile carries a whole sentence, an error of the system its parts.
             text = str(error) if error.errno is None else error.strerror or str(error)
-            raise CommandFailed(text if path in text else f"{path}: {text}") from error
+            raise CommandFailed(visible(text if path in text else f"{path}: {text}")) from error
     return FAILED if problems else OK
 
 
 def _dump_one(fs: FileSystem, path: str, report: Report, records: bool, decode: DecoderName) -> list[Problem]:
     if not fs.exists(path):
-        raise CommandFailed(f"there is no file or directory {path}")
+        raise CommandFailed(f"there is no file or directory {visible(path)}")
     if fs.is_dir(path):
         if is_partition(fs, path):
             problems = dump_partition(fs, path, report)
@@ -78,7 +79,9 @@ def _dump_one(fs: FileSystem, path: str, report: Report, records: bool, decode: 
             return problems
         if is_log_directory(fs, path):
             return dump_log_directory(fs, path, report)
-        raise CommandFailed(f"{path} is neither a log directory nor a partition's: no meta.properties, no segments")
+        raise CommandFailed(
+            f"{visible(path)} is neither a log directory nor a partition's: no meta.properties, no segments"
+        )
     return _dump_file(fs, path, report, records, decode)
 
 
@@ -88,7 +91,9 @@ def _dump_file(fs: FileSystem, path: str, report: Report, records: bool, decode:
         return _dump_contents(report, path, small_files.READERS[name](fs, path))
     named = (0, ".checkpoint") if name == "bootstrap.checkpoint" else split_name(name)
     if named is None:
-        raise CommandFailed(f"{path}: the name is none that a log directory has, such as 00000000000000000000.log")
+        raise CommandFailed(
+            f"{visible(path)}: the name is none that a log directory has, such as 00000000000000000000.log"
+        )
     base_offset, kind = named
     if kind in (".log", ".checkpoint"):
         return _dump_batches(fs, path, base_offset, kind, report, records, decode)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -12,14 +11,15 @@ from cyclopts import Parameter
 from ottla.cli.dump.directories import is_log_directory, is_partition, partition_directories
 from ottla.cli.exits import FAILED, OK, CommandFailed
 from ottla.cli.options import AsJson, Flag
-from ottla.cli.output import print_json_line
+from ottla.cli.output import print_json_line, visible
+from ottla.cli.values import FilePath
 from ottla.filesystem import FileLock, FileSystem, OsFileSystem
 from ottla.storage import repair as repairs
 from ottla.storage.log_directories import LOCK_FILE, parse_directory_name
 
 
 def repair(
-    *paths: Annotated[Path, Parameter(required=True)],
+    *paths: Annotated[FilePath, Parameter(required=True)],
     apply: Annotated[Flag, Parameter(name="--apply")] = False,
     json: AsJson = False,
 ) -> int:
@@ -49,7 +49,9 @@ def repair(
                 _show(plan, kept, apply=apply, json=json)
         finally:
             lock.release()
-    if not json:
+    if json:
+        print_json_line({"kind": "summary", "to_do": todo, "applied": apply})
+    else:
         done = "Done: start the node again." if apply and not todo else "Nothing was changed: --apply does it."
         print(done if todo or apply else "Nothing is to be done.")
     return FAILED if todo else OK
@@ -59,12 +61,13 @@ def _targets(fs: FileSystem, path: str) -> tuple[str, list[str]]:
     """(log directory, partitions' directories in it)."""
     if not fs.is_dir(path):
         if parse_directory_name(posixpath.basename(path)) is None or not fs.is_dir(posixpath.dirname(path)):
-            raise CommandFailed(f"there is no directory {path}")
+            raise CommandFailed(f"there is no directory {visible(path)}")
         return posixpath.dirname(path), [path]
     if is_partition(fs, path) or parse_directory_name(posixpath.basename(path)) is not None:
         return posixpath.dirname(path), [path]
     if not is_log_directory(fs, path):
-        raise CommandFailed(f"{path} is neither a log directory nor a partition's: no meta.properties, no segments")
+        shown = visible(path)
+        raise CommandFailed(f"{shown} is neither a log directory nor a partition's: no meta.properties, no segments")
     found = partition_directories(fs, path)
     return path, [each for each in found if parse_directory_name(posixpath.basename(each)) is not None]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -20,7 +19,8 @@ from ottla.cli.dump.directories import (
 from ottla.cli.dump.segments import Problem
 from ottla.cli.exits import FAILED, OK, CommandFailed
 from ottla.cli.options import AsJson
-from ottla.cli.output import print_json_line
+from ottla.cli.output import print_json_line, visible
+from ottla.cli.values import FilePath
 from ottla.filesystem import FileSystem, OsFileSystem
 from ottla.model import METADATA_TOPIC
 from ottla.storage.checkpointed import Checkpointed, read_checkpointed
@@ -30,7 +30,7 @@ from ottla.storage.repair import missing_directories
 
 
 def verify(
-    *paths: Annotated[Path, Parameter(required=True)],
+    *paths: Annotated[FilePath, Parameter(required=True)],
     json: AsJson = False,
 ) -> int:
     """Read all of a log directory, or of a partition's, and say what is damaged in it; no broker is needed.
@@ -49,7 +49,7 @@ def verify(
     found = 0
     for path in map(str, paths):
         if not fs.exists(path):
-            raise CommandFailed(f"there is no directory {path}")
+            raise CommandFailed(f"there is no directory {visible(path)}")
         partitions = 0
         for directory, problems in verify_path(fs, path):
             partitions += directory != path or is_partition(fs, path)
@@ -78,7 +78,8 @@ def verify_path(fs: FileSystem, path: str) -> Iterator[tuple[str, list[Problem]]
         yield path, verify_partition(fs, path, read_checkpointed(fs, posixpath.dirname(path)))
         return
     if not fs.is_dir(path) or not is_log_directory(fs, path):
-        raise CommandFailed(f"{path} is neither a log directory nor a partition's: no meta.properties, no segments")
+        shown = visible(path)
+        raise CommandFailed(f"{shown} is neither a log directory nor a partition's: no meta.properties, no segments")
     offsets = read_checkpointed(fs, path)
     yield path, check_checkpoints(fs, path)
     for directory in partition_directories(fs, path):

@@ -1,0 +1,127 @@
+"""What options and arguments may be, in one place: each kind of value is a type with its check.
+
+A check returns what is wanted instead, or None. A command takes these types, and no plain `str` or `int`
+(`test_cli_hostile_values.py` looks).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+STRING_BYTES_MAX = 2**15 - 1
+"""Of a string in Kafka's protocol."""
+TOPIC_CHARACTERS_MAX = 249
+PARTITIONS_MAX = 100_000
+REPLICAS_MAX = 10_000
+"""librdkafka's limits (RD_KAFKAP_PARTITIONS_MAX, RD_KAFKAP_BROKERS_MAX)."""
+INTERVAL_S_MAX = 86_400.0
+
+PORT_MAX = 65_535
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
+_ADDRESS = re.compile(
+    r"(?:PLAINTEXT://)?(?:\[(?P<bracketed>[^\s/\[\],]+)\]|(?P<host>[^\s/\[\],]+)):(?P<port>[0-9]{1,5})"
+)
+
+
+def _each(check: Callable[[Any], str | None]) -> Callable[[Any, Any], None]:
+    """Options that may be repeated come as lists, those that were left out as None."""
+
+    def validator(_: Any, value: Any) -> None:
+        if value is None:
+            return
+        for each in value if isinstance(value, list | tuple) else (value,):
+            wanted = check(each)
+            if wanted is not None:
+                shown = repr(each)
+                raise ValueError(f"wants {wanted}, not {shown if len(shown) < 100 else shown[:80] + '...'}")
+
+    return validator
+
+
+def _whole(least: int, most: int) -> Callable[[Any, Any], None]:
+    wanted = f"a whole number from {least} to {most}"
+    return _each(lambda value: None if least <= value <= most else wanted)
+
+
+def _text(value: str) -> str | None:
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        return "UTF-8"
+    return "text without NUL characters" if "\0" in value else _short(size)
+
+
+def _short(size: int) -> str | None:
+    return None if size <= STRING_BYTES_MAX else f"at most {STRING_BYTES_MAX} bytes"
+
+
+def _name(value: str) -> str | None:
+    return _text(value) if value else "a name"
+
+
+def _trimmed_name(value: str) -> str | None:
+    """librdkafka takes white space off the ends of its settings, and aborts where nothing is left."""
+    return _name(value) if value == value.strip() else "a name without white space at its ends"
+
+
+def topic_name(value: str) -> str | None:
+    """None for a name that a topic can have (`Topic.validate` of Kafka), else what is wanted."""
+    if _TOPIC.fullmatch(value) and value not in (".", "..") and len(value) <= TOPIC_CHARACTERS_MAX:
+        return None
+    return f"a topic's name, made of up to {TOPIC_CHARACTERS_MAX} ASCII letters, digits, '.', '_' and '-'"
+
+
+def _interval(value: float) -> str | None:
+    return None if 0 < value <= INTERVAL_S_MAX else f"a number of seconds above 0, up to {INTERVAL_S_MAX:.0f}"  # no nan
+
+
+def _addresses(value: str) -> str | None:
+    try:
+        return None if parse_addresses(value) else "HOST:PORT,..., such as 127.0.0.1:9092"
+    except ValueError as error:
+        return str(error)
+
+
+def parse_addresses(text: str) -> list[str]:
+    """The single HOST:PORTs of `--bootstrap`, IPv6 in brackets. Raises ValueError with what is wanted."""
+    found = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        match = _ADDRESS.fullmatch(part)
+        if match is None:
+            raise ValueError("HOST:PORT,..., such as 127.0.0.1:9092")
+        if not 0 < int(match["port"]) <= PORT_MAX:
+            raise ValueError(f"ports from 1 to {PORT_MAX}")
+        host = match["bracketed"] or match["host"]
+        try:
+            host.encode("idna")
+        except UnicodeError:
+            raise ValueError("names of hosts") from None
+        found.append(f"[{host}]:{match['port']}" if ":" in host else f"{host}:{match['port']}")
+    return found
+
+
+TopicName = Annotated[str, Parameter(validator=_each(topic_name))]
+GroupId = Annotated[str, Parameter(validator=_each(_name))]
+MemberGroupId = Annotated[str, Parameter(validator=_each(_trimmed_name))]
+SettingName = Annotated[str, Parameter(validator=_each(_name))]
+Text = Annotated[str, Parameter(validator=_each(_text))]
+"""What a reader of its own takes apart: name=value, a position, a format, TOPIC:0,1."""
+Raw = Annotated[str, Parameter(validator=_each(lambda value: None))]
+"""Bytes of a record as they were typed: any at all."""
+FilePath = Annotated[Path, Parameter(validator=_each(lambda value: None))]
+"""The system's to refuse."""
+Addresses = Annotated[str, Parameter(validator=_each(_addresses))]
+Partition = Annotated[int, Parameter(validator=_whole(0, INT32_MAX))]
+BrokerId = Annotated[int, Parameter(validator=_whole(0, INT32_MAX))]
+PartitionCount = Annotated[int, Parameter(validator=_whole(1, PARTITIONS_MAX))]
+ReplicaCount = Annotated[int, Parameter(validator=_whole(1, REPLICAS_MAX))]
+Count = Annotated[int, Parameter(validator=_whole(0, INT64_MAX))]
+Seconds = Annotated[float, Parameter(validator=_each(_interval))]

@@ -1,0 +1,201 @@
+"""Every option and argument of every command with values that nobody should give it, against a node.
+
+The commands come from the application itself, so that a new one is driven too; what a valid call of it looks like has
+to be said in `VALID`. `OTTLA_TEST_HOSTILE=all` gives every value to every option (some minutes); otherwise a sample of
+the seed in OTTLA_TEST_SEED.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.commands import Commands, arguments_of, ensure_decent, every_command, is_flag, pool
+
+SEED = int(os.environ.get("OTTLA_TEST_SEED", "8"))
+EVERYTHING = os.environ.get("OTTLA_TEST_HOSTILE") == "all"
+SAMPLE = 2
+"""Values beside `ALWAYS` for each option."""
+
+ALWAYS = ("", "-1", "\udcff\udcfe", "99999999999999999999")
+SOMETIMES = (
+    " ", "0", "-", "--", "=", "a=", "=b", "a=b", "a=\udcff", "\udcff=a", ":", ":9092", "host:0", "[::1", "::1:1",
+    "[::1]:99999",
+    "x" * 100_000, "9" * 5000, "\x1b[31mred\x07", "two\nlines", "é日本", ".", "..", "/", "/dev/null", "/proc/1/mem",
+    "nan", "inf", "1e999", "-0", "0x10", "１２", "1_000", "32768", "2147483648", "9223372036854775808", "1000000",
+    "{", "{value", "{value:nope}", "{header.\udcff}", "%s%n%p", "\\", "orders:", "orders:a", "orders:-1,99999999999",
+    "0001-01-01", "9999-12-31T23:59:59", "2026-99-99", "99999999d", "99999999999999999999d", "20000d", "None", "--help",
+    "a" * 64 + ".b:1", "PLAINTEXT://", "SSL://127.0.0.1:1", ",", "127.0.0.1:1,,\udcff:1",
+)  # fmt: skip
+
+VALID: dict[str, list[str]] = {
+    "server start": ["data", "--listen", "127.0.0.1:0"],
+    "server status": [],
+    "topic create": ["made", "--if-not-exists"],
+    "topic delete": ["gone", "--if-exists"],
+    "topic alter": ["t", "--set", "retention.ms=100000000"],
+    "topic list": [],
+    "topic describe": ["t"],
+    "topic explain": ["t"],
+    "produce": ["t", "value"],
+    "consume": ["t"],
+    "group list": [],
+    "group describe": ["g"],
+    "group watch": ["g", "--count", "1"],
+    "group reset": ["g", "--to", "end", "--dry-run"],
+    "group delete": ["no-such-group", "--if-exists"],
+    "config get": [],
+    "config set": ["retention.ms=100000000", "--topic", "t"],
+    "config unset": ["retention.bytes", "--topic", "t"],
+    "config explain": ["retention.ms"],
+    "cluster describe": [],
+    "log dump": ["00000000000000000000.log"],
+    "log verify": ["checked"],
+    "log repair": ["checked"],
+    "completion": ["bash"],
+}
+"""A call of each command that a node accepts; where hostile values have their places, they take those of its words."""
+
+VARIABLES = {"OTTLA_BOOTSTRAP", "OTTLA_DEBUG", "COLUMNS", "LINES", "NO_COLOR", "TERM", "LC_ALL", "PYTHONIOENCODING"}
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    yield from pool(tmp_path_factory.mktemp("commands"))
+
+
+@pytest.fixture(scope="module")
+def address(commands: Commands, bootstrap: str) -> str:
+    """The node, with a topic and a group in it."""
+    furnish(commands, bootstrap)
+    return bootstrap
+
+
+def furnish(commands: Commands, bootstrap: str) -> None:
+    """What the calls of `VALID` speak of."""
+    (commands.directory / "00000000000000000000.log").write_text("")
+    assert commands.run("server", "start", "checked", "--listen", "127.0.0.1:0").code == 0
+    for argv in (
+        ["topic", "create", "t", "--if-not-exists"],
+        ["produce", "t", "one", "two", "three"],
+        ["consume", "t", "--group", "g"],
+    ):
+        ended = commands.wait(commands.start(*argv, env={"OTTLA_BOOTSTRAP": bootstrap}))
+        assert ended.code == 0, ended
+
+
+def values_for(dice: random.Random) -> tuple[str, ...]:
+    return (*ALWAYS, *SOMETIMES) if EVERYTHING else (*ALWAYS, *dice.sample(SOMETIMES, SAMPLE))
+
+
+def calls(name: str, app: Any, dice: random.Random) -> Iterator[list[str]]:
+    """The command with one hostile value, in each of its places."""
+    valid = VALID[name]
+    words = name.split()
+    places = [number for number, word in enumerate(valid) if number == 0 and not word.startswith("-")]
+    for argument in arguments_of(app):
+        option = argument.names[0]
+        if is_flag(argument):
+            yield [*words, *valid, option]
+            yield [*words, *valid, option, option]
+            yield [*words, *valid, f"{option}=\udcff"]
+            continue
+        for value in values_for(dice):
+            if option.startswith("-"):
+                yield [*words, *valid, *dice.choice(([option, value], [f"{option}={value}"]))]
+            else:
+                yield [*words, value, *valid[len(places) :]]
+    yield [*words, *valid, "--no-such-option"]
+    yield [*words, *valid, *["one-more"] * 3]
+    yield [*words, "--help"]
+    yield words
+
+
+def test_every_command_has_a_valid_call() -> None:
+    assert {name for name, _ in every_command()} == VALID.keys(), "a command without a row in VALID, or the reverse"
+
+
+def test_every_value_has_a_type_of_its_own() -> None:
+    """No plain text or number: what a value may be is said in `ottla.cli.values`."""
+    plain = [
+        f"{name} {argument.names[0]}"
+        for name, app in every_command()
+        for argument in arguments_of(app)
+        if not is_flag(argument)
+        and not argument.get_choices()
+        and not argument.parameter.validator
+        and "validator=" not in str(argument.hint)
+    ]
+    assert not plain
+
+
+@pytest.mark.parametrize("name", VALID)
+def test_no_value_gets_through(name: str, commands: Commands, address: str) -> None:
+    app = dict(every_command())[name]
+    dice = random.Random(f"{SEED} {name}")
+    codes: dict[int, int] = {}
+    failures = []
+    for argv in calls(name, app, dice):
+        how = {} if name == "server start" else {"env": {"OTTLA_BOOTSTRAP": address}}
+        as_json = dice.random() < 0.3 and "--json" in {each.names[0] for each in arguments_of(app)}
+        ended = commands.run(*argv, *(["--json"] if as_json and "--json" not in argv else []), **how)
+        # What is found and damaged or not running stands in the output.
+        try:
+            ensure_decent(ended, told=name not in ("log dump", "server status") or not ended.out)
+        except AssertionError as wrong:
+            failures.append(wrong)
+        codes[ended.code] = codes.get(ended.code, 0) + 1
+    print(f"seed {SEED}: {name}: {codes}")
+    assert not failures, "\n\n".join(map(str, failures))
+    assert codes.get(2, 0) >= 3, "what is wrong in the command line is 2"
+    assert codes.get(0, 0) >= 1
+
+
+@pytest.mark.parametrize("variable", sorted(VARIABLES))
+def test_variables(variable: str, commands: Commands, address: str) -> None:
+    for value in ("", "0", "1", "-5", "\udcff", "dumb", "ascii", "POSIX", "99999999999999"):
+        env = {"OTTLA_BOOTSTRAP": address, variable: value}
+        for argv in (
+            ["topic", "describe", "t"],
+            ["topic", "describe", "nö"],
+            ["topic", "--help"],
+            ["config", "explain", "retention.ms"],
+        ):
+            ended = commands.run(*argv, env=env)
+            if variable != "OTTLA_DEBUG":
+                ensure_decent(ended)
+
+
+def test_the_issues_own(commands: Commands, address: str, tmp_path: Path) -> None:
+    """What was found by hand, with its code."""
+    env = {"OTTLA_BOOTSTRAP": address}
+    found = {
+        ("consume", "t", "--group", ""): 2,
+        ("topic", "create", "big", "--partitions", "1000000"): 2,
+        ("topic", "create", "\udcff"): 2,
+        ("consume", "t", "--from", "99999999999999999999d"): 0,
+        ("consume", "t", "--count", "-1"): 2,
+        ("server", "start", str(tmp_path / "d"), "--set", "num.partitions=0"): 2,
+        ("server", "start", str(tmp_path / "d"), "--listen", "127.0.0.1:70000"): 2,
+        ("server", "start", "/dev/null"): 1,
+        ("topic", "list", "-b", ""): 2,
+    }
+    for argv, code in found.items():
+        ended = commands.run(*argv, env=env)
+        ensure_decent(ended)
+        assert ended.code == code, ended
+    assert (
+        json.loads(commands.run("consume", "t", "--count", "2", "--json", env=env).out.splitlines()[-1])["offset"] == 1
+    )
+
+
+def test_what_debugging_advises_works_for_a_node_too(commands: Commands, tmp_path: Path) -> None:
+    ended = commands.run("server", "start", str(tmp_path / "d"), "--listen", "127.0.0.1:0", env={"OTTLA_DEBUG": "1"})
+    assert ended.code == 0, ended
+    assert b"listening on" in ended.out

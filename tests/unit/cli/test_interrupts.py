@@ -1,0 +1,102 @@
+"""When a signal is acted upon: never within a call that must not be broken, always while something blocks in C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.cli import interrupts
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (*interrupts.SIGNALS, signal.SIGALRM)}
+    monkeypatch.setattr(interrupts, "_state", interrupts._State())
+    monkeypatch.setattr(interrupts, "_end_late", lambda code: None)
+    interrupts.install()
+    interrupts.command_begins()
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_call_comes_to_its_end_first() -> None:
+    done = []
+
+    def work(number: int) -> None:
+        interrupt()
+        done.append(number)
+
+    assert interrupts.call(int, "3") == 3
+    with pytest.raises(interrupts.Interrupted):
+        interrupts.call(work, 7)
+    assert done == [7]
+    assert interrupts.call(int, "3") == 3
+
+
+@pytest.mark.parametrize("number", interrupts.SIGNALS)
+def test_every_signal_raises_with_its_code(number: signal.Signals) -> None:
+    with pytest.raises(interrupts.Interrupted) as raised:
+        os.kill(os.getpid(), number)
+    assert raised.value.exit_code == interrupts.code_of_end() == 128 + number
+    assert interrupts.ending()
+
+
+def test_what_blocks_in_c_is_left() -> None:
+    blocked = threading.Event()
+
+    def work() -> None:
+        interrupt()
+        blocked.wait(60)
+
+    with pytest.raises(interrupts.Interrupted):
+        interrupts.in_thread(work)
+    blocked.set()
+
+
+def test_a_thread_gives_its_result_its_exception_or_a_timeout() -> None:
+    assert interrupts.in_thread(int, "3") == 3
+    with pytest.raises(ValueError, match="x"):
+        interrupts.in_thread(int, "x")
+    forever = threading.Event()
+    with pytest.raises(TimeoutError):
+        interrupts.in_thread(forever.wait, 60, limit_s=0.01)
+    forever.set()
+
+
+def test_a_destructor_is_not_broken() -> None:
+    """What is raised in one is printed and lost; the signal comes again a moment later."""
+    ended = []
+
+    class Thing:
+        def __del__(self) -> None:
+            interrupt()
+            ended.append(True)
+
+    with pytest.raises(interrupts.Interrupted):
+        Thing()
+        threading.Event().wait(60)
+    assert ended == [True]
+
+
+def test_what_was_ignored_stays_ignored() -> None:
+    """As `nohup` and shells do for what they start in the background."""
+    code = (
+        "import os, signal, sys; from ottla.cli import interrupts; interrupts.install()\n"
+        "os.kill(os.getpid(), signal.SIGHUP); print('here', flush=True); os.kill(os.getpid(), signal.SIGTERM)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (143, "here\n", "")
