@@ -9,12 +9,17 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import oracle as oracle_of_the_run
 from tests import skips
 from tests.conformance import compatibility
 
 _CONTROLLER = "PYTEST_CONTROLLER_PID"
+
+# A machine may be slow: no example has a deadline (200 ms otherwise), no drawing of examples is too slow.
+settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any speed")
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:

@@ -158,7 +158,7 @@ class Run:
 
 
 @given(STEPS, st.integers(2, 40))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 def test_compaction_keeps_what_a_reader_needs(steps: list[tuple[object, ...]], map_keys: int) -> None:
     run = Run(map_keys)
     for name, *arguments in steps:
@@ -181,7 +181,7 @@ def test_compaction_keeps_what_a_reader_needs(steps: list[tuple[object, ...]], m
 
 
 @given(STEPS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_tombstones_go_and_nothing_comes_back(steps: list[tuple[object, ...]]) -> None:
     run = Run(1000)
     for name, *arguments in steps:

@@ -198,7 +198,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(STEPS)
 @example([(Play.commit, "simple", 0), (Play.commit, "simple", 0), (Play.close, "simple", 0), (Play.turn, "simple", 0)])
 @example([(Play.commit, "simple", 0), (Play.delete_group, "simple", 0), (Play.commit, "simple", 0)])

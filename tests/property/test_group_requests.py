@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.model import ZERO_UUID
@@ -49,14 +49,12 @@ def by_kio(version: int, request: OffsetFetchRequest) -> tuple[bytes, int]:
     return frame, messages.read_header(frame).body_offset
 
 
-@settings(deadline=None)
 @given(VERSIONS, REQUESTS)
 def test_requests_decode_as_kio_wrote_them(version: int, request: OffsetFetchRequest) -> None:
     frame, body = by_kio(version, request)
     assert decode_offset_fetch(version, memoryview(frame), body) == seen_in(version, request)
 
 
-@settings(deadline=None)
 @given(VERSIONS, REQUESTS, st.data())
 def test_torn_and_changed_requests_are_malformed_or_other_requests(
     version: int, request: OffsetFetchRequest, data: st.DataObject

@@ -351,5 +351,5 @@ def check(group: ClassicGroup) -> None:
         assert all(member.awaiting_join is None for member in members.values())
 
 
-GroupMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, derandomize=True)
+GroupMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, derandomize=True)
 TestGroups = GroupMachine.TestCase

@@ -139,7 +139,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     actions=actions,
     segment_bytes=st.sampled_from([1600, 3000, 10**6]),
@@ -166,7 +166,7 @@ def test_a_log_is_a_list(
     model.check(limits)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     sizes=st.lists(st.integers(0, 400), min_size=1, max_size=20), cut=st.integers(0, 5000), tail=st.binary(max_size=80)
 )

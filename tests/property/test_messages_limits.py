@@ -75,7 +75,7 @@ def encoded(entity: Any) -> bytes:
     return out.getvalue()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_every_request_of_every_version_is_walked_to_its_end(data: st.DataObject) -> None:
     api_key, version = data.draw(st.sampled_from(versions()))
@@ -89,7 +89,7 @@ def test_every_request_of_every_version_is_walked_to_its_end(data: st.DataObject
             decode_request(api_key, version, frame[:end], 0)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_any_bytes_are_a_request_or_malformed(data: st.DataObject) -> None:
     api_key, version = data.draw(st.sampled_from(versions()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.testing.disk import SimulatedCrash
@@ -39,7 +39,7 @@ ACTIONS: dict[str, Action] = {
 }
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=EXAMPLES)
 @given(
     st.integers(0, 2**32),
     st.booleans(),

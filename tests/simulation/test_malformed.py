@@ -55,7 +55,7 @@ def smaller(layout: str) -> st.SearchStrategy[int]:
     return st.one_of(st.integers(-3, 9), st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data(), st.sampled_from(sorted(FIELDS)), st.integers(0, 4), st.integers(0, 1000))
 def test_a_header_that_lies(data: st.DataObject, field: str, codec: int, seed: int) -> None:
     world = World(seed)
@@ -65,7 +65,7 @@ def test_a_header_that_lies(data: st.DataObject, field: str, codec: int, seed: i
     refused_or_sound(world, with_crc(batch))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 2**32), st.integers(0, 4), st.integers(1, 4))
 def test_records_that_lie(seed: int, codec: int, flips: int) -> None:
     """Bits of the records flipped and the checksum made to match, as a broken producer would."""

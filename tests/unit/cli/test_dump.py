@@ -152,7 +152,7 @@ def test_offsets_and_epochs_that_go_back(partition: Path, dump: Dump) -> None:
 
 
 @given(position=st.integers(16, sum(map(len, _batches())) - 1), bit=st.integers(0, 7))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_no_flipped_bit_goes_unnoticed(position: int, bit: int) -> None:
     data = bytearray(b"".join(_batches()))
     starts = [0, len(_batches()[0]), len(_batches()[0]) + len(_batches()[1])]
