@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 
 from hypothesis import given, settings
@@ -15,6 +16,8 @@ EXAMPLES = int(os.environ.get("OTTLA_SIMULATIONS", "120"))
 """What `make test` can afford; set it to 10000 after a change to the log."""
 
 Action = Callable[[World], object]
+DONE: Counter[str] = Counter()
+"""Over all histories, how often each action was taken, and `a crash within one`."""
 
 ACTIONS: dict[str, Action] = {
     "append": lambda world: world.append(world.random.choice((1, 2, 3))),
@@ -45,18 +48,27 @@ ACTIONS: dict[str, Action] = {
     st.booleans(),
     st.lists(
         st.sampled_from(sorted([*ACTIONS, *["append", "append large", "in transaction", "abort"] * 3])),
-        min_size=5,
+        min_size=15,
         max_size=60,
     ),
 )
 def test_any_history_leaves_a_clean_prefix(seed: int, power_loss: bool, actions: list[str]) -> None:
     world = World(seed)
     for action in actions:
+        DONE[action] += 1
         try:
             ACTIONS[action](world)
         except SimulatedCrash:
+            DONE["a crash within one"] += 1
             world.recover(power_loss=power_loss)
     world.fs.crash()
     world.recover(power_loss=power_loss)
     world.append(1)
     world.check()
+
+
+def test_the_histories_had_everything_in_them() -> None:
+    """After the one above, in the same process; alone there is nothing to look at."""
+    if DONE:
+        assert DONE.keys() == {*ACTIONS, "a crash within one"}
+        assert min(DONE.values()) >= EXAMPLES // 20, DONE
