@@ -27,6 +27,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from ottla.testing import Broker, BrokerError
 
 ROOT = Path(__file__).resolve().parents[2]
+QUIET = {"ottla.log.slow.request.ms": -1}
+"""Where nothing may be printed, also on a loaded machine."""
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +77,7 @@ def wait_until_gone(pid: int, seconds: float = 120) -> None:
 
 class TestStart:
     def test_it_serves_and_leaves_nothing(self) -> None:
-        with Broker() as broker:
+        with Broker(QUIET) as broker:
             pid, directory = broker.pid, broker.directory
             assert directory.is_dir()
             send(broker.bootstrap, "t", b"a", b"b")
@@ -255,7 +257,7 @@ class TestLife:
                 assert partitions(broker.bootstrap) == {"t": 1}
 
     def test_clear(self) -> None:
-        with Broker(topics={"t": 2}) as broker:
+        with Broker(QUIET, topics={"t": 2}) as broker:
             broker.create_topic("other")
             send(broker.bootstrap, "t", b"a", b"b")
             assert receive(broker.bootstrap, "t", 2) == [b"a", b"b"]

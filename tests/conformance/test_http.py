@@ -35,7 +35,8 @@ def samples(port: int) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
 def test_a_consumer_stops_and_its_group_falls_behind() -> None:
     """With a real client, in an embedded broker; lag is there without members."""
     port = free_port()
-    with Broker({"ottla.http.listener": f"127.0.0.1:{port}"}, topics=["orders"]) as broker:
+    quiet = {"ottla.http.listener": f"127.0.0.1:{port}", "ottla.log.slow.request.ms": -1}
+    with Broker(quiet, topics=["orders"]) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         for _ in range(3):
             producer.produce("orders", b"x")

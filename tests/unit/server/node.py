@@ -25,7 +25,10 @@ async def running(
     directory: str, settings: Mapping[str, str] | None = None, fs: FileSystem | None = None, seed: int = 1
 ) -> AsyncIterator[Node]:
     """A node that is started again on its files needs another seed: the first gave it its topic ids."""
-    defaults = {"log.dirs": directory, "listeners": "PLAINTEXT://127.0.0.1:0", "log.retention.ms": "-1"}
+    defaults = {
+        "log.dirs": directory, "listeners": "PLAINTEXT://127.0.0.1:0", "log.retention.ms": "-1",
+        "ottla.log.slow.request.ms": "-1",  # a loaded machine is no reason for a warning
+    }  # fmt: skip
     config = ServerConfig.load(None, {**defaults, **(settings or {})}, {})
     node = Node(config, fs or OsFileSystem(), SystemClock(), random.Random(seed))
     try:
