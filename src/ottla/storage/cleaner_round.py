@@ -25,7 +25,7 @@ from ottla.storage.cleaner_map import OffsetMap
 from ottla.storage.cleaner_transactions import CleanedTransactions
 from ottla.storage.cleaner_writer import CleanedSegments
 from ottla.storage.producer_snapshot import read_end_marker
-from ottla.storage.segment import SegmentFile
+from ottla.storage.segment_files import SegmentFile
 from ottla.storage.transaction_index import AbortedTransaction
 
 

@@ -15,7 +15,8 @@ from ottla.model import NO_TIMESTAMP, Buffer, Millis, Offset
 from ottla.protocol.record_batch import BatchHeader
 from ottla.storage.index_file import RELATIVE_OFFSET_MAX
 from ottla.storage.offset_index import OffsetIndex
-from ottla.storage.segment import INDEX, LOG, SUFFIXES, TIME_INDEX, TRANSACTION_INDEX, WRITEBACK_STEP_BYTES, fsync_file
+from ottla.storage.segment import WRITEBACK_STEP_BYTES
+from ottla.storage.segment_files import INDEX, LOG, SUFFIXES, TIME_INDEX, TRANSACTION_INDEX, fsync_file
 from ottla.storage.segment_list import CLEANED
 from ottla.storage.time_index import TimeIndex
 from ottla.storage.transaction_index import AbortedTransaction, TransactionIndex

@@ -8,7 +8,7 @@ from ottla.filesystem import FileSystem
 from ottla.model import Offset
 from ottla.protocol.record_batch import HEADER_SIZE, CorruptBatch
 from ottla.protocol.record_batch import read_batch_header as read_header
-from ottla.storage.segment import DELETED, LOG
+from ottla.storage.segment_files import DELETED, LOG
 from ottla.storage.segment_list import CLEANED, SWAP
 
 _NAME_DIGITS = 20

@@ -1,10 +1,10 @@
 """One partition's log: append, read, look-up, truncation, retention and flushing (Kafka's `UnifiedLog`).
 
 A log is composed of parts, each with a job of its own: `SegmentList` (files), `LogState` (offsets), `LogHealth` (open,
-closed, offline), `LogFlusher` (fsync), `LogTrimmer` (what makes it shorter), leader epochs and producer state.
-`log_loader` puts them together. Everything is synchronous and runs on the event loop, except `flush_async` and
-`flush_all_async`, which wait for an fsync in a thread. Errors that clients see are `KafkaError`; after a disk error
-that leaves the log's content in doubt every call raises KAFKA_STORAGE_ERROR.
+closed, offline), `LogFlusher` (fsync), `LogWriter` (appends), `LogTrimmer` (what makes it shorter), leader epochs and
+producer state; `log_loader` puts them together. Everything is synchronous and runs on the event loop, except
+`flush_async` and `flush_all_async`, which wait for an fsync in a thread. Errors that clients see are `KafkaError`;
+after a disk error that leaves the log's content in doubt every call raises KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import FileSystem
 from ottla.metrics.instruments import Histogram
 from ottla.model import NO_TIMESTAMP, Buffer, LeaderEpoch, Millis, Offset, TopicPartition
-from ottla.protocol.record_batch import BatchHeader
 from ottla.storage.append_info import AppendInfo
 from ottla.storage.config import LogConfig
 from ottla.storage.leader_epochs import LeaderEpochs
@@ -28,10 +27,12 @@ from ottla.storage.log_flusher import LogFlusher
 from ottla.storage.log_health import LogHealth
 from ottla.storage.log_state import LogState
 from ottla.storage.log_trimming import LogTrimmer
-from ottla.storage.producer_batches import check_producers, note_producers
+from ottla.storage.log_writer import LogWriter
+from ottla.storage.producer_batches import check_producers
 from ottla.storage.producer_entry import Duplicate
 from ottla.storage.producer_state import ProducerStateManager
-from ottla.storage.segment import TIME_INDEX, ColdRead, LogSlice, Segment
+from ottla.storage.segment import Segment
+from ottla.storage.segment_files import ColdRead, LogSlice
 from ottla.storage.segment_list import Replacement, SegmentList
 from ottla.storage.transaction_index import AbortedTransaction
 from ottla.storage.validation import CLIENT, REPLICATION, Origin, check_produce_version, validate
@@ -60,8 +61,8 @@ class Log:
     """The log of one partition. `log_loader.load_log` makes it."""
 
     __slots__ = (
-        "_flush_messages", "_flusher", "_fs", "_health", "_limits", "_policy", "_random", "_segments", "_state",
-        "_trimmer", "config", "epochs", "producer_state", "recovered_bytes", "repaired", "topic_id",
+        "_flush_messages", "_flusher", "_fs", "_health", "_policy", "_random", "_segments", "_state",
+        "_trimmer", "_writer", "config", "epochs", "producer_state", "recovered_bytes", "repaired", "topic_id",
         "topic_partition", "truncated_bytes",
     )  # fmt: skip
 
@@ -79,8 +80,9 @@ class Log:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self._state, self._health, self._segments, self._flusher, self.epochs, self.producer_state = parts
+        self._writer = LogWriter(*parts, limits_and_policy(config)[0])
         self._trimmer = LogTrimmer(
-            fs, self._state, self._segments, self._flusher, self.epochs, self.producer_state, self._roll
+            fs, self._state, self._segments, self._flusher, self.epochs, self.producer_state, self._writer.roll
         )
         self.recovered_bytes = 0
         """Read and checked when the log was loaded."""
@@ -93,7 +95,7 @@ class Log:
     def update_config(self, config: LogConfig) -> None:
         """Follow the topic's settings from now on."""
         self.config = config
-        self._limits, self._policy = limits_and_policy(config)
+        self._writer.limits, self._policy = limits_and_policy(config)
         self._flush_messages = config.flush_messages if config.flush_ms > 0 else 1
         self._segments.config = config
         self._segments.active.index_interval_bytes = config.index_interval_bytes
@@ -238,18 +240,18 @@ class Log:
             records, self._policy, now_ms=now_ms, next_offset=state.log_end, leader_epoch=leader_epoch, origin=origin
         )
         size = len(buffer)
-        if size > self._limits.segment_bytes:
+        if size > self._writer.limits.segment_bytes:
             raise KafkaError(
                 ErrorCode.record_list_too_large,
                 f"Message batch size is {size} bytes in append to partition {self.topic_partition}, which exceeds the "
-                f"maximum configured segment size of {self._limits.segment_bytes}.",
+                f"maximum configured segment size of {self._writer.limits.segment_bytes}.",
             )
         first_offset = headers[0].base_offset
         if headers[0].producer_id >= 0 or len(headers) > 1:
             duplicate = check_producers(self.producer_state, buffer, headers, origin)
             if duplicate is not None:
                 return self._duplicate_info(duplicate, leader_epoch)
-        self._append(buffer, size, headers, max_timestamp, now_ms)
+        self._writer.append(buffer, size, headers, max_timestamp, now_ms)
         end = state.log_end
         return _new(
             AppendInfo,
@@ -283,7 +285,7 @@ class Log:
                 f"Unexpected offset in append to {self.topic_partition}. First offset {first.base_offset} is less than "
                 f"the next offset {state.log_end}.",
             )
-        self._append(buffer, size, headers, max_timestamp, now_ms)
+        self._writer.append(buffer, size, headers, max_timestamp, now_ms)
         needs_flush = state.log_end - state.durable >= self._flush_messages
         return AppendInfo(
             first.base_offset,
@@ -314,83 +316,15 @@ class Log:
             waits,
         )
 
-    def _append(
-        self, buffer: Buffer, size: int, headers: list[BatchHeader], max_timestamp: Millis, now_ms: Millis
-    ) -> None:
-        """Write checked batches and take them into account."""
-        first, last = headers[0], headers[-1]
-        last_offset = last.base_offset + last.last_offset_delta
-        state, segments = self._state, self._segments
-        state.now_ms = now_ms
-        segment = segments.active
-        try:
-            if segment.should_roll(size, last_offset, max_timestamp, now_ms, self._limits):
-                self._roll(first.base_offset)
-                segment = segments.active
-            if last.leader_epoch != self.epochs.noted_epoch:
-                self._note_epochs(headers)
-        except OSError as error:
-            raise self._health.refuse(error) from error
-        position = segment.size
-        try:
-            segment.append(buffer, headers)
-        except OSError as error:
-            raise self._roll_back(segment, position, error) from error
-        state.log_end = last_offset + 1
-        segments.size_bytes += size
-        if first.producer_id >= 0 or len(headers) > 1:
-            try:
-                note_producers(self.producer_state, segment, buffer, headers)
-            except OSError as error:  # the transaction index; what it lacks comes back in recovery
-                raise self._health.fail(error) from error
-        self.producer_state.map_end_offset = last_offset + 1
-
-    def _roll_back(self, segment: Segment, position: int, error: OSError) -> KafkaError:
-        """Cut a write that failed half-way out of the file again, so that the next one follows whole batches."""
-        try:
-            segment.open().file.truncate(position)
-        except OSError as second:
-            return self._health.fail(second)
-        return self._health.refuse(error)
-
     def roll(self) -> None:
         """Start a new segment now, unless the active one is empty. Raises `KafkaError`."""
         self._health.check()
         try:
-            self._roll(self._state.log_end)
+            self._writer.roll(self._state.log_end)
         except OSError as error:
             raise self._health.refuse(error) from error
 
-    def _roll(self, base_offset: Offset) -> None:
-        old = self._segments.active
-        if old.base_offset == base_offset and not old.size:
-            return
-        self._close_to_appends(old)
-        self._segments.add(base_offset, self._state.now_ms)
-        self._flusher.fsync_later(self.directory)
-        state = self.producer_state
-        state.map_end_offset = base_offset
-        snapshot = state.take_snapshot(fsync=False)
-        if snapshot is not None:
-            self._flusher.fsync_later(snapshot)
-        self._flusher.is_due = True
-
-    def _close_to_appends(self, segment: Segment) -> None:
-        before = segment.index_changes
-        segment.close_to_appends()
-        if segment.index_changes != before:  # the records may all be fsynced already
-            self._flusher.fsync_later(segment.path(TIME_INDEX))
-
     # Leader epochs
-
-    def _note_epochs(self, headers: list[BatchHeader]) -> None:
-        """Written by the next full fsync; until then recovery finds the epochs in the batches."""
-        epochs = self.epochs
-        for header in headers:
-            if header.leader_epoch != epochs.noted_epoch and header.leader_epoch >= 0:
-                epochs.note(header.leader_epoch, header.base_offset)
-                if not epochs.is_written:
-                    self._flusher.write_later(epochs.path, epochs.encode)
 
     def assign_epoch(self, epoch: LeaderEpoch) -> None:
         """Begin `epoch` at the log end, as a new leader does; its first append sees to it that it is written down.
@@ -572,7 +506,7 @@ class Log:
             return
         if self._health.is_open:
             try:
-                self._close_to_appends(self._segments.active)
+                self._writer.close_to_appends(self._segments.active)
                 producers, state = self.producer_state, self._state
                 if producers.snapshot_offsets or not producers.is_empty:
                     producers.take_snapshot(fsync=not producers.is_empty)

@@ -18,7 +18,7 @@ from ottla.metrics.instruments import Histogram
 from ottla.model import Offset
 from ottla.storage.log_health import LogHealth
 from ottla.storage.log_state import LogState
-from ottla.storage.segment import fsync_file
+from ottla.storage.segment_files import fsync_file
 
 _REPLACING = threading.Lock()
 """An fsync on the loop (closing, truncating) may meet one in a thread, and both would use the same temporary file."""

@@ -20,6 +20,7 @@ from ottla.model import Buffer, LeaderEpoch, Millis, Offset
 from ottla.protocol.record_batch import CRC_POSITION, HEADER_SIZE, BatchHeader, CorruptBatch, compute_crc
 from ottla.protocol.record_batch import read_batch_header as read_header
 from ottla.steps import at_once
+from ottla.storage.batch_scan import FoundBatch
 from ottla.storage.checkpoints import CorruptFile
 from ottla.storage.damage import Damage, DamagedLog, free_name, is_known, keep_aside, read_known_gaps
 from ottla.storage.index_file import RELATIVE_OFFSET_MAX
@@ -29,7 +30,8 @@ from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.producer_snapshot import read_end_marker
 from ottla.storage.producer_state import ProducerStateManager
 from ottla.storage.scan import Scan, walk
-from ottla.storage.segment import DELETED, INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, FoundBatch, Segment
+from ottla.storage.segment import Segment
+from ottla.storage.segment_files import DELETED, INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX
 from ottla.storage.segment_list import CLEANED, SWAP
 from ottla.storage.transaction_index import AbortedTransaction
 

@@ -29,7 +29,7 @@ from ottla.storage.damage import COPY_BYTES, CUT, is_known, keep_aside, read_kno
 from ottla.storage.interrupted_work import segment_offset
 from ottla.storage.log_directories import parse_directory_name
 from ottla.storage.scan import Scan, walk
-from ottla.storage.segment import INDEX, LOG, TIME_INDEX
+from ottla.storage.segment_files import INDEX, LOG, TIME_INDEX
 from ottla.storage.segment_list import CLEANED
 
 _INT64, _INT32 = struct.Struct(">q"), struct.Struct(">i")

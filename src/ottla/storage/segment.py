@@ -8,107 +8,34 @@ from __future__ import annotations
 
 import errno
 import posixpath
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.errors import ErrorCode, KafkaError
-from ottla.filesystem import File, FileSystem
-from ottla.model import NO_TIMESTAMP, Buffer, LeaderEpoch, Millis, Offset, ProducerId
-from ottla.protocol.record_batch import BatchHeader, iterate_records, read_batch_header
-from ottla.storage.index_file import RELATIVE_OFFSET_MAX, IndexFile
+from ottla.errors import KafkaError
+from ottla.filesystem import FileSystem
+from ottla.model import NO_TIMESTAMP, Buffer, LeaderEpoch, Millis, Offset
+from ottla.protocol.record_batch import HEADER_SIZE, BatchHeader, iterate_records, read_batch_header
+from ottla.storage.batch_scan import FoundBatch, corrupt, scan_batches
+from ottla.storage.index_file import RELATIVE_OFFSET_MAX
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.segment_cache import SegmentCache
+from ottla.storage.segment_files import (
+    DELETED,
+    INDEX,
+    LOG,
+    SUFFIXES,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    LogSlice,
+    SegmentFile,
+    fsync_file,
+)
+from ottla.storage.segment_indexes import SegmentIndexes
 from ottla.storage.time_index import TimeIndex
 from ottla.storage.transaction_index import TransactionIndex
 
-LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX = ".log", ".index", ".timeindex", ".txnindex"
-SUFFIXES = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
-DELETED = ".deleted"
-
-SCAN_BYTES = 4096
-"""What a look-up reads at once: about the distance of two index entries."""
-
-INDEX_CHUNK_BYTES = 16 * 1024
-
 WRITEBACK_STEP_BYTES = 8 << 20
 """After so many bytes the kernel is asked to begin writing them to disk: a fraction of what it would collect itself."""
-
-_HEADER_BYTES = 61
-_BATCH_BYTES_MIN = _HEADER_BYTES - 12
-_POSITION = struct.Struct(">qi11xi8xqq")
-"""Of a batch header: base offset, length, last offset delta, largest timestamp, producer id."""
-
-
-def fsync_file(fs: FileSystem, path: str) -> None:
-    """Fsync a file by its name, if it is there. Raises `OSError`."""
-    try:
-        file = fs.open(path)
-    except FileNotFoundError:
-        return
-    try:
-        file.fsync()
-    finally:
-        file.close()
-
-
-class ColdRead(Exception):
-    """Bytes that a look-up needs are not in the page cache. Call `warm` in a thread, then try again."""
-
-    def __init__(self, warm: Callable[[], object]) -> None:
-        super().__init__("not in the page cache")
-        self.warm = warm
-
-
-class SegmentFile:
-    """An open file that closes when the last one who holds it lets it go."""
-
-    __slots__ = ("file",)
-
-    def __init__(self, file: File) -> None:
-        self.file = file
-
-    def __del__(self) -> None:
-        self.file.close()
-
-
-class LogSlice:
-    """A range of a segment's file: whole batches from `position` on.
-
-    `first_offset` is the base offset of the first batch, which may lie below the offset that was asked for.
-    """
-
-    __slots__ = ("_handle", "file", "first_offset", "length", "position", "segment")
-
-    def __init__(self, handle: SegmentFile, position: int, length: int, first_offset: Offset, segment: Segment) -> None:
-        self._handle = handle
-        self.file = handle.file
-        self.position = position
-        self.length = length
-        self.first_offset = first_offset
-        self.segment = segment
-
-    def __len__(self) -> int:
-        return self.length
-
-    def read(self) -> bytes:
-        """The bytes, from disk if need be. Raises `OSError`."""
-        return self.file.pread(self.length, self.position)
-
-    def read_nowait(self) -> bytes | None:
-        """The bytes, or None where they are not wholly in the page cache."""
-        return self.file.pread_nowait(self.length, self.position)
-
-
-class FoundBatch(NamedTuple):
-    """Where a batch is in a log file, and as much of its header as a look-up needs."""
-
-    position: int
-    base_offset: Offset
-    size: int
-    last_offset: Offset
-    max_timestamp: Millis
-    producer_id: ProducerId
 
 
 class Segment:
@@ -120,11 +47,9 @@ class Segment:
         "_fsynced_index_changes",
         "_handle",
         "_hint",
+        "_indexes",
         "_max_timestamp",
         "_max_timestamp_offset",
-        "_offset_index",
-        "_time_index",
-        "_transaction_index",
         "base_offset",
         "bytes_since_index",
         "created_ms",
@@ -169,9 +94,7 @@ class Segment:
         self._max_timestamp: Millis | None = None
         self._max_timestamp_offset: Offset = base_offset
         self._handle: SegmentFile | None = None
-        self._offset_index: OffsetIndex | None = None
-        self._time_index: TimeIndex | None = None
-        self._transaction_index: TransactionIndex | None = None
+        self._indexes = SegmentIndexes(fs, self.path(""), base_offset)
 
     @classmethod
     def create(
@@ -231,67 +154,34 @@ class Segment:
 
     @property
     def offset_index(self) -> OffsetIndex:
-        index = self._offset_index
+        index = self._indexes.offset
         if index is None:
-            index = self._offset_index = OffsetIndex(self._fs, self.path(INDEX), self.base_offset)
-            self._load(index)
+            index = self._indexes.load_offset(has_content=self.size > 0)
+            self._cache.add(self)
         return index
 
     @property
     def time_index(self) -> TimeIndex:
-        index = self._time_index
+        index = self._indexes.time
         if index is None:
-            index = self._time_index = TimeIndex(self._fs, self.path(TIME_INDEX), self.base_offset)
-            self._load(index)
+            index = self._indexes.load_time(has_content=self.size > 0)
+            self._cache.add(self)
         return index
 
     @property
     def transaction_index(self) -> TransactionIndex:
-        index = self._transaction_index
+        index = self._indexes.transaction
         if index is None:
-            index = self._transaction_index = TransactionIndex(self._fs, self.path(TRANSACTION_INDEX))
+            index = self._indexes.load_transaction()
             self._cache.add(self)
         return index
 
-    def _load(self, index: IndexFile) -> None:
-        try:
-            if self.size:
-                index.load(self._read_index(index.path))
-        except FileNotFoundError:
-            pass
-        except OSError:
-            self._offset_index = self._time_index = None
-            raise
-        self._cache.add(self)
-
-    def _read_index(self, path: str) -> bytes:
-        """An index file up to the zeros that Kafka fills the ten megabytes of an open one with."""
-        file = self._fs.open(path, read_only=True)
-        try:
-            size, chunk_bytes, parts, position = file.size(), INDEX_CHUNK_BYTES, [], 0
-            while position < size:
-                chunk = file.pread(min(chunk_bytes, size - position), position)
-                if not chunk or chunk == bytes(len(chunk)):
-                    break
-                parts.append(chunk)
-                position += len(chunk)
-                chunk_bytes *= 2
-            return parts[0] if len(parts) == 1 else b"".join(parts)
-        finally:
-            file.close()
-
     def index_sizes(self) -> tuple[int, int]:
         """Bytes of the offset index and of the time index. Raises `OSError`."""
-        return self._file_size(INDEX), self._file_size(TIME_INDEX)
-
-    def _file_size(self, suffix: str) -> int:
-        try:
-            return self._fs.size(self.path(suffix))
-        except FileNotFoundError:
-            return 0
+        return self._indexes.sizes()
 
     def memory_bytes(self) -> int:
-        return sum(index.memory_bytes for index in (self._offset_index, self._time_index) if index is not None)
+        return self._indexes.memory_bytes
 
     def release(self) -> None:
         """Close the file and drop the indexes from memory, if what they hold is in their files."""
@@ -300,14 +190,11 @@ class Segment:
             self.write_indexes()
         except OSError:
             return
-        self._offset_index = self._time_index = self._transaction_index = None
+        self._indexes.drop()
 
     def write_indexes(self) -> None:
         """Put pending index entries into the files. Raises `OSError`."""
-        if self._offset_index is not None:
-            self._offset_index.write()
-        if self._time_index is not None:
-            self._time_index.write()
+        self._indexes.write()
 
     def fsync_work(self, *, with_indexes: bool) -> tuple[Callable[[], None], Callable[[], None]]:
         """How to make the segment durable as it is now: what to do, in a thread if need be, and what to call after.
@@ -387,12 +274,12 @@ class Segment:
             waited = max_timestamp - first if first >= 0 else now_ms - self.created_ms
             if waited > limits.segment_ms - self.jitter_ms:
                 return True
-        index = self._offset_index
+        index = self._indexes.offset
         if index is None:
             index = self.offset_index
         if len(index.offsets) >= limits.offset_entries_max:
             return True
-        times = self._time_index
+        times = self._indexes.time
         if times is None:
             times = self.time_index
         return len(times.timestamps) >= limits.time_entries_max
@@ -419,41 +306,15 @@ class Segment:
 
     def batches(self, position: int, *, nowait: bool = False) -> Iterator[FoundBatch]:
         """The batches from a batch boundary on. Raises `KafkaError` CORRUPT_MESSAGE, `ColdRead` if `nowait`."""
-        return self._batches(self.open(), position, self.size, nowait)
-
-    def _batches(self, handle: SegmentFile, position: int, end: int, nowait: bool) -> Iterator[FoundBatch]:
-        chunk, start = b"", position
-        while position < end:
-            if position + _POSITION.size > start + len(chunk):
-                start = position
-                chunk = self._scan(handle, position, min(SCAN_BYTES, end - position), nowait)
-                if len(chunk) < min(_HEADER_BYTES, end - position):
-                    raise self._corrupt(position)
-            if end - position < _HEADER_BYTES:
-                raise self._corrupt(position)
-            base_offset, length, delta, max_timestamp, producer_id = _POSITION.unpack_from(chunk, position - start)
-            if length < _BATCH_BYTES_MIN or position + length + 12 > end or delta < 0:
-                raise self._corrupt(position)
-            yield FoundBatch(position, base_offset, length + 12, base_offset + delta, max_timestamp, producer_id)
-            position += length + 12
-
-    @staticmethod
-    def _scan(handle: SegmentFile, position: int, length: int, nowait: bool) -> bytes:
-        if not nowait:
-            return handle.file.pread(length, position)
-        data = handle.file.pread_nowait(length, position)
-        if data is None:
-            # Holds the handle: until a thread gets to it the segment may be deleted, and its descriptor another file's.
-            raise ColdRead(lambda: handle.file.pread(length, position))
-        return data
+        return scan_batches(self.open(), position, self.size, nowait=nowait)
 
     def _corrupt(self, position: int) -> KafkaError:
-        return KafkaError(ErrorCode.corrupt_message, f"{self.path(LOG)} has no valid batch at position {position}")
+        return corrupt(self.path(LOG), position)
 
     def find(self, offset: Offset, *, nowait: bool = False) -> FoundBatch | None:
         """The first batch that ends at or above `offset`, None if the segment ends before."""
-        if nowait and self._offset_index is None and self.size:
-            self._warm_or_load_index()
+        if nowait and self._indexes.offset is None and self.size:
+            self._indexes.check_warm()
         position = self.offset_index.position_before(offset)
         try:
             for batch in self.batches(position, nowait=nowait):
@@ -470,10 +331,7 @@ class Segment:
 
     def rebuild_indexes(self) -> None:
         """Rebuild offset and time index from the batch headers: the index led to where no batch begins."""
-        self._offset_index = OffsetIndex(self._fs, self.path(INDEX), self.base_offset)
-        self._time_index = TimeIndex(self._fs, self.path(TIME_INDEX), self.base_offset)
-        self._offset_index.truncate(0)
-        self._time_index.truncate(0)
+        self._indexes.recreate()
         self._cache.add(self)
         batches = self.batches(0)
         self.reset()
@@ -486,17 +344,6 @@ class Segment:
         self.set_max_timestamp(NO_TIMESTAMP, self.base_offset)
         self.first_timestamp = None
         self._hint = (-1, 0, 0)
-
-    def _warm_or_load_index(self) -> None:
-        """Load the offset index if that needs no disk. Raises `ColdRead`."""
-        fs, path = self._fs, self.path(INDEX)
-        try:
-            file = SegmentFile(fs.open(path, read_only=True))
-        except FileNotFoundError:
-            return
-        size = file.file.size()
-        if size and file.file.pread_nowait(size, 0) is None:
-            raise ColdRead(lambda: file.file.pread(size, 0))
 
     def read(
         self, offset: Offset, max_bytes: int, *, end: int, min_one_batch: bool, nowait: bool = False
@@ -514,7 +361,11 @@ class Segment:
         length = end - position
         if length > max_bytes:
             length = self._whole_batches(position, size, max_bytes, min_one_batch, nowait)
-        return LogSlice(self.open(), position, max(length, 0), first_offset, self)
+        handle = self._handle
+        if handle is None:
+            handle = self.open()
+        self.recently_used = True
+        return LogSlice(handle, position, length if length > 0 else 0, first_offset)
 
     def _whole_batches(self, position: int, first_size: int, max_bytes: int, min_one: bool, nowait: bool) -> int:
         """How long the batches from `position` on are that fit into `max_bytes`, to the nearest index entry."""
@@ -539,7 +390,7 @@ class Segment:
         return self.open().file.pread(batch.size, batch.position)
 
     def read_header(self, batch: FoundBatch) -> BatchHeader:
-        return read_batch_header(self.open().file.pread(_HEADER_BYTES, batch.position))
+        return read_batch_header(self.open().file.pread(HEADER_SIZE, batch.position))
 
     # Time
 
@@ -547,10 +398,8 @@ class Segment:
     def max_timestamp(self) -> Millis:
         """The largest timestamp in the segment, -1 if there is none."""
         if self._max_timestamp is None:
-            if self._time_index is None and self.size:
-                self._max_timestamp, self._max_timestamp_offset = self._last_time_entry()
-            else:
-                self._max_timestamp, self._max_timestamp_offset = self.time_index.last_entry
+            last = self._indexes.last_time_entry() if self._indexes.time is None and self.size else None
+            self._max_timestamp, self._max_timestamp_offset = last or self.time_index.last_entry
             if self._max_timestamp < 0 and self.size:  # the index was emptied, or the records have no timestamps
                 self._max_timestamp, self._max_timestamp_offset = self._scan_max_timestamp()
         return self._max_timestamp
@@ -566,21 +415,6 @@ class Segment:
             if batch.max_timestamp > largest[0]:
                 largest = batch.max_timestamp, batch.last_offset
         return largest
-
-    def _last_time_entry(self) -> tuple[Millis, Offset]:
-        """The end of the time index without loading all of it: retention asks this of every segment."""
-        index = TimeIndex(self._fs, self.path(TIME_INDEX), self.base_offset)
-        try:
-            file = self._fs.open(index.path, read_only=True)
-        except FileNotFoundError:
-            return index.last_entry
-        try:
-            entries = file.size() // TimeIndex.ENTRY_SIZE
-            if entries:
-                index.load(file.pread(TimeIndex.ENTRY_SIZE, (entries - 1) * TimeIndex.ENTRY_SIZE))
-        finally:
-            file.close()
-        return index.last_entry if len(index) or not entries else self.time_index.last_entry
 
     def set_max_timestamp(self, timestamp_ms: Millis, offset: Offset) -> None:
         """What loading or recovery found."""
@@ -652,7 +486,7 @@ class Segment:
         """Rename the files to `.deleted` and let go of them; returns what is to be removed later. Raises `OSError`."""
         self._cache.discard(self)
         self._handle = None
-        self._offset_index = self._time_index = self._transaction_index = None
+        self._indexes.drop()
         renamed = []
         for suffix in SUFFIXES:
             path = self.path(suffix)
@@ -667,7 +501,7 @@ class Segment:
         """Let go of the file and the indexes without writing."""
         self._cache.discard(self)
         self._handle = None
-        self._offset_index = self._time_index = self._transaction_index = None
+        self._indexes.drop()
 
 
 class RollLimits(NamedTuple):

@@ -17,8 +17,9 @@ from ottla.filesystem import FileSystem
 from ottla.model import NO_TIMESTAMP, LeaderEpoch, Millis, Offset
 from ottla.protocol.record_batch import iterate_records
 from ottla.storage.config import LogConfig
-from ottla.storage.segment import SUFFIXES, TRANSACTION_INDEX, LogSlice, Segment
+from ottla.storage.segment import Segment
 from ottla.storage.segment_cache import SegmentCache
+from ottla.storage.segment_files import SUFFIXES, TRANSACTION_INDEX, LogSlice
 from ottla.storage.transaction_index import AbortedTransaction
 
 CLEANED, SWAP = ".cleaned", ".swap"

@@ -10,7 +10,7 @@ from ottla.protocol.compression import Codec
 from ottla.protocol.record_batch import DELETE_HORIZON, SimpleRecord, build_batch, iterate_batches
 from ottla.storage.checkpoints import read_offset_checkpoint
 from ottla.storage.config import LogConfig
-from ottla.storage.segment import LOG
+from ottla.storage.segment_files import LOG
 from tests.unit.storage.compaction import Compaction, batches, compacted
 from tests.unit.storage.logs import DIRECTORY, KEY, NOW, ROOT
 

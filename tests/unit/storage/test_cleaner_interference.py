@@ -16,7 +16,7 @@ from ottla.storage.cleaner_round import GroupCleaner, MapBuilder
 from ottla.storage.cleaner_writer import CleanedSegments, NewSegment
 from ottla.storage.config import LogConfig
 from ottla.storage.recovery import finish_interrupted_work
-from ottla.storage.segment import LOG, SUFFIXES
+from ottla.storage.segment_files import LOG, SUFFIXES
 from ottla.storage.segment_list import CLEANED, SWAP
 from ottla.testing.disk_nodes import SimulatedCrash
 from tests.unit.storage.compaction import Compaction, compacted

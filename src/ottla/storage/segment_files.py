@@ -1,0 +1,71 @@
+"""The files of a segment: how they are named, how one stays open while somebody reads it, slices of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.filesystem import File, FileSystem
+from ottla.model import Offset
+
+LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX = ".log", ".index", ".timeindex", ".txnindex"
+SUFFIXES = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
+DELETED = ".deleted"
+
+
+def fsync_file(fs: FileSystem, path: str) -> None:
+    """Fsync a file by its name, if it is there. Raises `OSError`."""
+    try:
+        file = fs.open(path)
+    except FileNotFoundError:
+        return
+    try:
+        file.fsync()
+    finally:
+        file.close()
+
+
+class ColdRead(Exception):
+    """Bytes that a look-up needs are not in the page cache. Call `warm` in a thread, then try again."""
+
+    def __init__(self, warm: Callable[[], object]) -> None:
+        super().__init__("not in the page cache")
+        self.warm = warm
+
+
+class SegmentFile:
+    """An open file that closes when the last one who holds it lets it go."""
+
+    __slots__ = ("file",)
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+
+    def __del__(self) -> None:
+        self.file.close()
+
+
+class LogSlice:
+    """A range of a segment's file: whole batches from `position` on.
+
+    `first_offset` is the base offset of the first batch, which may lie below the offset that was asked for.
+    """
+
+    __slots__ = ("_handle", "file", "first_offset", "length", "position")
+
+    def __init__(self, handle: SegmentFile, position: int, length: int, first_offset: Offset) -> None:
+        self._handle = handle
+        self.file = handle.file
+        self.position = position
+        self.length = length
+        self.first_offset = first_offset
+
+    def __len__(self) -> int:
+        return self.length
+
+    def read(self) -> bytes:
+        """The bytes, from disk if need be. Raises `OSError`."""
+        return self.file.pread(self.length, self.position)
+
+    def read_nowait(self) -> bytes | None:
+        """The bytes, or None where they are not wholly in the page cache."""
+        return self.file.pread_nowait(self.length, self.position)
