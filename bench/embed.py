@@ -6,7 +6,6 @@ Kafka's directory is formatted beforehand, as a prepared container image has it;
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from bench import compare
 from bench.brokers import Kafka, resident_mb
 from ottla.testing import Broker
 
@@ -89,20 +89,29 @@ CONTENDERS: dict[str, tuple[Callable[[Path], Timings], int]] = {
     "kafka": (kafka, 3),
 }
 """With how often each is started."""
-COLUMNS = {"format s": 2, "ready s": 3, "metadata s": 3, "record s": 3, "stop s": 3, "RSS MB": 0}
-"""With the digits worth reading."""
+COLUMNS = ("format s", "ready s", "metadata s", "record s", "stop s", "RSS MB")
 
 
 def table(sides: list[str], base: Path) -> list[dict[str, Any]]:
-    """A row of medians for each."""
+    """A row for each with the medians of its starts, which alternate; the lowest and the highest of the record."""
+    found: dict[str, list[Timings]] = {
+        name: [] for name in CONTENDERS if name not in ("ottla", "kafka") or name in sides
+    }
+    for number in range(max(rounds for _, rounds in CONTENDERS.values())):
+        for name, each in found.items():
+            run, rounds = CONTENDERS[name]
+            if number < rounds:
+                each.append(run(base / f"embed-{name}-{number}"))
     rows = []
-    for name, (run, rounds) in CONTENDERS.items():
-        if name in ("ottla", "kafka") and name not in sides:
-            continue
-        found = [run(base / f"embed-{name}-{round_}") for round_ in range(rounds)]
+    for name, each in found.items():
         row: dict[str, Any] = {"side": name}
-        for column, digits in COLUMNS.items():
-            if column in found[0]:
-                row[column] = round(statistics.median(each[column] for each in found), digits)
+        for column in COLUMNS:
+            if column in each[0]:
+                spread = compare.Spread.of([timings[column] for timings in each])
+                row[column] = spread.text(_digits) if column == "record s" else _digits(spread.median)
         rows.append(row)
     return rows
+
+
+def _digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.2f}"

@@ -12,7 +12,7 @@ from bench.brokers import Side
 from bench.counters import EVENTS, Meter
 from bench.load import Client, Result, frame
 from bench.members import Group, Member, Swarm
-from bench.rounds import Load, Measured, busy, data, generator_share, measure
+from bench.rounds import Load, Measured, busy, data, generator_share, measure, warmth
 from bench.tables import Run, Section, table
 from bench.throughput import SETTINGS as WARM_SETTINGS
 from bench.uniform_load import uniform_load
@@ -164,4 +164,4 @@ def _beside(side: str, measured: Measured) -> Row:
     if measured.counted is not None:
         for event, count in measured.counted.counts.items():
             found[f"{side} {EVENTS[event]} per request"] = compare.short(count / measured.counted.requests)
-    return found | {f"{side} generator": generator_share(measured.rounds), f"{side} warm-up": str(measured.warmth)}
+    return found | {f"{side} generator": generator_share(measured.rounds), f"{side} warm-up": warmth(measured)}

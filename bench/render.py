@@ -1,8 +1,10 @@
-"""Write the tables of docs/performance.md and README.md from docs/performance.json: `python -m bench.render`.
+"""Write the tables of docs/performance.md, docs/testing.md and README.md from docs/performance.json.
+
+`python -m bench.render` does it.
 
 In a page, what stands between `<!-- bench: KEY -->` and `<!-- end -->` is made from the section KEY of the results;
-`table-NAME` are all sections of the table NAME, none if it was not made. `made`, `warm` and `cold` are how it was
-measured, and the two tables of the README.
+`rows-KEY` is its table without the title, `table-NAME` are all sections of the table NAME, none if it was not made.
+`made`, `warm` and `cold` are how it was measured, and the two tables of the README.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from bench.results import ROOT, Kept, Results, markdown
 from bench.rounds import DISTURBED
 
 RESULTS = ROOT / "docs" / "performance.json"
-PAGES = (ROOT / "docs" / "performance.md", ROOT / "README.md")
+PAGES = (ROOT / "docs" / "performance.md", ROOT / "README.md", ROOT / "docs" / "testing.md")
 NOT_MEASURED = "(Not measured in the stored results.)\n"
 PROVISIONAL = "Provisional: the machine had other work while this was measured."
 _PLACE = re.compile(r"(<!-- bench: (?P<key>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -103,6 +105,8 @@ def page_with(page: str, results: Results) -> str:
             text = readme_table(results, WARM if key == "warm" else COLD)
         elif key.startswith("table-"):
             text = "\n".join(_section(kept) for kept in results.of(key.removeprefix("table-")))
+        elif key.startswith("rows-"):
+            text = markdown(results.sections[key.removeprefix("rows-")])
         else:
             text = _section(results.sections[key]) if key in results.sections else NOT_MEASURED
         return f"{match[1]}\n{text}\n{match[3]}"

@@ -7,6 +7,7 @@ that was written goes to the disk, so that no side pays for the one before.
 from __future__ import annotations
 
 import os
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +21,8 @@ from bench.tables import Run, Section
 
 GENERATOR_SHARE_MAX = 0.9
 """A load generator that ran for more of the time than this was the limit itself."""
+RISE_MAX = 0.15
+"""From the end of the warm-up to the measurement: more, and the side was not warm."""
 OTHERS_SHARE_MAX = 0.25
 """Of a core, the broker that idles included: more of other processes disturbs a measurement."""
 DISTURBED = "Other processes used up to"
@@ -43,6 +46,8 @@ class Load:
 class Measured:
     warmth: WarmUp
     rounds: list[Result] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
+    """Of the rounds, in the figure that the warm-up looked at."""
     counted: Result | None = None
     """A window in which perf counted."""
 
@@ -59,7 +64,9 @@ def measure(run: Run, loads: Mapping[str, Load], rate: Callable[[Result], float]
         found[side] = Measured(_warm(run, side, load, rate))
     for side in compare.alternate(list(loads), run.rounds):
         os.sync()
-        found[side].rounds.append(loads[side].window(run.seconds, Meter(loads[side].pid)))
+        result = loads[side].window(run.seconds, Meter(loads[side].pid))
+        found[side].rounds.append(result)
+        found[side].rates.append(rate(result))
     if counters.available():
         for side, load in loads.items():
             found[side].counted = load.window(min(COUNTED_S, run.seconds), Meter(load.pid, with_perf=True))
@@ -107,8 +114,16 @@ def beside(measured: Measured) -> dict[str, str]:
             found[f"{counters.EVENTS[event]} per request"] = compare.short(count / measured.counted.requests)
     found["RSS MB"] = compare.short(measured.rounds[-1].resident_mb)
     found["generator"] = generator_share(measured.rounds)
-    found["warm-up"] = str(measured.warmth)
+    found["warm-up"] = warmth(measured)
     return found
+
+
+def warmth(measured: Measured) -> str:
+    """How long the warm-up was, and a warning where it ended on a plateau that the side has left since."""
+    now = statistics.median(measured.rates)
+    last = [window.rate for window in measured.warmth.windows[-measured.warmth.rule.windows :]]
+    rise = now / statistics.median(last) - 1 if last else 0.0
+    return str(measured.warmth) + (f", rose by {rise:.0%} since" if rise > RISE_MAX else "")
 
 
 def generator_share(rounds: list[Result]) -> str:

@@ -44,6 +44,8 @@ def test_every_side_is_warm_before_the_first_measurement_and_then_they_alternate
     assert diary.calls == warming + [("ottla", 3.0), ("kafka", 3.0)] * 3
     assert [result.requests_per_s for result in found["kafka"].rounds] == [200, 200, 200]
     assert found["kafka"].warmth.is_steady
+    assert rounds.warmth(found["kafka"]) == "10 s, rose by 147% since"
+    assert rounds.warmth(found["ottla"]) == "6 s"
     assert found["kafka"].counted is None
 
 
@@ -71,7 +73,7 @@ def test_other_work_of_the_machine_is_said(run: Run) -> None:
 
 def test_counts_are_per_request(run: Run) -> None:
     counted = Result(requests=200, seconds=1.0, counts={"instructions:u": 2_000_000.0, "raw_syscalls:sys_enter": 300.0})
-    measured = Measured(WarmUp(run.rule), [Result(requests=1, seconds=1.0)], counted)
+    measured = Measured(WarmUp(run.rule), [Result(requests=1, seconds=1.0)], [1.0], counted)
     beside = rounds.beside(measured)
     assert beside["instructions (user) per request"] == "10,000"
     assert beside["system calls per request"] == "1.5"
