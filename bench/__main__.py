@@ -46,7 +46,7 @@ def main() -> None:
             parser.error(f"no table {name!r}; there are {', '.join(tables)}")
     kept = results.Results.read(arguments.json) if arguments.json else results.Results()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # brokers are stopped, directories deleted
-    print(results.machine(), flush=True)
+    print(f"{results.machine()}; commit {results.commit()}", flush=True)
     with tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=arguments.directory) as base:
         run = Run(arguments.side or list(SIDES), arguments.seconds, arguments.rounds, Path(base))
         if arguments.quick:

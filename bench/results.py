@@ -11,6 +11,7 @@ import platform
 import subprocess
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,17 @@ def machine() -> str:
     )
 
 
+@cache
 def commit() -> str:
-    """The commit that is measured, with a mark if the tree differs from it; empty outside a repository."""
+    """The commit that is measured, with a mark if the code differs from it; empty outside a repository."""
+    name = _git("rev-parse", "--short=12", "HEAD")
+    return name + ("-dirty" if _git("status", "--porcelain", "--", "src", "bench", "peers") else "")
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", *arguments]
     found = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-        cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
+        command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
     )  # fmt: skip
     return found.stdout.strip()
 

@@ -30,7 +30,7 @@ class Rule:
 
     windows: int = 3
     window_s: float = 2.0
-    spread_max: float = 0.06
+    spread_max: float = 0.08
     seconds_min: float = 6.0
     requests_min: int = 1000
     seconds_max: float = 30.0
