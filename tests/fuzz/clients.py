@@ -44,6 +44,8 @@ class Done:
     codes: Counter[str] = field(default_factory=Counter)
     streams: Counter[str] = field(default_factory=Counter)
     requests: int = 0
+    batches: int = 0
+    """In the logs of the topics that were attacked."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -115,7 +117,12 @@ class Attacker:
                 self.done.streams["gone"] += 1
                 self.leave()
                 return
+            if end > 0.96:
+                self.done.streams["half-closed"] += 1
+                writer.write_eof()
             answered = await self.answers(reader, sent, patient)
+            if end > 0.96:
+                self.leave()
         except (ConnectionError, asyncio.IncompleteReadError):
             answered = None
         if answered is not None:

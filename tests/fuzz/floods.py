@@ -89,6 +89,26 @@ async def pipelined_and_unread(port: int, dice: Random) -> None:
         writer.transport.abort()
 
 
+async def late_reader(port: int, dice: Random) -> None:
+    """Thousands of requests of many sizes of answers; nothing is read for a while, then each answer, in order."""
+    reader, writer = await asyncio.open_connection(HOST, port, limit=1000)
+    asked = [{"name": name, "topic_id": None} for name in TOPICS]
+    kinds = [
+        (ApiKey.METADATA, 12, {"topics": None}),
+        (ApiKey.METADATA, 9, {"topics": asked}),
+        (ApiKey.API_VERSIONS, 0, {}),
+        (ApiKey.OFFSET_FETCH, 8, {"groups": [{"group_id": "flood", "topics": None}]}),
+        (ApiKey.DESCRIBE_CLUSTER, 0, {}),
+    ]
+    for number in range(2000):
+        writer.write(request(*dice.choice(kinds), number))
+    await asyncio.sleep(0.1)
+    for number in range(2000):
+        answer = await read_frame(reader)
+        assert int.from_bytes(answer[:4], "big") == number
+    writer.close()
+
+
 async def half_frames(port: int, dice: Random) -> None:
     head = struct.pack(">i", 100_000_000) + bytes(dice.choice((1, 10_000, 200_000)))
     writers = [(await asyncio.open_connection(HOST, port))[1] for _ in range(100)]
@@ -131,6 +151,6 @@ async def create_and_delete(port: int, dice: Random) -> None:
 
 
 FLOODS: tuple[Flood, ...] = (
-    many_records, many_rows, many_commits, many_names, pipelined_and_unread, half_frames, members, sessions,
-    create_and_delete,
+    many_records, many_rows, many_commits, many_names, pipelined_and_unread, late_reader, half_frames, members,
+    sessions, create_and_delete,
 )  # fmt: skip

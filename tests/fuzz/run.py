@@ -18,6 +18,7 @@ from random import Random
 from typing import Any
 
 from ottla.errors import ErrorCode
+from ottla.model import INTERNAL_TOPICS
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import SimpleRecord, build_batch, iterate_batches, iterate_records
 from ottla.server.node import Node
@@ -121,6 +122,7 @@ async def attack(plan: Plan) -> Done:
                     await nothing_left(node)
                 await witness.connect(node)
                 await witness.check()
+                await readable(node, done)
                 assert witness.client is not None
                 witness.client.close()
             if done.problems:
@@ -163,6 +165,36 @@ async def _every_pair(attacker: Attacker, plan: Plan) -> None:
     attacker.leave()
 
 
+async def readable(node: Node, done: Done) -> None:
+    """Every record that was accepted can be read, at the offset where it should be."""
+    client = await Client.connect(node)
+    for topic in list(node.image.topics_by_name.values()):
+        if topic.name in INTERNAL_TOPICS:
+            continue
+        for number in topic.partitions:
+            partition = node.replicas.get(topic.name, number)
+            if partition is None:
+                continue
+            offset, end = partition.log.log_start_offset, partition.log.high_watermark
+            while offset < end:
+                asked = {"partition": number, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
+                answer = await client.fetch(topic.name, offset, topics=[{"topic": topic.name, "partitions": [asked]}])
+                data = answer["records"]
+                if answer["error_code"] or not data:
+                    done.problems.append(f"cannot read {topic.name}-{number} at {offset} of {end}: {answer}")
+                    break
+                for position, header in iterate_batches(data):
+                    records = list(iterate_records(data[position : position + header.size]))
+                    offsets = [record.offset for record in records]
+                    if not header.is_control and offsets != list(range(header.base_offset, header.next_offset)):
+                        done.problems.append(f"{topic.name}-{number} has {offsets[:9]} in {header}")
+                    if header.base_offset != offset and "compact" not in node.image.topic_config(topic.name).values():
+                        done.problems.append(f"{topic.name}-{number} has a gap at {offset}: {header}")
+                    offset = header.next_offset
+                    done.batches += 1
+    client.close()
+
+
 async def nothing_left(node: Node) -> None:
     """Connections of clients that have gone are forgotten, with their buffers."""
     async with asyncio.timeout(60):
@@ -179,7 +211,7 @@ def grown_mb() -> float:
 def shown(done: Done) -> str:
     """What was done, as a table."""
     outcomes = ("answered", "refused", "waiting")
-    lines = [f"{done.requests} requests; {dict(done.streams)}"]
+    lines = [f"{done.requests} requests; {done.batches} batches accepted; {dict(done.streams)}"]
     for title, counts in (("API", done.apis), ("mutation", done.kinds)):
         lines.append(f"{title:28}" + "".join(f"{each:>10}" for each in outcomes))
         names = sorted({name for name, _ in counts})

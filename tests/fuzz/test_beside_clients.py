@@ -10,6 +10,7 @@ from random import Random
 import pytest
 import uvloop
 
+from bench.brokers import resident_mb
 from tests.fuzz.beside import Work
 from tests.fuzz.clients import Attacker, Done
 from tests.fuzz.floods import FLOODS
@@ -18,6 +19,8 @@ from tests.node import NodeProcess
 
 STEPS = int(os.environ.get("OTTLA_FUZZ_STEPS", "300"))
 """Of each of two attackers; by hand more."""
+GROWN_MB_MAX = 250
+"""When all is over. Topics, groups and fetch sessions that the attack made are still there."""
 
 
 @pytest.mark.parametrize("seed", [os.environ.get("OTTLA_SEED", "1")])
@@ -49,18 +52,24 @@ def test_clients_get_every_record_once_in_order(tmp_path: Path, seed: str) -> No
                 for each in attackers:
                     tasks.create_task(wrong(each))
 
+        assert node.process is not None
         work.start()
+        before_mb = resident_mb(node.process.pid)
         try:
             uvloop.run(attack())
         finally:
             work.finish()
-        assert node.process is not None and node.process.poll() is None
-    print(f"seed {seed}: {work.read} of {work.written}; {flooded}; {shown(done)}")
+        assert node.process.poll() is None
+        grown_mb = resident_mb(node.process.pid) - before_mb
+    print(
+        f"seed {seed}: the node has grown by {grown_mb:.0f} MB; {work.read} of {work.written}; {flooded}; {shown(done)}"
+    )
     assert done.problems == []
     assert work.problems == []
     assert len(set(flooded)) == len(FLOODS)
     assert done.requests > STEPS
     assert min(work.written.values()) > 100
     assert work.read["alone"] == work.written
+    assert grown_mb < GROWN_MB_MAX
     told = node.output.read_text()
     assert "Traceback" not in told and " ERROR " not in told, told

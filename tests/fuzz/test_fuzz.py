@@ -24,5 +24,6 @@ def test_wrong_requests_harm_nobody(tmp_path: Path, seed: str) -> None:
     assert short_of(done) == []
     # Each start draws STEPS times, and tries every mutation on every API.
     assert done.requests > STEPS + len(VERSIONS) * len(KINDS)
-    assert min(done.streams[each] for each in ("whole", "pieces", "wrong size", "gone")) > 10
+    assert min(done.streams[each] for each in ("whole", "pieces", "wrong size", "gone", "half-closed")) > 10
     assert len(done.codes) > 25, "kinds of errors that were answered"
+    assert done.batches > 20, "that were accepted, and can be read"
