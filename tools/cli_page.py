@@ -6,12 +6,12 @@ import re
 import sys
 from collections.abc import Iterator
 from inspect import Parameter, cleandoc
-from pathlib import Path
 from typing import Any
 
 from cyclopts import App
 
 from ottla.cli.app import application
+from tools.pages import write_page
 
 _HEAD = """# The command line
 
@@ -138,14 +138,5 @@ def _help(argument: Any) -> str:
     return text if hidden or default in (None, Parameter.empty) else f"{text} Default: `{default}`."
 
 
-def main(arguments: list[str]) -> int:
-    """Write the page to the file that `arguments` name, or to standard output."""
-    if arguments:
-        Path(arguments[0]).write_text(document(), encoding="utf-8")
-    else:
-        sys.stdout.write(document())
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    write_page(document(), sys.argv[1:])

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from ottla.config import definitions
 from ottla.config.server import EMBEDDED
 from ottla.config.setting import Setting
-from ottla.filesystem import OsFileSystem
+from tools.pages import write_page
 
 INTRODUCTION = """\
 # Configuration
@@ -103,14 +103,5 @@ def _broker_settings(setting: Setting) -> str:
     return ", ".join(f"`{synonym.name}`" for synonym in definitions.TOPIC_SYNONYMS.get(setting.name, ())) or "(none)"
 
 
-def main(arguments: list[str]) -> int:
-    """Write the page to the file that `arguments` name, or to standard output."""
-    if arguments:
-        OsFileSystem().write_atomic(arguments[0], document().encode(), fsync=False)
-    else:
-        sys.stdout.write(document())
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    write_page(document(), sys.argv[1:])

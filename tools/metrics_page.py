@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from ottla.filesystem import OsFileSystem
 from ottla.metrics.table import SECTIONS
+from tools.pages import write_page
 
 INTRODUCTION = """\
 # Metrics, health and logs
@@ -113,14 +113,5 @@ def _parts() -> Iterator[str]:
     yield LOGS
 
 
-def main(arguments: list[str]) -> int:
-    """Write the page to the file that `arguments` name, or to standard output."""
-    if arguments:
-        OsFileSystem().write_atomic(arguments[0], document().encode(), fsync=False)
-    else:
-        sys.stdout.write(document())
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    write_page(document(), sys.argv[1:])

@@ -154,10 +154,10 @@ def ensure_decent(ended: Ended, *, told: bool = True) -> None:
     for line in ended.err.splitlines():
         assert all(char.isprintable() for char in line), ended
     if ended.code in (1, 2, 3) and told:
-        ensure_told(ended)
+        ensure_explained(ended)
 
 
-def ensure_told(ended: Ended) -> None:
+def ensure_explained(ended: Ended) -> None:
     """One sentence and what to do, an object a line for programs."""
     lines = ended.err.split("\n")
     assert lines.pop() == "" and lines, ended

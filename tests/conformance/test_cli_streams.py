@@ -74,7 +74,7 @@ def test_closed_broken_and_full(name: str, commands: Commands, env: dict[str, st
         os.close(full)
 
 
-def test_a_closed_input_is_told(commands: Commands, env: dict[str, str]) -> None:
+def test_a_closed_input_is_reported(commands: Commands, env: dict[str, str]) -> None:
     for extra in ([], ["--json"], ["--file", "-"]):
         ended = commands.run("produce", "t", *extra, stdin=None, env=env)
         ensure_decent(ended)

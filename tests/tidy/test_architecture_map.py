@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "ottla"
+FILES_NAMED_MIN = 60
 
 
 def test_the_map_is_true() -> None:
@@ -24,3 +26,18 @@ def test_the_map_is_true() -> None:
 def test_every_package_says_what_lives_there() -> None:
     for path in SOURCE.rglob("__init__.py"):
         assert path.read_text().startswith('"""'), path
+
+
+def test_files_that_docstrings_name_exist() -> None:
+    """In its own package where a package's `__init__` names no folder, else anywhere in the tree."""
+    tree = [path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if ".venv" not in path.parts]
+    checked = 0
+    for path in SOURCE.rglob("*.py"):
+        named = re.findall(r"`([\w/]+\.py)`", ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "")
+        for name in named:
+            checked += 1
+            if path.name == "__init__.py" and "/" not in name:
+                assert (path.parent / name).is_file(), f"{path.relative_to(ROOT)} names {name}"
+            else:
+                assert any(f"/{each}".endswith(f"/{name}") for each in tree), f"{path.relative_to(ROOT)} names {name}"
+    assert checked >= FILES_NAMED_MIN

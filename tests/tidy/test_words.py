@@ -37,7 +37,7 @@ RULES = [
     Rule("(?:un)?synced|syncing|syncs|sync later|(?:a|the|full|failed) sync", "fsync", "what was synced"),
     Rule("gives? way|giving way|gave way", "yields to the event loop", "def test_it_gives_way():"),
     Rule("in turns", "in batches", "answered in turns"),
-    Rule("mistakes? of (?:ours|the node)", "internal error; bug", "# a mistake of\n        # ours"),
+    Rule("mistakes? (?:of ours|of the node|in this program)", "internal error; bug", "# a mistake of\n        # ours"),
     Rule("stop was not clean|in good order", "unclean shutdown; clean shutdown marker", "closed in good order"),
     Rule("anew|afresh", "starts empty; is recreated; again", "it begins anew"),
     Rule(

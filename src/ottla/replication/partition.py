@@ -19,19 +19,6 @@ ACKS_NONE = 0
 ACKS_LEADER = 1
 
 
-class AppendResult(Protocol):
-    """The part of the log's AppendInfo that replication looks at."""
-
-    @property
-    def first_offset(self) -> Offset: ...
-    @property
-    def last_offset(self) -> Offset: ...
-    @property
-    def size_bytes(self) -> int: ...
-    @property
-    def needs_flush(self) -> bool: ...
-
-
 class ReplicaLog(Protocol):
     """A log as replication sees it; `ottla.storage.log.Log` is one."""
 

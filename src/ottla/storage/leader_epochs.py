@@ -65,18 +65,6 @@ class LeaderEpochs:
     def latest_epoch(self) -> LeaderEpoch | None:
         return self._entries[-1].epoch if self._entries else None
 
-    @property
-    def latest_entry(self) -> EpochEntry | None:
-        return self._entries[-1] if self._entries else None
-
-    @property
-    def earliest_entry(self) -> EpochEntry | None:
-        return self._entries[0] if self._entries else None
-
-    def set_directory(self, directory: str) -> None:
-        """The partition's directory was renamed."""
-        self._directory = directory
-
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
         """Note in memory that `epoch` starts at `start_offset`; nothing happens if the epoch is the latest already.
 

@@ -16,7 +16,7 @@ from ottla.model import TopicPartition
 _LOG = logging.getLogger("ottla.logs")
 
 LOCK_FILE = ".lock"
-DELETE_SUFFIX, STRAY_SUFFIX, FUTURE_SUFFIX = "-delete", "-stray", "-future"
+DELETE_SUFFIX = "-delete"
 
 _PARTITION_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,10})\Z")
 

@@ -350,14 +350,6 @@ class ProducerStateManager:
     def snapshot_offsets(self) -> tuple[Offset, ...]:
         return tuple(self._snapshots)
 
-    @property
-    def latest_snapshot_offset(self) -> Offset | None:
-        return self._snapshots[-1] if self._snapshots else None
-
-    def set_directory(self, directory: str) -> None:
-        """The partition's directory was renamed."""
-        self._directory = directory
-
     def take_snapshot(self, *, fsync: bool = True) -> str | None:
         """Write the state at `map_end_offset` unless that was done before. Returns the path if it wrote one.
 

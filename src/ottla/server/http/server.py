@@ -1,4 +1,4 @@
-"""The HTTP port of a node: accepts connections, and answers GET and HEAD with the pages of `http_pages.py`.
+"""The HTTP port of a node: accepts connections, and answers GET and HEAD with the pages of `pages.py`.
 
 h11 knows the protocol; here are the limits that keep a hostile client from hurting the broker: connections, bytes of a
 request's head, seconds for a request to come in and an answer to go out. One request of a connection is handled at a
