@@ -31,9 +31,10 @@ from ottla.metadata import features
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage, SecurityProtocol
 from ottla.metadata.loader import MetadataLoader
-from ottla.metadata.replay import replay
+from ottla.metadata.replay import ReplayError, replay
 from ottla.metadata.writer import encode, image_records
 from ottla.model import LeaderEpoch, Millis, NodeId, Offset, random_uuid
+from ottla.protocol.internal.codec import MalformedRecord
 from ottla.protocol.internal.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -165,6 +166,7 @@ class ControllerDriver:
             self._append(values, now)
             image = delta.apply(self._quorum.end_offset - 1, self._quorum.epoch, now)
         self._log.log.flush()
+        self._log.note_fsynced(self._quorum.end_offset)
         self._commit(self._quorum.on_flushed(self._quorum.end_offset, now))
         self._publish(delta, image)
         self._snapshot_ms = now
@@ -184,11 +186,20 @@ class ControllerDriver:
     def _load(self) -> tuple[MetadataDelta, MetadataImage, int]:
         """(delta from the empty image, image, records replayed). Part of a transaction that never ended has no
         effect."""
-        loader = MetadataLoader(MetadataDelta(replace(EMPTY_IMAGE, cluster_id=self.cluster_id)))
-        for batch in self._log.load():
-            loader.add(batch.header, batch.items, batch.snapshot)
-            if batch.snapshot is None:
-                self._bytes_since_snapshot += batch.header.size
+        empty = MetadataDelta(replace(EMPTY_IMAGE, cluster_id=self.cluster_id))
+        loader = MetadataLoader(empty, has_gaps=self._log.has_gaps)
+        try:
+            for batch in self._log.load():
+                loader.add(batch.header, batch.items, batch.snapshot)
+                if batch.snapshot is None:
+                    self._bytes_since_snapshot += batch.header.size
+        except ReplayError as error:
+            raise OttlaError(
+                f"the metadata in {self._log.directory} contradicts itself ({error}): restore the directory from a copy"
+            ) from error
+        if loader.left_out:
+            found = fields(records=len(loader.left_out), first=loader.left_out[0])
+            _LOG.error("metadata that builds on lost records is left out", extra=found)
         self._voter_records = loader.voter_records
         self._open_transaction = loader.transaction is not None
         return loader.delta, loader.image(), loader.replayed
@@ -247,12 +258,18 @@ class ControllerDriver:
         path = posixpath.join(self.config.metadata_log_dir, BOOTSTRAP_FILE)
         if not self._fs.exists(path):
             return features.BOOTSTRAP
-        records = [
-            decode_record(item)[0]
-            for header, items in read_snapshot(self._fs.read_bytes(path))
-            for item in items
-            if not header.is_control
-        ]
+        try:
+            records = [
+                decode_record(item)[0]
+                for header, items in read_snapshot(self._fs.read_bytes(path))
+                for item in items
+                if not header.is_control
+            ]
+        except (MalformedRecord, KafkaError) as error:
+            raise OttlaError(
+                f"{path} is damaged ({error}): nothing is in this directory yet but its feature levels; remove the "
+                "file to begin with those of this release"
+            ) from error
         return {record.name: record.feature_level for record in records if hasattr(record, "feature_level")}
 
     async def stop(self) -> None:
@@ -360,6 +377,7 @@ class ControllerDriver:
         if self._quorum.end_offset > start:
             end = self._quorum.end_offset
             await self._log.log.flush_async(end)
+            self._log.note_fsynced(end)
             self._commit(self._quorum.on_flushed(end, self._clock.now_ms()))
         for each in done:
             if each.delta is not None and each.image is not None:

@@ -72,6 +72,8 @@ class _Shard:
         self.core = core
         self.error: ErrorCode | None = ErrorCode.coordinator_load_in_progress
         """Why it does not serve; None once it is loaded."""
+        self.damage: str | None = None
+        """Why its groups cannot be loaded."""
         self.task: asyncio.Task[None] | None = None
         """Loading, or waiting for commits."""
         self.pending: deque[_Pending] = deque()
@@ -194,6 +196,12 @@ class GroupCoordinatorDriver:
         """Partitions of `__consumer_offsets` whose groups are not known yet."""
         return sum(shard.error is ErrorCode.coordinator_load_in_progress for shard in self._shards.values())
 
+    def damaged(self) -> dict[TopicPartition, str]:
+        """Partitions of `__consumer_offsets` whose groups are not served because of what is on disk; and why."""
+        return {
+            shard.partition.topic_partition: shard.damage for shard in self._shards.values() if shard.damage is not None
+        }
+
     def groups(self) -> list[tuple[ClassicGroup, Topics]]:
         """Every group that is coordinated here, with its commits; for metrics, and not to be changed."""
         return [
@@ -222,15 +230,25 @@ class GroupCoordinatorDriver:
     def find(self, group_id: str, listener_name: str) -> tuple[NodeId, Endpoint]:
         """The node that coordinates a group. Raises COORDINATOR_NOT_AVAILABLE, also before the topic exists."""
         image: MetadataImage = self._node.image
-        registration = image.partition(OFFSETS_TOPIC, self.partition_of(group_id))
+        number = self.partition_of(group_id)
+        registration = image.partition(OFFSETS_TOPIC, number)
         broker = None if registration is None else image.brokers.get(registration.leader)
         endpoint = None if broker is None or broker.fenced else broker.endpoints.get(listener_name)
-        if broker is None or endpoint is None:
+        if broker is None or endpoint is None or (broker.id == self._node.node_id and self._is_offline(number)):
             raise KafkaError(ErrorCode.coordinator_not_available)
         return broker.id, endpoint
 
+    def _is_offline(self, number: int) -> bool:
+        """Whether the partition should be here, and its log or its groups cannot be read."""
+        shard = self._shards.get(number)
+        if shard is not None:
+            return shard.damage is not None
+        return TopicPartition(OFFSETS_TOPIC, number) in self._node.replicas.missing
+
     def _shard_of(self, group_id: str, *, starts_waiting: bool = False, reads_offsets: bool = True) -> _Shard:
         shard = self._shards.get(self.partition_of(group_id))
+        if shard is None and self._is_offline(self.partition_of(group_id)):
+            raise KafkaError(ErrorCode.coordinator_not_available)
         if shard is None or (starts_waiting and self._stopping):
             raise KafkaError(ErrorCode.not_coordinator)
         if shard.error is not None:
@@ -286,7 +304,9 @@ class GroupCoordinatorDriver:
             await load(shard.core, shard.partition.log, self._node.fs, buffer_bytes)
             self._loaded(shard)
         except Exception as error:  # a bug too, or those that wait for the end of the load would do so for ever
-            shard.error = ErrorCode.not_coordinator
+            # Nobody else coordinates them: clients look for the coordinator until the log is repaired.
+            shard.error = ErrorCode.coordinator_not_available
+            shard.damage = f"its groups cannot be loaded: {error}"
             unexpected = not isinstance(error, KafkaError | MalformedRecord | OSError)
             found = fields(partition=shard.partition.topic_partition, error=str(error))
             _LOG.error("groups cannot be loaded", exc_info=unexpected, extra=found)

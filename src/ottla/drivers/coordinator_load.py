@@ -8,13 +8,23 @@ held back is applied first, since it matters which offset was committed before w
 from __future__ import annotations
 
 import asyncio
+import posixpath
 from typing import Any, Protocol
 
 from ottla.coordinator.shard import GroupShard
 from ottla.model import NO_PRODUCER_ID, Offset
 from ottla.protocol.internal.group_records import decode_record
-from ottla.protocol.record_batch import BatchHeader, Record, iterate_batches, iterate_records
+from ottla.protocol.record_batch import (
+    BatchHeader,
+    CorruptBatch,
+    Record,
+    crc_is_valid,
+    iterate_batches,
+    iterate_records,
+)
+from ottla.storage.damage import Damage, DamagedLog
 
+WHOLE = "what lies behind it was not looked at"
 RECORDS_BETWEEN_YIELDS = 1_000
 """A few milliseconds of work, for which other clients have to wait."""
 
@@ -39,7 +49,14 @@ async def load(core: GroupShard, log: ReadableLog, fs: Any, buffer_bytes: int) -
         part = log.read(position, buffer_bytes, up_to=log.log_end_offset)
         if part is None:
             break
-        position = await loader.take(await fs.run(part.read), position)
+        data = await fs.run(part.read)
+        try:
+            position = await loader.take(data, position)
+        except CorruptBatch as error:
+            file = part.file.path
+            raise DamagedLog(
+                Damage(posixpath.dirname(file), file, None, f"from byte {part.position} on {error.message}", WHOLE)
+            ) from error
     await loader.apply()
 
 
@@ -54,6 +71,8 @@ class _Loader:
         """Take batches, which start at `position`; returns the offset after them."""
         latest = self._latest
         for start, header in iterate_batches(data):
+            if not crc_is_valid(data, start, header):
+                raise CorruptBatch(f"the checksum of the batch at offset {header.base_offset} does not match its bytes")
             if header.is_transactional:
                 await self.apply()
                 self._take_of_transaction(header, data, start)

@@ -13,15 +13,18 @@ import random as random_module
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ottla.errors import OttlaError
-from ottla.filesystem import FileSystem
+from ottla.drivers.metadata_check import FSYNCED_END_FILE, check_metadata_log, encode_fsynced_end
+from ottla.errors import KafkaError, OttlaError
+from ottla.filesystem import File, FileSystem
 from ottla.logs import fields
-from ottla.model import METADATA_TOPIC, METADATA_TOPIC_ID, Millis, TopicPartition
+from ottla.model import METADATA_TOPIC, METADATA_TOPIC_ID, Millis, Offset, TopicPartition
 from ottla.protocol.internal.codec import MalformedRecord
 from ottla.protocol.internal.quorum_records import QuorumStateFile, decode_quorum_state, encode_quorum_state
 from ottla.protocol.record_batch import BatchHeader
 from ottla.quorum.snapshot import SnapshotId, parse_snapshot_name, read_batches, read_snapshot
+from ottla.storage.checkpoints import CorruptFile
 from ottla.storage.config import LogConfig
+from ottla.storage.damage import Damage, read_known_gaps
 from ottla.storage.log import Log
 from ottla.storage.log_loader import load_log
 from ottla.storage.partition_metadata import read_partition_metadata, write_partition_metadata
@@ -54,6 +57,7 @@ class MetadataLog:
         self.snapshots: list[SnapshotId] = []
         """Whole snapshots on disk, oldest first."""
         self._log: Log | None = None
+        self._fsynced: File | None = None
 
     @property
     def log(self) -> Log:
@@ -71,8 +75,6 @@ class MetadataLog:
         fs = self._fs
         fs.makedirs(self.directory)
         fs.fsync_dir(posixpath.dirname(self.directory) or ".")
-        if read_partition_metadata(fs, self.directory) is None:
-            write_partition_metadata(fs, self.directory, METADATA_TOPIC_ID)
         for name in fs.listdir(self.directory):
             snapshot = parse_snapshot_name(name)
             if snapshot is not None:
@@ -81,6 +83,10 @@ class MetadataLog:
                 fs.remove(posixpath.join(self.directory, name))
         self.snapshots.sort()
         newest = self.snapshots[-1] if self.snapshots else None
+        snapshot_end = 0 if newest is None else newest.end_offset
+        synced_end = check_metadata_log(fs, self.directory, snapshot_end)
+        self._write_topic_id()
+        has_log = any(name.endswith(".log") for name in fs.listdir(self.directory))
         log = load_log(
             fs,
             self.directory,
@@ -88,7 +94,7 @@ class MetadataLog:
             METADATA_TOPIC_ID,
             self._config,
             log_start_offset=0,
-            recovery_point=0 if newest is None else newest.end_offset,
+            recovery_point=synced_end if has_log else 0,
             clean_shutdown=False,
             now_ms=now,
             random=self._random,
@@ -102,6 +108,32 @@ class MetadataLog:
         if newest is not None and newest.end_offset > log.log_end_offset:
             # The snapshot came from elsewhere, or the log behind it was lost: it holds all that the log had.
             log.truncate_fully_and_start_at(newest.end_offset)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether a repair has cut records out."""
+        try:
+            return bool(read_known_gaps(self._fs, self.directory))
+        except CorruptFile:
+            return True
+
+    def note_fsynced(self, offset: Offset) -> None:
+        """Remember that everything below `offset` is on disk."""
+        try:
+            if self._fsynced is None:
+                self._fsynced = self._fs.open(posixpath.join(self.directory, FSYNCED_END_FILE), create=True)
+            self._fsynced.pwrite((encode_fsynced_end(offset),), 0)
+        except OSError as error:  # the next start knows less, no more
+            _LOG.warning("it is not noted how far the metadata log is fsynced", extra=fields(error=str(error)))
+
+    def _write_topic_id(self) -> None:
+        try:
+            found = read_partition_metadata(self._fs, self.directory)
+        except CorruptFile as error:
+            _LOG.warning("a damaged partition.metadata is written anew", extra=fields(error=str(error)))
+            found = None
+        if found is None:
+            write_partition_metadata(self._fs, self.directory, METADATA_TOPIC_ID)
 
     def read_quorum_state(self) -> QuorumStateFile | None:
         """None on first start. Raises OttlaError."""
@@ -135,8 +167,13 @@ class MetadataLog:
             try:
                 for header, items in read_snapshot(data):
                     yield LoadedBatch(header, items, newest)
-            except MalformedRecord as error:
-                raise MalformedRecord(f"{newest.filename}: {error}") from error
+            except (MalformedRecord, KafkaError) as error:
+                path = posixpath.join(self.directory, newest.filename)
+                behind = (
+                    f"{len(self.snapshots) - 1} older snapshots and the log from offset {self.log.log_start_offset}"
+                )
+                damage = Damage(self.directory, path, None, f"it is no whole snapshot ({error})", f"there are {behind}")
+                raise OttlaError(f"a snapshot of the metadata is damaged: {damage}") from error
             position = newest.end_offset
         end = self.log.log_end_offset
         while position < end:
@@ -192,6 +229,9 @@ class MetadataLog:
         )
 
     def close(self) -> None:
+        if self._fsynced is not None:
+            self._fsynced.close()
+            self._fsynced = None
         if self._log is not None:
             self._log.close()
             self._log = None

@@ -8,7 +8,7 @@ from typing import Any
 from ottla.metadata import features
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.replay import replay
+from ottla.metadata.replay import ReplayError, replay
 from ottla.model import LeaderEpoch, Millis, Offset
 from ottla.protocol.internal.metadata_records import (
     AbortTransactionRecord,
@@ -24,8 +24,12 @@ from ottla.quorum.snapshot import SnapshotId
 class MetadataLoader:
     """Replays what the log and the newest snapshot hold."""
 
-    def __init__(self, delta: MetadataDelta) -> None:
+    def __init__(self, delta: MetadataDelta, *, has_gaps: bool = False) -> None:
+        """`has_gaps` says that records are missing since a repair: what builds on them is left out."""
         self.delta = delta
+        self._has_gaps = has_gaps
+        self.left_out: list[str] = []
+        """Why records could not be replayed."""
         self.voter_records: dict[type, Any] = {}
         self.transaction: list[Any] | None = None
         """Records of a transaction that has not ended yet; they count only once it has (KIP-868)."""
@@ -65,12 +69,20 @@ class MetadataLoader:
             self.transaction = None
         elif isinstance(record, EndTransactionRecord):
             for each in self.transaction or ():
-                replay(each, self.delta)
+                self._replay(each)
             self.transaction = None
         elif self.transaction is not None:
             self.transaction.append(record)
         else:
+            self._replay(record)
+
+    def _replay(self, record: Any) -> None:
+        try:
             replay(record, self.delta)
+        except ReplayError as error:
+            if not self._has_gaps:
+                raise
+            self.left_out.append(str(error))
 
     def image(self) -> MetadataImage:
         kraft = self.voter_records.get(KRaftVersionRecord)

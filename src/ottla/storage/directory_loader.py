@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import posixpath
 import random as random_module
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 
 from ottla.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import FileSystem
-from ottla.model import Millis, Offset, TopicPartition
-from ottla.storage.checkpoint_files import CheckpointFiles
+from ottla.model import Millis, TopicPartition
+from ottla.storage.checkpoint_files import CheckpointFiles, Offsets
 from ottla.storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -24,6 +24,7 @@ from ottla.storage.config import LogConfig
 from ottla.storage.log import Log
 from ottla.storage.log_directories import DELETE_SUFFIX, Warn, parse_directory_name
 from ottla.storage.log_loader import loading_log
+from ottla.storage.offline_logs import OfflineLog, Opening, lost_directories
 from ottla.storage.partition_metadata import read_partition_metadata
 from ottla.storage.scheduled_deletions import ScheduledDeletions
 from ottla.storage.segment_cache import SegmentCache
@@ -43,7 +44,7 @@ class LogOpener:
     ) -> None:
         self._fs = fs
         self._clock = clock
-        self._random = random
+        self.random = random
         self._cache = cache
         self.config_of = config_of
         self.producer_id_expiration_ms = producer_id_expiration_ms
@@ -53,11 +54,7 @@ class LogOpener:
         key: TopicPartition,
         path: str,
         config: LogConfig,
-        *,
-        log_start_offset: Offset = 0,
-        recovery_point: Offset = 0,
-        clean_shutdown: bool = False,
-        cleaned_offset: Offset | None = None,
+        as_checkpointed: Opening,
     ) -> Generator[None, None, Log]:
         """Open or create the log at `path`, yielding within a recovery. Raises `KafkaError`."""
         try:
@@ -72,12 +69,12 @@ class LogOpener:
             key,
             topic_id,
             config,
-            log_start_offset=log_start_offset,
-            recovery_point=recovery_point,
-            clean_shutdown=clean_shutdown,
-            cleaned_offset=cleaned_offset,
+            log_start_offset=as_checkpointed.log_start_offset,
+            recovery_point=as_checkpointed.recovery_point,
+            clean_shutdown=as_checkpointed.clean_shutdown,
+            cleaned_offset=as_checkpointed.cleaned_offset,
             now_ms=self._clock.now_ms(),
-            random=self._random,
+            random=self.random,
             producer_id_expiration_ms=self.producer_id_expiration_ms,
             cache=self._cache,
         )
@@ -106,13 +103,15 @@ class DirectoryLoader:
         self._warn = warn
         self._find = find
         self._take = take
+        self.offline_logs: dict[TopicPartition, OfflineLog] = {}
+        """Logs that are on disk and cannot be opened."""
         self.previous_broker_epoch = -1
         """From the clean-shutdown markers: the epoch of the broker that shut down cleanly, -1 after a crash."""
 
     def loading(self, directory: str, skip: frozenset[str]) -> Generator[str, None, None]:
         """Load all logs but those of the topics in `skip`; yields how far it is before each, and within a recovery.
 
-        A log that fails is left out, with a warning. Raises `OSError` where the directory cannot be used.
+        A log that fails is one of `offline_logs` then. Raises `OSError` where the directory cannot be used.
         """
         broker_epoch = read_clean_shutdown(self._fs, directory)
         remove_clean_shutdown(self._fs, directory)  # first, so that a crash while loading leads to recovery
@@ -124,9 +123,19 @@ class DirectoryLoader:
         cleaned = self._checkpoints.read(directory, CLEANER_OFFSET_CHECKPOINT)
         # Damaged, it does not say which logs may have gaps: any may, and all are dirty from their start on.
         is_damaged = cleaned is None
+        offsets: dict[str, Offsets] = {
+            RECOVERY_POINT_CHECKPOINT: recovery_points,
+            LOG_START_OFFSET_CHECKPOINT: log_starts,
+            REPLICATION_OFFSET_CHECKPOINT: high_watermarks,
+            CLEANER_OFFSET_CHECKPOINT: cleaned or {},
+        }
+        clean = broker_epoch is not None
+        if clean:  # both are where the log ended
+            ends = {key: max(offset, recovery_points.get(key, 0)) for key, offset in high_watermarks.items()}
+            recovery_points = {**recovery_points, **ends}
         names = self._fs.listdir(directory)
         total = sum(parse_directory_name(name) is not None for name in names)
-        doing, number = "loading" if broker_epoch is not None else "recovering", 0
+        doing, number = "loading" if clean else "recovering", 0
         for name in names:
             path = posixpath.join(directory, name)
             if name.endswith(DELETE_SUFFIX) and self._fs.is_dir(path):
@@ -144,22 +153,40 @@ class DirectoryLoader:
             if other is not None:
                 self._warn("log ignored: another is the same partition's", log=path, other=other.directory)
                 continue
+            self.offline_logs.pop(key, None)
+            opening = Opening(
+                log_starts.get(key, 0),
+                recovery_points.get(key, 0),
+                clean,
+                (cleaned or {}).get(key, 0 if is_damaged else None),
+            )
             try:
-                opening = self._opener.opening(
-                    key,
-                    path,
-                    self._opener.config_of(key.topic),
-                    log_start_offset=log_starts.get(key, 0),
-                    recovery_point=recovery_points.get(key, 0),
-                    clean_shutdown=broker_epoch is not None,
-                    cleaned_offset=(cleaned or {}).get(key, 0 if is_damaged else None),
-                )
-                log = yield from _with_text(progress, opening)
+                steps = self._opener.opening(key, path, self._opener.config_of(key.topic), opening)
+                log = yield from _with_text(progress, steps)
             except KafkaError as error:
-                self._warn("a log cannot be loaded", log=path, error=str(error))
+                self._leave_offline(key, path, error, opening, offsets)
                 continue
             log.high_watermark = high_watermarks.get(key, 0)
             self._take(log)
+        for key, damage in lost_directories(directory, names, recovery_points):
+            if key.topic not in skip and self._find(key) is None:
+                opening = Opening(log_starts.get(key, 0), recovery_points[key], clean)
+                self._leave_offline(key, posixpath.join(directory, str(key)), damage, opening, offsets)
+
+    def _leave_offline(
+        self,
+        key: TopicPartition,
+        path: str,
+        error: KafkaError,
+        opening: Opening,
+        offsets: Mapping[str, Offsets],
+    ) -> None:
+        try:
+            topic_id = read_partition_metadata(self._fs, path)
+        except OSError:
+            topic_id = None
+        checkpointed = {name: found[key] for name, found in offsets.items() if key in found}
+        self.offline_logs[key] = OfflineLog(key, path, topic_id, error, opening, checkpointed)
 
 
 def _with_text(text: str, steps: Generator[None, None, Log]) -> Generator[str, None, Log]:

@@ -9,7 +9,6 @@ after a disk error that leaves the log's content in doubt every call raises KAFK
 
 from __future__ import annotations
 
-import posixpath
 import random as random_module
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
@@ -28,6 +27,7 @@ from ottla.storage.log_health import LogHealth
 from ottla.storage.log_state import LogState
 from ottla.storage.log_trimming import LogTrimmer
 from ottla.storage.log_writer import LogWriter
+from ottla.storage.offline_logs import renamed_directory
 from ottla.storage.producer_batches import check_producers
 from ottla.storage.producer_entry import Duplicate
 from ottla.storage.producer_state import ProducerStateManager
@@ -39,7 +39,6 @@ from ottla.storage.validation import CLIENT, REPLICATION, Origin, check_produce_
 
 __all__ = ["AppendInfo", "ColdRead", "Log", "LogParts", "LogSlice"]
 
-DIRECTORY_NAME_MAX = 255
 _RECORDS_UNCHECKED_VERSION = 7
 """From this Produce version on no codec is forbidden."""
 _new = tuple.__new__
@@ -61,9 +60,9 @@ class Log:
     """The log of one partition. `log_loader.load_log` makes it."""
 
     __slots__ = (
-        "_flush_messages", "_flusher", "_fs", "_health", "_policy", "_random", "_segments", "_state",
-        "_trimmer", "_writer", "config", "epochs", "producer_state", "recovered_bytes", "repaired", "topic_id",
-        "topic_partition", "truncated_bytes",
+        "_flush_messages", "_flusher", "_fs", "_health", "_policy", "_random", "_segments", "_state", "_trimmer",
+        "_writer", "config", "epochs", "kept_batches", "kept_files", "kept_records", "producer_state",
+        "recovered_bytes", "repaired", "topic_id", "topic_partition", "truncated_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -88,6 +87,10 @@ class Log:
         """Read and checked when the log was loaded."""
         self.truncated_bytes = 0
         """Cut off then, as no whole, valid batches."""
+        self.kept_files: list[str] = []
+        """Side files with what of it has whole batches."""
+        self.kept_batches = 0
+        self.kept_records = 0
         self.repaired = False
         """Something was cut off a file then, which a power failure must not bring back."""
         self.update_config(config)
@@ -525,10 +528,7 @@ class Log:
 
         Raises `KafkaError`.
         """
-        topic, partition = self.topic_partition
-        ending = f"-{partition}.{self._random.getrandbits(128):032x}-{suffix}"
-        parent = posixpath.dirname(self.directory)
-        target = posixpath.join(parent, topic[: DIRECTORY_NAME_MAX - len(ending)] + ending)
+        target = renamed_directory(self.directory, self.topic_partition, self._random, suffix)
         self._let_go()
         try:
             self._fs.rename(self.directory, target)

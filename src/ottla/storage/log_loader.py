@@ -94,6 +94,7 @@ def loading_log(
     )  # fmt: skip
     log.recovered_bytes = loaded.recovered_bytes
     log.truncated_bytes = loaded.truncated_bytes
+    log.kept_files, log.kept_batches, log.kept_records = loaded.kept_files, loaded.kept_batches, loaded.kept_records
     log.repaired = loaded.repaired
     return log
 

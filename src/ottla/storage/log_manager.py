@@ -29,17 +29,16 @@ from ottla.storage.checkpoints import (
 from ottla.storage.config import LONG_MAX, LogConfig
 from ottla.storage.directory_loader import DirectoryLoader, LogOpener
 from ottla.storage.flush_scheduler import FlushScheduler
+from ottla.storage.load_report import log_offline_logs, log_recoveries
 from ottla.storage.log import Log
 from ottla.storage.log_directories import LogDirectories, Warn, log_warning
+from ottla.storage.offline_logs import OfflineLog, Opening, renamed_directory
 from ottla.storage.partition_metadata import partition_metadata_path, write_partition_metadata
 from ottla.storage.producer_state import PRODUCER_ID_EXPIRATION_MS
 from ottla.storage.scheduled_deletions import ScheduledDeletions
 from ottla.storage.segment_cache import OPEN_FILES_MAX, SegmentCache
 
 _LOG = logging.getLogger("ottla.logs")
-
-RECOVERIES_LOGGED_MAX = 100
-"""Logs whose recovery is logged one by one; the sum of all is logged anyhow."""
 
 PROGRESS_LOGGED_EVERY_MS = 10_000
 """How often a long load says how far it is."""
@@ -128,6 +127,11 @@ class LogManager:
     # Loading
 
     @property
+    def offline_logs(self) -> dict[TopicPartition, OfflineLog]:
+        """Logs that are on disk and cannot be opened: nothing takes their place."""
+        return self._loader.offline_logs
+
+    @property
     def previous_broker_epoch(self) -> int:
         """From the clean-shutdown markers: the epoch of the broker that shut down cleanly, -1 after a crash."""
         return self._loader.previous_broker_epoch
@@ -156,19 +160,10 @@ class LogManager:
                 for log in self.logs_in(directory):
                     self.detach(log.topic_partition)
         self.progress = None
-        checked = [log for log in self._logs.values() if log.recovered_bytes or log.truncated_bytes]
-        if checked:
-            self._warn(
-                "unclean shutdown: logs recovered", logs=len(checked),
-                checked_bytes=sum(log.recovered_bytes for log in checked),
-                truncated_bytes=sum(log.truncated_bytes for log in checked),
-            )  # fmt: skip
-        for log in checked[:RECOVERIES_LOGGED_MAX]:
-            found = fields(
-                partition=log.topic_partition, checked_bytes=log.recovered_bytes, truncated_bytes=log.truncated_bytes,
-                end_offset=log.log_end_offset,
-            )  # fmt: skip
-            _LOG.info("log recovered", extra=found)
+        for key in [key for key in self.offline_logs if key in self._logs]:  # found in another directory
+            del self.offline_logs[key]
+        log_recoveries(list(self._logs.values()), self._warn)
+        log_offline_logs(self.offline_logs.values())
         now_ms = self._clock.now_ms()
         self._last = dict.fromkeys(self._intervals, now_ms)
 
@@ -213,19 +208,21 @@ class LogManager:
     ) -> Log:
         """The existing log or a new one, in the directory with the fewest logs. Writes `partition.metadata`.
 
-        Raises `KafkaError`: KAFKA_STORAGE_ERROR if the disk fails or no directory is online, INCONSISTENT_TOPIC_ID if
-        the log on disk belongs to another topic of that name.
+        Raises `KafkaError`: KAFKA_STORAGE_ERROR if the disk fails or no directory is online, or the log on disk is
+        damaged; INCONSISTENT_TOPIC_ID if it belongs to another topic of that name.
         """
         log = self._logs.get(topic_partition)
         if log is None:
-            directory = self._choose_directory() if log_dir is None else log_dir
-            path = posixpath.join(directory, str(topic_partition))
-            self._purge_checkpoints(directory, topic_partition)
-            log = at_once(
-                self._opener.opening(topic_partition, path, config or self._opener.config_of(topic_partition.topic))
-            )
+            config = config or self._opener.config_of(topic_partition.topic)
+            if topic_partition in self.offline_logs:
+                log = self._open_offline(topic_partition, config)
+            else:
+                directory = self._choose_directory() if log_dir is None else log_dir
+                path = posixpath.join(directory, str(topic_partition))
+                self._purge_checkpoints(directory, topic_partition)
+                log = at_once(self._opener.opening(topic_partition, path, config, Opening()))
         if log.topic_id is None:
-            self._name(log, topic_id)
+            self.name(log, topic_id)
         elif log.topic_id != topic_id:
             raise KafkaError(
                 ErrorCode.inconsistent_topic_id,
@@ -233,6 +230,16 @@ class LogManager:
                 f"contained topic ID {log.topic_id}",
             )
         self._add(log)
+        return log
+
+    def _open_offline(self, key: TopicPartition, config: LogConfig) -> Log:
+        """Try a log again whose disk failed, as the checkpoints say. Raises `KafkaError`; a damaged one stays."""
+        offline = self.offline_logs[key]
+        if offline.damage is not None:
+            raise offline.error
+        log = at_once(self._opener.opening(key, offline.directory, config, offline.opening))
+        log.high_watermark = offline.checkpointed.get(REPLICATION_OFFSET_CHECKPOINT, 0)
+        del self.offline_logs[key]
         return log
 
     def _purge_checkpoints(self, directory: str, key: TopicPartition) -> None:
@@ -267,7 +274,8 @@ class LogManager:
             counts[parent] = counts.get(parent, 0) + 1
         return min(online, key=counts.__getitem__)
 
-    def _name(self, log: Log, topic_id: UUID) -> None:
+    def name(self, log: Log, topic_id: UUID) -> None:
+        """Write down whose log it is. Raises `KafkaError`."""
         try:
             # The log's next fsync includes the file; before that there is nothing worth knowing whose it is.
             write_partition_metadata(self._fs, log.directory, topic_id, fsync=False)
@@ -298,7 +306,23 @@ class LogManager:
         self._rename_for_deletion(log, "delete")
         self._deletions.add(self._clock.now_ms() + log.config.file_delete_delay_ms, log.directory)
 
-    def rename_strays(self, is_stray: Callable[[Log], bool]) -> list[TopicPartition]:
+    def detach_offline(self, key: TopicPartition, suffix: str) -> None:
+        """A log that cannot be opened is no longer wanted: rename its directory, if there is one."""
+        log = self.offline_logs.pop(key, None)
+        if log is None or not self._fs.is_dir(log.directory):
+            return
+        target = renamed_directory(log.directory, key, self._opener.random, suffix)
+        try:
+            self._fs.rename(log.directory, target)
+        except OSError as error:
+            self._warn("a log that is offline stays where it is", log=log.directory, error=str(error))
+            return
+        if suffix == "delete":
+            self._deletions.add(self._clock.now_ms() + self._opener.config_of(key.topic).file_delete_delay_ms, target)
+        else:
+            self._warn("the metadata does not know a log, which is kept", partition=key, log=target)
+
+    def rename_strays(self, is_stray: Callable[[Log | OfflineLog], bool]) -> list[TopicPartition]:
         """Detach and rename (`...-stray`) logs that the metadata no longer assigns here; a person deletes them."""
         strays = [log for log in self._logs.values() if is_stray(log)]
         for log in strays:
@@ -309,7 +333,10 @@ class LogManager:
                 partition=log.topic_partition,
                 log=log.directory,
             )
-        return [log.topic_partition for log in strays]
+        lost = [log.topic_partition for log in self.offline_logs.values() if is_stray(log)]
+        for key in lost:
+            self.detach_offline(key, "stray")
+        return [*(log.topic_partition for log in strays), *lost]
 
     def _rename_for_deletion(self, log: Log, suffix: str) -> None:
         try:
@@ -371,13 +398,18 @@ class LogManager:
     def _offsets(self, name: str, directory: str) -> dict[TopicPartition, Offset]:
         """What a checkpoint file should say. Log starts that the first segment has in its name are left out."""
         logs = self.logs_in(directory)
+        found = {
+            key: log.checkpointed[name]
+            for key, log in self.offline_logs.items()
+            if name in log.checkpointed and log.log_dir == directory
+        }
         if name == RECOVERY_POINT_CHECKPOINT:
-            return {log.topic_partition: log.recovery_point for log in logs}
+            return found | {log.topic_partition: log.recovery_point for log in logs}
         if name == CLEANER_OFFSET_CHECKPOINT:
-            return {log.topic_partition: log.cleaned_offset for log in logs if log.cleaned_offset is not None}
+            return found | {log.topic_partition: log.cleaned_offset for log in logs if log.cleaned_offset is not None}
         if name == REPLICATION_OFFSET_CHECKPOINT:
-            return {log.topic_partition: log.high_watermark for log in logs}
-        return {
+            return found | {log.topic_partition: log.high_watermark for log in logs}
+        return found | {
             log.topic_partition: log.log_start_offset for log in logs if log.log_start_offset > log.first_segment_offset
         }
 
@@ -386,6 +418,9 @@ class LogManager:
         for log in self._logs.values():
             if log.scheduled_deletions:
                 self._deletions.take(log.scheduled_deletions)
+        if self._deletions.has_due_directory(now_ms):
+            # Or the next start would take a partition of the same name for one whose directory was lost.
+            await self.checkpoint(*CHECKPOINTS)
         return await self._deletions.delete_due(now_ms)
 
     # The end
@@ -393,7 +428,8 @@ class LogManager:
     def shutdown(self, *, broker_epoch: int = -1) -> None:
         """Close every log, write the checkpoints and the clean-shutdown markers, release the locks. Blocks."""
         for directory in self.online_dirs:
-            clean = True
+            # What was not checked after a crash must not count as fsynced next time.
+            clean = all(log.opening.clean_shutdown for log in self.offline_logs.values() if log.log_dir == directory)
             for log in self.logs_in(directory):
                 try:
                     log.close()
@@ -412,5 +448,6 @@ class LogManager:
     def abandon(self) -> None:
         """Detach all logs and release the locks; what is on disk stays as it is."""
         self._logs.clear()
+        self.offline_logs.clear()
         self._by_topic.clear()
         self._directories.unlock()

@@ -66,6 +66,11 @@ def encode_meta_properties(meta: MetaProperties) -> bytes:
 
 def decode_meta_properties(path: str, data: bytes) -> MetaProperties:
     """Raises `CorruptFile` when the version is unknown, a number is none, or version 1 lacks what it must have."""
+    if not data.strip():
+        raise CorruptFile(
+            f"{path} is empty: write it anew from a copy, or from that of another log directory of this node with a "
+            "directory.id of its own; without its cluster.id and node.id the directory is nobody's"
+        )
     try:
         properties = _parse(data.decode())
         version = int(properties.get("version", "0"))
@@ -80,6 +85,8 @@ def decode_meta_properties(path: str, data: bytes) -> MetaProperties:
             uuid_from_base64(meta.directory_id)
     except ValueError as error:
         raise CorruptFile(f"{path} cannot be read: {error}") from error
+    if version == 0 and "version" not in properties and node_text is None:
+        raise CorruptFile(f"{path} is damaged: it has neither version nor node.id")
     if version not in (0, 1):
         raise CorruptFile(f"{path} has version {version}, this release reads versions 0 and 1")
     if version == 1 and (meta.cluster_id is None or meta.node_id is None):

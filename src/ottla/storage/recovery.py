@@ -205,7 +205,7 @@ class _Loading:
                     loaded.next_offset = yield from self._tail(segment)
                 return (yield from self._meets(segment, following, later))
             start = base
-        cut = yield from self._recover(segment, start)
+        cut = yield from self._recover(segment, start, following)
         if cut is None:
             return (yield from self._meets(segment, following, later))
         yield from self._end_here(segment, *cut, later)
@@ -304,13 +304,15 @@ class _Loading:
         try:
             return segment.load_tail(trust_time_index=True)
         except KafkaError:
-            cut = yield from self._recover(segment, segment.base_offset)
+            cut = yield from self._recover(segment, segment.base_offset, None)
             assert cut is None, "its batches were looked at before"
             return self._loaded.next_offset
 
     # What has to be read
 
-    def _recover(self, segment: Segment, trusted: Offset) -> Generator[None, None, tuple[int, str] | None]:
+    def _recover(
+        self, segment: Segment, trusted: Offset, limit: Offset | None
+    ) -> Generator[None, None, tuple[int, str] | None]:
         """Check a segment from `trusted` on and rebuild its index entries from there.
 
         Returns the position of its first invalid batch and what is wrong there, None without any. Raises `DamagedLog`
@@ -341,9 +343,10 @@ class _Loading:
                         largest = batch.max_timestamp, batch.last_offset
                     next_offset = batch.last_offset + 1
             except CorruptBatch:
-                return (yield from self._recover(segment, segment.base_offset))
+                return (yield from self._recover(segment, segment.base_offset, limit))
         segment.set_max_timestamp(*largest)
-        wrong = yield from self._scan(segment, file, file_size, next_offset)
+        loaded.next_offset = next_offset
+        wrong = yield from self._scan(segment, file, file_size, limit)
         segment.index_changes += 1
         loaded.recovered_bytes += segment.size - start
         if not self._clean:
@@ -351,24 +354,27 @@ class _Loading:
         if wrong is None:
             segment.close_to_appends()
             return None
-        position = segment.size
-        if self._is_fsynced(loaded.next_offset):
+        position, (offset, why) = segment.size, wrong
+        if self._is_fsynced(offset):
             behind = yield from self._behind(segment, file, file_size)
-            raise self.damaged(segment.path(LOG), position, wrong, behind)
-        return position, wrong
+            raise self.damaged(segment.path(LOG), position, why, behind)
+        return position, why
 
     def _scan(
-        self, segment: Segment, file: File, file_size: int, next_offset: Offset
-    ) -> Generator[None, None, str | None]:
-        """Note valid batches from `segment.size` on; returns what is wrong behind the last, None at the file's end."""
+        self, segment: Segment, file: File, file_size: int, limit: Offset | None
+    ) -> Generator[None, None, tuple[Offset, str] | None]:
+        """Note valid batches from `segment.size` on, none of which may reach beyond `limit`.
+
+        Returns None at the end of the file, or what is wrong before it, and an offset that tells whether what should
+        be there was fsynced.
+        """
         loaded = self._loaded
         data, start = b"", segment.size
         epoch = loaded.epochs[-1][0] if loaded.epochs else -1
-        loaded.next_offset = next_offset
         while segment.size < file_size:
-            position = segment.size
+            position, expected = segment.size, loaded.next_offset
             if file_size - position < HEADER_SIZE:
-                return f"{file_size - position} bytes are no batch header"
+                return expected, f"{file_size - position} bytes are no batch header"
             if position + HEADER_SIZE > start + len(data):
                 yield
                 data, start = file.pread(READ_BYTES, position), position
@@ -376,20 +382,22 @@ class _Loading:
                 header = read_header(data, position - start)
             except CorruptBatch as error:
                 _refuse_old_format(data, position - start, segment, error)
-                return error.message or "no batch begins here"
+                return expected, error.message or "no batch begins here"
             size = header.size
             if position + size > file_size:
-                return f"a batch of {size} bytes is cut short after {file_size - position}"
+                return expected, f"a batch of {size} bytes is cut short after {file_size - position}"
             if position + size > start + len(data):
                 yield
                 data, start = file.pread(max(size, READ_BYTES), position), position
-            expected = loaded.next_offset
+            claims = f"a batch claims offsets {header.base_offset} to {header.last_offset}"
             if not _fits(header, segment.base_offset, expected):
-                return f"a batch claims offsets {header.base_offset} to {header.last_offset}, where {expected} is next"
-            if self._is_fsynced(header.base_offset) and not self._adjoins(expected, header.base_offset):
-                return f"offsets {expected} to {header.base_offset - 1} are missing"
+                return min(expected, header.base_offset), f"{claims}, where {expected} is next"
+            if limit is not None and header.last_offset >= limit:
+                return expected, f"{claims}, but the next segment begins at {limit}"
+            if self._is_fsynced(expected) and not self._adjoins(expected, header.base_offset):
+                return expected, f"offsets {expected} to {header.base_offset - 1} are missing"
             if position + size > start + len(data) or compute_crc(data, position - start, size) != header.crc:
-                return "the batch's checksum does not match its bytes"
+                return expected, "the batch's checksum does not match its bytes"
             loaded.next_offset = header.next_offset
             segment.note_batch(header.base_offset, header.last_offset, size, header.max_timestamp)
             if header.leader_epoch > epoch:

@@ -23,6 +23,9 @@ class ScheduledDeletions:
         self._entries += entries
         entries.clear()
 
+    def has_due_directory(self, now_ms: Millis) -> bool:
+        return any(due_ms <= now_ms and path.endswith(DELETE_SUFFIX) for due_ms, path in self._entries)
+
     async def delete_due(self, now_ms: Millis) -> int:
         """Unlink what is due; returns how many. What cannot be removed stays, with a warning, until the next start."""
         due = [path for due_ms, path in self._entries if due_ms <= now_ms]

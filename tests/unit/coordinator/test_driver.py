@@ -115,7 +115,7 @@ class World:
             clock=SimpleNamespace(now_ms=lambda: WALL_START_MS),
             random=random.Random(1),
             image=SimpleNamespace(topic=lambda name: None),
-            replicas=SimpleNamespace(on_leadership=[]),
+            replicas=SimpleNamespace(on_leadership=[], missing={}),
             metrics=NodeMetrics(),
             controller=SimpleNamespace(subscribe=lambda callback: None),
             fs=SimpleNamespace(run=_run),
@@ -280,7 +280,7 @@ def test_a_log_that_cannot_be_read_has_no_coordinator() -> None:
     async def scene(world: World) -> None:
         world.partition.log.append(build_batch([SimpleRecord(0, b"\0\1garbage", b"")]))
         world.restart()
-        await until(lambda: code_of_or_none(world) is ErrorCode.not_coordinator)
+        await until(lambda: code_of_or_none(world) is ErrorCode.coordinator_not_available)
 
     play(scene)
 

@@ -127,7 +127,7 @@ def test_what_is_damaged_or_of_a_version_to_come_ends_the_load(key: bytes, value
         log.append(build_batch([offset(), SimpleRecord(0, key, value)]))
         world.restart()
         await until(lambda: not world.driver.loading())
-        assert code_of_or_none(world) is ErrorCode.not_coordinator
+        assert code_of_or_none(world) is ErrorCode.coordinator_not_available
         assert world.driver.list_groups((), ()) == []
 
     play(scene)
@@ -142,7 +142,7 @@ def test_an_internal_error_ends_the_load_too(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(GroupShard, "replay", broken)
         world.restart()
         await until(lambda: not world.driver.loading())
-        assert code_of_or_none(world) is ErrorCode.not_coordinator
+        assert code_of_or_none(world) is ErrorCode.coordinator_not_available
 
     play(scene)
 

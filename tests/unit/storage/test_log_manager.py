@@ -12,8 +12,9 @@ import pytest
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.model import TopicPartition
 from ottla.storage.config import LogConfig
+from ottla.storage.load_report import RECOVERIES_LOGGED_MAX
 from ottla.storage.log_directories import parse_directory_name
-from ottla.storage.log_manager import RECOVERIES_LOGGED_MAX, LogManager
+from ottla.storage.log_manager import LogManager
 from ottla.storage.partition_metadata import read_partition_metadata
 from ottla.testing.disk import SimulatedFileSystem
 from tests.unit.storage.logs import NOW, all_offsets, append, new_disk
@@ -322,7 +323,11 @@ def test_one_bad_log_does_not_take_the_others_down() -> None:
     fs.fail("read", 5, path="/data/t-0")
     again = Managed(fs)
     assert [log.topic_partition for log in again.logs] == [T1]
-    assert len(again.warnings) == 1
+    assert [*again.logs.offline_logs] == [T0]
+    fs.heal()
+    log = again.logs.create(T0, ID)
+    assert log.log_end_offset == log.high_watermark == 1, "opened as the checkpoints say, not as a new one"
+    assert not again.logs.offline_logs
 
 
 def test_no_clean_marker_after_a_disk_error() -> None:

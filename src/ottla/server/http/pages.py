@@ -25,6 +25,9 @@ GZIP_STEP_BYTES = 65_536
 GZIP_LEVEL = 1
 """Metrics repeat themselves so much that more effort gains little."""
 
+DAMAGE_SHOWN_MAX = 100
+"""Damaged partitions that /health describes; it counts all."""
+
 Headers = Sequence[tuple[str, str]]
 
 
@@ -157,14 +160,32 @@ def wants_gzip(accept_encoding: str) -> bool:
 
 
 def health(node: Node) -> dict[str, Any]:
-    """Whether the node works at all. That it answers says that its event loop does."""
+    """Whether the node works at all. That it answers says that its event loop does.
+
+    Damage makes it "damaged", which a restart does not mend: the rest is served, so that is no reason to be unhealthy.
+    """
     failures = dict.fromkeys(node.logs.offline_dirs, "offline")
     reasons = []
     if failures and not node.logs.online_dirs:
         reasons.append("no log directory can be used")
     if node.controller.failure is not None:
         reasons.append(f"{node.controller.failure.message}")
-    return {"status": "unhealthy" if reasons else "healthy", "reasons": reasons, "offline_directories": [*failures]}
+    damage = damage_of(node)
+    return {
+        "status": "unhealthy" if reasons else "damaged" if damage else "healthy",
+        "reasons": reasons,
+        "offline_directories": [*failures],
+        "damaged_partitions": len(damage),
+        "damage": [{"partition": name, "problem": why} for name, why in list(damage.items())[:DAMAGE_SHOWN_MAX]],
+    }
+
+
+def damage_of(node: Node) -> dict[str, str]:
+    """Partitions that are not served, or whose groups are not, because of what is on disk; and why."""
+    found = {str(key): str(log.error.message) for key, log in node.logs.offline_logs.items()}
+    if node.serving:
+        found |= {str(key): why for key, why in node.groups.damaged().items()}
+    return found
 
 
 def readiness(node: Node) -> dict[str, Any]:

@@ -1,0 +1,138 @@
+"""Looks through the metadata log before it is opened: what was fsynced in it and is damaged must not be cut.
+
+Up to where it was fsynced stands in `fsynced-end` beside it, which Kafka ignores. After a clean stop that is
+everything.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from itertools import zip_longest
+
+from crc32c import crc32c
+
+from ottla.errors import OttlaError
+from ottla.filesystem import FileSystem
+from ottla.model import METADATA_TOPIC, Offset
+from ottla.storage.checkpoints import CorruptFile, clean_shutdown_path
+from ottla.storage.damage import Damage, is_known, read_known_gaps
+from ottla.storage.log_directories import parse_directory_name
+from ottla.storage.repair import base_offsets
+from ottla.storage.scan import Scan, walk
+
+FSYNCED_END_FILE = "fsynced-end"
+
+
+def check_metadata_log(fs: FileSystem, directory: str, snapshot_end: Offset) -> Offset:
+    """Up to where the log is known to have been fsynced. Raises `OttlaError` for damage below that and behind
+    `snapshot_end`, up to which the newest snapshot has everything."""
+    clean = fs.exists(clean_shutdown_path(posixpath.dirname(directory)))
+    synced_end = max(snapshot_end, read_fsynced_end(fs, directory))
+    check = _Check(fs, directory, snapshot_end, None if clean else synced_end)
+    damage = check.segments() or check.missing(synced_end)
+    if damage is not None:
+        raise OttlaError(f"the metadata log is damaged, and without it topics would be lost: {damage}")
+    return synced_end
+
+
+class _Check:
+    def __init__(self, fs: FileSystem, directory: str, snapshot_end: Offset, synced_end: Offset | None) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._snapshot_end = snapshot_end
+        self._synced_end = synced_end
+        """None: everything was fsynced."""
+        self._bases = base_offsets(fs, directory)
+        self._end: Offset | None = None
+        try:
+            self._gaps = read_known_gaps(fs, directory)
+        except CorruptFile:
+            self._gaps = []
+
+    def segments(self) -> Damage | None:
+        for base, following in zip_longest(self._bases, self._bases[1:]):
+            if following is not None and following <= self._snapshot_end:
+                self._end = following
+                continue
+            path = posixpath.join(self._directory, f"{base:020d}.log")
+            if self._end is not None and self._is_loss(self._end, base):
+                what = f"offsets {self._end} to {base - 1} are missing before it"
+                return self._damage(path, 0, what, base)
+            scan = _scan(self._fs, path, base)
+            damage = self._damage_in(path, scan, base)
+            if damage is not None:
+                return damage
+            self._end = max(scan.next_offset, base)
+        return None
+
+    def _is_synced(self, offset: Offset) -> bool:
+        return self._synced_end is None or offset < self._synced_end
+
+    def _is_loss(self, first: Offset, end: Offset) -> bool:
+        return first < end and self._is_synced(first) and not is_known(self._gaps, first, end)
+
+    def _damage(self, path: str, position: int | None, what: str, base: Offset, behind: str = "") -> Damage:
+        later = sum(each > base for each in self._bases)
+        return Damage(self._directory, path, position, what, f"{behind}{later} later segments lie behind it")
+
+    def _damage_in(self, path: str, scan: Scan, base: Offset) -> Damage | None:
+        for found in scan.damaged:
+            if self._is_synced(found.next_offset):
+                return self._damage(path, found.start, found.why, base, f"{found.behind}, and ")
+        for gap in scan.gaps:
+            if self._is_loss(gap.first, gap.end):
+                what = f"offsets {gap.first} to {gap.end - 1} are missing before it"
+                return self._damage(path, gap.position, what, base)
+        if scan.problems and not scan.damaged and self._is_synced(base):
+            return self._damage(path, None, scan.problems[0], base)
+        return None
+
+    def missing(self, synced_end: Offset) -> Damage | None:
+        """A log that lost its beginning, its end or everything."""
+        directory, bases = self._directory, self._bases
+        if bases and bases[0] > self._snapshot_end:
+            what = f"the records below offset {bases[0]} are missing, and no snapshot has them"
+            return Damage(directory, directory, None, what, f"{len(bases)} segments lie behind them")
+        end = self._end or 0
+        if bases and end < synced_end:
+            path = posixpath.join(directory, f"{bases[-1]:020d}.log")
+            what = f"the log ends at offset {end}, but was fsynced up to {synced_end}"
+            return Damage(directory, path, self._fs.size(path), what, "nothing lies behind it")
+        if end or self._snapshot_end:
+            return None
+        names = self._fs.listdir(posixpath.dirname(directory))
+        topics = [key for name in names if (key := parse_directory_name(name)) is not None]
+        if self._synced_end is None or synced_end or any(key.topic != METADATA_TOPIC for key in topics):
+            what = "it has no record, but this node had some"
+            return Damage(directory, directory, None, what, "nothing lies behind it")
+        return None
+
+
+# Up to where the log was fsynced. Not fsynced itself: a killed process leaves what it wrote, and a power loss an older
+# number, which is a lower bound all the same.
+
+
+def encode_fsynced_end(offset: Offset) -> bytes:
+    text = f"{offset:020d}".encode()
+    return b"%b %08x\n" % (text, crc32c(text))
+
+
+def read_fsynced_end(fs: FileSystem, directory: str) -> Offset:
+    """0 where nothing, or nothing that can be believed, is written."""
+    try:
+        data = fs.read_bytes(posixpath.join(directory, FSYNCED_END_FILE))
+        offset = int(data[:20])
+    except (FileNotFoundError, ValueError):
+        return 0
+    return offset if data == encode_fsynced_end(offset) else 0
+
+
+def _scan(fs: FileSystem, path: str, base: Offset) -> Scan:
+    file = fs.open(path, read_only=True)
+    try:
+        scan = Scan(file.size())
+        for _ in walk(file, scan, base, deep=False):
+            pass
+        return scan
+    finally:
+        file.close()
