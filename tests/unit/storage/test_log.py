@@ -372,11 +372,13 @@ def test_flush_messages_counts_records(messages: int, expected: list[bool]) -> N
     assert [append(log).needs_flush for _ in range(4)] == expected
 
 
-def test_a_failed_fsync_takes_the_log_offline() -> None:
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_a_failed_fsync_takes_the_log_offline(number: int) -> None:
+    """Also for want of space: the pages that did not fit are lost, unlike those of a write that was refused."""
     fs = new_disk()
     log = load(fs, LogConfig(flush_messages=1))
     append(log)
-    fs.fail("fsync", errno.EIO, path=ROOT)
+    fs.fail("fsync", number, path=ROOT)
     with pytest.raises(KafkaError) as error:
         asyncio.run(log.flush_async())
     assert code(error) is ErrorCode.kafka_storage_error
