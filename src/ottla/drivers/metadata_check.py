@@ -27,20 +27,20 @@ def check_metadata_log(fs: FileSystem, directory: str, snapshot_end: Offset) -> 
     """Up to where the log is known to have been fsynced. Raises `OttlaError` for damage below that and behind
     `snapshot_end`, up to which the newest snapshot has everything."""
     clean = fs.exists(clean_shutdown_path(posixpath.dirname(directory)))
-    synced_end = max(snapshot_end, read_fsynced_end(fs, directory))
-    check = _Check(fs, directory, snapshot_end, None if clean else synced_end)
-    damage = check.segments() or check.missing(synced_end)
+    fsynced_end = max(snapshot_end, read_fsynced_end(fs, directory))
+    check = _Check(fs, directory, snapshot_end, None if clean else fsynced_end)
+    damage = check.segments() or check.missing(fsynced_end)
     if damage is not None:
         raise OttlaError(f"the metadata log is damaged, and without it topics would be lost: {damage}")
-    return synced_end
+    return fsynced_end
 
 
 class _Check:
-    def __init__(self, fs: FileSystem, directory: str, snapshot_end: Offset, synced_end: Offset | None) -> None:
+    def __init__(self, fs: FileSystem, directory: str, snapshot_end: Offset, fsynced_end: Offset | None) -> None:
         self._fs = fs
         self._directory = directory
         self._snapshot_end = snapshot_end
-        self._synced_end = synced_end
+        self._fsynced_end = fsynced_end
         """None: everything was fsynced."""
         self._bases = base_offsets(fs, directory)
         self._end: Offset | None = None
@@ -65,11 +65,11 @@ class _Check:
             self._end = max(scan.next_offset, base)
         return None
 
-    def _is_synced(self, offset: Offset) -> bool:
-        return self._synced_end is None or offset < self._synced_end
+    def _is_fsynced(self, offset: Offset) -> bool:
+        return self._fsynced_end is None or offset < self._fsynced_end
 
     def _is_loss(self, first: Offset, end: Offset) -> bool:
-        return first < end and self._is_synced(first) and not is_known(self._gaps, first, end)
+        return first < end and self._is_fsynced(first) and not is_known(self._gaps, first, end)
 
     def _damage(self, path: str, position: int | None, what: str, base: Offset, behind: str = "") -> Damage:
         later = sum(each > base for each in self._bases)
@@ -77,32 +77,32 @@ class _Check:
 
     def _damage_in(self, path: str, scan: Scan, base: Offset) -> Damage | None:
         for found in scan.damaged:
-            if self._is_synced(found.next_offset):
+            if self._is_fsynced(found.next_offset):
                 return self._damage(path, found.start, found.why, base, f"{found.behind}, and ")
         for gap in scan.gaps:
             if self._is_loss(gap.first, gap.end):
                 what = f"offsets {gap.first} to {gap.end - 1} are missing before it"
                 return self._damage(path, gap.position, what, base)
-        if scan.problems and not scan.damaged and self._is_synced(base):
+        if scan.problems and not scan.damaged and self._is_fsynced(base):
             return self._damage(path, None, scan.problems[0], base)
         return None
 
-    def missing(self, synced_end: Offset) -> Damage | None:
+    def missing(self, fsynced_end: Offset) -> Damage | None:
         """A log that lost its beginning, its end or everything."""
         directory, bases = self._directory, self._bases
         if bases and bases[0] > self._snapshot_end:
             what = f"the records below offset {bases[0]} are missing, and no snapshot has them"
             return Damage(directory, directory, None, what, f"{len(bases)} segments lie behind them")
         end = self._end or 0
-        if bases and end < synced_end:
+        if bases and end < fsynced_end:
             path = posixpath.join(directory, f"{bases[-1]:020d}.log")
-            what = f"the log ends at offset {end}, but was fsynced up to {synced_end}"
+            what = f"the log ends at offset {end}, but was fsynced up to {fsynced_end}"
             return Damage(directory, path, self._fs.size(path), what, "nothing lies behind it")
         if end or self._snapshot_end:
             return None
         names = self._fs.listdir(posixpath.dirname(directory))
         topics = [key for name in names if (key := parse_directory_name(name)) is not None]
-        if self._synced_end is None or synced_end or any(key.topic != METADATA_TOPIC for key in topics):
+        if self._fsynced_end is None or fsynced_end or any(key.topic != METADATA_TOPIC for key in topics):
             what = "it has no record, but this node had some"
             return Damage(directory, directory, None, what, "nothing lies behind it")
         return None

@@ -84,7 +84,7 @@ class MetadataLog:
         self.snapshots.sort()
         newest = self.snapshots[-1] if self.snapshots else None
         snapshot_end = 0 if newest is None else newest.end_offset
-        synced_end = check_metadata_log(fs, self.directory, snapshot_end)
+        fsynced_end = check_metadata_log(fs, self.directory, snapshot_end)
         self._write_topic_id()
         has_log = any(name.endswith(".log") for name in fs.listdir(self.directory))
         log = load_log(
@@ -94,7 +94,7 @@ class MetadataLog:
             METADATA_TOPIC_ID,
             self._config,
             log_start_offset=0,
-            recovery_point=synced_end if has_log else 0,
+            recovery_point=fsynced_end if has_log else 0,
             clean_shutdown=False,
             now_ms=now,
             random=self._random,
@@ -130,7 +130,7 @@ class MetadataLog:
         try:
             found = read_partition_metadata(self._fs, self.directory)
         except CorruptFile as error:
-            _LOG.warning("a damaged partition.metadata is written anew", extra=fields(error=str(error)))
+            _LOG.warning("damaged partition.metadata rewritten", extra=fields(error=str(error)))
             found = None
         if found is None:
             write_partition_metadata(self._fs, self.directory, METADATA_TOPIC_ID)

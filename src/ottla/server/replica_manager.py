@@ -285,7 +285,7 @@ class ReplicaManager:
             if log.topic_id is not None and log.topic_id != topic.id:
                 if not _is_damaged_id(log.topic_id, topic.id, image):
                     return True
-                _LOG.error("a damaged partition.metadata is written anew", extra=fields(log=log.directory))
+                _LOG.error("damaged partition.metadata rewritten", extra=fields(log=log.directory))
                 if isinstance(log, Log):
                     self.logs.name(log, topic.id)
             registration = topic.partitions.get(key.partition)

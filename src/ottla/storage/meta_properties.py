@@ -68,7 +68,7 @@ def decode_meta_properties(path: str, data: bytes) -> MetaProperties:
     """Raises `CorruptFile` when the version is unknown, a number is none, or version 1 lacks what it must have."""
     if not data.strip():
         raise CorruptFile(
-            f"{path} is empty: write it anew from a copy, or from that of another log directory of this node with a "
+            f"{path} is empty: restore it from a copy, or from that of another log directory of this node with a "
             "directory.id of its own; without its cluster.id and node.id the directory is nobody's"
         )
     try:

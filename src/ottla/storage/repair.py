@@ -18,7 +18,6 @@ from ottla.filesystem import File, FileSystem
 from ottla.model import METADATA_TOPIC, Offset, TopicPartition
 from ottla.protocol.record_batch import LEADER_EPOCH_POSITION, BatchHeader
 from ottla.steps import at_once
-from ottla.storage.checkpointed import Checkpointed, read_checkpointed
 from ottla.storage.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     CorruptFile,
@@ -26,6 +25,7 @@ from ottla.storage.checkpoints import (
     write_offset_checkpoint,
 )
 from ottla.storage.damage import COPY_BYTES, CUT, is_known, keep_aside, read_known_gaps, write_known_gaps
+from ottla.storage.directory_checkpoints import DirectoryCheckpoints, read_directory_checkpoints
 from ottla.storage.interrupted_work import segment_offset
 from ottla.storage.log_directories import parse_directory_name
 from ottla.storage.scan import Scan, walk
@@ -158,7 +158,7 @@ def plan_repair(fs: FileSystem, directory: str, *, known_end: Offset = 0, contig
 
 def plan_directory(fs: FileSystem, log_dir: str, directory: str) -> Plan:
     """The plan for a partition's directory by what the checkpoints of its log directory say. Raises `OSError`."""
-    offsets = read_checkpointed(fs, log_dir)
+    offsets = read_directory_checkpoints(fs, log_dir)
     key = parse_directory_name(posixpath.basename(directory))
     if key is None:
         return plan_repair(fs, directory, contiguous=False)
@@ -171,7 +171,7 @@ def plan_directory(fs: FileSystem, log_dir: str, directory: str) -> Plan:
     return plan
 
 
-def missing_directories(fs: FileSystem, log_dir: str, offsets: Checkpointed) -> Iterator[tuple[str, Offset]]:
+def missing_directories(fs: FileSystem, log_dir: str, offsets: DirectoryCheckpoints) -> Iterator[tuple[str, Offset]]:
     """Partitions' directories that are not there although, after a clean stop, the checkpoints know of records in them,
     with the offset of their end. A deleted partition leaves none there."""
     if offsets.is_clean:

@@ -23,8 +23,8 @@ from ottla.cli.output import print_json_line, visible
 from ottla.cli.values import FilePath
 from ottla.filesystem import FileSystem, OsFileSystem
 from ottla.model import METADATA_TOPIC
-from ottla.storage.checkpointed import Checkpointed, read_checkpointed
 from ottla.storage.damage import repair_command
+from ottla.storage.directory_checkpoints import DirectoryCheckpoints, read_directory_checkpoints
 from ottla.storage.log_directories import parse_directory_name
 from ottla.storage.repair import missing_directories
 
@@ -75,12 +75,12 @@ def verify_path(fs: FileSystem, path: str) -> Iterator[tuple[str, list[Problem]]
     """Every directory below `path`, itself included, with what is wrong in it. Raises `OSError`, `CommandFailed`."""
     path = posixpath.abspath(path)
     if fs.is_dir(path) and is_partition(fs, path):
-        yield path, verify_partition(fs, path, read_checkpointed(fs, posixpath.dirname(path)))
+        yield path, verify_partition(fs, path, read_directory_checkpoints(fs, posixpath.dirname(path)))
         return
     if not fs.is_dir(path) or not is_log_directory(fs, path):
         shown = visible(path)
         raise CommandFailed(f"{shown} is neither a log directory nor a partition's: no meta.properties, no segments")
-    offsets = read_checkpointed(fs, path)
+    offsets = read_directory_checkpoints(fs, path)
     yield path, check_checkpoints(fs, path)
     for directory in partition_directories(fs, path):
         yield directory, verify_partition(fs, directory, offsets)
@@ -89,7 +89,7 @@ def verify_path(fs: FileSystem, path: str) -> Iterator[tuple[str, list[Problem]]
         yield directory, [Problem(directory, text)]
 
 
-def verify_partition(fs: FileSystem, directory: str, offsets: Checkpointed) -> list[Problem]:
+def verify_partition(fs: FileSystem, directory: str, offsets: DirectoryCheckpoints) -> list[Problem]:
     key = parse_directory_name(posixpath.basename(directory))
     if key is None:  # deleted, or stray: nothing is known of it
         return check_partition(fs, directory, deep=True)[1]

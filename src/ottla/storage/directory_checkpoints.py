@@ -22,7 +22,7 @@ COMPACTED_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_gro
 """Compacted by their nature, cleaned or not."""
 
 
-class Checkpointed(NamedTuple):
+class DirectoryCheckpoints(NamedTuple):
     """A file that cannot be read counts as one that says nothing."""
 
     recovery_points: Mapping[TopicPartition, Offset]
@@ -45,7 +45,7 @@ class Checkpointed(NamedTuple):
         return partition.topic not in COMPACTED_TOPICS and self.cleaned is not None and partition not in self.cleaned
 
 
-def read_checkpointed(fs: FileSystem, directory: str) -> Checkpointed:
+def read_directory_checkpoints(fs: FileSystem, directory: str) -> DirectoryCheckpoints:
     """Of a node's log directory."""
 
     def read(name: str) -> Mapping[TopicPartition, Offset] | None:
@@ -54,7 +54,7 @@ def read_checkpointed(fs: FileSystem, directory: str) -> Checkpointed:
         except CorruptFile:
             return None
 
-    return Checkpointed(
+    return DirectoryCheckpoints(
         read(RECOVERY_POINT_CHECKPOINT) or {},
         read(LOG_START_OFFSET_CHECKPOINT) or {},
         read(REPLICATION_OFFSET_CHECKPOINT) or {},
