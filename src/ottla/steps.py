@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def at_once(steps: Generator[None, None, T]) -> T:
+def at_once(steps: Generator[Any, None, T]) -> T:
     """The result of `steps`, without yielding to the event loop."""
     while True:
         try:
@@ -20,7 +20,7 @@ def at_once(steps: Generator[None, None, T]) -> T:
             return result
 
 
-def without_pauses(work: Callable[P, Generator[None, None, T]]) -> Callable[P, T]:
+def without_pauses(work: Callable[P, Generator[Any, None, T]]) -> Callable[P, T]:
     """`work` as a plain function with the same parameters."""
 
     @wraps(work)

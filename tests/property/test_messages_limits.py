@@ -82,7 +82,7 @@ def test_every_request_of_every_version_is_walked_to_its_end(data: st.DataObject
     cls: Any = request_class(api_key, version)
     entity = data.draw(entities(cls))
     frame = encoded(entity)
-    assert limits._entity_walk(cls)(frame, 0, limits._Walked(None)) == len(frame)
+    assert limits.entity_walk(cls)(frame, 0, limits.Walked(None)) == len(frame)
     assert decode_request(api_key, version, b"##" + frame, 2) == entity
     for end in {len(frame) // 2, max(len(frame) - 1, 0)} - {len(frame)}:
         with pytest.raises(MalformedRequest):

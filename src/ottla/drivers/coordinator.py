@@ -27,7 +27,7 @@ from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import Endpoint, MetadataImage
-from ottla.model import OFFSETS_TOPIC, NodeId, Offset, TopicPartition
+from ottla.model import OFFSETS_TOPIC, ZERO_UUID, NodeId, Offset, TopicPartition
 from ottla.protocol.group_responses import FetchedTopic
 from ottla.protocol.internal.codec import MalformedRecord
 from ottla.protocol.internal.group_records import encode_key, encode_value
@@ -171,6 +171,12 @@ class GroupCoordinatorDriver:
         commits.add(OffsetBlock(shape, rows, commits.now_ms), waiter)
         if self._linger_ms == 0:
             self._append(shard)
+
+    def committed(self, group_id: str) -> Wanted:
+        """Every partition for which a group has an offset, to ask `fetch_offsets` for."""
+        state = self._shard_of(group_id).core.state
+        known = state.offsets.of_group(group_id) if group_id in state.groups else {}
+        return [(topic, ZERO_UUID, list(partitions)) for topic, partitions in known.items()]
 
     def fetch_offsets(self, group_id: str, wanted: Wanted | None, require_stable: bool) -> list[FetchedTopic]:
         return self._shard_of(group_id).core.fetch_offsets(group_id, wanted, require_stable)

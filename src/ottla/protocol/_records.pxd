@@ -9,6 +9,11 @@ cdef unsigned long long _SIP_0
 cdef unsigned long long _SIP_1
 cdef unsigned long long _SIP_2
 cdef unsigned long long _SIP_3
+cdef int _OK
+cdef int _TRUNCATED
+cdef int _MALFORMED
+cdef int _LEFT_OVER
+cdef int _TIMESTAMP_OVERFLOW
 
 
 @cython.locals(raw=cython.ulonglong, shift=cython.int, byte=cython.ulonglong, value=cython.longlong)
@@ -28,9 +33,57 @@ cdef Py_ssize_t _skip_headers(const unsigned char[::1] data, Py_ssize_t position
     keyless=cython.longlong, misplaced=cython.longlong, length=cython.longlong, stop=cython.Py_ssize_t,
     delta=cython.longlong, timestamp=cython.longlong, offset_delta=cython.longlong,
 )
+cdef (int, long long, long long, long long, long long, long long, long long) _scan(
+    const unsigned char[::1] data, Py_ssize_t position, Py_ssize_t end, long long count, long long base_timestamp
+) noexcept nogil
+
+
 cpdef tuple scan(
     const unsigned char[::1] data, Py_ssize_t position, Py_ssize_t end, long long count, long long base_timestamp
 )
+
+
+@cython.locals(
+    status=cython.int, seen=cython.longlong, least=cython.longlong, greatest=cython.longlong, index=cython.longlong,
+    keyless=cython.longlong, misplaced=cython.longlong,
+)
+cpdef tuple scan_unlocked(
+    const unsigned char[::1] data, Py_ssize_t position, Py_ssize_t end, long long count, long long base_timestamp
+)
+
+
+@cython.locals(
+    room=cython.Py_ssize_t, at=cython.Py_ssize_t, number=cython.longlong, total=cython.longlong,
+    untimely=cython.longlong, length=cython.longlong, stop=cython.Py_ssize_t, timestamp=cython.longlong,
+    for_key=cython.bint, for_time=cython.bint, _=cython.longlong,
+)
+cpdef tuple refused(
+    const unsigned char[::1] data, Py_ssize_t position, Py_ssize_t end, long long count, long long base_timestamp,
+    long long append_time, long long low, long long high, bint refuse_keyless, long long[::1] found
+)
+
+
+@cython.locals(
+    found=cython.longlong, time=cython.longlong, length=cython.longlong, stop=cython.Py_ssize_t, delta=cython.longlong,
+)
+cpdef tuple first_at(
+    const unsigned char[::1] data, Py_ssize_t position, Py_ssize_t end, long long count, long long base_timestamp,
+    long long append_time, long long timestamp, long long delta_min
+)
+
+
+@cython.locals(
+    number=cython.longlong, at=cython.Py_ssize_t, length=cython.longlong, start=cython.Py_ssize_t,
+    stop=cython.Py_ssize_t, middle=cython.Py_ssize_t, _=cython.longlong,
+)
+cpdef Py_ssize_t renumber(
+    unsigned char[::1] out, const unsigned char[::1] data, Py_ssize_t position, Py_ssize_t end, long long count
+) except -1
+
+
+cdef Py_ssize_t _copy(
+    unsigned char[::1] out, Py_ssize_t at, const unsigned char[::1] data, Py_ssize_t position, Py_ssize_t stop
+) noexcept nogil
 
 
 @cython.locals(raw=cython.ulonglong)

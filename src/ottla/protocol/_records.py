@@ -38,6 +38,13 @@ LEFT_OVER = 3
 TIMESTAMP_OVERFLOW = 4
 """A base timestamp and delta whose sum is no int64."""
 
+# The same as C globals.
+_OK = OK
+_TRUNCATED = TRUNCATED
+_MALFORMED = MALFORMED
+_LEFT_OVER = LEFT_OVER
+_TIMESTAMP_OVERFLOW = TIMESTAMP_OVERFLOW
+
 
 def _varint(data, position, end):
     """(value, position after it) of a zigzag varint of up to 5 bytes; the position is -1 where there is none."""
@@ -112,6 +119,19 @@ def scan(
     without a timestamp (-1) count for the greatest but not for the least. Unless the status is OK, `records seen` is
     the index of the record that is wrong.
     """
+    return _scan(data, position, end, count, base_timestamp)
+
+
+def scan_unlocked(
+    data: Any, position: int, end: int, count: int, base_timestamp: int
+) -> tuple[int, int, int, int, int, int, int]:
+    """`scan` without the interpreter's lock, for a thread: so many records would keep the event loop waiting."""
+    with cython.nogil:
+        status, seen, least, greatest, index, keyless, misplaced = _scan(data, position, end, count, base_timestamp)
+    return status, seen, least, greatest, index, keyless, misplaced
+
+
+def _scan(data, position, end, count, base_timestamp):
     seen = 0
     least = _INT64_MAX
     greatest = -1
@@ -120,18 +140,18 @@ def scan(
     misplaced = -1
     while seen < count:
         if position >= end:
-            return TRUNCATED, seen, least, greatest, greatest_index, keyless, misplaced
+            return _TRUNCATED, seen, least, greatest, greatest_index, keyless, misplaced
         length, position = _varint(data, position, end)
         if position < 0 or length < 0:
-            return MALFORMED, seen, least, greatest, greatest_index, keyless, misplaced
+            return _MALFORMED, seen, least, greatest, greatest_index, keyless, misplaced
         if length > end - position:
-            return TRUNCATED, seen, least, greatest, greatest_index, keyless, misplaced
+            return _TRUNCATED, seen, least, greatest, greatest_index, keyless, misplaced
         stop = position + length
         delta, position = _varlong(data, position + 1, stop)
         if position < 0:
-            return MALFORMED, seen, least, greatest, greatest_index, keyless, misplaced
+            return _MALFORMED, seen, least, greatest, greatest_index, keyless, misplaced
         if base_timestamp > _INT64_MAX - delta if delta > 0 else base_timestamp < _INT64_MIN - delta:
-            return TIMESTAMP_OVERFLOW, seen, least, greatest, greatest_index, keyless, misplaced
+            return _TIMESTAMP_OVERFLOW, seen, least, greatest, greatest_index, keyless, misplaced
         timestamp = base_timestamp + delta
         if timestamp > greatest:
             greatest = timestamp
@@ -140,31 +160,132 @@ def scan(
             least = timestamp
         offset_delta, position = _varint(data, position, stop)
         if position < 0:
-            return MALFORMED, seen, least, greatest, greatest_index, keyless, misplaced
+            return _MALFORMED, seen, least, greatest, greatest_index, keyless, misplaced
         if offset_delta != seen and misplaced < 0:
             misplaced = seen
         length, position = _varint(data, position, stop)
         if position < 0 or length > stop - position:
-            return MALFORMED, seen, least, greatest, greatest_index, keyless, misplaced
+            return _MALFORMED, seen, least, greatest, greatest_index, keyless, misplaced
         if length >= 0:
             position += length
         elif keyless < 0:
             keyless = seen
         length, position = _varint(data, position, stop)
         if position < 0 or length > stop - position:
-            return MALFORMED, seen, least, greatest, greatest_index, keyless, misplaced
+            return _MALFORMED, seen, least, greatest, greatest_index, keyless, misplaced
         if length > 0:
             position += length
         if stop - position != 1 or data[position] != 0:
             position = _skip_headers(data, position, stop)
             if position != stop:
-                return MALFORMED, seen, least, greatest, greatest_index, keyless, misplaced
+                return _MALFORMED, seen, least, greatest, greatest_index, keyless, misplaced
         else:
             position = stop
         seen += 1
     return (
-        OK if position == end else LEFT_OVER, seen, least, greatest, greatest_index, keyless, misplaced,
+        _OK if position == end else _LEFT_OVER, seen, least, greatest, greatest_index, keyless, misplaced,
     )  # fmt: skip
+
+
+def refused(
+    data: Any, position: int, end: int, count: int, base_timestamp: int, append_time: int, low: int, high: int,
+    refuse_keyless: bool, found: Any,
+) -> tuple[int, int]:  # fmt: skip
+    """Count the records without a key, where `refuse_keyless`, and those whose timestamp is not within [low, high].
+
+    `append_time` replaces every timestamp unless it is -1, which is in order wherever it stands. Of the first records,
+    as long as there is room in `found`, an array of int64, it gets the index, the timestamp and whether it is refused
+    for its key. The caller has had `scan` look at the section. Returns (records, those refused for their timestamps).
+    """
+    room = len(found)
+    at = 0
+    number = 0
+    total = 0
+    untimely = 0
+    with cython.nogil:
+        while number < count:
+            length, position = _varint(data, position, end)
+            stop = position + length
+            timestamp, position = _varlong(data, position + 1, stop)
+            timestamp = base_timestamp + timestamp if append_time == -1 else append_time
+            _, position = _varint(data, position, stop)
+            length, position = _varint(data, position, stop)
+            for_key = refuse_keyless and length < 0
+            for_time = not for_key and timestamp != -1 and (timestamp < low or timestamp > high)
+            if for_key or for_time:
+                total += 1
+                untimely += for_time
+                if at < room:
+                    found[at] = number
+                    found[at + 1] = timestamp
+                    found[at + 2] = for_key
+                    at += 3
+            number += 1
+            position = stop
+    return total, untimely
+
+
+def first_at(
+    data: Any, position: int, end: int, count: int, base_timestamp: int, append_time: int, timestamp: int,
+    delta_min: int,
+) -> tuple[int, int]:  # fmt: skip
+    """(offset delta, timestamp) of the first record with at least both; a delta of -1 if there is none.
+
+    The caller has had `scan` look at the section.
+    """
+    found = -1
+    time = -1
+    with cython.nogil:
+        while count > 0:
+            count -= 1
+            length, position = _varint(data, position, end)
+            stop = position + length
+            time, position = _varlong(data, position + 1, stop)
+            time = base_timestamp + time if append_time == -1 else append_time
+            delta, position = _varint(data, position, stop)
+            if time >= timestamp and delta >= delta_min:
+                found = delta
+                break
+            position = stop
+    return found, time
+
+
+def renumber(out: Any, data: Any, position: int, end: int, count: int) -> int:
+    """Write `count` records into the bytearray `out` with their indexes as offset deltas.
+
+    `out` has room for `end - position` bytes and 5 more per record. The caller has had `scan` look at the section.
+    Returns the bytes written.
+    """
+    number = 0
+    at = 0
+    with cython.nogil:
+        while number < count:
+            length, position = _varint(data, position, end)
+            start = position
+            stop = position + length
+            _, position = _varlong(data, position + 1, stop)
+            middle = position - start
+            _, position = _varint(data, position, stop)
+            at = _put_varint(out, at, middle + _varint_size(number) + stop - position)
+            at = _copy(out, at, data, start, start + middle)
+            at = _put_varint(out, at, number)
+            at = _copy(out, at, data, position, stop)
+            number += 1
+            position = stop
+    return at
+
+
+def _copy(out, at, data, position, stop):
+    """Copy `data[position:stop]`; returns the position after it in `out`."""
+    if cython.compiled:
+        while position < stop:
+            out[at] = data[position]
+            at += 1
+            position += 1
+    else:
+        out[at : at + stop - position] = data[position:stop]
+        at += stop - position
+    return at
 
 
 def read(
@@ -478,14 +599,7 @@ def copy_kept(
                 at = _put_varint(out, at, 1 + _varint_size(delta) + rest)
                 out[at] = data[start]
                 at = _put_varint(out, at + 1, delta)
-                if cython.compiled:
-                    while position < stop:
-                        out[at] = data[position]
-                        at += 1
-                        position += 1
-                else:
-                    out[at : at + rest] = data[position:stop]
-                    at += rest
+                at = _copy(out, at, data, position, stop)
             number += 1
             position = stop
     return at

@@ -50,6 +50,10 @@ class DecompressionFailed(ValueError):
     """Bytes that the codec does not understand, or that decompress to more than the limit."""
 
 
+class TooLong(DecompressionFailed):
+    """Bytes that decompress to more than the limit."""
+
+
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     """`data` compressed; `level` as in Kafka's `compression.<codec>.level`, None for its default."""
     if codec == Codec.NONE:
@@ -116,7 +120,7 @@ def _grow(decompress_into: Any, data: Buffer, hint: int, limit: int) -> Buffer:
             if "whole buffer" not in str(error):
                 raise DecompressionFailed(str(error)) from error
         if size >= limit:
-            raise DecompressionFailed(f"decompresses to more than {limit} bytes")
+            raise TooLong(f"decompresses to more than {limit} bytes")
         size = min(size * _GUESS_GROWTH, limit)
 
 
@@ -159,7 +163,7 @@ def _snappy_decompress(data: Buffer, limit: int) -> Buffer:
         sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
         total = sum(sizes)
         if total > limit:
-            raise DecompressionFailed(f"decompresses to {total} bytes, more than {limit}")
+            raise TooLong(f"decompresses to {total} bytes, more than {limit}")
         out = bytearray(total)
         view = memoryview(out)
         position = 0

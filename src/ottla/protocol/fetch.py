@@ -9,7 +9,7 @@ from disk to socket by sendfile. Version 7 has sessions (KIP-227), 12 is flexibl
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
@@ -25,6 +25,7 @@ from ottla.protocol.wire import (
     end_of_tags,
     endpoints_bytes,
     guarded,
+    guarded_steps,
     leader_bytes,
     read_count,
     read_endpoints,
@@ -40,6 +41,7 @@ from ottla.protocol.wire import (
     write_string,
     write_tags,
 )
+from ottla.steps import at_once, without_pauses
 
 VERSION_MIN: Final = 4
 VERSION_MAX: Final = 18
@@ -53,6 +55,9 @@ _REPLICA_STATE_SINCE: Final = 15
 _ENDPOINTS_SINCE: Final = 16
 _DIRECTORY_SINCE: Final = 17
 _HIGH_WATERMARK_SINCE: Final = 18
+
+ROWS_PER_STEP: Final = 200
+"""Partitions, or topics, that cost a few microseconds each; a request that has no more is decoded in one step."""
 
 NO_SESSION: Final = 0
 FINAL_EPOCH: Final = -1
@@ -181,9 +186,9 @@ class EncodedResponse(NamedTuple):
 # Requests
 
 
-@guarded
-def decode_request(version: int, frame: Buffer, position: int) -> FetchRequest:
-    """The request whose body starts at `position`. Raises MalformedRequest."""
+@guarded_steps
+def decode_in_steps(version: int, frame: Buffer, position: int) -> Generator[int, None, FetchRequest]:
+    """The request whose body starts at `position`; yields the cost of many partitions. Raises MalformedRequest."""
     flexible = version >= FLEXIBLE_SINCE
     request = FetchRequest(0, 0, 0, [])
     if version < _REPLICA_STATE_SINCE:
@@ -196,9 +201,9 @@ def decode_request(version: int, frame: Buffer, position: int) -> FetchRequest:
     if version >= _SESSIONS_SINCE:
         request.session_id, request.session_epoch = _SESSION.unpack_from(frame, position)
         position += 8
-    request.topics, position = _read_topics(version, frame, position)
+    request.topics, position = yield from _read_topics(version, frame, position)
     if version >= _SESSIONS_SINCE:
-        request.forgotten_topics, position = _read_forgotten(version, frame, position)
+        request.forgotten_topics, position = yield from _read_forgotten(version, frame, position)
     if version >= _RACK_SINCE:
         request.rack_id, position = read_name(frame, position, flexible)
     if flexible and frame[position]:
@@ -208,6 +213,9 @@ def decode_request(version: int, frame: Buffer, position: int) -> FetchRequest:
         if 1 in tags and version >= _REPLICA_STATE_SINCE:
             request.replica_id, request.replica_epoch = _REPLICA_STATE.unpack_from(frame, tags[1][0])
     return request
+
+
+decode_request = without_pauses(decode_in_steps)
 
 
 def _partition_layout(version: int) -> tuple[struct.Struct, tuple[int, ...]]:
@@ -233,7 +241,7 @@ def _read_topic_key(version: int, frame: Buffer, position: int) -> tuple[str | N
     return name, None, position
 
 
-def _read_topics(version: int, frame: Buffer, position: int) -> tuple[list[FetchTopic], int]:
+def _read_topics(version: int, frame: Buffer, position: int) -> Generator[int, None, tuple[list[FetchTopic], int]]:
     flexible = version >= FLEXIBLE_SINCE
     layout, order = _LAYOUTS[version]
     count, position = read_count(frame, position, flexible, 3 if flexible else 6)
@@ -246,6 +254,7 @@ def _read_topics(version: int, frame: Buffer, position: int) -> tuple[list[Fetch
         if budget < 0:
             raise MalformedRequest("too many partitions")
         partitions = []
+        room = ROWS_PER_STEP
         for _ in range(partition_count):
             values = (*layout.unpack_from(frame, position), -1)
             partition = FetchPartition(*[values[index] for index in order])
@@ -256,9 +265,14 @@ def _read_topics(version: int, frame: Buffer, position: int) -> tuple[list[Fetch
                 else:
                     position += 1
             partitions.append(partition)
+            if len(partitions) == room:
+                room += ROWS_PER_STEP
+                yield 2 * ROWS_PER_STEP
         if flexible:
             position = end_of_tags(frame, position)
         topics.append(FetchTopic(name, topic_id, partitions))
+        if len(topics) % ROWS_PER_STEP == 0:
+            yield 5 * ROWS_PER_STEP
     return topics, position
 
 
@@ -273,7 +287,9 @@ def _read_partition_tags(
     return partition, position
 
 
-def _read_forgotten(version: int, frame: Buffer, position: int) -> tuple[list[ForgottenTopic], int]:
+def _read_forgotten(
+    version: int, frame: Buffer, position: int
+) -> Generator[int, None, tuple[list[ForgottenTopic], int]]:
     flexible = version >= FLEXIBLE_SINCE
     count, position = read_count(frame, position, flexible, 3 if flexible else 6)
     topics = []
@@ -285,6 +301,8 @@ def _read_forgotten(version: int, frame: Buffer, position: int) -> tuple[list[Fo
         if flexible:
             position = end_of_tags(frame, position)
         topics.append(ForgottenTopic(name, topic_id, partitions))
+        if partition_count > ROWS_PER_STEP or len(topics) % ROWS_PER_STEP == 0:
+            yield 5 * ROWS_PER_STEP + partition_count // 16
     return topics, position
 
 
@@ -359,6 +377,13 @@ def records_length(records: Records | None) -> int:
 
 def encode_response(version: int, correlation_id: int, response: FetchResponse) -> EncodedResponse:
     """A response frame without its length prefix, in parts. Fields that the version lacks are left out."""
+    return at_once(encode_response_in_steps(version, correlation_id, response))
+
+
+def encode_response_in_steps(
+    version: int, correlation_id: int, response: FetchResponse
+) -> Generator[int, None, EncodedResponse]:
+    """The same; yields the cost of many partitions."""
     flexible = version >= FLEXIBLE_SINCE
     parts: list[Records] = []
     size = 0
@@ -368,6 +393,7 @@ def encode_response(version: int, correlation_id: int, response: FetchResponse) 
     else:
         out += INT32.pack(response.throttle_time_ms)
     write_count(out, len(response.topics), flexible)
+    rows = 0
     for topic in response.topics:
         _write_topic_key(out, version, topic)
         write_count(out, len(topic.partitions), flexible)
@@ -382,6 +408,10 @@ def encode_response(version: int, correlation_id: int, response: FetchResponse) 
                 out = bytearray()
             if flexible:
                 _write_partition_tags(out, partition)
+            rows += 1
+            if rows == ROWS_PER_STEP:
+                rows = 0
+                yield 2 * ROWS_PER_STEP
         if flexible:
             out.append(0)
     if flexible:

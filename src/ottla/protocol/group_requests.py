@@ -6,7 +6,7 @@ JoinGroup, SyncGroup and Heartbeat are small, and kio's native decoder is faster
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -20,12 +20,16 @@ from ottla.protocol.messages import MalformedRequest
 from ottla.protocol.wire import (
     ELEMENTS_MAX,
     end_of_tags,
-    guarded,
+    guarded_steps,
     read_count,
     read_name,
     read_string,
     read_uuid,
 )
+from ottla.steps import without_pauses
+
+ROWS_PER_STEP = 100
+"""Groups or topics, of some microseconds each; a request that has no more is decoded in one step."""
 
 
 class TopicToFetch(NamedTuple):
@@ -48,8 +52,11 @@ class OffsetFetchRequest(NamedTuple):
     require_stable: bool
 
 
-@guarded
-def decode_offset_fetch(version: int, frame: Buffer, position: int) -> OffsetFetchRequest:
+@guarded_steps
+def decode_offset_fetch_in_steps(
+    version: int, frame: Buffer, position: int
+) -> Generator[int, None, OffsetFetchRequest]:
+    """The request whose body starts at `position`; yields the cost of many rows. Raises MalformedRequest."""
     flexible = version >= OFFSET_FETCH_FLEXIBLE_SINCE
     groups = []
     count = 1
@@ -61,10 +68,12 @@ def decode_offset_fetch(version: int, frame: Buffer, position: int) -> OffsetFet
         if version >= 9:
             _, position = read_string(frame, position, flexible)  # member and epoch, of newer groups than ours
             position += 4
-        topics, position = _read_topics(version, frame, position, flexible)
+        topics, position = yield from _read_topics(version, frame, position, flexible)
         if version >= OFFSET_FETCH_GROUPS_SINCE:
             position = end_of_tags(frame, position)
         groups.append(GroupToFetch(group_id, topics))
+        if len(groups) % ROWS_PER_STEP == 0:
+            yield 10 * ROWS_PER_STEP
         left -= sum(1 + len(topic.partition_indexes) for topic in topics or ())
         if left < 0:
             raise MalformedRequest(f"more than {ELEMENTS_MAX} partitions")
@@ -76,9 +85,12 @@ def decode_offset_fetch(version: int, frame: Buffer, position: int) -> OffsetFet
     return OffsetFetchRequest(groups, require_stable)
 
 
+decode_offset_fetch = without_pauses(decode_offset_fetch_in_steps)
+
+
 def _read_topics(
     version: int, frame: Buffer, position: int, flexible: bool
-) -> tuple[Sequence[TopicToFetch] | None, int]:
+) -> Generator[int, None, tuple[Sequence[TopicToFetch] | None, int]]:
     count, position = read_count(frame, position, flexible, 3, nullable=version >= 2)
     if count < 0:
         return None, position
@@ -95,6 +107,8 @@ def _read_topics(
         if flexible:
             position = end_of_tags(frame, position)
         topics.append(TopicToFetch(name, topic_id, indexes))
+        if partitions > ROWS_PER_STEP or len(topics) % ROWS_PER_STEP == 0:
+            yield partitions // 16 + 5 * ROWS_PER_STEP
     return topics, position
 
 

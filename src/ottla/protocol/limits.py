@@ -47,7 +47,7 @@ class OverLimit(ValueError):
     """A count or length that the bytes behind it do not bear out, or null where it may not be."""
 
 
-class _Walked:
+class Walked:
     """What a walk has counted and, if it is to, noted."""
 
     __slots__ = ("edits", "items_left")
@@ -56,6 +56,12 @@ class _Walked:
         self.items_left = ELEMENTS_MAX
         self.edits = edits
         """(start, end, what kio wants to read there), in order; None if nobody asks."""
+
+    def count(self, items: int) -> None:
+        """Raises OverLimit where there are too many."""
+        self.items_left -= items
+        if self.items_left < 0:
+            raise OverLimit(f"more than {ELEMENTS_MAX} array items")
 
     def null(self, start: int, end: int, nullable: bool, as_kio_reads_it: bytes) -> None:
         """A negative length. Raises OverLimit where it cannot stay."""
@@ -67,7 +73,7 @@ class _Walked:
             raise OverLimit("a length that kio would believe")
 
 
-Walk = Callable[[Buffer, int, _Walked], int]
+Walk = Callable[[Buffer, int, Walked], int]
 """(frame, position, what was walked) -> position after the value."""
 
 
@@ -78,15 +84,22 @@ def check(cls: Any, frame: Buffer, position: int) -> None:
     if size > _UNCHECKED_BYTES_MAX or (
         cls.__flexible__ and (_LONG_VARINT.search(body) or (size > STRING_BYTES_MAX and _LONG_STRING.search(body)))
     ):
-        _entity_walk(cls)(body, 0, _Walked(None))
+        entity_walk(cls)(body, 0, Walked(None))
 
 
 def rewritten(cls: Any, frame: Buffer, position: int) -> bytes:
     """The entity at `position`, which kio refused, as kio reads it. Raises what `check` raises."""
     body = memoryview(frame)[position:]
     edits: list[tuple[int, int, bytes]] = []
-    end = _entity_walk(cls)(body, 0, _Walked(edits))
+    end = entity_walk(cls)(body, 0, Walked(edits))
     return _edited(body, 0, end, edits)
+
+
+def value_rewritten(walk: Walk, frame: Buffer, position: int) -> tuple[bytes, int]:
+    """The same for the value at `position` that `walk` goes over, and the position after it."""
+    edits: list[tuple[int, int, bytes]] = []
+    end = walk(frame, position, Walked(edits))
+    return _edited(frame, position, end, edits), end
 
 
 def _edited(frame: Buffer, start: int, end: int, edits: list[tuple[int, int, bytes]]) -> bytes:
@@ -138,7 +151,7 @@ def _fixed_walk(size: int) -> Walk:
     return lambda frame, position, walked: _past(frame, position, size)
 
 
-def _bool_walk(frame: Buffer, position: int, walked: _Walked) -> int:
+def _bool_walk(frame: Buffer, position: int, walked: Walked) -> int:
     if frame[position] > 1 and walked.edits is not None:
         walked.edits.append((position, position + 1, b"\1"))
     return position + 1
@@ -148,7 +161,7 @@ def _sized_walk(flexible: bool, is_string: bool, nullable: bool) -> Walk:
     """A walk over a string, or over bytes or records."""
     layout = _INT16 if is_string else _INT32
 
-    def walk(frame: Buffer, position: int, walked: _Walked) -> int:
+    def walk(frame: Buffer, position: int, walked: Walked) -> int:
         start = position
         if flexible:
             length, position = read_length(frame, position)
@@ -177,7 +190,7 @@ def _sized_walk(flexible: bool, is_string: bool, nullable: bool) -> Walk:
 def _array_walk(walk_item: Walk, item_size: int, flexible: bool, nullable: bool) -> Walk:
     """`item_size` is the size of items that all have the same, 0 for others, which are walked one by one."""
 
-    def walk(frame: Buffer, position: int, walked: _Walked) -> int:
+    def walk(frame: Buffer, position: int, walked: Walked) -> int:
         start = position
         if flexible:
             count, position = read_length(frame, position)
@@ -189,9 +202,7 @@ def _array_walk(walk_item: Walk, item_size: int, flexible: bool, nullable: bool)
             return position
         if count * max(item_size, 1) > len(frame) - position:
             raise OverLimit(f"an array of {count} items in {len(frame) - position} bytes")
-        walked.items_left -= count
-        if walked.items_left < 0:
-            raise OverLimit(f"more than {ELEMENTS_MAX} array items")
+        walked.count(count)
         if item_size:
             return position + count * item_size
         for _ in range(count):
@@ -204,44 +215,52 @@ def _array_walk(walk_item: Walk, item_size: int, flexible: bool, nullable: bool)
 def _nullable_walk(walk_value: Walk) -> Walk:
     """An entity that may be null has a byte before it, negative for null."""
 
-    def walk(frame: Buffer, position: int, walked: _Walked) -> int:
+    def walk(frame: Buffer, position: int, walked: Walked) -> int:
         return position + 1 if frame[position] > 0x7F else walk_value(frame, position + 1, walked)
 
     return walk
 
 
-def _field_walk(field: Any, flexible: bool) -> tuple[Walk, int]:
+def field_walk(field: Any, flexible: bool) -> tuple[Walk, int]:
     """The walk over a field, and its size where that is fixed (else 0)."""
     from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
 
     kind = classify_field(field)
     size = 0
     if isinstance(kind, EntityField | EntityTupleField):
-        walk = _entity_walk(kind.type_)
+        walk = entity_walk(kind.type_)
         if not kind.is_array and is_optional(field):
             walk = _nullable_walk(walk)
     else:
         kafka_type = field.metadata["kafka_type"]
-        size = FIXED_BYTES.get(kafka_type, 0)
-        if kafka_type == "bool":
-            walk, size = _bool_walk, 0
-        elif size:
-            walk = _fixed_walk(size)
-        else:
-            walk = _sized_walk(flexible, kafka_type == "string", is_optional(field) and not kind.is_array)
+        size = 0 if kafka_type == "bool" else FIXED_BYTES.get(kafka_type, 0)
+        walk = scalar_walk(field, flexible)
     if kind.is_array:
         return _array_walk(walk, size, flexible, is_optional(field)), 0
     return walk, size
 
 
+def scalar_walk(field: Any, flexible: bool) -> Walk:
+    """The walk over one value of a field, or of an array's items, that is no entity."""
+    from kio.serial._introspect import classify_field, is_optional
+
+    kafka_type = field.metadata["kafka_type"]
+    size = FIXED_BYTES.get(kafka_type, 0)
+    if kafka_type == "bool":
+        return _bool_walk
+    if size:
+        return _fixed_walk(size)
+    return _sized_walk(flexible, kafka_type == "string", is_optional(field) and not classify_field(field).is_array)
+
+
 @cache
-def _entity_walk(cls: Any) -> Walk:
+def entity_walk(cls: Any) -> Walk:
     """The walk over an entity: neighbours of fixed size are one step."""
     flexible = cls.__flexible__
     steps: list[Walk | int] = []
     tagged: dict[int, Walk] = {}
     for field in fields(cls):
-        walk, size = _field_walk(field, flexible)
+        walk, size = field_walk(field, flexible)
         if "tag" in field.metadata:
             tagged[field.metadata["tag"]] = walk
         elif size and steps and isinstance(steps[-1], int):
@@ -250,7 +269,7 @@ def _entity_walk(cls: Any) -> Walk:
             steps.append(size or walk)
     walks = [_fixed_walk(step) if isinstance(step, int) else step for step in steps]
 
-    def walk_entity(frame: Buffer, position: int, walked: _Walked) -> int:
+    def walk_entity(frame: Buffer, position: int, walked: Walked) -> int:
         for step in walks:
             position = step(frame, position, walked)
         if not flexible:
@@ -262,7 +281,7 @@ def _entity_walk(cls: Any) -> Walk:
     return walk_entity
 
 
-def _walk_tags(frame: Buffer, position: int, walked: _Walked, tagged: dict[int, Walk]) -> int:
+def _walk_tags(frame: Buffer, position: int, walked: Walked, tagged: dict[int, Walk]) -> int:
     edits, start = walked.edits, position
     known: dict[int, bytes] = {}
     count, position = read_uvarint(frame, position)

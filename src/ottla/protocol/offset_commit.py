@@ -7,7 +7,7 @@ Kafka's schema; versions before 10 name topics, version 10 has their ids instead
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -16,7 +16,7 @@ from ottla.model import ZERO_UUID, Buffer
 from ottla.protocol.messages import MalformedRequest
 from ottla.protocol.wire import (
     end_of_tags,
-    guarded,
+    guarded_steps,
     read_count,
     read_name,
     read_string,
@@ -25,9 +25,12 @@ from ottla.protocol.wire import (
     write_count,
     write_string,
 )
+from ottla.steps import at_once, without_pauses
 
 FLEXIBLE_SINCE: Final = 8
 TOPIC_IDS_SINCE: Final = 10
+ROWS_PER_STEP: Final = 250
+"""Of a microsecond each; a request that has no more is decoded in one step."""
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _NUMBER_AND_OFFSET = struct.Struct(">iq")
@@ -66,9 +69,9 @@ class CommittedTopic(NamedTuple):
     partitions: Sequence[tuple[int, ErrorCode]]
 
 
-@guarded
-def decode_request(version: int, frame: Buffer, position: int) -> OffsetCommitRequest:
-    """The request whose body starts at `position`. Raises MalformedRequest."""
+@guarded_steps
+def decode_in_steps(version: int, frame: Buffer, position: int) -> Generator[int, None, OffsetCommitRequest]:
+    """The request whose body starts at `position`; yields the cost of many partitions. Raises MalformedRequest."""
     flexible = version >= FLEXIBLE_SINCE
     group_id, position = read_name(frame, position, flexible)
     (generation,) = _INT32.unpack_from(frame, position)
@@ -83,8 +86,10 @@ def decode_request(version: int, frame: Buffer, position: int) -> OffsetCommitRe
     count, position = read_count(frame, position, flexible, 3)
     topics = []
     for _ in range(count):
-        topic, position = _read_topic(version, frame, position, flexible)
+        topic, position = yield from _read_topic(version, frame, position, flexible)
         topics.append(topic)
+        if len(topics) % ROWS_PER_STEP == 0:
+            yield 5 * ROWS_PER_STEP
     if flexible:
         position = end_of_tags(frame, position)
     if position > len(frame):
@@ -92,7 +97,12 @@ def decode_request(version: int, frame: Buffer, position: int) -> OffsetCommitRe
     return OffsetCommitRequest(group_id, generation, member_id, instance_id, retention_time_ms, topics)
 
 
-def _read_topic(version: int, frame: Buffer, position: int, flexible: bool) -> tuple[TopicToCommit, int]:
+decode_request = without_pauses(decode_in_steps)
+
+
+def _read_topic(
+    version: int, frame: Buffer, position: int, flexible: bool
+) -> Generator[int, None, tuple[TopicToCommit, int]]:
     name, topic_id = "", ZERO_UUID
     if version >= TOPIC_IDS_SINCE:
         topic_id, position = read_uuid(frame, position)
@@ -108,6 +118,8 @@ def _read_topic(version: int, frame: Buffer, position: int, flexible: bool) -> t
         if flexible:
             position = end_of_tags(frame, position)
         partitions.append(PartitionToCommit(fields[0], fields[1], fields[2] if version >= 6 else -1, metadata))
+        if len(partitions) % ROWS_PER_STEP == 0:
+            yield ROWS_PER_STEP
     if flexible:
         position = end_of_tags(frame, position)
     return TopicToCommit(name, topic_id, partitions), position
@@ -115,6 +127,13 @@ def _read_topic(version: int, frame: Buffer, position: int, flexible: bool) -> t
 
 def encode_response(version: int, topics: Iterable[CommittedTopic], *, header: bytes = b"") -> bytearray:
     """The response behind its `header`."""
+    return at_once(encode_response_in_steps(version, topics, header=header))
+
+
+def encode_response_in_steps(
+    version: int, topics: Iterable[CommittedTopic], *, header: bytes = b""
+) -> Generator[int, None, bytearray]:
+    """The same; yields the cost of what was encoded."""
     flexible = version >= FLEXIBLE_SINCE
     topics = list(topics)
     out = bytearray(header)
@@ -127,14 +146,17 @@ def encode_response(version: int, topics: Iterable[CommittedTopic], *, header: b
         else:
             write_string(out, name, flexible)
         write_count(out, len(partitions), flexible)
+        for start in range(0, len(partitions), ROWS_PER_STEP):
+            rows = partitions[start : start + ROWS_PER_STEP]
+            if flexible:
+                for number, error in rows:
+                    out += _ROW_AND_TAGS.pack(number, error, 0)
+            else:
+                for number, error in rows:
+                    out += _ROW.pack(number, error)
+            yield 1 + len(rows) // 4
         if flexible:
-            pack = _ROW_AND_TAGS.pack
-            for number, error in partitions:
-                out += pack(number, error, 0)
             out.append(0)
-        else:
-            for number, error in partitions:
-                out += _ROW.pack(number, error)
     if flexible:
         out.append(0)
     return out

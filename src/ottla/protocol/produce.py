@@ -8,7 +8,7 @@ sake, and refused (KAFKA-18659). Version 8 has record errors (KIP-467), 9 is fle
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -23,6 +23,7 @@ from ottla.protocol.wire import (
     end_of_tags,
     endpoints_bytes,
     guarded,
+    guarded_steps,
     leader_bytes,
     read_count,
     read_endpoints,
@@ -38,6 +39,7 @@ from ottla.protocol.wire import (
     write_string,
     write_tags,
 )
+from ottla.steps import without_pauses
 
 VERSION_MIN: Final = 3
 VERSION_MAX: Final = 13
@@ -46,6 +48,9 @@ TOPIC_IDS_SINCE: Final = 13
 _RECORD_ERRORS_SINCE: Final = 8
 _LEADERS_SINCE: Final = 10
 _START_OFFSET_SINCE: Final = 5
+
+ROWS_PER_STEP: Final = 32
+"""Partitions: so many batches are appended at once, more of them one by one, from a copy of the request."""
 
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _PARTITION = struct.Struct(">ihqq")
@@ -102,15 +107,16 @@ class ProduceResponse:
     node_endpoints: Sequence[NodeEndpoint] = ()
 
 
-@guarded
-def decode_request(version: int, frame: Buffer, position: int) -> ProduceRequest:
-    """The request whose body starts at `position`. Raises MalformedRequest."""
+@guarded_steps
+def decode_in_steps(version: int, frame: Buffer, position: int) -> Generator[int, None, ProduceRequest]:
+    """The request whose body starts at `position`; yields the cost of many partitions. Raises MalformedRequest."""
     flexible = version >= FLEXIBLE_SINCE
     transactional_id, position = read_string(frame, position, flexible)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     count, position = read_count(frame, position + 6, flexible, 3 if flexible else 6)
     topics = []
     budget = ELEMENTS_MAX
+    room = ROWS_PER_STEP
     for _ in range(count):
         name = topic_id = None
         if version >= TOPIC_IDS_SINCE:
@@ -128,12 +134,21 @@ def decode_request(version: int, frame: Buffer, position: int) -> ProduceRequest
             if flexible:
                 position = end_of_tags(frame, position)
             partitions.append(ProducePartition(index, records))
+            room -= 1
+            if not room:
+                room = ROWS_PER_STEP
+                yield 2 * ROWS_PER_STEP
         if flexible:
             position = end_of_tags(frame, position)
         topics.append(ProduceTopic(name, topic_id, partitions))
+        if len(topics) % ROWS_PER_STEP == 0:
+            yield 2 * ROWS_PER_STEP
     if flexible:
         end_of_tags(frame, position)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+decode_request = without_pauses(decode_in_steps)
 
 
 def encode_request(version: int, correlation_id: int, client_id: str | None, request: ProduceRequest) -> bytearray:

@@ -11,15 +11,25 @@ Attributes: bits 0-2 codec, 3 timestamp type (0 CreateTime, 1 LogAppendTime), 4 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 from crc32c import crc32c
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, Buffer
+from ottla.model import (
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    Buffer,
+    LeaderEpoch,
+    Millis,
+    Offset,
+)
 from ottla.protocol import _records
-from ottla.protocol.compression import DecompressionFailed, compress, decompress
+from ottla.protocol.compression import DECOMPRESSED_BYTES_MAX, DecompressionFailed, TooLong, compress, decompress
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -47,6 +57,14 @@ _UINT32 = struct.Struct(">I")
 LENGTH_AND_MAGIC = struct.Struct(">i4xb")
 """Unpacked 8 bytes into a batch."""
 _SEQUENCE_MAX: Final = 2**31 - 1
+
+
+INLINE_BYTES_MAX: Final = 1 << 20
+INLINE_RECORDS_MAX: Final = 100_000
+"""Records of more bytes, decompressed, or of a larger number are not gone through on the event loop: what is less takes
+some two milliseconds at most."""
+
+Found = tuple[Millis, Offset, LeaderEpoch]
 
 
 class CorruptBatch(KafkaError):
@@ -192,10 +210,25 @@ def crc_is_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:
     return position + size <= len(buffer) and compute_crc(buffer, position, size) == header.crc
 
 
-def records_section(batch: Buffer, header: BatchHeader, position: int = 0) -> Buffer:
+class LongWork(Exception):
+    """Raised instead of work on a batch that would keep the event loop for long; `do` is for a thread.
+
+    `do` raises KafkaError. It touches nothing but the bytes of the batch, of which it has a copy.
+    """
+
+    def __init__(self, do: Callable[[], Any], next_offset: Offset = -1) -> None:
+        super().__init__("long work")
+        self.do = do
+        self.next_offset = next_offset
+        """Where to look on, if `do` finds nothing."""
+
+
+def records_section(
+    batch: Buffer, header: BatchHeader, position: int = 0, *, limit: int = DECOMPRESSED_BYTES_MAX
+) -> Buffer:
     """The records of the batch at `position`, decompressed; uncompressed ones are a view into `batch`.
 
-    Raises CorruptBatch.
+    Raises CorruptBatch; TooLong for more than `limit` bytes, if that is less than any batch may have.
     """
     end = position + header.size
     if end > len(batch):
@@ -204,8 +237,10 @@ def records_section(batch: Buffer, header: BatchHeader, position: int = 0) -> Bu
     if not header.is_compressed:
         return section
     try:
-        return decompress(header.codec, section)
+        return decompress(header.codec, section, limit)
     except DecompressionFailed as error:
+        if limit < DECOMPRESSED_BYTES_MAX and isinstance(error, TooLong):
+            raise
         raise CorruptBatch(f"codec {header.codec}: {error}") from error
 
 
@@ -224,6 +259,30 @@ def iterate_records(batch: Buffer, position: int = 0) -> Iterator[Record]:
     except ValueError as error:
         raise CorruptBatch(str(error)) from error
     return map(Record._make, found)
+
+
+def first_record(batch: Buffer, timestamp: Millis, offset: Offset, *, in_thread: bool = False) -> Found | None:
+    """The first record of a batch with at least this timestamp and offset. Raises CorruptBatch, and LongWork, which
+    finds the same, unless it is that thread that asks."""
+    header = read_batch_header(batch)
+    try:
+        if not in_thread and header.count > INLINE_RECORDS_MAX:
+            raise TooLong
+        limit = DECOMPRESSED_BYTES_MAX if in_thread else INLINE_BYTES_MAX
+        section = records_section(batch, header, limit=limit)
+    except TooLong:
+        copy = bytes(batch)
+        raise LongWork(lambda: first_record(copy, timestamp, offset, in_thread=True), header.next_offset) from None
+    scan = _records.scan_unlocked if in_thread else _records.scan
+    status, seen, *_ = scan(section, 0, len(section), header.count, header.base_timestamp)
+    if status != _records.OK:
+        raise CorruptBatch(_records.problem(status, seen))
+    append_time = header.max_timestamp if header.timestamp_type else NO_TIMESTAMP
+    delta, found = _records.first_at(
+        section, 0, len(section), header.count, header.base_timestamp, append_time, timestamp,
+        min(max(offset - header.base_offset, 0), _SEQUENCE_MAX),
+    )  # fmt: skip
+    return None if delta < 0 else (found, header.base_offset + delta, header.leader_epoch)
 
 
 def build_batch(

@@ -8,7 +8,7 @@ they take any negative length for null, and U+FFFD for each byte that is not UTF
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import lru_cache, wraps
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -37,6 +37,21 @@ def guarded(decode: Callable[[int, Buffer, int], T]) -> Callable[[int, Buffer, i
         try:
             return decode(version, frame, position)
         except (struct.error, IndexError) as error:
+            raise MalformedRequest(f"truncated or garbled: {error}") from error
+
+    return checked
+
+
+def guarded_steps(
+    decode: Callable[[int, Buffer, int], Generator[int, None, T]],
+) -> Callable[[int, Buffer, int], Generator[int, None, T]]:
+    """The same for one that works in steps."""
+
+    @wraps(decode)
+    def checked(version: int, frame: Buffer, position: int) -> Generator[int, None, T]:
+        try:
+            return (yield from decode(version, frame, position))
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
             raise MalformedRequest(f"truncated or garbled: {error}") from error
 
     return checked

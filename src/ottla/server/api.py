@@ -7,23 +7,45 @@ A handler may be a coroutine function or a plain one; a plain one costs no task 
 mapping for `messages.encode_response`, an `EncodedResponse` (Produce, Fetch: bytes and file slices), or None for no
 response at all (acks=0). A `KafkaError` that it raises becomes the mapping that `on_error` gives. A plain handler
 that must wait (long polls) may return a `Deferred`, which is cheaper than a task.
+
+A handler whose work grows with its request is a generator function that yields the cost of each row. What takes no
+more than a slice of time is answered at once; the rest yields to the event loop. Long requests are decoded, and their
+answers encoded, in the same way.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
+from ottla.drivers.cooperative import Cost
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Buffer
-from ottla.protocol import messages
+from ottla.protocol import messages, stepwise
 from ottla.protocol.messages import ApiKey
 from ottla.server.handlers import TABLE
 
 if TYPE_CHECKING:
     from ottla.server.node import Node
+
+
+LONG_REQUEST_BYTES: Final = 4096
+"""Above, a request is decoded in steps: it may have a thousand rows, each of which costs far more than its bytes."""
+
+LONG_RECORDS_BYTES: Final = 1 << 20
+"""The same for requests that may hold records: what is longer lies in a buffer of its connection's own anyhow."""
+
+ROWS_COST_SHIFT: Final = 3
+"""Eight bytes of an answer that is made of rows cost a microsecond."""
+
+RECORDS_COST_SHIFT: Final = 10
+"""Records are bytes that nobody looks at: a kilobyte costs a microsecond."""
+
+ROW_COST: Final = 10
+"""To look something up for a row of a request."""
 
 
 class Slice(Protocol):
@@ -87,10 +109,27 @@ class Deferred:
                 self.on_cancel()
 
 
-Handler: TypeAlias = Callable[["RequestContext", Any], Response | Deferred | Awaitable[Response]]
+class InOrder:
+    """An outcome that the next request of the connection must wait for, even where its API is `pipelined`."""
+
+    __slots__ = ("work",)
+
+    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
+        self.work = work
+        """Its result is a response, or one more outcome, which no longer holds back the next request."""
+
+
+class LongRequest(Exception):
+    """A request with so many rows that it is to be decoded in steps, from a copy of its frame."""
+
+
+Handling: TypeAlias = Generator[Cost, Any, Any]
+"""What a handler written as a generator gives; it returns what others return at once."""
+Handler: TypeAlias = Callable[["RequestContext", Any], Response | Deferred | Awaitable[Response] | Handling]
 OnError: TypeAlias = Callable[["RequestContext", Any, KafkaError], Response]
 Decode: TypeAlias = Callable[[int, Buffer, int], Any]
-"""(version, frame, offset of the body) -> request. Raises MalformedRequest."""
+"""(version, frame, offset of the body) -> request. Raises MalformedRequest and LongRequest."""
+DecodeInSteps: TypeAlias = Callable[[int, Buffer, int], Generator[int, None, Any]]
 
 H = TypeVar("H", bound=Handler)
 
@@ -103,8 +142,8 @@ class RequestContext:
     """Who asks, of which node, and in which version."""
 
     __slots__ = (
-        "api_key", "api_version", "client_host", "client_id", "correlation_id", "listener_name", "node", "principal",
-        "session",
+        "api_key", "api_version", "client_host", "client_id", "correlation_id", "in_steps", "listener_name", "node",
+        "principal", "session",
     )  # fmt: skip
 
     def __init__(
@@ -129,6 +168,8 @@ class RequestContext:
         self.principal = principal
         self.session = session
         """The connection itself, for what lives as long as it does (client software name, KIP-511)."""
+        self.in_steps = False
+        """Whether the request is a long one, whose frame lies where it may stay."""
 
     def count_error(self, error: int, times: int = 1) -> None:
         """Count errors of an answer that is encoded already; those in others are found when they are encoded."""
@@ -147,7 +188,10 @@ Learn: TypeAlias = Callable[["RequestContext", Any, memoryview], None]
 class Api:
     """A handler and what the dispatcher must know of it."""
 
-    __slots__ = ("decode", "handle", "key", "learn", "max_version", "min_version", "on_error", "pipelined")
+    __slots__ = (
+        "cost_shift", "decode", "decode_in_steps", "handle", "key", "learn", "long_bytes", "max_version", "min_version",
+        "on_error", "pipelined",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -158,6 +202,10 @@ class Api:
         on_error: OnError,
         pipelined: bool,
         learn: Learn | None = None,
+        *,
+        decode_in_steps: DecodeInSteps | None = None,
+        long_bytes: int = sys.maxsize,
+        cost_shift: int = ROWS_COST_SHIFT,
     ) -> None:
         self.key = key
         self.min_version, self.max_version = versions
@@ -166,6 +214,11 @@ class Api:
         self.on_error = on_error
         self.pipelined = pipelined
         self.learn = learn
+        self.cost_shift = cost_shift
+        """The bytes of an answer, divided by two to the power of this, are its cost."""
+        self.decode_in_steps = decode_in_steps
+        self.long_bytes = long_bytes
+        """Size of a frame above which it is decoded in steps without another look."""
 
 
 class Call:
@@ -196,14 +249,16 @@ def api(
     *,
     versions: tuple[int, int],
     on_error: OnError = top_level_error,
-    decode: Decode | None = None,
+    decode: DecodeInSteps | None = None,
     pipelined: bool = False,
     learn: Learn | None = None,
+    cost_shift: int = ROWS_COST_SHIFT,
 ) -> Callable[[H], H]:
     """Mark the handler of an API.
 
     `on_error` builds the response for a KafkaError (pass one where the response has no top-level `error_code`).
-    `decode` replaces kio's codec. `pipelined`: while its awaitable is pending, the connection's next requests are
+    `decode` replaces kio's codec: a generator that yields where the request is a long one. `pipelined`: while its
+    awaitable is pending, the connection's next requests are
     handled already; responses keep their order. Without it the connection waits, as Kafka mutes the channel.
     `learn` is called after a request that was answered at once.
     """
@@ -213,10 +268,37 @@ def api(
             # A copy: the frame lies in a receive buffer that is used again while a coroutine still holds its request.
             return messages.decode_request(key, version, bytes(frame), offset)
 
-        handle.__ottla_api__ = Api(key, versions, handle, decode or by_kio, on_error, pipelined, learn)  # type: ignore[attr-defined]
+        def by_kio_in_steps(version: int, frame: Buffer, offset: int) -> Generator[int, None, Any]:
+            return stepwise.decode_request(key, version, memoryview(frame), offset)
+
+        handle.__ottla_api__ = Api(  # type: ignore[attr-defined]
+            key,
+            versions,
+            handle,
+            by_kio if decode is None else _whole(decode),
+            on_error,
+            pipelined,
+            learn,
+            decode_in_steps=decode or by_kio_in_steps,
+            long_bytes=LONG_REQUEST_BYTES if decode is None else LONG_RECORDS_BYTES,
+            cost_shift=cost_shift,
+        )
         return handle
 
     return mark
+
+
+def _whole(decode: DecodeInSteps) -> Decode:
+    """`decode` for requests that are short enough to be decoded in one step."""
+
+    def decode_whole(version: int, frame: Buffer, offset: int) -> Any:
+        try:
+            next(decode(version, frame, offset))
+        except StopIteration as end:
+            return end.value
+        raise LongRequest
+
+    return decode_whole
 
 
 @cache

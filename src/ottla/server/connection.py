@@ -11,6 +11,9 @@ Order. As in Kafka, one request of a connection is handled at a time, and the ne
 
 Holding back. No request is read from a peer that does not take its responses (`OUTBOX_BYTES_MAX`) or that has too many
 unanswered (`PENDING_MAX`); at most `RECEIVE_AHEAD_BYTES` beyond one whole frame are received meanwhile.
+
+Yielding. Requests have costs (`drivers/cooperative.py`). Once a slice's worth of requests was begun, of this client or
+of all together, the rest waits until the loop has looked at every socket: answers keep their order, nobody is held up.
 """
 
 from __future__ import annotations
@@ -20,13 +23,14 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ottla.clock import elapsed_s
+from ottla.drivers.cooperative import SLICE
 from ottla.logs import fields
 from ottla.protocol.messages import MalformedRequest
 from ottla.server import dispatch
-from ottla.server.api import Call, CloseConnection, Deferred, Response, Shortcut
+from ottla.server.api import Call, CloseConnection, Deferred, InOrder, Response, Shortcut
 from ottla.server.dispatch import Outcome
 from ottla.server.outbox import Outbox
 
@@ -56,6 +60,12 @@ OUTBOX_BYTES_MAX = 262_144
 TURN_BYTES_MAX = 262_144
 """Bytes received from one connection without a look at the others: a fraction of a millisecond of work."""
 
+REQUEST_COST = 16
+"""A small request with its answer, in the units of `drivers/cooperative.py`."""
+
+BYTES_COST_SHIFT = 10
+"""A kilobyte that is received or checked costs one unit."""
+
 PENDING_MAX = 100
 """Requests of one connection begun and not answered."""
 
@@ -84,13 +94,19 @@ class _Slot:
         self.task: asyncio.Task[None] | None = None
 
 
+def frame_size(data: bytearray) -> int:
+    """Of the frame that `data` begins with, its length included."""
+    (size,) = _INT32.unpack_from(data)
+    return int(size) + 4
+
+
 class Connection(asyncio.BufferedProtocol):
     """The protocol that the event loop drives. One per client, made by `Listener`."""
 
     __slots__ = (
-        "_end", "_fast", "_fast_head", "_head", "_linger", "_listener", "_own", "_own_view", "_paused", "_pending",
-        "_start", "_transport", "_unsent", "_waiting", "client_host", "client_software", "closed", "closing",
-        "listener_name", "outbox", "principal", "shortcuts", "tick",
+        "_end", "_ended", "_fast", "_fast_head", "_head", "_linger", "_listener", "_own", "_own_view", "_paused",
+        "_pending", "_queued", "_scheduler", "_start", "_transport", "_unsent", "_waiting", "client_host",
+        "client_software", "closed", "closing", "listener_name", "outbox", "principal", "shortcuts", "tick",
     )  # fmt: skip
 
     def __init__(self, listener: Listener) -> None:
@@ -104,6 +120,11 @@ class Connection(asyncio.BufferedProtocol):
         """Where the first unhandled byte lies in the own buffer. Invariant: _start <= _end <= len(_own)."""
         self._end = 0
         self._paused = False
+        self._scheduler = listener.scheduler
+        self._queued = False
+        """Whether requests wait for the scheduler."""
+        self._ended = False
+        """Whether the peer has closed its sending side meanwhile."""
         self._waiting: _Slot | None = None
         """The request that the next one must wait for."""
         self._pending: deque[_Slot] = deque()
@@ -161,9 +182,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """A peer that only closed its sending side still gets the answers that are due."""
-        if not self._pending and not self.outbox.queued:
+        if self._queued:
+            self._ended = True  # what has arrived is begun first
+        elif not self._pending and not self.outbox.queued:
             return False
-        self.closing = True
+        else:
+            self.closing = True
         # Whoever went away altogether looks the same, and a long poll may be asked to last for days.
         self._linger = self._listener.loop.call_later(HALF_CLOSED_SECONDS_MAX, self.abort)
         return True
@@ -197,15 +221,36 @@ class Connection(asyncio.BufferedProtocol):
                 if not self.closing:
                     self._keep(listener.receive_buffer, listener.receive_view, 0, nbytes, 4)
                 return
+            if self._scheduler.spent >= SLICE and self._scheduler.is_over():
+                self._queue(light=nbytes < RECEIVE_AHEAD_BYTES and frame_size(listener.receive_buffer) == nbytes)
+                self._keep(listener.receive_buffer, listener.receive_view, 0, nbytes, 4)
+                return
             self._consume(listener.receive_buffer, listener.receive_view, 0, nbytes)
             return
         self._end += nbytes
-        if self._blocked():
+        blocked = self._blocked()
+        if not blocked and self._scheduler.spent >= SLICE and self._scheduler.is_over():
+            self._queue(light=False)
+            blocked = True
+        if blocked:
             if len(self._own) - self._end < RECEIVE_AHEAD_BYTES:
                 self._pause()
             return
         assert self._own_view is not None
         self._consume(self._own, self._own_view, self._start, self._end)
+
+    def _queue(self, *, light: bool) -> None:
+        """Let what has arrived wait for its time."""
+        self._queued = True
+        self._scheduler.wait(self._resume, light=light)
+
+    def _resume(self) -> None:
+        self._queued = False
+        self._advance()
+        if self._ended and not self._queued and not self.closed:
+            self.closing = True
+            if self.idle:
+                self.close()
 
     def _yield_turn(self) -> None:
         """Let the others be served: the loop reads a socket again and again while it has more than a buffer's worth."""
@@ -217,11 +262,17 @@ class Connection(asyncio.BufferedProtocol):
     # Requests.
 
     def _blocked(self) -> bool:
-        return self._waiting is not None or self.outbox.queued > OUTBOX_BYTES_MAX or len(self._pending) >= PENDING_MAX
+        return (
+            self._waiting is not None
+            or self._queued
+            or self.outbox.queued > OUTBOX_BYTES_MAX
+            or len(self._pending) >= PENDING_MAX
+        )
 
     def _consume(self, data: bytearray, view: memoryview, start: int, end: int) -> None:
         """Handle every whole frame in `data[start:end]`, send what they answered, and keep the rest."""
         limit = self._listener.request_bytes_max
+        scheduler = self._scheduler
         self._listener.began_s = elapsed_s()
         need = 4
         try:
@@ -234,7 +285,11 @@ class Connection(asyncio.BufferedProtocol):
                     break
                 self._request(view[start + 4 : start + need])
                 start += need
+                scheduler.spent += REQUEST_COST + (need >> BYTES_COST_SHIFT)
                 need = 4
+                if scheduler.spent >= SLICE and end - start >= 4 and not self._blocked() and scheduler.is_over():
+                    self._queue(light=False)
+                    break
                 if self._blocked():
                     self.outbox.flush()
                     if self._blocked():
@@ -289,6 +344,10 @@ class Connection(asyncio.BufferedProtocol):
                 slot.deferred = outcome
                 outcome.on_complete = lambda result: self._completed(slot, result)
                 return
+        elif isinstance(outcome, InOrder):
+            self._waiting = slot = self._suspend(call)
+            slot.task = self._listener.loop.create_task(self._await(slot, outcome.work))
+            return
         elif isinstance(outcome, Awaitable):
             slot = self._suspend(call)
             slot.task = self._listener.loop.create_task(self._await(slot, outcome))
@@ -307,14 +366,36 @@ class Connection(asyncio.BufferedProtocol):
             self._waiting = slot
         return slot
 
-    async def _await(self, slot: _Slot, outcome: Awaitable[Response]) -> None:
-        result: Response | BaseException
+    async def _await(self, slot: _Slot, outcome: Awaitable[Outcome]) -> None:
+        result: Any
         try:
             result = await outcome
+            if isinstance(result, Awaitable):
+                if self._waiting is slot:  # only what comes now is pipelined
+                    self._waiting = None
+                    self._listener.loop.call_soon(self._advance)
+                result = await result
         except Exception as error:
             result = error
         slot.task = None
-        self._completed(slot, result)
+        if isinstance(result, Deferred) and not result.done:
+            if self.closed:
+                result.cancel()
+            slot.deferred = result
+            result.on_complete = lambda result: self._completed(slot, result)
+            return
+        self._completed(slot, result.result if isinstance(result, Deferred) else result)
+
+    def keep_frame(self, frame: memoryview) -> memoryview:
+        """The frame that is being handled, in memory that stays as it is."""
+        return frame if self.give_received() else memoryview(bytearray(frame))
+
+    def give_received(self) -> bool:
+        """Leave the buffer of this connection's own, if that is where frames come from now, to who handles them."""
+        if self._own is None:
+            return False
+        self._drop_own()
+        return True
 
     def _result(self, call: Call, result: Response | BaseException) -> Response:
         return dispatch.failure(call, result) if isinstance(result, BaseException) else result
@@ -351,6 +432,7 @@ class Connection(asyncio.BufferedProtocol):
         if response is not None:
             parts, length = dispatch.encode(call, response)
             self.outbox.write(parts, length)
+            self._scheduler.spent += length >> call.api.cost_shift
         self._listener.answered(call.context, elapsed_s() - began_s)
 
     def _advance(self) -> None:

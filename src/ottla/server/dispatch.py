@@ -8,16 +8,28 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Coroutine, Generator, Mapping
 from typing import TYPE_CHECKING
 
+from ottla.drivers import cooperative
+from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
 from ottla.model import Buffer
-from ottla.protocol import messages
+from ottla.protocol import messages, stepwise
 from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.server import api
-from ottla.server.api import Call, CloseConnection, Deferred, EncodedResponse, RequestContext, Response, Slice
+from ottla.server.api import (
+    Call,
+    CloseConnection,
+    Deferred,
+    EncodedResponse,
+    InOrder,
+    LongRequest,
+    RequestContext,
+    Response,
+    Slice,
+)
 from ottla.server.handlers import TABLE
 
 if TYPE_CHECKING:
@@ -30,7 +42,7 @@ _INT32 = struct.Struct(">i")
 _REQUESTS = logging.getLogger("ottla.requests")
 
 
-Outcome = Response | Deferred | Awaitable[Response]
+Outcome = Response | Deferred | Awaitable[Response] | InOrder
 
 
 def begin(node: Node, connection: Any, frame: memoryview) -> tuple[Call, Outcome]:
@@ -50,14 +62,65 @@ def begin(node: Node, connection: Any, frame: memoryview) -> tuple[Call, Outcome
         context.api_version = 0
         return Call(api.load(key), context, None), unsupported_api_versions()
     loaded = api.load(key)
-    call = Call(loaded, context, loaded.decode(version, frame, header.body_offset))
+    call = Call(loaded, context, None)
+    if len(frame) > loaded.long_bytes:
+        return call, InOrder(_long(call, connection.keep_frame(frame), header.body_offset))
+    try:
+        call.request = loaded.decode(version, frame, header.body_offset)
+    except LongRequest:
+        return call, InOrder(_long(call, connection.keep_frame(frame), header.body_offset))
     try:
         outcome = loaded.handle(context, call.request)
+        if isinstance(outcome, Generator):
+            outcome = cooperative.begin(outcome)
+            if isinstance(outcome, Coroutine):
+                return call, InOrder(_encoded_later(call, outcome))
     except Exception as error:
         return call, failure(call, error)
     if loaded.learn is not None:
         loaded.learn(context, call.request, frame)
     return call, outcome
+
+
+async def _long(call: Call, frame: memoryview, offset: int) -> Outcome:
+    """Decode, handle and encode in steps, so that others are served meanwhile."""
+    loaded, context = call.api, call.context
+    assert loaded.decode_in_steps is not None
+    context.in_steps = True
+    call.request = await run_yielding(loaded.decode_in_steps(context.api_version, frame, offset))
+    try:
+        outcome = loaded.handle(context, call.request)
+    except Exception as error:
+        return await _encoded(call, failure(call, error))
+    return await _encoded_later(call, run_yielding(outcome) if isinstance(outcome, Generator) else _given(outcome))
+
+
+async def _given(outcome: Outcome) -> Outcome:
+    return outcome
+
+
+async def _encoded_later(call: Call, handling: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """What `handling` gives, encoded; or to be awaited without holding back the next request."""
+    try:
+        outcome = await handling
+        if isinstance(outcome, Awaitable) and not call.api.pipelined:
+            outcome = await outcome
+    except Exception as error:
+        outcome = failure(call, error)
+    return await _encoded(call, outcome)
+
+
+async def _encoded(call: Call, outcome: Outcome) -> Outcome:
+    if not isinstance(outcome, Mapping):
+        return outcome
+    context = call.context
+    key, version = context.api_key, context.api_version
+    try:
+        body = await run_yielding(stepwise.encode_response(key, version, context.correlation_id, outcome))
+    except Exception as error:
+        return failure(call, error)
+    await run_yielding(_counting(context, outcome))
+    return EncodedResponse((body,))
 
 
 def unsupported_api_versions() -> dict[str, Any]:
@@ -119,3 +182,17 @@ def count_errors(context: RequestContext, response: Mapping[str, Any]) -> None:
                 if not isinstance(part, Mapping):
                     break
                 count_errors(context, part)
+
+
+def _counting(context: RequestContext, response: Mapping[str, Any]) -> Generator[int, None, None]:
+    """The same in steps."""
+    for name, value in response.items():
+        if name == "error_code":
+            if value:
+                context.count_error(value)
+        elif isinstance(value, list | tuple):
+            for part in value:
+                if not isinstance(part, Mapping):
+                    break
+                yield 1
+                yield from _counting(context, part)

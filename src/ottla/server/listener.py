@@ -12,6 +12,7 @@ import socket
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ottla.drivers.cooperative import scheduler_of
 from ottla.errors import OttlaError
 from ottla.logs import fields
 from ottla.metrics.instruments import NodeMetrics
@@ -147,6 +148,7 @@ class Listener:
         self.node = node
         self.name = name
         self.loop = asyncio.get_running_loop()
+        self.scheduler = scheduler_of(self.loop)
         self.request_bytes_max = request_bytes_max
         self.receive_buffer = receive_buffer
         self.receive_view = memoryview(receive_buffer)

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import posixpath
 from collections.abc import Callable, Coroutine, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.clock import elapsed_s
 from ottla.drivers.cleaner import CleanerSettings, LogCleaner
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from ottla.server.http.server import HttpServer
 
 _LOG = logging.getLogger("ottla.node")
+
+T = TypeVar("T")
 
 PERIODIC_TASKS_SECONDS = 1.0
 """How often logs and groups look whether retention, flush.ms, expiry or a checkpoint is due."""
@@ -98,6 +100,7 @@ class Node:
         """Whether the logs are known; until then closing them would call an unclean directory clean."""
         self._log_configs: dict[str, LogConfig] = {}
         self._default_log_config: LogConfig | None = None
+        self._long_work = asyncio.Lock()
         self.on_stop: list[Callable[[], None]] = []
         """Called when the node stops taking requests: whatever waits has to answer now."""
 
@@ -294,6 +297,12 @@ class Node:
             self.logs.shutdown(broker_epoch=-1 if registration is None else registration.epoch)
         else:
             self.logs.abandon()
+
+    async def long_work(self, work: Callable[[], T]) -> T:
+        """Do work on the records of a batch in a thread. One at a time: each may take the memory of a whole batch,
+        decompressed, and there are fewer processors than clients."""
+        async with self._long_work:
+            return await self.fs.run(work)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something in the background until the node stops."""

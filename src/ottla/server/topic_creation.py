@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla.config.server import ServerConfig
+from ottla.drivers.cooperative import scheduler_of
 from ottla.errors import KafkaError
 from ottla.model import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
 if TYPE_CHECKING:
     from ottla.server.api import RequestContext
+
+TOPICS_AT_ONCE = 250
 
 _UNSET = -1
 """Lets the controller put in num.partitions or default.replication.factor."""
@@ -67,8 +71,13 @@ def _internal_configs(config: ServerConfig, name: str) -> Mapping[str, str]:
 async def create(context: RequestContext, names: Collection[str]) -> None:
     """Create topics with the node's defaults. What cannot be created stays missing: the caller sees by the image."""
     config = context.node.config
+    topics = []
+    for number, name in enumerate(names, start=1):
+        topics.append(creatable(config, name))
+        if number % TOPICS_AT_ONCE == 0:
+            await scheduler_of(asyncio.get_running_loop()).next_slice()
     request = {
-        "topics": [creatable(config, name) for name in names],
+        "topics": topics,
         "timeout_ms": config["request.timeout.ms"],
         "validate_only": False,
     }

@@ -385,13 +385,18 @@ class Log:
         """The aborted transactions that overlap [start, end), for read_committed. Raises `KafkaError`."""
         return self._try(lambda: self._segments.aborted_transactions(start, end))
 
-    def offset_for_timestamp(self, timestamp_ms: Millis) -> tuple[Millis, Offset, LeaderEpoch] | None:
-        """The first record from the log start on with a timestamp of at least `timestamp_ms`. Raises `KafkaError`."""
-        return self._try(lambda: self._segments.find_timestamp(timestamp_ms, self._state.log_start))
+    def offset_for_timestamp(
+        self, timestamp_ms: Millis, start: Offset = 0
+    ) -> tuple[Millis, Offset, LeaderEpoch] | None:
+        """The first record from the log start, or from `start` on, with a timestamp of at least `timestamp_ms`.
 
-    def offset_of_max_timestamp(self) -> tuple[Millis, Offset, LeaderEpoch] | None:
-        """The first record with the largest timestamp (ListOffsets -3). Raises `KafkaError`."""
-        return self._try(lambda: self._segments.find_max_timestamp(self._state.log_start))
+        Raises `KafkaError`, and `LongWork` where a batch is large: it finds the record in there.
+        """
+        return self._try(lambda: self._segments.find_timestamp(timestamp_ms, max(start, self._state.log_start)))
+
+    def offset_of_max_timestamp(self, start: Offset = 0) -> tuple[Millis, Offset, LeaderEpoch] | None:
+        """The first record with the largest timestamp (ListOffsets -3). Raises `KafkaError` and `LongWork`."""
+        return self._try(lambda: self._segments.find_max_timestamp(max(start, self._state.log_start)))
 
     def _try(self, work: Callable[[], T]) -> T:
         """The result of work on the files; a disk error takes the log offline."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ottla.errors import KafkaError
 from ottla.filesystem import FileSystem
 from ottla.model import NO_TIMESTAMP, Buffer, LeaderEpoch, Millis, Offset
-from ottla.protocol.record_batch import HEADER_SIZE, BatchHeader, iterate_records, read_batch_header
+from ottla.protocol.record_batch import HEADER_SIZE, BatchHeader, first_record, read_batch_header
 from ottla.storage.batch_scan import FoundBatch, corrupt, scan_batches
 from ottla.storage.index_file import RELATIVE_OFFSET_MAX
 from ottla.storage.offset_index import OffsetIndex
@@ -431,10 +431,9 @@ class Segment:
         for batch in self.batches(self.offset_index.position_before(from_offset)):
             if batch.max_timestamp < timestamp_ms or batch.last_offset < start:
                 continue
-            data = self.read_batch(batch)
-            for record in iterate_records(data):
-                if record.timestamp >= timestamp_ms and record.offset >= start:
-                    return record.timestamp, record.offset, read_batch_header(data).leader_epoch
+            found = first_record(self.read_batch(batch), timestamp_ms, start)
+            if found is not None:
+                return found
         return None
 
     # Truncation and deletion

@@ -8,17 +8,20 @@ where the topic's `compression.type` asks for another codec or the producer numb
 from __future__ import annotations
 
 import enum
+from array import array
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_PRODUCER_ID, NO_TIMESTAMP, Buffer
 from ottla.protocol import _records
-from ottla.protocol.compression import Codec, compress
+from ottla.protocol.compression import DECOMPRESSED_BYTES_MAX, Codec, TooLong, compress
 from ottla.protocol.record_batch import (
     CODEC_MASK,
     CONTROL,
     HEADER_SIZE,
+    INLINE_BYTES_MAX,
+    INLINE_RECORDS_MAX,
     LENGTH_AND_MAGIC,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
@@ -27,11 +30,10 @@ from ottla.protocol.record_batch import (
     TRANSACTIONAL,
     BatchHeader,
     CorruptBatch,
+    LongWork,
     assemble,
-    build_batch,
     compute_crc,
     iterate_batches,
-    iterate_records,
     read_batch_header,
     records_section,
     set_base_offset_and_epoch,
@@ -43,7 +45,16 @@ RECORD_ERRORS_MAX: Final = 100
 """Records that an error names one by one; a batch may hold a million, and nobody reads past the first few."""
 
 _INT64_MAX: Final = 2**63 - 1
+_INT64_MIN: Final = -(2**63)
 _ZSTD_PRODUCE_VERSION: Final = 7
+RECORD_BYTES_MIN: Final = 7
+"""A record without key, value and headers."""
+LONG_BATCH_BYTES: Final = 2 << 20
+"""A larger batch, which few topics allow, is checked in a thread altogether."""
+COMPRESSED_INLINE_BYTES_MAX: Final = 65_536
+"""More bytes are not compressed on the event loop, where a topic wants another codec: it would take milliseconds."""
+_DELTA_BYTES_MAX: Final = 5
+_new = tuple.__new__
 _LENGTH_MIN: Final = 14
 """Of the oldest message format: below it, the length is not one."""
 
@@ -96,6 +107,15 @@ class NotOneBatch(KafkaError):
     """Refused before a look at the log: bytes that are no single batch of the one format, or too new a codec."""
 
 
+class Examined(NamedTuple):
+    """A batch whose records a thread has gone through: what is left to do is to give it its place in the log."""
+
+    batch: memoryview
+    header: BatchHeader
+    greatest: int
+    """Timestamp."""
+
+
 class Validated(NamedTuple):
     buffer: memoryview
     """What to append: the caller's bytes changed in place, or a new batch. No bytes behind the last batch."""
@@ -125,7 +145,7 @@ class _Place(NamedTuple):
 
 
 def validate(
-    records: Buffer,
+    records: Buffer | Examined,
     policy: ValidationPolicy,
     *,
     now_ms: int,
@@ -141,8 +161,13 @@ def validate(
 
     Raises KafkaError: CORRUPT_MESSAGE (lengths, format, CRC), MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE,
     INVALID_RECORD and INVALID_TIMESTAMP (as InvalidRecords where single records are at fault),
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED (clients' transactional batches).
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED (clients' transactional batches). For a client's batch of many records it
+    raises LongWork, which gives `Examined`, to be validated instead.
     """
+    if isinstance(records, Examined):
+        return _assign(
+            records.batch, records.header, policy, _Place(now_ms, next_offset, leader_epoch), records.greatest
+        )
     if origin is REPLICATION:
         return _validate_replicated(records)
     view = memoryview(records)
@@ -214,42 +239,90 @@ def _no_batch(view: memoryview) -> KafkaError:
 def _validate_batch(
     batch: memoryview, header: BatchHeader, policy: ValidationPolicy, place: _Place, origin: Origin
 ) -> Validated:
-    attributes = header[5]
     size = len(batch)
     if origin is CLIENT and header[0] != 0:
         raise KafkaError(ErrorCode.invalid_record, f"a producer's batch has base offset 0, not {header[0]}")
     if size > policy.max_message_bytes and origin is not RAFT_LEADER:
         raise _too_large(size, policy)
-    if compute_crc(batch, 0, size) != header[4]:
-        raise CorruptBatch(f"CRC {header[4]} is not of these bytes")
     if origin is CLIENT:
+        if size > LONG_BATCH_BYTES:
+            raise _long(batch, header, policy, place)
+        if compute_crc(batch, 0, size) != header[4]:
+            raise CorruptBatch(f"CRC {header[4]} is not of these bytes")
         _check_claims(header)
+        try:
+            batch, header, greatest = _examine(batch, header, policy, place.now_ms, INLINE_BYTES_MAX)
+        except TooLong:
+            raise _long(batch, header, policy, place) from None
+    else:
+        if compute_crc(batch, 0, size) != header[4]:
+            raise CorruptBatch(f"CRC {header[4]} is not of these bytes")
+        batch, header, greatest = _examine(batch, header, policy, place.now_ms, DECOMPRESSED_BYTES_MAX)
+    return _assign(batch, header, policy, place, greatest)
 
-    if attributes & CODEC_MASK:
-        section = _decompressed(batch, header)
-        start, end = 0, len(section)
+
+def _long(batch: memoryview, header: BatchHeader, policy: ValidationPolicy, place: _Place) -> LongWork:
+    copy = memoryview(bytearray(batch))
+
+    def examine() -> Examined:
+        if compute_crc(copy, 0, len(copy)) != header.crc:
+            raise CorruptBatch(f"CRC {header.crc} is not of these bytes")
+        _check_claims(header)
+        return _examine(copy, header, policy, place.now_ms, DECOMPRESSED_BYTES_MAX, in_thread=True)
+
+    return LongWork(examine)
+
+
+def _examine(
+    batch: memoryview,
+    header: BatchHeader,
+    policy: ValidationPolicy,
+    now_ms: int,
+    limit: int,
+    *,
+    in_thread: bool = False,
+) -> Examined:
+    """Go through the records. Raises KafkaError; TooLong where they are too many for the event loop."""
+    attributes = header[5]
+    size = len(batch)
+    codec = attributes & CODEC_MASK
+    target = codec if policy.codec is None or attributes & CONTROL else policy.codec
+    if codec or target:
+        if header[12] * RECORD_BYTES_MIN > DECOMPRESSED_BYTES_MAX:
+            raise KafkaError(ErrorCode.invalid_record, f"{header[12]} records are more than a batch may hold")
+        if limit < DECOMPRESSED_BYTES_MAX:
+            if target != codec:
+                limit = COMPRESSED_INLINE_BYTES_MAX
+                if size > limit:
+                    raise TooLong
+            if header[12] > INLINE_RECORDS_MAX:
+                raise TooLong
+        section: Buffer
+        if codec:
+            section = _decompressed(batch, header, limit)
+            start, end = 0, len(section)
+        else:
+            section, start, end = batch, HEADER_SIZE, size
     else:
         section, start, end = batch, HEADER_SIZE, size
-    status, seen, least, greatest, _, keyless, misplaced = _records.scan(section, start, end, header[12], header[7])
+    scan = _records.scan_unlocked if in_thread else _records.scan
+    status, seen, least, greatest, _, keyless, misplaced = scan(section, start, end, header[12], header[7])
     if status != _records.OK:
         raise _malformed(status, seen)
     if attributes & LOG_APPEND_TIME:
         least = greatest = header[8]
     if policy.compacted and keyless >= 0:
-        _refuse_records(batch, header, policy, place.now_ms)
+        _refuse_records(memoryview(section)[start:end], header, policy, now_ms)
     elif policy.log_append_time:
         if attributes & LOG_APPEND_TIME:
-            _refuse_records(batch, header, policy, place.now_ms)
-    elif (
-        place.now_ms - least > policy.timestamp_before_max_ms or greatest - place.now_ms > policy.timestamp_after_max_ms
-    ):
-        _refuse_records(batch, header, policy, place.now_ms)
+            _refuse_records(memoryview(section)[start:end], header, policy, now_ms)
+    elif now_ms - least > policy.timestamp_before_max_ms or greatest - now_ms > policy.timestamp_after_max_ms:
+        _refuse_records(memoryview(section)[start:end], header, policy, now_ms)
 
-    target = attributes & CODEC_MASK if policy.codec is None or attributes & CONTROL else policy.codec
-    if target != attributes & CODEC_MASK or misplaced >= 0:
-        batch = _rebuild(batch, header, memoryview(section)[start:end], target, misplaced >= 0, policy)
+    if target != codec or misplaced >= 0:
+        batch = _rebuild(header, memoryview(section)[start:end], target, misplaced >= 0, policy)
         header = read_batch_header(batch)
-    return _assign(batch, header, policy, place, greatest)
+    return _new(Examined, (batch, header, greatest))
 
 
 def _assign(
@@ -275,13 +348,13 @@ def _assign(
 
 
 def _rebuild(
-    batch: memoryview, header: BatchHeader, section: Buffer, target: int, renumber: bool, policy: ValidationPolicy
+    header: BatchHeader, section: memoryview, target: int, renumber: bool, policy: ValidationPolicy
 ) -> memoryview:
     """A new batch under the codec that the topic asks for, with its records renumbered if need be."""
     if renumber:
-        plain = [(record.timestamp, record.key, record.value, record.headers) for record in iterate_records(batch)]
-        section = memoryview(build_batch(plain))[HEADER_SIZE:]
-        header = header._replace(base_timestamp=plain[0][0], last_offset_delta=len(plain) - 1)
+        out = bytearray(len(section) + _DELTA_BYTES_MAX * header.count)
+        size = _records.renumber(out, section, 0, len(section), header.count)
+        section = memoryview(out)[:size]
     header = header._replace(attributes=header.attributes & ~CODEC_MASK | target)
     rebuilt = assemble(header, compress(target, section, policy.level))
     if len(rebuilt) > policy.max_message_bytes:
@@ -335,12 +408,12 @@ def _malformed(status: int, index: int) -> KafkaError:
     return KafkaError(ErrorCode.invalid_record, message)
 
 
-def _decompressed(batch: memoryview, header: BatchHeader) -> Buffer:
+def _decompressed(batch: memoryview, header: BatchHeader, limit: int) -> Buffer:
     codec = header.codec
     if codec > Codec.ZSTD:
         raise KafkaError(ErrorCode.unsupported_compression_type, f"no codec has the id {codec}")
     try:
-        return records_section(batch, header)
+        return records_section(batch, header, limit=limit)
     except CorruptBatch as error:
         raise KafkaError(ErrorCode.invalid_record, error.message) from error
 
@@ -351,23 +424,32 @@ def _too_large(size: int, policy: ValidationPolicy) -> KafkaError:
     )
 
 
-def _refuse_records(batch: memoryview, header: BatchHeader, policy: ValidationPolicy, now_ms: int) -> None:
+def _refuse_records(section: Buffer, header: BatchHeader, policy: ValidationPolicy, now_ms: int) -> None:
     """Raise InvalidRecords with the records at fault; returns if none is after all."""
+    low, high = now_ms - policy.timestamp_before_max_ms, now_ms + policy.timestamp_after_max_ms
+    append_time = header.max_timestamp if header.timestamp_type else NO_TIMESTAMP
+    by_type = bool(header.timestamp_type) and policy.log_append_time
+    if by_type:
+        low, high, append_time = 1, 0, 0  # no timestamp is in order
+    elif policy.log_append_time:
+        low, high = _INT64_MIN, _INT64_MAX
+    found = array("q", bytes(3 * 8 * RECORD_ERRORS_MAX))
+    total, untimely = _records.refused(
+        section, 0, len(section), header.count, header.base_timestamp, append_time,
+        max(low, _INT64_MIN), min(high, _INT64_MAX), policy.compacted, found,
+    )  # fmt: skip
+    if not total:
+        return
     errors = []
-    code = ErrorCode.invalid_record
-    for index, record in enumerate(iterate_records(batch)):
-        if policy.compacted and record.key is None:
-            errors.append(RecordError(index, "a compacted topic takes no record without a key"))
-        elif header.timestamp_type and policy.log_append_time:
-            code = ErrorCode.invalid_timestamp
-            errors.append(RecordError(index, "a producer may not set the timestamp type to LogAppendTime"))
-        elif not policy.log_append_time and record.timestamp != NO_TIMESTAMP:
-            low, high = now_ms - policy.timestamp_before_max_ms, now_ms + policy.timestamp_after_max_ms
-            if not low <= record.timestamp <= high:
-                code = ErrorCode.invalid_timestamp
-                errors.append(RecordError(index, f"timestamp {record.timestamp} is not within [{low}, {high}]"))
-    if errors:
-        reason = "invalid timestamp" if code is ErrorCode.invalid_timestamp else f"{len(errors)} invalid records"
-        raise InvalidRecords(
-            code, f"One or more records have been rejected due to {reason}", tuple(errors[:RECORD_ERRORS_MAX])
-        )
+    for at in range(0, 3 * min(total, RECORD_ERRORS_MAX), 3):
+        index, timestamp, keyless = found[at : at + 3]
+        if keyless:
+            why = "a compacted topic takes no record without a key"
+        elif by_type:
+            why = "a producer may not set the timestamp type to LogAppendTime"
+        else:
+            why = f"timestamp {timestamp} is not within [{low}, {high}]"
+        errors.append(RecordError(index, why))
+    reason = "invalid timestamp" if untimely else f"{total} invalid records"
+    code = ErrorCode.invalid_timestamp if untimely else ErrorCode.invalid_record
+    raise InvalidRecords(code, f"One or more records have been rejected due to {reason}", tuple(errors))

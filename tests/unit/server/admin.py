@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -12,6 +12,7 @@ from uuid import UUID
 from immutables import Map
 
 from ottla.config.server import ServerConfig
+from ottla.drivers.cooperative import run_yielding
 from ottla.errors import KafkaError
 from ottla.metadata.image import (
     BrokerRegistration,
@@ -117,6 +118,8 @@ def ask(
     request = loaded.decode(version, frame, messages.read_header(frame).body_offset)
     try:
         outcome = loaded.handle(context, request)
+        if isinstance(outcome, Generator):
+            outcome = run_yielding(outcome)
         if isinstance(outcome, Awaitable):
             outcome = asyncio.run(_result_of(outcome))
     except KafkaError as error:

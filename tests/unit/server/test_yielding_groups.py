@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from ottla.drivers.cooperative import SLICE
 from ottla.errors import ErrorCode
 from ottla.protocol import messages
-from ottla.protocol.group_responses import GROUPS_PER_STEP
 from ottla.protocol.messages import ROWS_PER_STEP, ApiKey
 from ottla.protocol.offset_delete import encode_response
-from ottla.server.handlers.offset_commit import PARTITIONS_PER_STEP
+from ottla.server.api import ROW_COST
+from ottla.server.handlers.offset_commit import COMMITTED_AT_ONCE
 from ottla.steps import at_once
 from tests.unit.server.node import Client, running
 from tests.unit.server.test_yielding import turns_of
@@ -62,7 +63,7 @@ def one_by_one(key: ApiKey, values: dict[str, Any]) -> list[dict[str, Any]]:
         (ApiKey.DESCRIBE_GROUPS, 6, {"groups": NAMES, "include_authorized_operations": True}, "groups", 2 * STEPS),
         (ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": NAMES}, "coordinators", 2 * STEPS),
         (ApiKey.FIND_COORDINATOR, 6, {"key_type": 1, "coordinator_keys": NAMES}, "coordinators", 2 * STEPS),
-        (ApiKey.OFFSET_FETCH, 8, fetch(NAMES), "groups", STEPS + COUNT // GROUPS_PER_STEP),
+        (ApiKey.OFFSET_FETCH, 8, fetch(NAMES), "groups", COUNT * ROW_COST // SLICE),
         (ApiKey.LEAVE_GROUP, 3, leave("g0", NAMES), "members", STEPS),
         (ApiKey.LEAVE_GROUP, 5, leave("absent", NAMES), "members", STEPS),
         (ApiKey.DELETE_GROUPS, 1, {"groups_names": [*NAMES[60:], *NAMES[60:]]}, "results", 2 * STEPS - 8),
@@ -123,8 +124,8 @@ def test_a_long_list_yields_and_its_filters_cost_nothing(tmp_path: Path) -> None
     asyncio.run(test())
 
 
-def test_a_commit_of_many_partitions_is_one_write_and_yields(tmp_path: Path) -> None:
-    many = [*range(PARTITIONS), *range(PARTITIONS, 2 * PARTITIONS_PER_STEP)]
+def test_a_commit_of_many_partitions_yields(tmp_path: Path) -> None:
+    many = [*range(PARTITIONS), *range(PARTITIONS, 4000)]
     unknown = ErrorCode.unknown_topic_or_partition
 
     async def test() -> None:
@@ -143,6 +144,32 @@ def test_a_commit_of_many_partitions_is_one_write_and_yields(tmp_path: Path) -> 
             (topic,) = (await client.ask(ApiKey.OFFSET_COMMIT, 8, values))["topics"]
             refused = Counter(row["error_code"] for row in topic["partitions"])
             assert refused == {unknown: len(many) - PARTITIONS, ErrorCode.unknown_member_id: PARTITIONS}
+            client.close()
+
+    asyncio.run(test())
+
+
+def test_a_long_commit_is_several_writes(tmp_path: Path) -> None:
+    count = 3 * COMMITTED_AT_ONCE + 1
+
+    async def test() -> None:
+        async with running(str(tmp_path), SETTINGS) as node, turns_of(node) as turns:
+            client = await ready(node)
+            await client.create("wide", partitions=count)
+            numbers = list(range(count))
+            asked = commit("g", numbers)
+            asked["topics"][0]["name"] = "wide"
+            before = turns.count
+            (topic,) = (await client.ask(ApiKey.OFFSET_COMMIT, 8, asked))["topics"]
+            assert turns.count - before >= 4
+            assert [row["partition_index"] for row in topic["partitions"]] == numbers
+            assert not any(row["error_code"] for row in topic["partitions"])
+            (group,) = (await client.ask(ApiKey.OFFSET_FETCH, 8, fetch(["g"])))["groups"]
+            rows = {row["partition_index"]: row["committed_offset"] for row in group["topics"][0]["partitions"]}
+            assert rows == dict.fromkeys(numbers, 7)
+            number = node.groups.partition_of("g")
+            log = node.replicas.find("__consumer_offsets", number).log
+            assert log.log_end_offset == count
             client.close()
 
     asyncio.run(test())

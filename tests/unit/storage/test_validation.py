@@ -19,6 +19,7 @@ from ottla.protocol.compression import Codec, compress
 from ottla.protocol.messages import ApiKey, decode_response, encode_request
 from ottla.protocol.record_batch import (
     HEADER_SIZE,
+    LongWork,
     SimpleRecord,
     assemble,
     build_batch,
@@ -149,7 +150,11 @@ def policy_of(configs: dict[str, Any]) -> ValidationPolicy:
 
 
 def append(records: Any, policy: ValidationPolicy | None = None, **options: Any) -> Any:
-    return validate(records, policy or ValidationPolicy(), now_ms=NOW, next_offset=100, leader_epoch=7, **options)
+    policy = policy or ValidationPolicy()
+    try:
+        return validate(records, policy, now_ms=NOW, next_offset=100, leader_epoch=7, **options)
+    except LongWork as long:
+        return validate(long.do(), policy, now_ms=NOW, next_offset=100, leader_epoch=7, **options)
 
 
 @pytest.mark.parametrize("name", REFUSALS)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ottla.controller.configs import alter_configs
+from ottla.drivers.cooperative import run_yielding
 from ottla.errors import KafkaError
-from ottla.protocol.messages import ApiKey, plain
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.stepwise import plain
 from ottla.server.api import RequestContext, Response, api
 
 
@@ -22,6 +24,6 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
 
 @api(ApiKey.ALTER_CONFIGS, versions=(0, 2), on_error=on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
-    asked = plain(request)
+    asked = await run_yielding(plain(request))
     node = context.node
     return await node.controller.submit(lambda image, now: alter_configs(image, asked, node.config, node.node_id))

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla.drivers.cooperative import run_yielding
 from ottla.errors import KafkaError
-from ottla.protocol.messages import ApiKey, plain
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.stepwise import plain
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.long_answers import encoded
 
@@ -20,5 +22,5 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
 
 @api(ApiKey.CREATE_TOPICS, versions=(2, 7), on_error=_on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
-    answer = await context.node.controller.create_topics(plain(request))
+    answer = await context.node.controller.create_topics(await run_yielding(plain(request)))
     return await encoded(context, answer, "topics", shared="configs")

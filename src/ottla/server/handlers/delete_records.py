@@ -10,11 +10,14 @@ from typing import Any
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import INTERNAL_TOPICS
 from ottla.protocol.messages import ApiKey
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import ROW_COST, Handling, RequestContext, api
+
+DELETION_COST = 200
+"""Files may have to be renamed."""
 
 
 @api(ApiKey.DELETE_RECORDS, versions=(0, 2))
-def handle(context: RequestContext, request: Any) -> Response:
+def handle(context: RequestContext, request: Any) -> Handling:
     topics: dict[str, dict[int, dict[str, Any]]] = {}
     for topic in request.topics:
         for asked in topic.partitions:
@@ -25,6 +28,7 @@ def handle(context: RequestContext, request: Any) -> Response:
                 error = refused.code
             row = {"partition_index": asked.partition_index, "low_watermark": low_watermark, "error_code": error}
             topics.setdefault(topic.name, {})[asked.partition_index] = row
+            yield ROW_COST if error else DELETION_COST
     return {"topics": [{"name": name, "partitions": list(rows.values())} for name, rows in topics.items()]}
 
 

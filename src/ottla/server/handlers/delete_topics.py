@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ottla.controller.topics import delete_topics
+from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.messages import ApiKey, plain
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.stepwise import plain
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.long_answers import encoded
 
@@ -23,7 +25,7 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
 
 @api(ApiKey.DELETE_TOPICS, versions=(1, 6), on_error=_on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
-    asked = plain(request)
+    asked = await run_yielding(plain(request))
     config = context.node.config
     answer = await context.node.controller.submit(lambda image, now: delete_topics(image, asked, config))
     return await encoded(context, answer, "responses")

@@ -22,7 +22,7 @@ from ottla.server.long_answers import encoded
 if TYPE_CHECKING:
     from ottla.server.node import Node
 
-RESOURCES_AT_ONCE_MAX = 32
+RESOURCES_AT_ONCE_MAX = 16
 """Describing a resource costs about 0.2 ms. After so many, others get their turn."""
 
 _KNOWN_TYPES = frozenset(ConfigResourceType) - {ConfigResourceType.UNKNOWN}

@@ -13,36 +13,42 @@ from typing import Any
 from ottla.errors import ErrorCode
 from ottla.model import TopicPartition
 from ottla.protocol.messages import ApiKey
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import ROW_COST, Handling, RequestContext, api
 from ottla.storage.log import Log
 
 
 @api(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 5))
-def handle(context: RequestContext, request: Any) -> Response:
+def handle(context: RequestContext, request: Any) -> Handling:
     node = context.node
-    logs: Iterable[Log | None] = node.logs
+    logs: Iterable[Log] = list(node.logs)
     if request.topics is not None:
-        keys = {TopicPartition(each.topic, number) for each in request.topics for number in each.partitions}
-        logs = map(node.logs.get, sorted(keys))
+        asked = {}
+        for topic in request.topics:
+            for number in topic.partitions:
+                log = node.logs.get(TopicPartition(topic.topic, number))
+                if log is not None:
+                    asked[log.topic_partition] = log
+                yield 2
+        logs = [asked[key] for key in sorted(asked)]
     by_directory: dict[str, list[Log]] = defaultdict(list)
     for log in logs:
-        if log is not None:
-            by_directory[os.path.abspath(os.path.dirname(log.directory))].append(log)
+        by_directory[os.path.abspath(os.path.dirname(log.directory))].append(log)
+        yield 2
     online = {os.path.abspath(path) for path in node.logs.online_dirs}
     registration = node.image.brokers.get(node.node_id)
     cordoned = () if registration is None else registration.cordoned_log_dirs
     ids = {os.path.abspath(path): directory_id for path, directory_id in node.controller.directory_ids.items()}
-    return {
-        "results": [
-            _directory(context, path, by_directory.get(path, []), is_cordoned=ids.get(path) in cordoned)
-            if path in online
-            else {"error_code": ErrorCode.kafka_storage_error, "log_dir": path, "topics": []}
-            for path in map(os.path.abspath, node.config.log_dirs)
-        ],
-    }
+    results = []
+    for path in map(os.path.abspath, node.config.log_dirs):
+        if path in online:
+            found = by_directory.get(path, [])
+            results.append((yield from _directory(context, path, found, is_cordoned=ids.get(path) in cordoned)))
+        else:
+            results.append({"error_code": ErrorCode.kafka_storage_error, "log_dir": path, "topics": []})
+    return {"results": results}
 
 
-def _directory(context: RequestContext, path: str, logs: list[Log], *, is_cordoned: bool) -> dict[str, Any]:
+def _directory(context: RequestContext, path: str, logs: list[Log], *, is_cordoned: bool) -> Handling:
     try:
         total, usable = context.node.fs.free_bytes(path)
     except OSError:
@@ -57,6 +63,7 @@ def _directory(context: RequestContext, path: str, logs: list[Log], *, is_cordon
                 "is_future_key": False,
             }
         )
+        yield ROW_COST
     return {
         "error_code": ErrorCode.none,
         "log_dir": path,

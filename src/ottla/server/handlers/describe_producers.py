@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from ottla.config.validation import validate_topic_name
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import ROW_COST, Handling, RequestContext, api
 
 
 @api(ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0))
-def handle(context: RequestContext, request: Any) -> Response:
-    return {
-        "topics": [
-            {"name": topic.name, "partitions": [_describe(context, topic.name, n) for n in topic.partition_indexes]}
-            for topic in request.topics
-        ]
-    }
+def handle(context: RequestContext, request: Any) -> Handling:
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for number in topic.partition_indexes:
+            partitions.append((yield from _describe(context, topic.name, number)))
+            yield ROW_COST
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"topics": topics}
 
 
-def _describe(context: RequestContext, topic: str, number: int) -> dict[str, Any]:
+def _describe(context: RequestContext, topic: str, number: int) -> Generator[int, None, dict[str, Any]]:
     answer: dict[str, Any] = {"partition_index": number, "error_code": ErrorCode.none, "active_producers": []}
     try:
         validate_topic_name(topic)
@@ -32,8 +35,9 @@ def _describe(context: RequestContext, topic: str, number: int) -> dict[str, Any
         answer["error_code"] = refused.code
         answer["error_message"] = refused.message
         return answer
-    answer["active_producers"] = [
-        {
+    rows = []
+    for producer_id, entry in list(partition.log.producer_state.active_producers()):
+        row = {
             "producer_id": producer_id,
             "producer_epoch": entry.producer_epoch,
             "last_sequence": entry.last_sequence,
@@ -43,6 +47,7 @@ def _describe(context: RequestContext, topic: str, number: int) -> dict[str, Any
             if entry.current_txn_first_offset is None
             else entry.current_txn_first_offset,
         }
-        for producer_id, entry in partition.log.producer_state.active_producers()
-    ]
+        rows.append(row)
+        yield ROW_COST
+    answer["active_producers"] = rows
     return answer

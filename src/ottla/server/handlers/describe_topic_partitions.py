@@ -14,7 +14,8 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import TopicImage
 from ottla.model import INTERNAL_TOPICS
 from ottla.protocol.messages import ApiKey
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import ROW_COST, Handling, RequestContext, Response, api
+from ottla.server.long_answers import sorting
 from ottla.server.metadata_view import OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS, MetadataView
 
 
@@ -28,10 +29,11 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
 
 
 @api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0), on_error=on_error)
-def handle(context: RequestContext, request: Any) -> Response:
+def handle(context: RequestContext, request: Any) -> Handling:
     image = context.node.image
     cursor = request.cursor
     names = {topic.name for topic in request.topics} if request.topics else set(image.topics_by_name)
+    yield len(names) // 10
     if cursor is not None:
         if request.topics and cursor.topic_name not in names:
             why = f"DescribeTopicPartitionsRequest topic list should contain the cursor topic: {cursor.topic_name}"
@@ -44,7 +46,9 @@ def handle(context: RequestContext, request: Any) -> Response:
     room = max(min(limit, request.response_partition_limit), 1)
     placement = MetadataView(image, context.listener_name)
     topics: list[dict[str, Any]] = []
-    for name in sorted(names):
+    ordered = yield from sorting(names)
+    for name in ordered:
+        yield ROW_COST
         if room <= 0:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
         topic = image.topic(name)
@@ -57,6 +61,7 @@ def handle(context: RequestContext, request: Any) -> Response:
         if start + len(partitions) < len(topic.partitions):
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": start + room}}
         room -= len(partitions)
+        yield ROW_COST * len(partitions)
     return {"topics": topics, "next_cursor": None}
 
 

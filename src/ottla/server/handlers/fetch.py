@@ -9,10 +9,11 @@ so that other clients do not wait for this one's disk.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
+from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol import fetch
 from ottla.protocol.fetch import EpochEndOffset, FetchedPartition, FetchedTopic, FetchRequest, FetchResponse
@@ -21,9 +22,18 @@ from ottla.protocol.wire import LeaderIdAndEpoch
 from ottla.replication.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, CachedPartition, FetchSession
 from ottla.replication.partition import Partition
 from ottla.replication.purgatory import DelayedFetch
-from ottla.server.api import Deferred, EncodedResponse, RequestContext, Response, api
+from ottla.server.api import (
+    RECORDS_COST_SHIFT,
+    Deferred,
+    EncodedResponse,
+    Handling,
+    RequestContext,
+    Response,
+    api,
+)
 from ottla.server.handlers.produce import LEADER_ERRORS, endpoints_of
 from ottla.server.replica_manager import READ_COMMITTED, READ_UNCOMMITTED, Read
+from ottla.steps import at_once
 from ottla.storage.log import ColdRead
 
 INLINE_BYTES_MAX = 32_768
@@ -31,6 +41,11 @@ INLINE_BYTES_MAX = 32_768
 
 WARM_STEP_BYTES = 1 << 20
 """How much a disk thread reads at once to bring a range into the page cache."""
+
+PARTITIONS_AT_ONCE = 100
+"""Partitions that are read in one step; each takes some microseconds."""
+
+READ_COST = 5
 
 COLD_READS_MAX = 8
 """Look-ups handed to a disk thread for one request; then memory is so short that waiting for the disk is no worse."""
@@ -52,11 +67,24 @@ def refuse(context: RequestContext, request: FetchRequest, error: KafkaError) ->
     return _encode(context, response)
 
 
-@api(ApiKey.FETCH, versions=(4, 18), decode=fetch.decode_request, on_error=refuse)
-def handle(context: RequestContext, request: FetchRequest) -> Response | Deferred:
+@api(ApiKey.FETCH, versions=(4, 18), decode=fetch.decode_in_steps, on_error=refuse, cost_shift=RECORDS_COST_SHIFT)
+def handle(context: RequestContext, request: FetchRequest) -> Response | Deferred | Handling:
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         raise KafkaError(ErrorCode.invalid_request)
     return Fetch(context, request).begin()
+
+
+class _Found:
+    """What was read so far."""
+
+    __slots__ = ("reads", "size", "urgent")
+
+    def __init__(self) -> None:
+        self.reads: list[Read] = []
+        self.size = 0
+        """Bytes of records."""
+        self.urgent = False
+        """Whether something is to be answered at once."""
 
 
 class Fetch:
@@ -82,21 +110,35 @@ class Fetch:
         self._cold_reads = 0
         self._scheduled = False
 
-    def begin(self) -> Response | Deferred:
-        """The answer, or a `Deferred` of it. Raises KafkaError for the whole request."""
-        self._open_session()
-        return self._attempt()
+    def begin(self) -> Response | Deferred | Handling:
+        """The answer, a `Deferred` of it, or steps to it. Raises KafkaError for the whole request."""
+        request = self._request
+        if len(request.topics) + len(request.forgotten_topics) <= PARTITIONS_AT_ONCE:
+            partitions = sum([len(topic.partitions) for topic in request.topics])
+            if partitions + sum([len(topic.partitions) for topic in request.forgotten_topics]) <= PARTITIONS_AT_ONCE:
+                at_once(self._open_session())
+                if len(self._entries) <= PARTITIONS_AT_ONCE:
+                    return self._attempt()
+                return self._attempt_in_steps()
+        return self._begin_in_steps()
 
-    def _open_session(self) -> None:
+    def _begin_in_steps(self) -> Handling:
+        yield from self._open_session()
+        return (yield from self._attempt_in_steps())
+
+    def _open_session(self) -> Generator[int, None, None]:
         request = self._request
         sessions = self._node.sessions
-        requested = [
-            ((topic.name if topic.topic_id is None else topic.topic_id, asked.partition), asked)
-            for topic in request.topics
-            for asked in topic.partitions
-        ]
+        requested = []
+        for topic in request.topics:
+            name = topic.name if topic.topic_id is None else topic.topic_id
+            for start in range(0, len(topic.partitions), PARTITIONS_AT_ONCE):
+                some = topic.partitions[start : start + PARTITIONS_AT_ONCE]
+                requested += [((name, asked.partition), asked) for asked in some]
+                yield 2 + len(some) // 4
         if len(requested) > 1:
-            requested = list(dict(requested).items())  # of duplicates the last one counts
+            # Of duplicates the last one counts.
+            requested = list((yield from _dictionary(requested)).items())
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id:
                 sessions.remove(request.session_id)
@@ -109,12 +151,14 @@ class Fetch:
             self._node.clock.now_ms(),
             uses_topic_ids=self._context.api_version >= fetch.TOPIC_IDS_SINCE,
         )
-        forgotten = [
-            (topic.name if topic.topic_id is None else topic.topic_id, number)
-            for topic in request.forgotten_topics
-            for number in topic.partitions
-        ]
-        session.update(requested, forgotten)
+        for start in range(0, len(requested), PARTITIONS_AT_ONCE):
+            session.update(requested[start : start + PARTITIONS_AT_ONCE], ())
+            yield PARTITIONS_AT_ONCE
+        for gone in request.forgotten_topics:
+            name = gone.name if gone.topic_id is None else gone.topic_id
+            for start in range(0, len(gone.partitions), PARTITIONS_AT_ONCE):
+                session.update((), [(name, number) for number in gone.partitions[start : start + PARTITIONS_AT_ONCE]])
+                yield 2 + PARTITIONS_AT_ONCE // 4
         if session.partitions:
             self._session = session
             self._entries = [(cached.key, cached.request, cached) for cached in session.partitions.values()]
@@ -126,33 +170,60 @@ class Fetch:
     # Reading and waiting.
 
     def _attempt(self) -> Response | Deferred:
+        found = _Found()
         try:
-            reads, size, urgent = self._read_all()
+            self._read(self._entries, found)
         except ColdRead as cold:
             self._cold_reads += 1
             self._run(cold.warm, self._retry)
             return self._answer_later()
-        if (
-            size >= self._min_bytes
-            or urgent
+        if self._is_enough(found):
+            return self._finish(found.reads)
+        self._wait([each for key, _, _ in self._entries if isinstance(each := self._find(key), Partition)], found.size)
+        return self._answer_later()
+
+    def _attempt_in_steps(self) -> Handling:
+        """The same for many partitions. Others append between the steps, so before it waits it looks once more."""
+        while True:
+            found = _Found()
+            partitions: dict[Partition, int] = {}
+            try:
+                for start in range(0, len(self._entries), PARTITIONS_AT_ONCE):
+                    some = self._entries[start : start + PARTITIONS_AT_ONCE]
+                    self._read(some, found)
+                    for key, _, _ in some:
+                        partition = self._find(key)
+                        if isinstance(partition, Partition):
+                            partitions[partition] = partition.log.high_watermark
+                    yield PARTITIONS_AT_ONCE * READ_COST
+            except ColdRead as cold:
+                self._cold_reads += 1
+                yield self._node.fs.run(cold.warm)
+                continue
+            if self._is_enough(found):
+                return (yield from self._finish_in_steps(found.reads))
+            if all(each.log.high_watermark == seen for each, seen in partitions.items()):
+                self._wait(list(partitions), found.size)
+                return self._answer_later()
+
+    def _is_enough(self, found: _Found) -> bool:
+        return (
+            found.size >= self._min_bytes
+            or found.urgent
             or self._expired
             or not self._entries
             or self._request.max_wait_ms <= 0
             or self._node.stopping
-        ):
-            return self._finish(reads)
-        self._wait(self._min_bytes - size)
-        return self._answer_later()
+        )
 
-    def _read_all(self) -> tuple[list[Read], int, bool]:
-        """What every partition gives, the bytes of all, and whether something is to be answered at once."""
+    def _read(self, entries: Sequence[Entry], found: _Found) -> None:
+        """What every partition gives. Raises ColdRead."""
         replicas = self._node.replicas
         isolation = self._request.isolation_level
-        remaining = self._max_bytes
-        size = 0
-        urgent = False
-        reads = []
-        for key, asked, _ in self._entries:
+        size = found.size
+        remaining = self._max_bytes - size
+        reads = found.reads
+        for key, asked, _ in entries:
             partition = self._find(key)
             if isinstance(partition, Partition):
                 read = replicas.read(
@@ -172,11 +243,11 @@ class Fetch:
                 size += length
                 remaining -= length
             elif read.error or read.diverging is not None:
-                urgent = True
+                found.urgent = True
                 if read.error:
                     self._context.count_error(read.error)
             reads.append(read)
-        return reads, size, urgent
+        found.size = size
 
     def _find(self, key: tuple[str | UUID, int]) -> Partition | ErrorCode:
         if self._request.replica_id >= 0:
@@ -193,9 +264,8 @@ class Fetch:
                 return ErrorCode.kafka_storage_error
         return found or ErrorCode.unknown_topic_or_partition
 
-    def _wait(self, lacking: int) -> None:
-        partitions = [found for key, _, _ in self._entries if isinstance(found := self._find(key), Partition)]
-        self._delayed = DelayedFetch(partitions, lacking, self._ready)
+    def _wait(self, partitions: Sequence[Partition], size: int) -> None:
+        self._delayed = DelayedFetch(partitions, self._min_bytes - size, self._ready)
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._request.max_wait_ms / 1000, self._expire)
@@ -216,6 +286,9 @@ class Fetch:
         if deferred is None or deferred.done or deferred.cancelled:
             return
         self._leave()
+        if len(self._entries) > PARTITIONS_AT_ONCE:
+            self._node.spawn(self._retry_in_steps(deferred))
+            return
         try:
             outcome = self._attempt()
         except Exception as error:
@@ -225,6 +298,17 @@ class Fetch:
         if not isinstance(outcome, Deferred):
             self._end()
             deferred.complete(outcome)
+
+    async def _retry_in_steps(self, deferred: Deferred) -> None:
+        try:
+            outcome = await run_yielding(self._attempt_in_steps())
+        except Exception as error:
+            outcome = error
+        if outcome is not deferred:
+            self._end()
+            deferred.complete(outcome)
+        elif deferred.cancelled:
+            self._end()
 
     def _answer_later(self) -> Deferred:
         if self._deferred is None:
@@ -246,27 +330,23 @@ class Fetch:
 
     def _finish(self, reads: list[Read]) -> Response | Deferred:
         """Encode the answer, after a disk thread has read what is not in memory."""
-        cold = []
-        for read in reads:
-            records = read.records
-            if records is None:
-                continue
-            if read.traffic is not None:
-                read.traffic.bytes_out += records.length
-            if records.length <= INLINE_BYTES_MAX:
-                data = records.read_nowait()
-                if data is None:
-                    cold.append(records)
-                else:
-                    read.records = data
-            elif not records.file.is_cached(records.length, records.position):
-                cold.append(records)
+        cold = _take_cached(reads)
         if not cold:
-            return self._answer(reads)
+            return at_once(self._answer(reads))
         self._end()  # a second answer would update the session with what the client never gets
         deferred = self._answer_later()
-        self._run(lambda: warm(cold), lambda: deferred.complete(self._answer(reads)))
+        self._run(lambda: warm(cold), lambda: deferred.complete(at_once(self._answer(reads))))
         return deferred
+
+    def _finish_in_steps(self, reads: list[Read]) -> Handling:
+        self._end()
+        cold = []
+        for start in range(0, len(reads), PARTITIONS_AT_ONCE):
+            cold += _take_cached(reads[start : start + PARTITIONS_AT_ONCE])
+            yield PARTITIONS_AT_ONCE
+        if cold:
+            yield self._node.fs.run(lambda: warm(cold))
+        return (yield from self._answer(reads))
 
     def _run(self, work: Any, then: Any) -> None:
         """Do `work` in a disk thread, `then` here; a failure of the disk becomes the answer."""
@@ -285,19 +365,20 @@ class Fetch:
         self._answer_later()
         self._node.spawn(run())
 
-    def _answer(self, reads: list[Read]) -> EncodedResponse:
+    def _answer(self, reads: list[Read]) -> Generator[int, None, EncodedResponse]:
         response = FetchResponse([])
         session = self._session
         rows: Iterable[tuple[Any, Read]]
         if session is not None:
             response.session_id = session.id
-            rows = self._news(session, reads)
+            rows = yield from self._news(session, reads)
         else:
             if self._new_session:
-                response.session_id = self._create_session(reads)
+                response.session_id = yield from self._create_session(reads)
             rows = ((entry[0], read) for entry, read in zip(self._entries, reads, strict=True))
         topic: FetchedTopic | None = None
         last: object = None
+        count = 0
         for (name, number), read in rows:
             if topic is None or name != last:
                 by_name = isinstance(name, str)
@@ -305,13 +386,20 @@ class Fetch:
                 response.topics.append(topic)
                 last = name
             topic.partitions.append(_fetched(number, read))
+            count += 1
+            if count == PARTITIONS_AT_ONCE:
+                count = 0
+                yield PARTITIONS_AT_ONCE * 2
         if self._context.api_version >= 12:
-            self._hint_at_leaders(response)
-        return _encode(self._context, response)
+            yield from self._hint_at_leaders(response)
+        version = self._context.api_version
+        encoded = yield from fetch.encode_response_in_steps(version, self._context.correlation_id, response)
+        return EncodedResponse(*encoded)
 
-    def _news(self, session: FetchSession, reads: list[Read]) -> list[tuple[Any, Read]]:
-        """The rows of an incremental answer; partitions that gave data go to the end of the session's order."""
+    def _news(self, session: FetchSession, reads: list[Read]) -> Generator[int, None, list[tuple[Any, Read]]]:
+        """What an incremental answer must tell; partitions that gave data go to the end of the session's order."""
         rows = []
+        count = 0
         for (key, _, cached), read in zip(self._entries, reads, strict=True):
             assert cached is not None
             has_more = read.records is not None or read.diverging is not None
@@ -319,9 +407,13 @@ class Fetch:
                 rows.append((key, read))
                 if read.records is not None and session.partitions.get(key) is cached:
                     session.move_to_end(key)
+            count += 1
+            if count == PARTITIONS_AT_ONCE:
+                count = 0
+                yield PARTITIONS_AT_ONCE
         return rows
 
-    def _create_session(self, reads: list[Read]) -> int:
+    def _create_session(self, reads: list[Read]) -> Generator[int, None, int]:
         session = self._node.sessions.create(
             len(self._entries),
             self._node.clock.now_ms(),
@@ -330,12 +422,15 @@ class Fetch:
         )
         if session is None:
             return fetch.NO_SESSION
-        session.update(((key, asked) for key, asked, _ in self._entries), ())
-        for (key, _, _), read in zip(self._entries, reads, strict=True):
-            session.partitions[key].is_news(read.error, read.high_watermark, read.log_start_offset, False)
+        for start in range(0, len(reads), PARTITIONS_AT_ONCE):
+            some = self._entries[start : start + PARTITIONS_AT_ONCE]
+            session.update([(key, asked) for key, asked, _ in some], ())
+            for (key, _, _), read in zip(some, reads[start : start + PARTITIONS_AT_ONCE], strict=True):
+                session.partitions[key].is_news(read.error, read.high_watermark, read.log_start_offset, False)
+            yield len(some) * 2
         return session.id
 
-    def _hint_at_leaders(self, response: FetchResponse) -> None:
+    def _hint_at_leaders(self, response: FetchResponse) -> Generator[int, None, None]:
         """Name the leader where a partition answered that this node is not it (KIP-951)."""
         node_ids = set()
         for topic in response.topics:
@@ -347,8 +442,37 @@ class Fetch:
                     if registration is not None:
                         partition.current_leader = LeaderIdAndEpoch(registration.leader, registration.leader_epoch)
                         node_ids.add(registration.leader)
+            yield 2 + len(topic.partitions) // 8
         if node_ids:
             response.node_endpoints = endpoints_of(self._context, node_ids)
+
+
+def _take_cached(reads: Sequence[Read]) -> list[Any]:
+    """Count what is read, and take small slices into memory; gives those that are not in the page cache."""
+    cold = []
+    for read in reads:
+        records = read.records
+        if records is None:
+            continue
+        if read.traffic is not None:
+            read.traffic.bytes_out += records.length
+        if records.length <= INLINE_BYTES_MAX:
+            data = records.read_nowait()
+            if data is None:
+                cold.append(records)
+            else:
+                read.records = data
+        elif not records.file.is_cached(records.length, records.position):
+            cold.append(records)
+    return cold
+
+
+def _dictionary(items: list[tuple[Any, Any]]) -> Generator[int, None, dict[Any, Any]]:
+    found: dict[Any, Any] = {}
+    for start in range(0, len(items), PARTITIONS_AT_ONCE):
+        found.update(items[start : start + PARTITIONS_AT_ONCE])
+        yield PARTITIONS_AT_ONCE // 4
+    return found
 
 
 def _fetched(number: int, read: Read) -> FetchedPartition:

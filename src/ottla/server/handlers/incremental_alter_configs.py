@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from ottla.controller.configs import incremental_alter_configs
+from ottla.drivers.cooperative import run_yielding
 from ottla.errors import KafkaError
 from ottla.metadata.image import ConfigResourceType
-from ottla.protocol.messages import ApiKey, plain
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.stepwise import plain
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.handlers.alter_configs import on_error
 from ottla.server.log_levels import alter_log_levels
@@ -19,7 +21,7 @@ from ottla.server.long_answers import encoded
 
 @api(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), on_error=on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
-    asked = plain(request)
+    asked = await run_yielding(plain(request))
     node = context.node
     is_logger = [each["resource_type"] == ConfigResourceType.BROKER_LOGGER for each in asked["resources"]]
     stored = [each for each, logger in zip(asked["resources"], is_logger, strict=True) if not logger]

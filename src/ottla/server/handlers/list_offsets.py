@@ -8,13 +8,16 @@ version, or an unknown one, is UNSUPPORTED_VERSION. Nothing is tiered here, so -
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 from typing import Any
 
+from ottla.drivers.cooperative import Cost
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET, LeaderEpoch, Millis, Offset
 from ottla.protocol.messages import ApiKey
+from ottla.protocol.record_batch import LongWork
 from ottla.replication.partition import Partition
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import ROW_COST, Handling, RequestContext, api
 from ottla.server.replica_manager import READ_COMMITTED
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
@@ -23,14 +26,21 @@ SPECIAL_SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LA
                  EARLIEST_PENDING_UPLOAD: 11}  # fmt: skip
 """The request version that brought each special timestamp."""
 
+LOOK_UP_COST = 200
+"""By timestamp: reading an index, some headers and a batch."""
+
 Found = tuple[Millis, Offset, LeaderEpoch]
 NOTHING: Found = (NO_TIMESTAMP, UNKNOWN_OFFSET, NO_LEADER_EPOCH)
 
 
 @api(ApiKey.LIST_OFFSETS, versions=(1, 11))
-def handle(context: RequestContext, request: Any) -> Response:
+def handle(context: RequestContext, request: Any) -> Handling:
     isolation = getattr(request, "isolation_level", 0)
-    counts = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    counts: Counter[tuple[str, int]] = Counter()
+    for topic in request.topics:
+        for asked in topic.partitions:
+            counts[topic.name, asked.partition_index] += 1
+            yield 1
     topics: dict[str, dict[int, dict[str, Any]]] = {}
     for topic in request.topics:
         for asked in topic.partitions:
@@ -38,7 +48,7 @@ def handle(context: RequestContext, request: Any) -> Response:
             try:
                 if counts[topic.name, number] > 1:
                     raise KafkaError(ErrorCode.invalid_request)
-                timestamp, offset, epoch = _look_up(context, topic.name, asked, isolation)
+                timestamp, offset, epoch = yield from _look_up(context, topic.name, asked, isolation)
                 error = ErrorCode.none
             except KafkaError as refused:
                 error = refused.code
@@ -47,19 +57,22 @@ def handle(context: RequestContext, request: Any) -> Response:
                 "partition_index": number, "error_code": error, "timestamp": timestamp, "offset": offset,
                 "leader_epoch": epoch,
             }  # fmt: skip
+            yield ROW_COST
     return {"topics": [{"name": name, "partitions": list(answers.values())} for name, answers in topics.items()]}
 
 
-def _look_up(context: RequestContext, topic: str, asked: Any, isolation: int) -> Found:
+def _look_up(context: RequestContext, topic: str, asked: Any, isolation: int) -> Generator[Cost, Any, Found]:
     timestamp = asked.timestamp
     if timestamp < 0 and context.api_version < SPECIAL_SINCE.get(timestamp, context.api_version + 1):
         raise KafkaError(ErrorCode.unsupported_version)
     partition = context.node.replicas.find(topic, asked.partition_index)
     partition.check_leader(getattr(asked, "current_leader_epoch", -1))
-    return find_offset(partition, timestamp, isolation)
+    return (yield from find_offset(context, partition, timestamp, isolation))
 
 
-def find_offset(partition: Partition, timestamp: Millis, isolation: int) -> Found:
+def find_offset(
+    context: RequestContext, partition: Partition, timestamp: Millis, isolation: int
+) -> Generator[Cost, Any, Found]:
     """(timestamp, offset, epoch) of what is asked for, NOTHING if there is no such record. Raises KafkaError."""
     log = partition.log
     if timestamp == LATEST:
@@ -72,11 +85,19 @@ def find_offset(partition: Partition, timestamp: Millis, isolation: int) -> Foun
         return NO_TIMESTAMP, start, epoch
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING
-    found: Found | None
-    if timestamp == MAX_TIMESTAMP:
-        found = log.offset_of_max_timestamp()
-    else:
-        found = log.offset_for_timestamp(timestamp)
+    found: Found | None = None
+    start = 0
+    while found is None:
+        try:
+            if timestamp == MAX_TIMESTAMP:
+                found = log.offset_of_max_timestamp(start)
+            else:
+                found = log.offset_for_timestamp(timestamp, start)
+            break
+        except LongWork as long:
+            work, start = long.do, long.next_offset
+        found = yield context.node.long_work(work)
+    yield LOOK_UP_COST
     visible_end = log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
     if found is None or found[1] >= visible_end:
         return NOTHING

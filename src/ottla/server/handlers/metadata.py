@@ -9,20 +9,19 @@ answers UNKNOWN_TOPIC_OR_PARTITION this time; here the creation is awaited, so t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from ottla.config.validation import validate_topic_name
-from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import NO_LEADER, MetadataImage, PartitionRegistration, TopicImage
 from ottla.model import INTERNAL_TOPICS, ZERO_UUID
 from ottla.protocol.messages import ApiKey, response_header
-from ottla.protocol.metadata import TOPICS_PER_STEP, Broker, Partition, Topic, encode_in_steps, encode_response
+from ottla.protocol.metadata import Broker, Partition, Topic, encode_in_steps, encode_response
 from ottla.server import topic_creation
-from ottla.server.api import EncodedResponse, RequestContext, Response, api
+from ottla.server.api import EncodedResponse, Handling, RequestContext, Response, api
 from ottla.server.metadata_view import (
     CLUSTER_OPERATIONS,
     NO_CONTROLLER,
@@ -30,7 +29,8 @@ from ottla.server.metadata_view import (
     TOPIC_OPERATIONS,
     MetadataView,
 )
-from ottla.steps import at_once
+
+K = TypeVar("K")
 
 _LISTENER_NOT_FOUND_SINCE = 6
 _IDS_SINCE = 12
@@ -54,23 +54,49 @@ def _encoded(context: RequestContext, body: bytes | bytearray) -> EncodedRespons
 
 
 @api(ApiKey.METADATA, versions=(0, 13), on_error=on_error)
-def handle(context: RequestContext, request: Any) -> Response | Awaitable[Response]:
+def handle(context: RequestContext, request: Any) -> Handling:
     asked = request.topics
     image = context.node.image
     if asked is None or (not asked and context.api_version == 0):
-        return _response(context, request, image, [], list(image.topics_by_name.values()), [])
-    ids = dict.fromkeys(topic_id for topic in asked if (topic_id := _checked_id(context, topic)) is not None)
+        return (yield from _response(context, request, image, [], list(image.topics_by_name.values()), []))
+    ids: dict[Any, None] = {}
+    names: dict[str, None] = {}
+    for topic in asked:
+        topic_id = _checked_id(context, topic)
+        if topic_id is not None:
+            ids[topic_id] = None
+        names[topic.name] = None
+        yield 1
     if ids:
-        found = [topic for topic_id in ids if (topic := image.topic_by_id(topic_id)) is not None]
-        unknown = [topic_id for topic_id in ids if image.topic_by_id(topic_id) is None]
-        return _response(context, request, image, unknown, found, [])
-    names = dict.fromkeys(topic.name for topic in asked)
-    missing = [name for name in names if image.topic(name) is None]
+        found, unknown = yield from _known(ids, image.topic_by_id)
+        return (yield from _response(context, request, image, unknown, found, []))
+    found, missing = yield from _known(names, image.topic)
     if missing and getattr(request, "allow_auto_topic_creation", True):
-        creatable = [name for name in missing if _name_error(name) is ErrorCode.unknown_topic_or_partition]
+        creatable = []
+        for name in missing:
+            if _name_error(name) is ErrorCode.unknown_topic_or_partition:
+                creatable.append(name)
+            yield 1
         if creatable and context.node.config["auto.create.topics.enable"]:
-            return _create_and_answer(context, request, names, creatable)
-    return _by_name(context, request, names)
+            yield topic_creation.create(context, creatable)
+            image = context.node.image
+            found, missing = yield from _known(names, image.topic)
+    return (yield from _response(context, request, image, [], found, missing))
+
+
+def _known(
+    keys: Iterable[K], find: Callable[[K], TopicImage | None]
+) -> Generator[int, None, tuple[list[TopicImage], list[K]]]:
+    """The topics that are there, and the keys of others."""
+    found, missing = [], []
+    for key in keys:
+        topic = find(key)
+        if topic is None:
+            missing.append(key)
+        else:
+            found.append(topic)
+        yield 1
+    return found, missing
 
 
 def _checked_id(context: RequestContext, topic: Any) -> Any:
@@ -85,21 +111,6 @@ def _checked_id(context: RequestContext, topic: Any) -> Any:
     return None if topic_id == ZERO_UUID else topic_id
 
 
-async def _create_and_answer(
-    context: RequestContext, request: Any, names: Iterable[str], creatable: list[str]
-) -> Response:
-    await topic_creation.create(context, creatable)
-    answer = _by_name(context, request, names)
-    return await answer if isinstance(answer, Awaitable) else answer
-
-
-def _by_name(context: RequestContext, request: Any, names: Iterable[str]) -> Response | Awaitable[Response]:
-    image = context.node.image
-    found = [topic for name in names if (topic := image.topic(name)) is not None]
-    missing = [name for name in names if image.topic(name) is None]
-    return _response(context, request, image, [], found, missing)
-
-
 def _response(
     context: RequestContext,
     request: Any,
@@ -107,16 +118,9 @@ def _response(
     unknown_ids: Collection[Any],
     found: Collection[TopicImage],
     missing: Collection[str],
-) -> Response | Awaitable[Response]:
-    """Long answers are awaited, so that others are served meanwhile; they show one image all the same."""
-    steps = _answer(context, request, image, unknown_ids, found, missing)
-    if len(unknown_ids) + len(found) + len(missing) <= TOPICS_PER_STEP:
-        return _encoded(context, at_once(steps))
-    return _answer_in_steps(context, steps)
-
-
-async def _answer_in_steps(context: RequestContext, steps: Generator[None, None, bytes]) -> Response:
-    return _encoded(context, await run_yielding(steps))
+) -> Handling:
+    """It shows one image, however long it takes."""
+    return _encoded(context, (yield from _answer(context, request, image, unknown_ids, found, missing)))
 
 
 def _answer(

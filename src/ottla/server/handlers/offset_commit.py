@@ -7,12 +7,10 @@ Version 6 adds leader epochs (KIP-320), 7 static members (KIP-345), 10 topic ids
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from ottla.coordinator.group.requests import OffsetCommit, OffsetToCommit
-from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 from ottla.protocol.messages import ApiKey, response_header
@@ -20,17 +18,17 @@ from ottla.protocol.offset_commit import (
     TOPIC_IDS_SINCE,
     CommittedTopic,
     OffsetCommitRequest,
-    decode_request,
-    encode_response,
+    decode_in_steps,
+    encode_response_in_steps,
 )
-from ottla.server.api import Deferred, EncodedResponse, RequestContext, Response, api
+from ottla.server.api import ROW_COST, Deferred, EncodedResponse, Handling, RequestContext, Response, api
 from ottla.server.coordinator_replies import AwaitedReply
 from ottla.server.long_answers import count_failures
 from ottla.server.repeated_commits import learn
 from ottla.steps import at_once
 
-PARTITIONS_PER_STEP = 2_000
-"""Some 5 ms of work; so many have the commits of nearly everybody."""
+COMMITTED_AT_ONCE = 200
+"""A longer commit is several writes, of some milliseconds each; so many have the commits of nearly everybody."""
 
 Topics = list[tuple[str, CommittedTopic]]
 """Each topic's name and what is already known of its answer: the partitions that do not exist."""
@@ -46,31 +44,24 @@ def on_error(context: RequestContext, request: OffsetCommitRequest, error: Kafka
     )
 
 
-@api(ApiKey.OFFSET_COMMIT, versions=(2, 10), on_error=on_error, decode=decode_request, learn=learn)
-def handle(context: RequestContext, request: OffsetCommitRequest) -> Response | Deferred | Awaitable[Response]:
-    if len(request.topics) + sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_PER_STEP:
-        return _in_steps(context, request)
-    topics, offsets = at_once(_resolve(context, request))
-    if not offsets:
-        return _encoded(context, _answer(topics, {}))
-    waiter = _Commit(context, topics, offsets)
-    _commit(context, request, offsets, waiter)
-    return waiter.deferred
-
-
-async def _in_steps(context: RequestContext, request: OffsetCommitRequest) -> Response:
-    """The offsets are one write; others are served before and after it."""
-    topics, offsets = await run_yielding(_resolve(context, request))
-    errors: Mapping[TopicPartition, ErrorCode] = {}
-    if offsets:
-        waiter = AwaitedReply()
+@api(ApiKey.OFFSET_COMMIT, versions=(2, 10), on_error=on_error, decode=decode_in_steps, learn=learn)
+def handle(context: RequestContext, request: OffsetCommitRequest) -> Handling:
+    topics, offsets = yield from _resolve(context, request)
+    if 0 < len(offsets) <= COMMITTED_AT_ONCE:
+        waiter = _Commit(context, topics, offsets)
         _commit(context, request, offsets, waiter)
+        return waiter.deferred
+    errors: dict[TopicPartition, ErrorCode] = {}
+    for start in range(0, len(offsets), COMMITTED_AT_ONCE):
+        part = offsets[start : start + COMMITTED_AT_ONCE]
+        reply = AwaitedReply()
+        _commit(context, request, part, reply)
         try:
-            errors = (await waiter.result)["partitions"]
+            errors.update((yield reply.result)["partitions"])
         except KafkaError as error:
-            errors = dict.fromkeys((TopicPartition(each.topic, each.partition) for each in offsets), error.code)
-        await asyncio.sleep(0)
-    return _encoded(context, _answer(topics, errors))
+            errors.update((TopicPartition(each.topic, each.partition), error.code) for each in part)
+        yield COMMITTED_AT_ONCE * ROW_COST
+    return (yield from _encoding(context, (yield from _answering(topics, errors))))
 
 
 def _commit(
@@ -112,19 +103,14 @@ class _Commit:
 
 def _resolve(
     context: RequestContext, request: OffsetCommitRequest
-) -> Generator[None, None, tuple[Topics, list[OffsetToCommit]]]:
+) -> Generator[int, None, tuple[Topics, list[OffsetToCommit]]]:
     image = context.node.image
     by_id = context.api_version >= TOPIC_IDS_SINCE
-    seen = 0
     topics: Topics = []
     offsets: list[OffsetToCommit] = []
     for name, topic_id, partitions in request.topics:
         topic = image.topic_by_id(topic_id) if by_id else image.topic(name)
         answers: list[tuple[int, ErrorCode]] = []
-        seen += 1 + len(partitions)
-        if seen > PARTITIONS_PER_STEP:
-            seen = 0
-            yield
         topics.append((name if topic is None else topic.name, CommittedTopic(name, topic_id, answers)))
         for number, offset, leader_epoch, metadata in partitions:
             if topic is not None and number in topic.partitions:
@@ -133,21 +119,36 @@ def _resolve(
                 answers.append((number, ErrorCode.unknown_topic_id))
             else:
                 answers.append((number, ErrorCode.unknown_topic_or_partition))
+            yield 2
     return topics, offsets
 
 
 def _answer(topics: Topics, errors: Mapping[TopicPartition, ErrorCode]) -> list[CommittedTopic]:
+    return at_once(_answering(topics, errors))
+
+
+def _answering(
+    topics: Topics, errors: Mapping[TopicPartition, ErrorCode]
+) -> Generator[int, None, list[CommittedTopic]]:
     by_topic: dict[str, list[tuple[int, ErrorCode]]] = {}
     for (topic, number), error in errors.items():
         by_topic.setdefault(topic, []).append((number, error))
-    return [
-        CommittedTopic(asked.name, asked.topic_id, [*asked.partitions, *by_topic.pop(topic, ())])
-        for topic, asked in topics
-    ]
+        yield 1
+    answers = []
+    for topic, asked in topics:
+        answers.append(CommittedTopic(asked.name, asked.topic_id, [*asked.partitions, *by_topic.pop(topic, ())]))
+        yield 1 + len(answers[-1].partitions) // 16
+    return answers
 
 
 def _encoded(context: RequestContext, topics: list[CommittedTopic]) -> EncodedResponse:
+    return at_once(_encoding(context, topics))
+
+
+def _encoding(context: RequestContext, topics: list[CommittedTopic]) -> Generator[int, None, EncodedResponse]:
     version = context.api_version
-    count_failures(context, (error for topic in topics for _, error in topic.partitions if error))
+    for topic in topics:
+        count_failures(context, (error for _, error in topic.partitions if error))
+        yield 5 + len(topic.partitions) // 4
     header = response_header(ApiKey.OFFSET_COMMIT, version, context.correlation_id)
-    return EncodedResponse([encode_response(version, topics, header=header)])
+    return EncodedResponse([(yield from encode_response_in_steps(version, topics, header=header))])

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey, response_header
 from ottla.protocol.offset_delete import encode_response
-from ottla.server.api import Deferred, EncodedResponse, RequestContext, api
-from ottla.server.coordinator_replies import DeferredReply
+from ottla.server.api import ROW_COST, EncodedResponse, Handling, RequestContext, api
+from ottla.server.coordinator_replies import AwaitedReply
 from ottla.server.long_answers import count_failures
+
+DELETED_AT_ONCE = 200
 
 
 @api(ApiKey.OFFSET_DELETE, versions=(0, 0))
-def handle(context: RequestContext, request: Any) -> Deferred:
+def handle(context: RequestContext, request: Any) -> Handling:
     if not request.group_id:
         raise KafkaError(ErrorCode.invalid_group_id)
     image = context.node.image
@@ -24,18 +26,35 @@ def handle(context: RequestContext, request: Any) -> Deferred:
         for partition in topic.partitions:
             exists = image.partition(topic.name, partition.partition_index) is not None
             (known if exists else unknown).setdefault(topic.name, []).append(partition.partition_index)
+            yield 4
 
-    def finish(result: Mapping[str, Any]) -> EncodedResponse:
-        answers = {
-            name: [(number, ErrorCode.unknown_topic_or_partition) for number in numbers]
-            for name, numbers in unknown.items()
-        }
-        for (topic, number), error in result["partitions"].items():
+    answers: dict[str, list[tuple[int, ErrorCode]]] = {}
+    for name, numbers in unknown.items():
+        answers[name] = [(number, ErrorCode.unknown_topic_or_partition) for number in numbers]
+        yield 1 + len(numbers) // 2
+    for part in _parts(known) or [{}]:
+        waiter = AwaitedReply()
+        context.node.groups.delete_offsets(waiter, request.group_id, part)
+        for (topic, number), error in (yield waiter.result)["partitions"].items():
             answers.setdefault(topic, []).append((number, error))
-        count_failures(context, (error for rows in answers.values() for _, error in rows if error))
-        header = response_header(ApiKey.OFFSET_DELETE, context.api_version, context.correlation_id)
-        return EncodedResponse([encode_response(ErrorCode.none, answers, header)])
+        yield DELETED_AT_ONCE * ROW_COST
+    for rows in answers.values():
+        count_failures(context, (error for _, error in rows if error))
+        yield 1 + len(rows)
+    header = response_header(ApiKey.OFFSET_DELETE, context.api_version, context.correlation_id)
+    return EncodedResponse([encode_response(ErrorCode.none, answers, header)])
 
-    waiter = DeferredReply(finish)
-    context.node.groups.delete_offsets(waiter, request.group_id, known)
-    return waiter.deferred
+
+def _parts(topics: Mapping[str, Sequence[int]]) -> list[dict[str, list[int]]]:
+    """Pieces of a long list: each is a write of its own."""
+    parts: list[dict[str, list[int]]] = []
+    room = 0
+    for name, numbers in topics.items():
+        for start in range(0, len(numbers), DELETED_AT_ONCE):
+            some = list(numbers[start : start + DELETED_AT_ONCE])
+            if room < len(some):
+                parts.append({})
+                room = DELETED_AT_ONCE
+            parts[-1].setdefault(name, []).extend(some)
+            room -= len(some)
+    return parts

@@ -6,11 +6,11 @@ from typing import Any
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import ROW_COST, Handling, RequestContext, api
 
 
 @api(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4))
-def handle(context: RequestContext, request: Any) -> Response:
+def handle(context: RequestContext, request: Any) -> Handling:
     topics = []
     for topic in request.topics:
         answers = []
@@ -25,5 +25,6 @@ def handle(context: RequestContext, request: Any) -> Response:
             answers.append(
                 {"partition": asked.partition, "error_code": error, "leader_epoch": epoch, "end_offset": end}
             )
+            yield ROW_COST
         topics.append({"topic": topic.topic, "partitions": answers})
     return {"topics": topics}

@@ -10,19 +10,30 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from typing import Any
 
+from ottla.drivers.cooperative import Cost
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import INTERNAL_TOPICS
 from ottla.protocol import produce
 from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.protocol.produce import ProducedPartition, ProducedTopic, ProduceRequest, ProduceResponse
-from ottla.protocol.record_batch import HEADER_SIZE
+from ottla.protocol.record_batch import HEADER_SIZE, LongWork
 from ottla.protocol.varint import read_uvarint, uvarint_size
 from ottla.protocol.wire import INT32, LeaderIdAndEpoch, NodeEndpoint
 from ottla.replication.partition import ACKS_NONE, Partition
-from ottla.server.api import Call, CloseConnection, EncodedResponse, RequestContext, Response, api, load
+from ottla.server.api import (
+    RECORDS_COST_SHIFT,
+    Call,
+    CloseConnection,
+    EncodedResponse,
+    Handling,
+    RequestContext,
+    Response,
+    api,
+    load,
+)
 from ottla.storage.validation import InvalidRecords, NotOneBatch
 
 ADMIN_CLIENT_ID = "__admin_client"
@@ -35,6 +46,9 @@ WITHOUT_LOG_START = frozenset({
     ErrorCode.transactional_id_authorization_failed, ErrorCode.invalid_required_acks,
 })  # fmt: skip
 """Refusals without the log start, as ReplicaManager.appendRecordsToLeader sorts them."""
+
+APPEND_COST = 30
+"""To append a small batch."""
 
 ENVELOPES_MAX = 1000
 """Partitions of one producer connection that are remembered; above, all are dropped and learned again."""
@@ -119,6 +133,8 @@ class ProduceShortcut:
             info = partition.append_as_leader(
                 records, envelope.acks, now_ms=self._context.node.clock.now_ms(), request_version=version
             )
+        except LongWork:
+            return None
         except KafkaError:
             # Nothing was written: the handler meets the same error, and can answer it. But offsets may have been
             # assigned before producer state refused the batch, and a batch with offsets is another error.
@@ -206,10 +222,10 @@ class UnflushedAppend:
         self.end_offset = end_offset
 
 
-def decode(version: int, frame: Any, position: int) -> ProduceRequest:
+def decode(version: int, frame: Any, position: int) -> Generator[int, None, ProduceRequest]:
     if version < produce.VERSION_MIN:
         raise MalformedRequest(f"Produce version {version}")
-    return produce.decode_request(version, frame, position)
+    return produce.decode_in_steps(version, frame, position)
 
 
 def refuse_all(context: RequestContext, request: ProduceRequest, error: KafkaError) -> Response:
@@ -220,12 +236,19 @@ def refuse_all(context: RequestContext, request: ProduceRequest, error: KafkaErr
     )
 
 
-@api(ApiKey.PRODUCE, versions=(0, 13), decode=decode, on_error=refuse_all, pipelined=True, learn=learn)
-def handle(context: RequestContext, request: ProduceRequest) -> Response | Coroutine[Any, Any, Response]:
+@api(
+    ApiKey.PRODUCE,
+    versions=(0, 13),
+    decode=decode,
+    on_error=refuse_all,
+    pipelined=True,
+    learn=learn,
+    cost_shift=RECORDS_COST_SHIFT,
+)
+def handle(context: RequestContext, request: ProduceRequest) -> Handling:
     acks = request.acks
     acks_are_known = -1 <= acks <= 1
     replicas = context.node.replicas
-    now_ms = context.node.clock.now_ms()
     unflushed: list[UnflushedAppend] = []
     failed = False
     topics = []
@@ -243,18 +266,20 @@ def handle(context: RequestContext, request: ProduceRequest) -> Response | Corou
                     raise KafkaError(ErrorCode.invalid_record)
                 if not acks_are_known:
                     raise KafkaError(ErrorCode.invalid_required_acks)
-                info = partition.append_as_leader(
-                    data.records, acks, now_ms=now_ms, request_version=context.api_version
-                )
+                info = yield from _append(context, request, partition, data.records)
             except KafkaError as error:
                 failed = True
                 answers.append(_failed(data.index, error, partition))
                 _count_failure(context, error, partition, data.records)
+                if context.in_steps:
+                    yield APPEND_COST
                 continue
             answer = _appended(data.index, info)
             answers.append(answer)
             if info.needs_flush:
                 unflushed.append(UnflushedAppend(answer, partition, info.last_offset + 1))
+            if context.in_steps:  # otherwise the records still lie in the receive buffer
+                yield APPEND_COST + (len(data.records) >> RECORDS_COST_SHIFT)
         if answers:
             topics.append(ProducedTopic(topic.name, topic.topic_id, answers))
     if unflushed:
@@ -267,6 +292,36 @@ def handle(context: RequestContext, request: ProduceRequest) -> Response | Corou
             raise CloseConnection
         return None
     return _encode(context, topics)
+
+
+def _append(
+    context: RequestContext, request: ProduceRequest, partition: Partition, records: Any
+) -> Generator[Cost, Any, Any]:
+    """Append a batch, after a thread has gone through its records where they are very many. Raises KafkaError."""
+    version = context.api_version
+    try:
+        return partition.append_as_leader(
+            records, request.acks, now_ms=context.node.clock.now_ms(), request_version=version
+        )
+    except LongWork as long:
+        examine = long.do
+    if not context.in_steps:
+        _keep_records(context, request)
+        context.in_steps = True
+    examined = yield context.node.long_work(examine)
+    return partition.append_as_leader(
+        examined, request.acks, now_ms=context.node.clock.now_ms(), request_version=version
+    )
+
+
+def _keep_records(context: RequestContext, request: ProduceRequest) -> None:
+    """Others are served before this request is done: its records move out of the buffer that they were received in."""
+    if context.session is not None and context.session.give_received():
+        return
+    for topic in request.topics:
+        for data in topic.partitions:
+            if data.records is not None:
+                data.records = memoryview(bytearray(data.records))
 
 
 def _check(context: RequestContext, request: ProduceRequest, partition: Partition) -> None:

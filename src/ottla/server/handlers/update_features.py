@@ -8,13 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from ottla.controller.features import update_features
-from ottla.protocol.messages import ApiKey, plain
+from ottla.drivers.cooperative import run_yielding
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.stepwise import plain
 from ottla.server.api import RequestContext, Response, api
 
 
 @api(ApiKey.UPDATE_FEATURES, versions=(0, 2))
 async def handle(context: RequestContext, request: Any) -> Response:
-    asked = plain(request)
+    asked = await run_yielding(plain(request))
     answer = await context.node.controller.submit(lambda image, now: update_features(image, asked))
     if context.api_version >= 2:
         del answer["results"]

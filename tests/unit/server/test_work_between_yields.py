@@ -1,0 +1,203 @@
+"""No request holds the loop: what is done between two looks at the sockets is counted, in calls, not in time.
+
+The requests are found, not listed: every array in the schema of every API that is served is made long, once with names
+that the node knows and once with others. So an API that is added is asked too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from ottla.protocol import messages
+from ottla.protocol.messages import ApiKey
+from ottla.server.handlers import TABLE
+from tests.unit.server.node import running
+
+ROWS = 3000
+CALLS_MAX = 28_000
+"""Of Python and C functions, between two looks at the sockets: some two milliseconds. A loop over all rows that does
+not yield makes ten calls for each, in decoding, handling or encoding."""
+
+TOPIC = "t"
+PARTITIONS = 8
+KNOWN = {"name", "topic", "topic_name", "resource_name"}
+
+
+class CountingLoop(asyncio.SelectorEventLoop):
+    """Counts the calls of each of its rounds, the greatest number of which is `worst`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.worst = 0
+        self.rounds = 0
+
+    def _run_once(self) -> None:
+        before = self.calls
+        super()._run_once()  # type: ignore[misc]
+        self.rounds += 1
+        self.worst = max(self.worst, self.calls - before)
+
+    def count(self, frame: Any, event: str, argument: Any) -> None:
+        if event in ("call", "c_call"):
+            self.calls += 1
+
+
+def kinds(cls: Any) -> Iterator[tuple[Any, Any]]:
+    from kio.serial._introspect import classify_field
+
+    return ((field, classify_field(field)) for field in fields(cls))
+
+
+def arrays(cls: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The paths of all arrays in a request, those in rows of others included."""
+    from kio.serial._introspect import EntityField, EntityTupleField
+
+    for field, kind in kinds(cls):
+        here = (*path, field.name)
+        if kind.is_array:
+            yield here
+        if isinstance(kind, EntityField | EntityTupleField):
+            yield from arrays(kind.type_, here)
+
+
+def filled(cls: Any, long: tuple[str, ...], known: bool, number: int = 0, path: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A request with ROWS items in the array at `long` and one in every other."""
+    from kio.serial._introspect import EntityField, EntityTupleField
+
+    values: dict[str, Any] = {}
+    for field, kind in kinds(cls):
+        here = (*path, field.name)
+        count = ROWS if here == long else 1
+        if isinstance(kind, EntityTupleField):
+            values[field.name] = [filled(kind.type_, long, known, each or number, here) for each in range(count)]
+        elif isinstance(kind, EntityField):
+            if field.default is MISSING or long[: len(here)] == here:
+                values[field.name] = filled(kind.type_, long, known, number, here)
+        elif kind.is_array:
+            values[field.name] = [scalar(field, known, each or number) for each in range(count)]
+        elif "tag" not in field.metadata:
+            values[field.name] = scalar(field, known, number)
+    return values
+
+
+def scalar(field: Any, known: bool, number: int) -> Any:
+    kind, name = field.metadata["kafka_type"], field.name
+    if kind == "string":
+        return TOPIC if known and name in KNOWN else f"{name}-{number}"
+    if kind in ("bytes", "records"):
+        return b"" if kind == "bytes" else None
+    if kind == "uuid":
+        return UUID(int=number + 1)
+    if kind == "bool":
+        return False
+    if kind in ("int32", "int64") and "epoch" not in name and "id" not in name:
+        return -1 if name == "timestamp" else number % PARTITIONS if known else number
+    if name == "resource_type":
+        return 2
+    if kind == "error_code":
+        return 0
+    if kind.startswith(("timedelta", "datetime")):
+        return 1000
+    return -1 if kind.startswith("int") and ("epoch" in name or "generation" in name) else 0
+
+
+class Client:
+    """Sends from a thread of its own, so that its work is not counted."""
+
+    def __init__(self, loop: CountingLoop, port: int) -> None:
+        self.loop = loop
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+
+    async def ask(self, frame: bytes, answers: int = 1) -> tuple[int, int]:
+        """(most calls between two looks at the sockets, looks) until the request was answered."""
+        await asyncio.sleep(0)  # what this round has done is not the node's work
+        self.loop.worst = self.loop.rounds = 0
+        await self.loop.run_in_executor(None, self._ask, frame, answers)
+        return self.loop.worst, self.loop.rounds
+
+    def _ask(self, frame: bytes, answers: int) -> None:
+        threading.Thread(target=self.socket.sendall, args=(frame,), daemon=True).start()
+        for _ in range(answers):
+            (size,) = struct.unpack(">i", self._exactly(4))
+            self._exactly(size)
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            data += self.socket.recv(size - len(data)) or self._gone()
+        return bytes(data)
+
+    @staticmethod
+    def _gone() -> bytes:
+        raise ConnectionError
+
+
+def counted(tmp_path: Path, test: Callable[[Any, Client], Any], **settings: str) -> None:
+    loop = CountingLoop()
+
+    async def run() -> None:
+        async with running(str(tmp_path), {"num.partitions": str(PARTITIONS), **settings}) as node:
+            (port,) = node.ports.values()
+            client = Client(loop, port)
+            create = [{"name": TOPIC, "num_partitions": PARTITIONS, "replication_factor": 1}]
+            await client.ask(request(ApiKey.CREATE_TOPICS, 5, {"topics": create, "timeout_ms": 1000}))
+            coordinator = {"key_type": 0, "coordinator_keys": ["g"]}
+            await client.ask(request(ApiKey.FIND_COORDINATOR, 4, coordinator))
+            sys.setprofile(loop.count)
+            try:
+                await test(node, client)
+            finally:
+                sys.setprofile(None)
+            client.socket.close()
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(run())
+
+
+def framed(body: bytes | bytearray) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def request(key: int, version: int, values: dict[str, Any]) -> bytes:
+    return framed(messages.encode_request(key, version, 1, "c", values))
+
+
+@pytest.mark.parametrize("key", sorted(TABLE), ids=lambda key: ApiKey(key).name.lower())
+def test_long_arrays_of_every_api(tmp_path: Path, key: int) -> None:
+    version = TABLE[key].max_version
+    cls = messages.request_class(key, version)
+    asked = 0
+    frames = [
+        (path, known, request(key, version, filled(cls, path, known)))
+        for path in arrays(cls)
+        for known in (True, False)
+    ]
+
+    async def test(node: Any, client: Client) -> None:
+        nonlocal asked
+        loop = client.loop
+        for path, known, frame in frames:
+            try:
+                worst, rounds = await client.ask(frame)
+            except ConnectionError:  # refused as a whole, which was decoded all the same
+                worst, rounds = loop.worst, loop.rounds
+                (port,) = node.ports.values()
+                client = Client(loop, port)
+            assert worst <= CALLS_MAX, (path, known, worst)
+            asked += rounds > 1
+        client.socket.close()
+
+    counted(tmp_path, test, **{"auto.create.topics.enable": "false"})
+    assert asked == len(frames)
