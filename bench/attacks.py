@@ -1,4 +1,4 @@
-"""How long others wait while one client does its worst: `python -m bench.attacks`, which `bench flood` runs too.
+"""How long others wait while one client does its worst: `python -m bench flood`, some of it `python -m bench.attacks`.
 
 A bystander asks ApiVersions, one request in flight, and notes how long each answer takes: before an attack, beside it
 and after it. Attacks send from a process of their own, so that only the broker can keep the bystander waiting (and a
@@ -13,11 +13,12 @@ import socket
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.brokers import SIDES, make, resident_mb
+from bench.tables import Run, Section, table
 from ottla.protocol import messages, produce
 from ottla.protocol._records import write
 from ottla.protocol.compression import Codec
@@ -30,7 +31,8 @@ PARTITIONS = 64
 QUIET_S = 1.0
 """How long the bystander is watched before an attack, and after it until memory is read."""
 ATTACK_S_MAX = 60.0
-BAD_TIMESTAMP_MS = 1
+BAD_TIMESTAMP_MS = 1 << 42
+"""Decades from now."""
 Attack = Callable[[int], "Sender"]
 Sender = Callable[[], None]
 
@@ -215,6 +217,7 @@ def attacks() -> dict[str, Callable[[], Attack]]:
 
     metadata = request(key.METADATA, 12, topics=None, allow_auto_topic_creation=False)
     return {
+        "nothing": lambda: lambda port: lambda: time.sleep(3),
         "zstd, 14.5 M records": lambda: bomb(Codec.ZSTD, 14_500_000),
         "zstd, 1 M records, 10 times": lambda: bomb(Codec.ZSTD, 1_000_000, 10),
         "gzip, 10 M records": lambda: bomb(Codec.GZIP, 10_000_000),
@@ -376,8 +379,6 @@ def measure(name: str, side: str, make_attack: Callable[[], Attack], base: Path)
         admin = Client(broker.port)
         created = [{"name": TOPIC, "num_partitions": PARTITIONS, "replication_factor": 1}]
         admin.ask(request(ApiKey.CREATE_TOPICS, 5, topics=created, timeout_ms=30_000))
-        while b"\0\x05" in admin.ask(request(ApiKey.METADATA, 4, topics=[{"name": TOPIC}]))[:0]:
-            pass
         context = multiprocessing.get_context("fork")
         ready, go = context.Event(), context.Event()
         attacker = context.Process(target=_send, args=(make_attack(), broker.port, ready, go), daemon=True)
@@ -422,7 +423,7 @@ HEAD = (
 )
 
 
-def table(sides: Sequence[str], chosen: Sequence[str], base: Path, tell: Callable[[str], None] = print) -> list[Row]:
+def some(sides: Sequence[str], chosen: Sequence[str], base: Path, tell: Callable[[str], None] = print) -> list[Row]:
     """A row per attack and side; an attack is chosen by a part of its name."""
     found = []
     tell("| " + " | ".join(HEAD) + " |\n|" + "---|" * len(HEAD))
@@ -437,13 +438,27 @@ def table(sides: Sequence[str], chosen: Sequence[str], base: Path, tell: Callabl
     return found
 
 
+@table("flood", "what a bystander waits beside requests that are made to hold up everybody")
+def flood(run: Run) -> Iterator[Section]:
+    rows = []
+    for name, attack in attacks().items():
+        for side in run.sides:
+            row = measure(name, side, attack, run.base)
+            rows.append({title: _cell(each) for title, each in zip(HEAD, row, strict=True)})
+    yield Section("A client with one request in flight, beside one that does its worst", rows)
+
+
+def _cell(value: object) -> Any:
+    return round(value, 1) if isinstance(value, float) else value
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("attacks", nargs="*", help="parts of the names of attacks; all without")
     parser.add_argument("--side", choices=sorted(SIDES), action="append")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as base:
-        table(arguments.side or sorted(SIDES), arguments.attacks, Path(base), lambda line: print(line, flush=True))
+        some(arguments.side or sorted(SIDES), arguments.attacks, Path(base), lambda line: print(line, flush=True))
 
 
 if __name__ == "__main__":

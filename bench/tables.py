@@ -31,6 +31,7 @@ MODULES: list[str] = [
     "bench.cold_starts",
     "bench.restarts",
     "bench.instructions",
+    "bench.attacks",
 ]
 """Modules whose import registers tables, in the order in which a run of all makes them."""
 

@@ -19,8 +19,12 @@ from uuid import UUID
 
 import pytest
 
-from ottla.protocol import messages
+from ottla.clock import SystemClock
+from ottla.protocol import _records, messages, produce
+from ottla.protocol.compression import Codec
 from ottla.protocol.messages import ApiKey
+from ottla.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+from ottla.protocol.record_batch import INLINE_RECORDS_MAX, MAGIC, BatchHeader, assemble, build_batch, compress
 from ottla.server.handlers import TABLE
 from tests.unit.server.node import running
 
@@ -201,3 +205,122 @@ def test_long_arrays_of_every_api(tmp_path: Path, key: int) -> None:
 
     counted(tmp_path, test, **{"auto.create.topics.enable": "false"})
     assert asked == len(frames)
+
+
+def now_batch(count: int, codec: Codec, timestamp: int) -> bytearray:
+    """Equal records, whose offsets a log would set right; few bytes on the wire."""
+    section = bytearray()
+    _records.write(section, [(timestamp, None, None, ())] * min(count, 1000), timestamp)
+    data = bytes(section) * (count // min(count, 1000))
+    header = BatchHeader(0, 0, -1, MAGIC, 0, codec, count - 1, timestamp, timestamp, -1, -1, -1, count)
+    return assemble(header, compress(codec, data))
+
+
+def produced(batches: list[Any]) -> bytes:
+    partitions = [ProducePartition(number % PARTITIONS, data) for number, data in enumerate(batches)]
+    asked = ProduceRequest(None, 1, 30_000, [ProduceTopic(TOPIC, None, partitions)])
+    return framed(produce.encode_request(9, 1, "c", asked))
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_records_of_a_bomb_are_gone_through_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: Codec
+) -> None:
+    """Refused ones, for their timestamps, and good ones, in which a timestamp is looked up."""
+    main = threading.get_ident()
+    seen: dict[bool, int] = {True: 0, False: 0}
+
+    def noted(name: str, count_at: int) -> None:
+        real = getattr(_records, name)
+
+        def call(*arguments: Any) -> Any:
+            on_loop = threading.get_ident() == main
+            seen[on_loop] = max(seen[on_loop], arguments[count_at])
+            return real(*arguments)
+
+        monkeypatch.setattr(_records, name, call)
+
+    for name in ("scan", "scan_unlocked", "refused", "first_at"):
+        noted(name, 3)
+    noted("renumber", 4)
+    count = 300_000
+    now = SystemClock().now_ms()
+    bad, good = now_batch(count, codec, 1 << 42), now_batch(count, codec, now)
+    looked_up = {"partition_index": 0, "timestamp": now, "current_leader_epoch": -1}
+    asked = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": TOPIC, "partitions": [looked_up]}]}
+
+    async def test(node: Any, client: Client) -> None:
+        await client.ask(produced([bad]))
+        assert node.replicas.find(TOPIC, 0).log.log_end_offset == 0
+        assert seen == {True: 0, False: count}
+        await client.ask(produced([good]))
+        assert node.replicas.find(TOPIC, 0).log.log_end_offset == count
+        seen[False] = 0
+        await client.ask(request(ApiKey.LIST_OFFSETS, 7, asked))
+        assert seen == {True: 0, False: count}
+
+    counted(tmp_path, test, **{"message.max.bytes": "10000000"})
+
+
+def test_what_is_inline_is_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other side: a batch of ordinary size is not worth a thread."""
+    inline = 0
+    real = _records.scan
+
+    def scan(*arguments: Any) -> Any:
+        nonlocal inline
+        inline = max(inline, arguments[3])
+        return real(*arguments)
+
+    monkeypatch.setattr(_records, "scan", scan)
+    now = SystemClock().now_ms()
+
+    async def test(node: Any, client: Client) -> None:
+        await client.ask(produced([now_batch(1000, Codec.ZSTD, now)]))
+        assert inline == 1000 <= INLINE_RECORDS_MAX
+
+    counted(tmp_path, test)
+
+
+def test_many_batches_in_one_produce(tmp_path: Path) -> None:
+    data = build_batch([(SystemClock().now_ms(), None, b"v", ())])
+
+    async def test(node: Any, client: Client) -> None:
+        worst, rounds = await client.ask(produced([data] * ROWS))
+        assert worst <= CALLS_MAX and rounds > 10
+        ends = [node.replicas.find(TOPIC, number).log.log_end_offset for number in range(PARTITIONS)]
+        assert sum(ends) == ROWS
+
+    counted(tmp_path, test)
+
+
+def test_pipelined_requests_of_one_client(tmp_path: Path) -> None:
+    frame = request(ApiKey.METADATA, 12, {"topics": None, "allow_auto_topic_creation": False})
+
+    async def test(node: Any, client: Client) -> None:
+        worst, rounds = await client.ask(frame * 2000, answers=2000)
+        assert worst <= CALLS_MAX and rounds > 10
+
+    counted(tmp_path, test)
+
+
+def test_a_bystander_beside_many_who_pipeline(tmp_path: Path) -> None:
+    """Its single request is answered before the backlog of the others."""
+    frame = request(ApiKey.METADATA, 12, {"topics": None, "allow_auto_topic_creation": False})
+    probe = request(ApiKey.API_VERSIONS, 3, {"client_software_name": "b", "client_software_version": "1"})
+
+    async def test(node: Any, client: Client) -> None:
+        (port,) = node.ports.values()
+        crowd = [Client(client.loop, port) for _ in range(100)]
+        await asyncio.sleep(0)
+        for each in crowd:
+            each.socket.sendall(frame * 50)
+        await client.ask(probe)  # waits for what all of them began with at most
+        stats = node.metrics.api(ApiKey.METADATA)
+        worst, _ = await client.ask(probe)
+        assert worst <= CALLS_MAX
+        assert sum(stats.versions.values()) < 100 * 50
+        for each in crowd:
+            each.socket.close()
+
+    counted(tmp_path, test)
