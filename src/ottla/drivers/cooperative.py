@@ -5,7 +5,7 @@ copied or checked. Long work is written as a generator that yields the cost of w
 slice's), and `run_yielding` lets others run whenever a slice is used up. Connections are metered by the same costs: one
 whose requests have used up a slice leaves the rest of them for a later one.
 
-Whoever waits stands in one of two queues. `light` has clients with a single request, who are served first: they do
+There are two queues of what waits. `light` has clients with a single request, who are served first: they do
 not wait for the backlog of those who ask for more. `heavy` has connections with a backlog and long work; a slice of
 them follows, so that neither queue starves the other. Between two slices the loop looks at every socket.
 """

@@ -272,7 +272,7 @@ def _read_topics(version: int, frame: Buffer, position: int) -> Generator[int, N
             position = end_of_tags(frame, position)
         topics.append(FetchTopic(name, topic_id, partitions))
         if len(topics) % ROWS_PER_STEP == 0:
-            yield 5 * ROWS_PER_STEP
+            yield 8 * ROWS_PER_STEP
     return topics, position
 
 
@@ -411,7 +411,7 @@ def encode_response_in_steps(
             rows += 1
             if rows == ROWS_PER_STEP:
                 rows = 0
-                yield 2 * ROWS_PER_STEP
+                yield 5 * ROWS_PER_STEP
         if flexible:
             out.append(0)
     if flexible:

@@ -45,7 +45,7 @@ WARM_STEP_BYTES = 1 << 20
 PARTITIONS_AT_ONCE = 100
 """Partitions that are read in one step; each takes some microseconds."""
 
-READ_COST = 5
+READ_COST = 8
 
 COLD_READS_MAX = 8
 """Look-ups handed to a disk thread for one request; then memory is so short that waiting for the disk is no worse."""
@@ -135,7 +135,7 @@ class Fetch:
             for start in range(0, len(topic.partitions), PARTITIONS_AT_ONCE):
                 some = topic.partitions[start : start + PARTITIONS_AT_ONCE]
                 requested += [((name, asked.partition), asked) for asked in some]
-                yield 2 + len(some) // 4
+                yield 4 + len(some) // 4
         if len(requested) > 1:
             # Of duplicates the last one counts.
             requested = list((yield from _dictionary(requested)).items())
@@ -389,7 +389,7 @@ class Fetch:
             count += 1
             if count == PARTITIONS_AT_ONCE:
                 count = 0
-                yield PARTITIONS_AT_ONCE * 2
+                yield PARTITIONS_AT_ONCE * 4
         if self._context.api_version >= 12:
             yield from self._hint_at_leaders(response)
         version = self._context.api_version
@@ -427,7 +427,7 @@ class Fetch:
             session.update([(key, asked) for key, asked, _ in some], ())
             for (key, _, _), read in zip(some, reads[start : start + PARTITIONS_AT_ONCE], strict=True):
                 session.partitions[key].is_news(read.error, read.high_watermark, read.log_start_offset, False)
-            yield len(some) * 2
+            yield len(some) * 4
         return session.id
 
     def _hint_at_leaders(self, response: FetchResponse) -> Generator[int, None, None]:
@@ -442,7 +442,7 @@ class Fetch:
                     if registration is not None:
                         partition.current_leader = LeaderIdAndEpoch(registration.leader, registration.leader_epoch)
                         node_ids.add(registration.leader)
-            yield 2 + len(topic.partitions) // 8
+            yield 4 + len(topic.partitions) // 8
         if node_ids:
             response.node_endpoints = endpoints_of(self._context, node_ids)
 
