@@ -17,6 +17,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 from bench import results
@@ -51,17 +52,25 @@ def main() -> None:
         run = Run(arguments.side or list(SIDES), arguments.seconds, arguments.rounds, Path(base))
         if arguments.quick:
             run.rule, run.first_warm_up_s = QUICK, 0.0
+        failed = []
         try:
             for name in arguments.tables or tables:
                 begin = time.monotonic()
-                for section in tables[name].make(run):
-                    print(f"\n### {section.title}\n\n{results.markdown(section)}", flush=True)
-                    kept.add(name, section, run)
-                    if arguments.json:
-                        kept.write(arguments.json)
+                try:
+                    for section in tables[name].make(run):
+                        print(f"\n### {section.title}\n\n{results.markdown(section)}", flush=True)
+                        kept.add(name, section, run)
+                        if arguments.json:
+                            kept.write(arguments.json)
+                except Exception:  # the tables that took minutes before are kept, those behind are made
+                    traceback.print_exc()
+                    failed.append(name)
+                    run.cool()
                 print(f"({name}: {time.monotonic() - begin:.0f} s)", flush=True)
         finally:
             run.cool()
+    if failed:
+        sys.exit(f"not made: {', '.join(failed)}")
 
 
 if __name__ == "__main__":
