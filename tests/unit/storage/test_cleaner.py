@@ -455,13 +455,15 @@ def test_compact_and_delete_together() -> None:
 # Interruptions
 
 
-def test_damage_makes_a_log_uncleanable_and_is_not_given_a_right_checksum() -> None:
+@pytest.mark.parametrize("from_end", [2, 3], ids=["in a value", "in the length of one"])
+def test_damage_makes_a_log_uncleanable_and_is_not_given_a_right_checksum(from_end: int) -> None:
+    """In a value nothing but the checksum shows it."""
     log = Compaction()
     log.put([(b"a", b"1")])
     log.put([(b"a", b"2"), (b"b", b"1")])
     log.log.roll()
     path = log.log.segments[0].path(LOG)
-    log.fs.flip_bit(path, bit=(log.fs.size(path) - 3) * 8)
+    log.fs.flip_bit(path, bit=(log.fs.size(path) - from_end) * 8)
     content = log.fs.read_bytes(path)
     assert not log.clean()
     assert log.cleaner.uncleanable == {log.log}
