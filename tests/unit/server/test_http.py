@@ -173,7 +173,7 @@ def test_a_stopping_node_answers_until_its_end(tmp_path: Any) -> None:
 
 def test_no_directory_left_is_unhealthy(tmp_path: Any) -> None:
     async def test(node: Node) -> None:
-        node.logs._take_offline(str(tmp_path), OSError("gone"))
+        node.logs._directories.take_offline(str(tmp_path), OSError("gone"))
         health = await get(node, "/health")
         assert (health.status, health.json["offline_directories"]) == (503, [str(tmp_path)])
         assert (await get(node, "/ready")).status == 503
