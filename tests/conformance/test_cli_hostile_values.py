@@ -34,6 +34,9 @@ SOMETIMES = (
     "a" * 64 + ".b:1", "PLAINTEXT://", "SSL://127.0.0.1:1", ",", "127.0.0.1:1,,\udcff:1",
 )  # fmt: skip
 
+DIRECTORIES = ("/", "..", ".")
+"""A node would start there."""
+
 VALID: dict[str, list[str]] = {
     "server start": ["data", "--listen", "127.0.0.1:0"],
     "server status": [],
@@ -107,6 +110,8 @@ def calls(name: str, app: Any, dice: random.Random) -> Iterator[list[str]]:
             yield [*words, *valid, f"{option}=\udcff"]
             continue
         for value in values_for(dice):
+            if name == "server start" and value in DIRECTORIES:
+                continue
             if option.startswith("-"):
                 yield [*words, *valid, *dice.choice(([option, value], [f"{option}={value}"]))]
             else:

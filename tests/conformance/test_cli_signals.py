@@ -38,10 +38,13 @@ AT_AN_EVENT = """
 import os, sys
 from ottla.cli.main import main
 wanted, number, mark = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+about = os.environ.get("EVENTS_ABOUT", "")
 count = 0
 def hook(event, arguments):
     global count
     if event in ("import", "open", "socket.connect", "os.rename", "os.listdir", "os.scandir", "os.mkdir", "os.remove"):
+        if about not in str(arguments[:1]):
+            return
         count += 1
         if count == wanted:
             descriptor = os.open(mark, os.O_CREAT | os.O_WRONLY)
@@ -380,6 +383,43 @@ def test_a_node_that_starts_recovers_and_stops(tmp_path: Path, commands: Command
     with NodeProcess(node.data) as again:
         ended = commands.wait(commands.start("consume", "r", env={"OTTLA_BOOTSTRAP": again.bootstrap}))
     assert sorted(ended.out.splitlines()) == sorted(lines.read_bytes().splitlines())
+
+
+def test_a_repair_that_is_interrupted(tmp_path: Path, commands: Commands) -> None:
+    """Killed or told to end at any place, the next one comes to the same files."""
+    with NodeProcess(tmp_path / "data") as node:
+        env = {"OTTLA_BOOTSTRAP": node.bootstrap}
+        for _ in range(5):
+            assert commands.wait(commands.start("produce", "r", "one", "two", "x" * 5000, env=env)).code == 0
+    log = node.data / "r-0" / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 4] = b"\xff\0\xff\0"
+    log.write_bytes(data)
+
+    def repaired(name: str) -> dict[str, bytes]:
+        ended = commands.run("log", "repair", str(tmp_path / name), "--apply")
+        assert ended.code == 0, ended
+        files = (path for path in (tmp_path / name).rglob("*") if path.is_file() and "index" not in path.name)
+        return {str(path.relative_to(tmp_path / name)): path.read_bytes() for path in files}
+
+    shutil.copytree(node.data, tmp_path / "whole")
+    wanted = repaired("whole")
+    assert any(name.endswith(".cut") for name in wanted)
+    dice = random.Random(f"{SEED} repair")
+    fired = 0
+    for place in sorted(dice.sample(range(1, 30), 10)):
+        number = dice.choice((signal.SIGKILL, *SIGNALS))
+        directory, mark = tmp_path / f"d{place}", tmp_path / f"fired-{place}"
+        shutil.copytree(node.data, directory)
+        command = [AT_AN_EVENT, str(place), str(number), str(mark), "log", "repair", str(directory), "--apply"]
+        done = subprocess.run(
+            [sys.executable, "-c", *command], capture_output=True, text=True, check=False, timeout=120,
+            env={**os.environ, "EVENTS_ABOUT": str(directory / "r-0")},
+        )  # fmt: skip
+        assert not NEVER.search(done.stderr), done
+        fired += mark.exists()
+        assert repaired(directory.name) == wanted, f"seed {SEED}, event {place}, signal {number}"
+    assert fired >= 4
 
 
 def test_two_nodes_on_one_directory(commands: Commands, tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from ottla.storage.log_manager import CHECKPOINTS
 from ottla.storage.meta_properties import META_PROPERTIES_FILE, read_meta_properties
 from ottla.storage.repair import is_snapshot_damaged
 
+_OF_A_NODE = (META_PROPERTIES_FILE, *CHECKPOINTS)
+
 
 def is_partition(fs: FileSystem, path: str) -> bool:
     return any(True for _ in base_offsets(fs, path)) or (
@@ -26,7 +28,13 @@ def is_partition(fs: FileSystem, path: str) -> bool:
 
 
 def is_log_directory(fs: FileSystem, path: str) -> bool:
-    return fs.exists(posixpath.join(path, META_PROPERTIES_FILE)) or any(partition_directories(fs, path))
+    """A node's, or one with partitions in it; a directory such as `dbus-1` makes none of /etc."""
+    return is_of_a_node(fs, path) or any(is_partition(fs, each) for each in partition_directories(fs, path))
+
+
+def is_of_a_node(fs: FileSystem, path: str) -> bool:
+    """Whether a node has written here what it writes into each log directory."""
+    return any(fs.exists(posixpath.join(path, name)) for name in _OF_A_NODE)
 
 
 def partition_directories(fs: FileSystem, path: str) -> list[str]:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import posixpath
 from collections.abc import Iterator
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from ottla.cli.dump.directories import is_log_directory, is_partition, partition_directories
+from ottla.cli.dump.directories import is_log_directory, is_of_a_node, is_partition, partition_directories
 from ottla.cli.exits import FAILED, OK, CommandFailed
 from ottla.cli.options import AsJson, Flag
 from ottla.cli.output import print_json_line, visible
 from ottla.cli.values import FilePath
 from ottla.filesystem import FileLock, FileSystem, OsFileSystem
 from ottla.storage import repair as repairs
+from ottla.storage.checkpointed import read_checkpointed
 from ottla.storage.log_directories import LOCK_FILE, parse_directory_name
 
 
@@ -41,14 +43,15 @@ def repair(
     todo = 0
     for path in (posixpath.abspath(str(path)) for path in paths):
         parent, directories = _targets(fs, path)
-        lock = _lock(fs, parent)
+        lock = _lock(fs, parent, apply=apply)
         try:
             for plan in _plans(fs, parent, directories):
-                kept = repairs.apply(fs, plan) if apply else []
+                kept = _applied(fs, plan) if apply else []
                 todo += not apply or bool(plan.beyond_repair)
                 _show(plan, kept, apply=apply, json=json)
         finally:
-            lock.release()
+            if lock is not None:
+                lock.release()
     if json:
         print_json_line({"kind": "summary", "to_do": todo, "applied": apply})
     else:
@@ -59,24 +62,41 @@ def repair(
 
 def _targets(fs: FileSystem, path: str) -> tuple[str, list[str]]:
     """(log directory, partitions' directories in it)."""
+    parent, key = posixpath.dirname(path), parse_directory_name(posixpath.basename(path))
     if not fs.is_dir(path):
-        if parse_directory_name(posixpath.basename(path)) is None or not fs.is_dir(posixpath.dirname(path)):
-            raise CommandFailed(f"there is no directory {visible(path)}")
-        return posixpath.dirname(path), [path]
-    if is_partition(fs, path) or parse_directory_name(posixpath.basename(path)) is not None:
-        return posixpath.dirname(path), [path]
+        if key is None or not read_checkpointed(fs, parent).known_end(key):
+            raise CommandFailed(f"there is no directory {visible(path)}, nor a checkpoint that knows of records in it")
+        return parent, [path]
+    if is_partition(fs, path) or (key is not None and is_of_a_node(fs, parent)):
+        return parent, [path]
     if not is_log_directory(fs, path):
         shown = visible(path)
         raise CommandFailed(f"{shown} is neither a log directory nor a partition's: no meta.properties, no segments")
-    found = partition_directories(fs, path)
+    ours = is_of_a_node(fs, path)
+    found = [each for each in partition_directories(fs, path) if ours or is_partition(fs, each)]
     return path, [each for each in found if parse_directory_name(posixpath.basename(each)) is not None]
 
 
-def _lock(fs: FileSystem, directory: str) -> FileLock:
+def _applied(fs: FileSystem, plan: repairs.Plan) -> list[str]:
+    try:
+        return repairs.apply(fs, plan)
+    except OSError as error:
+        raise CommandFailed(
+            f"{visible(plan.directory)}: {error.strerror or error}; the repair is not done\n"
+            "  nothing is lost: mend that (a full disk needs room for the largest damaged file), and run it again"
+        ) from error
+
+
+def _lock(fs: FileSystem, directory: str, *, apply: bool) -> FileLock | None:
+    """None where only a look is wanted, and nobody can write here: a disk mounted read-only, say."""
     try:
         return fs.lock(posixpath.join(directory, LOCK_FILE))
     except BlockingIOError as error:
-        raise CommandFailed(f"{directory} is in use by a running node: stop it first") from error
+        raise CommandFailed(f"{visible(directory)} is in use by a running node: stop it first") from error
+    except OSError as error:
+        if apply or error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise CommandFailed(f"{visible(directory)} cannot be repaired: {error.strerror or error}") from error
+        return None
 
 
 def _plans(fs: FileSystem, parent: str, directories: list[str]) -> Iterator[repairs.Plan]:

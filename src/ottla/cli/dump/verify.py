@@ -19,7 +19,7 @@ from ottla.cli.dump.directories import (
 from ottla.cli.dump.segments import Problem
 from ottla.cli.exits import FAILED, OK, CommandFailed
 from ottla.cli.options import AsJson
-from ottla.cli.output import print_json_line, visible
+from ottla.cli.output import plural, print_json_line, visible
 from ottla.cli.values import FilePath
 from ottla.filesystem import FileSystem, OsFileSystem
 from ottla.model import METADATA_TOPIC
@@ -67,7 +67,8 @@ def verify(
         if json:
             print_json_line({"kind": "summary", "path": path, "partitions": partitions, "problems": found})
         else:
-            print(f"{path}: {partitions} partitions read, {found or 'no'} problem{'' if found == 1 else 's'}")
+            counted = plural(found, "problem") if found else "no problems"
+            print(f"{visible(path)}: {plural(partitions, 'partition')} read, {counted}")
     return FAILED if found else OK
 
 
