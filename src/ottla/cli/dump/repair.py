@@ -16,7 +16,7 @@ from ottla.cli.output import print_json_line, visible
 from ottla.cli.values import FilePath
 from ottla.filesystem import FileLock, FileSystem, OsFileSystem
 from ottla.storage import repair as repairs
-from ottla.storage.checkpointed import read_checkpointed
+from ottla.storage.directory_checkpoints import read_directory_checkpoints
 from ottla.storage.log_directories import LOCK_FILE, parse_directory_name
 
 
@@ -64,7 +64,7 @@ def _targets(fs: FileSystem, path: str) -> tuple[str, list[str]]:
     """(log directory, partitions' directories in it)."""
     parent, key = posixpath.dirname(path), parse_directory_name(posixpath.basename(path))
     if not fs.is_dir(path):
-        if key is None or not read_checkpointed(fs, parent).known_end(key):
+        if key is None or not read_directory_checkpoints(fs, parent).known_end(key):
             raise CommandFailed(f"there is no directory {visible(path)}, nor a checkpoint that knows of records in it")
         return parent, [path]
     if is_partition(fs, path) or (key is not None and is_of_a_node(fs, parent)):
