@@ -274,7 +274,7 @@ class _Loading:
             raise self.damaged(path, segment.size, what, f"{len(later)} segments lie behind it")
         if not self._contiguous or self._is_known_gap(end, following):
             return False
-        if self._clean or self._is_fsynced(following):
+        if self._clean or self._is_fsynced(end):
             what = f"offsets {end} to {following - 1} are missing: the next segment begins at {following}"
             raise self.damaged(path, segment.size, what, f"{len(later)} segments lie behind it")
         yield from self._end_here(segment, None, "", later)

@@ -306,18 +306,25 @@ class _Planner:
                 next_base: Offset | None = entries[number + 1].header.base_offset
             else:
                 next_base = limit
-            sure = not broken & {entry.position, entry.position + entry.header.size}
+            # One in its place has to lie beside it in the file: a file of other batches proves nothing.
+            beside = number + 1 < len(entries) or (
+                previous is not None and previous[0].position + previous[0].header.size == entry.position
+            )
+            first = not number or previous is not None
+            sure = beside and first and not broken & {entry.position, entry.position + entry.header.size}
             before = self._expected
             if sure and self._mend_base(segment, entry, next_base, limit):
                 previous = entry, before
             elif self._is_misplaced(entry, limit):
-                if previous is not None and _claimed_too_much(previous, entry):
+                fits = limit is None or entry.header.next_offset <= limit
+                if previous is not None and fits and _claimed_too_much(previous, entry):
                     _cut(segment, *previous)
                     self._expected = previous[1]
                     self._keep(segment, entry)
                     previous = entry, previous[1]
                 else:
                     _cut(segment, entry, self._expected)
+                    previous = None
             else:
                 self._keep(segment, entry)
                 previous = entry, before

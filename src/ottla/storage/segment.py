@@ -317,6 +317,8 @@ class Segment:
             self._indexes.check_warm()
         position = self.offset_index.position_before(offset)
         try:
+            if position and position >= self.size:
+                raise self._corrupt(position)
             for batch in self.batches(position, nowait=nowait):
                 if batch.position == position and position and not self.base_offset <= batch.base_offset <= offset:
                     raise self._corrupt(position)
@@ -333,10 +335,13 @@ class Segment:
         """Rebuild offset and time index from the batch headers: the index led to where no batch begins."""
         self._indexes.recreate()
         self._cache.add(self)
-        batches = self.batches(0)
+        batches, size = self.batches(0), self.size
         self.reset()
-        for batch in batches:
-            self.note_batch(batch.base_offset, batch.last_offset, batch.size, batch.max_timestamp)
+        try:
+            for batch in batches:
+                self.note_batch(batch.base_offset, batch.last_offset, batch.size, batch.max_timestamp)
+        finally:
+            self.size = size  # also where a batch is damaged: what is appended next must not overwrite what follows
 
     def reset(self) -> None:
         """Reset all that is known of the file's content; `note_batch` then notes it again."""
