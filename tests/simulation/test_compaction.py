@@ -132,6 +132,19 @@ def test_nothing_is_lost_and_nothing_comes_back(power_loss: bool) -> None:
         assert committed(log) == committed(reference), step
 
 
+@pytest.mark.parametrize("power_loss", [False, True])
+def test_gaps_of_a_cleaning_that_crashed_are_no_damage_for_another_policy(power_loss: bool) -> None:
+    """Nothing but the checkpoint tells the next start that offsets may be missing."""
+    for step in range(0, steps_of_a_cleaning(), 4):
+        log = scene(step)
+        log.fs.crash_after(step)
+        with pytest.raises(SimulatedCrash):
+            log.clean_all()
+        log.config = LogConfig(segment_bytes=450)
+        restart(log, power_loss=power_loss)
+        assert values(log) == EXPECTED, step
+
+
 def test_nothing_is_lost_where_segments_become_more_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """As when batches grow; the new ones are swapped in as one."""
     monkeypatch.setattr(CleanedSegments.__init__, "__defaults__", (160,))
