@@ -140,18 +140,30 @@ def test_verifiable_consumer_reads_commits_and_resumes(bootstrap: str, topic: st
 )
 def test_client_compatibility(bootstrap: str, topic: str) -> None:
     """The program that Kafka's system tests run against each older broker."""
+    for number in range(ATTEMPTS):
+        out = _compatibility_test(bootstrap, f"{topic}-{number}")
+        if OWN_LIMIT not in out.stdout:
+            break
+    assert out.stdout.strip().endswith("SUCCESS."), out.stdout + out.stderr
+
+
+ATTEMPTS = 5
+OWN_LIMIT = "Timed out after 10000 ms."
+"""The program gives itself ten seconds for a first record, which a loaded machine may not keep."""
+
+
+def _compatibility_test(bootstrap: str, topic: str) -> subprocess.CompletedProcess[str]:
     create(bootstrap, topic)
     acls = "OTTLA_TEST_BOOTSTRAP" in os.environ or ApiKey.DESCRIBE_ACLS in TABLE
     delete_if_there(bootstrap, "newtopic")
     try:
-        out = tool(
+        return tool(
             f"{TOOLS}.ClientCompatibilityTest", "--bootstrap-server", bootstrap, "--topic", topic,
             "--offsets-for-times-supported", "true", "--cluster-id-supported", "true",
             "--expect-record-too-large-exception", "false", "--num-cluster-nodes", "1",
             "--create-topics-supported", "true", "--describe-acls-supported", str(acls).lower(),
             "--describe-configs-supported", "true", "--idempotent-producer-supported", "true", check=False,
         )  # fmt: skip
-        assert out.stdout.strip().endswith("SUCCESS."), out.stdout + out.stderr
     finally:
         delete_if_there(bootstrap, "newtopic")
 
@@ -168,7 +180,7 @@ def test_replica_verification(bootstrap: str, topic: str) -> None:
              flags=START_FAST),
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
-    stop = threading.Timer(60, process.kill)
+    stop = threading.Timer(300, process.kill)
     stop.start()
     printed = []
     try:
