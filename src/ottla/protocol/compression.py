@@ -7,6 +7,7 @@ independent blocks, the only one that Kafka's Java code reads. Decompression sto
 from __future__ import annotations
 
 import enum
+import mmap
 import struct
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ CODECS: Final[dict[str, Codec]] = {codec.name.lower(): codec for codec in Codec}
 DECOMPRESSED_BYTES_MAX: Final = 100 * 1024 * 1024
 """What a batch may grow to: more than this could not have been sent uncompressed (`socket.request.max.bytes`)."""
 
+_CLEARED_BYTES_MAX: Final = 1 << 20
 _GUESS_BYTES_MIN: Final = 32 * 1024
 _GUESS_RATIO: Final = 8
 _GUESS_GROWTH: Final = 4
@@ -52,6 +54,12 @@ class DecompressionFailed(ValueError):
 
 class TooLong(DecompressionFailed):
     """Bytes that decompress to more than the limit."""
+
+
+def room_for(size: int) -> Buffer:
+    """A writable buffer. A large one is memory of its own, which is not cleared first: that would be done under the
+    interpreter's lock, a tenth of a second for the largest."""
+    return bytearray(size) if size <= _CLEARED_BYTES_MAX else memoryview(mmap.mmap(-1, size))
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
@@ -113,7 +121,7 @@ def _grow(decompress_into: Any, data: Buffer, hint: int, limit: int) -> Buffer:
     guess = max(_GUESS_RATIO * len(data), _GUESS_BYTES_MIN)
     size = min(hint if 0 < hint <= _HINT_RATIO_MAX * guess else guess, limit)
     while True:
-        out = bytearray(size)
+        out = room_for(size)
         try:
             return memoryview(out)[: decompress_into(data, out)]
         except cramjam.DecompressionError as error:
@@ -164,7 +172,7 @@ def _snappy_decompress(data: Buffer, limit: int) -> Buffer:
         total = sum(sizes)
         if total > limit:
             raise TooLong(f"decompresses to {total} bytes, more than {limit}")
-        out = bytearray(total)
+        out = room_for(total)
         view = memoryview(out)
         position = 0
         for block, size in zip(blocks, sizes, strict=True):

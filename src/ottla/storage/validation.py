@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import enum
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_PRODUCER_ID, NO_TIMESTAMP, Buffer
 from ottla.protocol import _records
-from ottla.protocol.compression import DECOMPRESSED_BYTES_MAX, Codec, TooLong, compress
+from ottla.protocol.compression import DECOMPRESSED_BYTES_MAX, Codec, TooLong, compress, room_for
 from ottla.protocol.record_batch import (
     CODEC_MASK,
     CONTROL,
@@ -54,7 +55,6 @@ LONG_BATCH_BYTES: Final = 2 << 20
 COMPRESSED_INLINE_BYTES_MAX: Final = 65_536
 """More bytes are not compressed on the event loop, where a topic wants another codec: it would take milliseconds."""
 _DELTA_BYTES_MAX: Final = 5
-_new = tuple.__new__
 _LENGTH_MIN: Final = 14
 """Of the oldest message format: below it, the length is not one."""
 
@@ -107,6 +107,7 @@ class NotOneBatch(KafkaError):
     """Refused before a look at the log: bytes that are no single batch of the one format, or too new a codec."""
 
 
+@final
 class Examined(NamedTuple):
     """A batch whose records a thread has gone through: what is left to do is to give it its place in the log."""
 
@@ -164,7 +165,7 @@ def validate(
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED (clients' transactional batches). For a client's batch of many records it
     raises LongWork, which gives `Examined`, to be validated instead.
     """
-    if isinstance(records, Examined):
+    if type(records) is Examined:
         return _assign(
             records.batch, records.header, policy, _Place(now_ms, next_offset, leader_epoch), records.greatest
         )
@@ -251,13 +252,13 @@ def _validate_batch(
             raise CorruptBatch(f"CRC {header[4]} is not of these bytes")
         _check_claims(header)
         try:
-            batch, header, greatest = _examine(batch, header, policy, place.now_ms, INLINE_BYTES_MAX)
+            batch, header, greatest = _examine(batch, header, policy, place.now_ms, INLINE_BYTES_MAX, _records.scan)
         except TooLong:
             raise _long(batch, header, policy, place) from None
     else:
         if compute_crc(batch, 0, size) != header[4]:
             raise CorruptBatch(f"CRC {header[4]} is not of these bytes")
-        batch, header, greatest = _examine(batch, header, policy, place.now_ms, DECOMPRESSED_BYTES_MAX)
+        batch, header, greatest = _examine(batch, header, policy, place.now_ms, DECOMPRESSED_BYTES_MAX, _records.scan)
     return _assign(batch, header, policy, place, greatest)
 
 
@@ -268,7 +269,7 @@ def _long(batch: memoryview, header: BatchHeader, policy: ValidationPolicy, plac
         if compute_crc(copy, 0, len(copy)) != header.crc:
             raise CorruptBatch(f"CRC {header.crc} is not of these bytes")
         _check_claims(header)
-        return _examine(copy, header, policy, place.now_ms, DECOMPRESSED_BYTES_MAX, in_thread=True)
+        return Examined(*_examine(copy, header, policy, place.now_ms, DECOMPRESSED_BYTES_MAX, _records.scan_unlocked))
 
     return LongWork(examine)
 
@@ -279,9 +280,8 @@ def _examine(
     policy: ValidationPolicy,
     now_ms: int,
     limit: int,
-    *,
-    in_thread: bool = False,
-) -> Examined:
+    scan: Callable[[Buffer, int, int, int, int], tuple[int, int, int, int, int, int, int]],
+) -> tuple[memoryview, BatchHeader, int]:
     """Go through the records. Raises KafkaError; TooLong where they are too many for the event loop."""
     attributes = header[5]
     size = len(batch)
@@ -305,7 +305,6 @@ def _examine(
             section, start, end = batch, HEADER_SIZE, size
     else:
         section, start, end = batch, HEADER_SIZE, size
-    scan = _records.scan_unlocked if in_thread else _records.scan
     status, seen, least, greatest, _, keyless, misplaced = scan(section, start, end, header[12], header[7])
     if status != _records.OK:
         raise _malformed(status, seen)
@@ -322,7 +321,7 @@ def _examine(
     if target != codec or misplaced >= 0:
         batch = _rebuild(header, memoryview(section)[start:end], target, misplaced >= 0, policy)
         header = read_batch_header(batch)
-    return _new(Examined, (batch, header, greatest))
+    return batch, header, greatest
 
 
 def _assign(
@@ -352,7 +351,7 @@ def _rebuild(
 ) -> memoryview:
     """A new batch under the codec that the topic asks for, with its records renumbered if need be."""
     if renumber:
-        out = bytearray(len(section) + _DELTA_BYTES_MAX * header.count)
+        out = room_for(len(section) + _DELTA_BYTES_MAX * header.count)
         size = _records.renumber(out, section, 0, len(section), header.count)
         section = memoryview(out)[:size]
     header = header._replace(attributes=header.attributes & ~CODEC_MASK | target)
