@@ -201,6 +201,7 @@ class Node:
         )
         self.logs.set_producer_expiration(self.config["producer.id.expiration.ms"])
         await run_yielding(self.logs.loading())  # probes are answered meanwhile, and a signal is heard
+        self.logs.start_flush_timer()
         self._loaded = True
         logs_s = elapsed_s()
         self.replicas.rename_strays(self.image)
@@ -294,6 +295,7 @@ class Node:
     async def _close_logs(self) -> None:
         if self._loaded:
             registration = self.image.brokers.get(self.node_id)
+            await self.logs.close_logs(self.config["num.recovery.threads.per.data.dir"])
             self.logs.shutdown(broker_epoch=-1 if registration is None else registration.epoch)
         else:
             self.logs.abandon()

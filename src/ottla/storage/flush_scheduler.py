@@ -21,6 +21,8 @@ class FlushScheduler:
     def __init__(self, is_served: Callable[[Log], bool], report: Callable[[Log, KafkaError], None]) -> None:
         self._is_served = is_served
         self._report = report
+        self.has_timer = False
+        """A `FlushTimer` sees to `flush.ms`."""
 
     async def flush_due(self, logs: Iterable[Log], now_ms: Millis) -> None:
         """Fsync the logs that rolled or were recovered, whose `flush.ms` is over, or that are idle. One at a time."""
@@ -28,7 +30,7 @@ class FlushScheduler:
         idle: list[Log] = []
         for log in logs:
             flush_ms = log.config.flush_ms
-            late = flush_ms != LONG_MAX and log.durable_offset < log.log_end_offset
+            late = not self.has_timer and flush_ms != LONG_MAX and log.durable_offset < log.log_end_offset
             if log.needs_background_flush or (late and now_ms - log.last_flush_ms >= flush_ms):
                 due.append(log)
             elif log.recovery_point < log.log_end_offset and now_ms - log.last_append_ms >= IDLE_FSYNC_AFTER_MS:

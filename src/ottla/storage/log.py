@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random as random_module
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
@@ -19,7 +20,7 @@ from ottla.filesystem import FileSystem
 from ottla.metrics.instruments import Histogram
 from ottla.model import NO_TIMESTAMP, Buffer, LeaderEpoch, Millis, Offset, TopicPartition
 from ottla.storage.append_info import AppendInfo
-from ottla.storage.config import LogConfig
+from ottla.storage.config import LONG_MAX, LogConfig
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.limits import limits_and_policy
 from ottla.storage.log_flusher import LogFlusher
@@ -60,8 +61,8 @@ class Log:
     """The log of one partition. `log_loader.load_log` makes it."""
 
     __slots__ = (
-        "_flush_messages", "_flusher", "_fs", "_health", "_policy", "_random", "_segments", "_state", "_trimmer",
-        "_writer", "config", "epochs", "kept_batches", "kept_files", "kept_records", "producer_state",
+        "_flush_messages", "_flusher", "_fs", "_health", "_note_unflushed", "_policy", "_random", "_segments", "_state",
+        "_trimmer", "_writer", "config", "epochs", "kept_batches", "kept_files", "kept_records", "producer_state",
         "recovered_bytes", "repaired", "topic_id", "topic_partition", "truncated_bytes",
     )  # fmt: skip
 
@@ -93,6 +94,7 @@ class Log:
         self.kept_records = 0
         self.repaired = False
         """Something was cut off a file then, which a power failure must not bring back."""
+        self._note_unflushed: Callable[[], None] | None = None
         self.update_config(config)
 
     def update_config(self, config: LogConfig) -> None:
@@ -102,6 +104,12 @@ class Log:
         self._flush_messages = config.flush_messages if config.flush_ms > 0 else 1
         self._segments.config = config
         self._segments.active.index_interval_bytes = config.index_interval_bytes
+        self._writer.on_unflushed = self._note_unflushed if 0 < config.flush_ms < LONG_MAX else None
+
+    def watch_unflushed(self, note: Callable[[Log], None] | None) -> None:
+        """Have `note` called after appends, as long as the topic has `flush.ms`."""
+        self._note_unflushed = None if note is None else partial(note, self)
+        self._writer.on_unflushed = self._note_unflushed if 0 < self.config.flush_ms < LONG_MAX else None
 
     # What the log is
 
@@ -507,6 +515,24 @@ class Log:
         await self._flusher.flush_all_async()
 
     # The end
+
+    async def close_async(self) -> None:
+        """`close`, with the fsyncs in a thread. Raises `KafkaError`."""
+        if self._health.is_open:
+            try:
+                self._writer.close_to_appends(self._segments.active)
+                producers, state = self.producer_state, self._state
+                if producers.snapshot_offsets or not producers.is_empty:
+                    snapshot = producers.take_snapshot(fsync=False)
+                    if snapshot is not None:
+                        self._flusher.fsync_later(snapshot)
+                        self._flusher.fsync_later(self.directory)
+            except OSError as error:
+                raise self._health.fail(error) from error
+            if state.log_end or self.repaired or state.truncations:
+                await self.flush_all_async()
+        if not self._health.is_closed:
+            self._let_go()
 
     def close(self) -> None:
         """Write what a clean start needs (indexes, producer snapshot), fsync, close the files. Raises `KafkaError`."""

@@ -5,6 +5,7 @@ Kafka's `LogManager` without its threads: the server calls `periodic` and `backg
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import posixpath
 import random as random_module
@@ -29,6 +30,7 @@ from ottla.storage.checkpoints import (
 from ottla.storage.config import LONG_MAX, LogConfig
 from ottla.storage.directory_loader import DirectoryLoader, LogOpener
 from ottla.storage.flush_scheduler import FlushScheduler
+from ottla.storage.flush_timer import FlushTimer
 from ottla.storage.load_report import log_offline_logs, log_recoveries
 from ottla.storage.log import Log
 from ottla.storage.log_directories import LogDirectories, Warn, log_warning
@@ -77,7 +79,8 @@ class LogManager:
     ) -> None:
         """`topic_config` gives the configuration of a topic's logs while loading; `defaults` serves without it.
 
-        `flush.ms` of a topic is kept whatever `flush_scheduler_interval_ms` says, at the pace of `background`.
+        `flush.ms` of a topic is kept whatever `flush_scheduler_interval_ms` says: by timers after `start_flush_timer`,
+        before and without it at the pace of `background`.
         """
         self._fs = fs
         self._clock = clock
@@ -90,6 +93,7 @@ class LogManager:
         self._opener = LogOpener(fs, clock, random, self._cache, config_of, producer_id_expiration_ms)
         self._loader = DirectoryLoader(fs, self._opener, self._checkpoints, self._deletions, warn, self.get, self._add)
         self._flushes = FlushScheduler(self._is_served, self._report)
+        self._flush_timer: FlushTimer | None = None
         self._logs: dict[TopicPartition, Log] = {}
         self._by_topic: dict[str, dict[int, Log]] = {}
         self._reported: set[TopicPartition] = set()
@@ -186,6 +190,8 @@ class LogManager:
         topic, partition = log.topic_partition
         self._logs[log.topic_partition] = log
         log.count_flush_seconds(self.flush_seconds)
+        if self._flush_timer is not None:
+            log.watch_unflushed(self._flush_timer.note)
         self._by_topic.setdefault(topic, {})[partition] = log
 
     def detach(self, key: TopicPartition) -> Log | None:
@@ -194,6 +200,8 @@ class LogManager:
         if log is not None:
             partitions = self._by_topic[key.topic]
             del partitions[key.partition]
+            if self._flush_timer is not None:
+                self._flush_timer.discard(log)
             if not partitions:
                 del self._by_topic[key.topic]
         return log
@@ -288,6 +296,8 @@ class LogManager:
         """Give the new configuration to every log of a topic."""
         for log in self._by_topic.get(topic, {}).values():
             log.update_config(config)
+            if self._flush_timer is not None:
+                self._flush_timer.settings_changed(log)
 
     def set_producer_expiration(self, expiration_ms: Millis) -> None:
         """Follow a change of producer.id.expiration.ms."""
@@ -385,6 +395,17 @@ class LogManager:
     def _is_served(self, log: Log) -> bool:
         return self._logs.get(log.topic_partition) is log
 
+    def start_flush_timer(self) -> None:
+        """From now on an fsync begins when the oldest unflushed record of a log is `flush.ms` old.
+
+        Call it in the running event loop, and `close_logs` at the end.
+        """
+        timer = self._flush_timer = FlushTimer(self._is_served, self._report)
+        self._flushes.has_timer = True
+        for log in self._logs.values():
+            log.watch_unflushed(timer.note)
+            timer.settings_changed(log)
+
     async def flush_due(self, now_ms: Millis) -> None:
         """Fsync the logs that rolled or were recovered, whose `flush.ms` is over, or that are idle. One at a time."""
         await self._flushes.flush_due(self._logs.values(), now_ms)
@@ -424,6 +445,24 @@ class LogManager:
         return await self._deletions.delete_due(now_ms)
 
     # The end
+
+    async def close_logs(self, threads_per_directory: int) -> None:
+        """Close every log with its fsyncs off the event loop, so many of each directory at once; then `shutdown`."""
+        if self._flush_timer is not None:
+            await self._flush_timer.close()
+        workers = []
+        for directory in self.online_dirs:
+            logs = self.logs_in(directory)
+            following = iter(logs)
+            workers += [self._close_each(following) for _ in range(min(threads_per_directory, len(logs)))]
+        await asyncio.gather(*workers)
+
+    async def _close_each(self, logs: Iterator[Log]) -> None:
+        for log in logs:
+            try:
+                await log.close_async()
+            except KafkaError as error:
+                self._report(log, error)
 
     def shutdown(self, *, broker_epoch: int = -1) -> None:
         """Close every log, write the checkpoints and the clean-shutdown markers, release the locks. Blocks."""

@@ -5,6 +5,8 @@ What belongs to an append comes with it: leader epochs, producers, the end of th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ottla.errors import KafkaError
 from ottla.model import Buffer, Millis, Offset
 from ottla.protocol.record_batch import BatchHeader
@@ -22,7 +24,7 @@ from ottla.storage.segment_list import SegmentList
 class LogWriter:
     """Whoever calls it has validated the batches and found the log open."""
 
-    __slots__ = ("_epochs", "_flusher", "_health", "_producer_state", "_segments", "_state", "limits")
+    __slots__ = ("_epochs", "_flusher", "_health", "_producer_state", "_segments", "_state", "limits", "on_unflushed")
 
     def __init__(
         self,
@@ -41,6 +43,8 @@ class LogWriter:
         self._epochs = epochs
         self._producer_state = producer_state
         self.limits = limits
+        self.on_unflushed: Callable[[], None] | None = None
+        """Called after each append of a log that has `flush.ms`."""
 
     def append(
         self, buffer: Buffer, size: int, headers: list[BatchHeader], max_timestamp: Millis, now_ms: Millis
@@ -72,6 +76,8 @@ class LogWriter:
             except OSError as error:  # the transaction index; what it lacks comes back in recovery
                 raise self._health.fail(error) from error
         self._producer_state.map_end_offset = last_offset + 1
+        if self.on_unflushed is not None:
+            self.on_unflushed()
 
     def _roll_back(self, segment: Segment, position: int, error: OSError) -> KafkaError:
         """Cut a write that failed half-way out of the file again, so that the next one follows whole batches."""

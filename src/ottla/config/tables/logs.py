@@ -82,8 +82,9 @@ LOG: tuple[Setting, ...] = (
             doc="Whether a replica that is not in sync may lead when no other is left; records may be lost."),
     Setting("unclean.leader.election.interval.ms", LONG, "300000", AtLeast(1), internal=True, acts=False,
             doc="Milliseconds between looks for partitions that need an unclean election."),
-    Setting("num.recovery.threads.per.data.dir", INT, "2", AtLeast(1), mode=CLUSTER_WIDE, acts=False,
-            doc="Threads that load the logs of one directory at start."),
+    Setting("num.recovery.threads.per.data.dir", INT, "2", AtLeast(1), mode=CLUSTER_WIDE,
+            doc="Logs of one directory that are fsynced at once when the node stops; all directories together have "
+                "four threads. Logs are loaded one by one."),
     Setting("log.dir.failure.timeout.ms", LONG, "30000", AtLeast(1), acts=False,
             doc="Milliseconds that a broker tries to report a failed log directory before it shuts down."),
     Setting("log.initial.task.delay.ms", LONG, "30000", AtLeast(0), internal=True, acts=False,

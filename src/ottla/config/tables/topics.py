@@ -38,7 +38,8 @@ TOPIC: tuple[Setting, ...] = (
     Setting("flush.messages", LONG, "9223372036854775807", AtLeast(1),
             doc="Records after which the log is fsynced before more are acknowledged."),
     Setting("flush.ms", LONG, "9223372036854775807", AtLeast(0),
-            doc="Milliseconds that an acknowledged record may stay unflushed."),
+            doc="Milliseconds after which the fsync of an acknowledged record begins; at most 50 later while the node "
+                "keeps up, or when fsyncs that are due before it are over."),
     Setting("max.message.bytes", INT, "1048588", AtLeast(0),
             doc="Bytes of a record batch at most."),
     Setting("compression.type", STRING, "producer",
