@@ -342,7 +342,7 @@ class _Loading:
                     if batch.max_timestamp > largest[0]:
                         largest = batch.max_timestamp, batch.last_offset
                     next_offset = batch.last_offset + 1
-            except CorruptBatch:
+            except KafkaError:
                 return (yield from self._recover(segment, segment.base_offset, limit))
         segment.set_max_timestamp(*largest)
         loaded.next_offset = next_offset

@@ -323,13 +323,25 @@ class Segment:
                 if batch.position == position and position and not self.base_offset <= batch.base_offset <= offset:
                     raise self._corrupt(position)
                 if batch.last_offset >= offset:
-                    return batch
-            return None
+                    found = batch
+                    break
+            else:
+                return None
         except KafkaError:
             if not position:
                 raise
-        self.rebuild_indexes()
-        return self.find(offset)
+            self.rebuild_indexes()
+            return self.find(offset)
+        if found.base_offset > offset:
+            self._check_place(found, nowait)
+        return found
+
+    def _check_place(self, batch: FoundBatch, nowait: bool) -> None:
+        """After a gap: the base offset lies outside the checksum, so hold it against the next batch's."""
+        position = batch.position + batch.size
+        following = next(self.batches(position, nowait=nowait), None)
+        if following is not None and following.base_offset <= batch.last_offset:
+            raise self._corrupt(batch.position)
 
     def rebuild_indexes(self) -> None:
         """Rebuild offset and time index from the batch headers: the index led to where no batch begins."""
