@@ -77,6 +77,19 @@ def test_a_full_disk_refuses_writes_until_there_is_room(disk: Path, tmp_path: Pa
         assert client.read("new") == {0: b"first"}
 
 
+def test_a_start_on_a_full_disk_says_how_much_room_it_needs(disk: Path, tmp_path: Path) -> None:
+    with node_on(disk / "data", output=tmp_path / "out") as node:
+        Client(node).create("t")
+        Client(node).produce_all("t", b"before")
+        node.kill()
+        filler = fill(disk)
+        said = refused(disk / "data")
+        assert "the disk is full" in said and "bytes free and needs about 1" in said, said
+        filler.unlink()
+        node.start()
+        assert Client(node).read("t") == {0: b"before"}
+
+
 def test_deleting_makes_room_on_a_full_disk(disk: Path, tmp_path: Path) -> None:
     with node_on(disk / "data", output=tmp_path / "out") as node:
         client = Client(node)

@@ -11,8 +11,9 @@ from ottla.cli.exits import FAILED, OK, UNREACHABLE, CommandFailed
 
 _CLIENT_ERRORS = ("KafkaException", "KafkaError")
 _MEANT_FOR_PEOPLE = ("OttlaError", "CorruptFile")
-SENTENCE_CHARACTERS_MAX = 500
-"""Of a line of a complaint: what was typed may be longer than a terminal."""
+SENTENCE_CHARACTERS_MAX = 4000
+"""Of a line of a complaint: what was typed may be longer than a terminal. Those of a node name several files, and end
+with the command that goes on, which has to be whole."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

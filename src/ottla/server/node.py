@@ -30,6 +30,7 @@ from ottla.server.metadata_changes import log_changes
 from ottla.server.replica_manager import ReplicaManager
 from ottla.storage.config import LogConfig
 from ottla.storage.log_manager import LogManager
+from ottla.storage.room import full_disk_error
 
 if TYPE_CHECKING:
     import random as random_module
@@ -192,7 +193,13 @@ class Node:
         metadata_dir = self.config.metadata_log_dir
         if posixpath.normpath(metadata_dir) in self.logs.offline_dirs:
             raise OttlaError(f"{metadata_dir} holds the metadata log, without which a node cannot start")
-        await self.controller.start([path for path in self.config.log_dirs if posixpath.normpath(path) in online])
+        try:
+            await self.controller.start([path for path in self.config.log_dirs if posixpath.normpath(path) in online])
+        except (KafkaError, OSError) as error:
+            full = full_disk_error(self.fs, sorted({metadata_dir, *online}), error)
+            if full is None:
+                raise
+            raise full from error
         metadata_s = elapsed_s()
         self._closers.append(self.controller.stop)
         self.config.apply_dynamic(
