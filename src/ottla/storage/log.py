@@ -138,7 +138,8 @@ class Log:
     @high_watermark.setter
     def high_watermark(self, offset: Offset) -> None:
         state = self._state
-        offset = min(offset, state.log_end)
+        if offset > state.log_end:
+            offset = state.log_end
         if offset > state.high_watermark:
             state.high_watermark = offset
             self.producer_state.on_high_watermark(offset)

@@ -58,6 +58,7 @@ class CountingDisk(SimulatedFileSystem):
         super().__init__(random.Random(1))
         self.makedirs("/data")
         self.fsync_all()
+        self.fsync_seconds = 0.0
         self.running = self.most = 0
         self.in_thread = False
         self.on_loop: list[str] = []
@@ -74,6 +75,7 @@ class CountingDisk(SimulatedFileSystem):
             self.running += 1
             self.most = max(self.most, self.running)
             try:
+                await asyncio.sleep(self.fsync_seconds)
                 return await super(CountingDisk, self).run(noted)
             finally:
                 self.running -= 1
@@ -142,6 +144,28 @@ def test_no_record_stays_unflushed_for_longer_than_flush_ms(seed: int) -> None:
         await stop(logs)
 
     run(search())
+
+
+@pytest.mark.parametrize("fsync_seconds", [0.03, 0.09, 0.4])
+def test_what_is_appended_during_an_fsync_waits_for_one_more(fsync_seconds: float) -> None:
+    async def check() -> None:
+        disk = CountingDisk()
+        logs = manager(disk)
+        logs.start_flush_timer()
+        (log,) = create(logs, 1, 100)
+        disk.fsync_seconds = fsync_seconds
+        appended: list[tuple[float, int]] = []
+        for _ in range(300):
+            if disk.running or not appended or log.durable_offset == log.log_end_offset:
+                append(log)
+                appended.append((loop().time(), log.log_end_offset))
+            await asyncio.sleep(0.007)
+            bound = max(0.1, fsync_seconds) + fsync_seconds + 0.0005
+            assert all(log.durable_offset >= end for at, end in appended if loop().time() - at > bound)
+        assert len(appended) > 50
+        await stop(logs)
+
+    run(check())
 
 
 def test_an_fsync_is_not_early() -> None:
