@@ -6,6 +6,7 @@ import argparse
 import sys
 import traceback
 
+from tests.damage.metadata_search import METADATA_KINDS, search_metadata
 from tests.damage.search import HOW, KINDS, Outcome, counted, search
 
 
@@ -17,11 +18,14 @@ def main() -> int:
     outcomes: list[Outcome] = []
     failures = 0
     for seed in range(arguments.first, arguments.first + arguments.seeds):
-        for kind in KINDS:
+        for kind in dict.fromkeys((*KINDS, *METADATA_KINDS)):
             for how in HOW:
                 for clean in (True, False):
                     try:
-                        outcomes.append(search(seed, kind, how, clean=clean))
+                        if kind in METADATA_KINDS:
+                            search_metadata(seed, kind, how, clean=clean)
+                        if kind in KINDS:
+                            outcomes.append(search(seed, kind, how, clean=clean))
                     except Exception:
                         failures += 1
                         print(f"seed {seed}: {how} of {kind}, {'clean' if clean else 'killed'}")

@@ -9,18 +9,15 @@ from __future__ import annotations
 import posixpath
 from itertools import zip_longest
 
-from crc32c import crc32c
-
 from ottla.errors import OttlaError
 from ottla.filesystem import FileSystem
 from ottla.model import METADATA_TOPIC, Offset
 from ottla.storage.checkpoints import CorruptFile, clean_shutdown_path
 from ottla.storage.damage import Damage, is_known, read_known_gaps
+from ottla.storage.fsynced_end import read_fsynced_end
 from ottla.storage.log_directories import parse_directory_name
 from ottla.storage.repair import base_offsets
 from ottla.storage.scan import Scan, walk
-
-FSYNCED_END_FILE = "fsynced-end"
 
 
 def check_metadata_log(fs: FileSystem, directory: str, snapshot_end: Offset) -> Offset:
@@ -90,7 +87,10 @@ class _Check:
     def missing(self, fsynced_end: Offset) -> Damage | None:
         """A log that lost its beginning, its end or everything."""
         directory, bases = self._directory, self._bases
-        if bases and bases[0] > self._snapshot_end:
+        if not bases and self._snapshot_end < fsynced_end:
+            what = f"its log files are missing, and records from {self._snapshot_end} to {fsynced_end} were fsynced"
+            return Damage(directory, directory, None, what, "nothing lies behind them")
+        if bases and bases[0] > self._snapshot_end and not is_known(self._gaps, self._snapshot_end, bases[0]):
             what = f"the records below offset {bases[0]} are missing, and no snapshot has them"
             return Damage(directory, directory, None, what, f"{len(bases)} segments lie behind them")
         end = self._end or 0
@@ -106,25 +106,6 @@ class _Check:
             what = "it has no record, but this node had some"
             return Damage(directory, directory, None, what, "nothing lies behind it")
         return None
-
-
-# Up to where the log was fsynced. Not fsynced itself: a killed process leaves what it wrote, and a power loss an older
-# number, which is a lower bound all the same.
-
-
-def encode_fsynced_end(offset: Offset) -> bytes:
-    text = f"{offset:020d}".encode()
-    return b"%b %08x\n" % (text, crc32c(text))
-
-
-def read_fsynced_end(fs: FileSystem, directory: str) -> Offset:
-    """0 where nothing, or nothing that can be believed, is written."""
-    try:
-        data = fs.read_bytes(posixpath.join(directory, FSYNCED_END_FILE))
-        offset = int(data[:20])
-    except (FileNotFoundError, ValueError):
-        return 0
-    return offset if data == encode_fsynced_end(offset) else 0
 
 
 def _scan(fs: FileSystem, path: str, base: Offset) -> Scan:

@@ -13,7 +13,7 @@ import random as random_module
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ottla.drivers.metadata_check import FSYNCED_END_FILE, check_metadata_log, encode_fsynced_end
+from ottla.drivers.metadata_check import check_metadata_log
 from ottla.errors import KafkaError, OttlaError
 from ottla.filesystem import File, FileSystem
 from ottla.logs import fields
@@ -25,6 +25,7 @@ from ottla.quorum.snapshot import SnapshotId, parse_snapshot_name, read_batches,
 from ottla.storage.checkpoints import CorruptFile
 from ottla.storage.config import LogConfig
 from ottla.storage.damage import Damage, read_known_gaps
+from ottla.storage.fsynced_end import FSYNCED_END_FILE, encode_fsynced_end
 from ottla.storage.log import Log
 from ottla.storage.log_loader import load_log
 from ottla.storage.partition_metadata import read_partition_metadata, write_partition_metadata
@@ -174,7 +175,7 @@ class MetadataLog:
                 )
                 damage = Damage(self.directory, path, None, f"it is no whole snapshot ({error})", f"there are {behind}")
                 raise OttlaError(f"a snapshot of the metadata is damaged: {damage}") from error
-            position = newest.end_offset
+            position = max(newest.end_offset, position)
         end = self.log.log_end_offset
         while position < end:
             found = self.log.read(position, READ_BYTES_MAX, up_to=end)

@@ -26,6 +26,7 @@ from ottla.storage.checkpoints import (
 )
 from ottla.storage.damage import COPY_BYTES, CUT, is_known, keep_aside, read_known_gaps, write_known_gaps
 from ottla.storage.directory_checkpoints import DirectoryCheckpoints, read_directory_checkpoints
+from ottla.storage.fsynced_end import read_fsynced_end
 from ottla.storage.interrupted_work import segment_offset
 from ottla.storage.log_directories import parse_directory_name
 from ottla.storage.scan import Scan, walk
@@ -183,24 +184,33 @@ def missing_directories(fs: FileSystem, log_dir: str, offsets: DirectoryCheckpoi
 
 def _plan_metadata(fs: FileSystem, directory: str) -> Plan:
     """The metadata log: its records below the newest whole snapshot are not needed."""
-    plan = plan_repair(fs, directory, contiguous=True)
     whole: list[str] = []
     damaged: list[str] = []
     for name in sorted(fs.listdir(directory)) if fs.is_dir(directory) else []:
         offset = name.partition("-")[0]
         if name.endswith(".checkpoint") and offset.isdecimal():
             (damaged if is_snapshot_damaged(fs, posixpath.join(directory, name)) else whole).append(name)
-    first = plan.segments[0].base_offset if plan.segments else None
+    snapshot_end = max((int(name.partition("-")[0]) for name in whole), default=0)
+    plan = plan_repair(fs, directory, known_end=max(snapshot_end, read_fsynced_end(fs, directory)), contiguous=True)
     plan.snapshots = damaged
-    ends = [int(name.partition("-")[0]) for name in whole]
-    if first is None or first > max(ends, default=0):
-        plan.snapshots = []
-        for name in damaged or [""]:
-            plan.beyond_repair.append(
-                f"{posixpath.join(directory, name)}: the metadata that it held is nowhere else; restore it from a copy "
-                "of the directory"
-            )
+    first = plan.segments[0].base_offset if plan.segments else plan.end
+    if not whole and (first or not any(segment.batches for segment in plan.segments)):
+        lost = Plan(directory)
+        lost.beyond_repair = [f"{directory}: the metadata is nowhere else; restore it from a copy of the directory"]
+        return lost
+    if first > snapshot_end:
+        plan.gaps = _joined([*plan.gaps, (snapshot_end, first)])
+        known = _known_gaps(fs, directory)
+        plan.gaps = [gap for gap in plan.gaps if not is_known(known, *gap)]
     return plan
+
+
+def _known_gaps(fs: FileSystem, directory: str) -> list[tuple[Offset, Offset]]:
+    """A damaged file counts as one that says nothing."""
+    try:
+        return read_known_gaps(fs, directory) if fs.is_dir(directory) else []
+    except CorruptFile:
+        return []
 
 
 def is_snapshot_damaged(fs: FileSystem, path: str) -> bool:
@@ -262,10 +272,7 @@ class _Planner:
         self._fs = fs
         self._contiguous = contiguous
         self.plan = plan = Plan(directory)
-        try:
-            self._known = read_known_gaps(fs, directory) if fs.is_dir(directory) else []
-        except CorruptFile:
-            self._known = []
+        self._known = _known_gaps(fs, directory)
         bases = base_offsets(fs, directory)
         self._expected = bases[0] if bases else known_end
         for base, following in zip_longest(bases, bases[1:]):
@@ -405,11 +412,7 @@ def apply(fs: FileSystem, plan: Plan) -> list[str]:
     for segment in plan.segments:
         kept += [at_once(keep_aside(fs, segment.path, cut.start, cut.end)) for cut in segment.cuts]
     if plan.gaps:
-        try:
-            known = read_known_gaps(fs, directory)
-        except CorruptFile:
-            known = []
-        write_known_gaps(fs, directory, [*known, *plan.gaps])
+        write_known_gaps(fs, directory, [*_known_gaps(fs, directory), *plan.gaps])
     for segment in plan.segments:
         if segment.cuts or segment.patches:
             _change(fs, segment)
