@@ -217,7 +217,7 @@ def test_the_first_segment_of_the_metadata_is_gone(tmp_path: Path) -> None:
         for name in segment_files(metadata):
             (metadata / name).unlink()
         said = refused(node.data)
-        assert "it has no record, but this node had some" in said and str(metadata) in said
+        assert "its log files are missing" in said and str(metadata) in said
         assert (node.data / "t-0").is_dir()
 
 

@@ -343,6 +343,7 @@ class _Loading:
                         largest = batch.max_timestamp, batch.last_offset
                     next_offset = batch.last_offset + 1
             except KafkaError:
+                segment.size = file_size
                 return (yield from self._recover(segment, segment.base_offset, limit))
         segment.set_max_timestamp(*largest)
         loaded.next_offset = next_offset

@@ -349,8 +349,12 @@ class Segment:
         self._cache.add(self)
         batches, size = self.batches(0), self.size
         self.reset()
+        expected = self.base_offset
         try:
             for batch in batches:
+                if batch.base_offset < expected or batch.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+                    raise self._corrupt(batch.position)
+                expected = batch.last_offset + 1
                 self.note_batch(batch.base_offset, batch.last_offset, batch.size, batch.max_timestamp)
         finally:
             self.size = size  # also where a batch is damaged: what is appended next must not overwrite what follows

@@ -324,7 +324,7 @@ def test_without_a_log_the_snapshot_is_enough() -> None:
     run(fs, work)
     assert len(snapshots(fs)) == 1
     for name in fs.listdir(LOG):
-        if name.endswith((".log", ".index", ".timeindex")) or name == "leader-epoch-checkpoint":
+        if name.endswith((".log", ".index", ".timeindex")) or name in ("leader-epoch-checkpoint", "fsynced-end"):
             fs.remove(f"{LOG}/{name}")
     after = run(fs, image_of)
     assert len(after.topic("t").partitions) == 2  # type: ignore[union-attr]
