@@ -250,8 +250,9 @@ class Search:
         found = log.read(base, 1, up_to=log.log_end_offset)
         data = b"" if found is None else found.read()
         for position, header in iterate_batches(data):
-            right = header.base_offset == base and crc_is_valid(data, position, header)  # which every client looks at
-            return data[position : position + header.size] if right else None
+            if not crc_is_valid(data, position, header):  # which every client looks at
+                raise KafkaError(ErrorCode.corrupt_message)
+            return data[position : position + header.size] if header.base_offset == base else None
         return None
 
     def _check_goes_on(self, manager: LogManager, key: TopicPartition) -> None:
