@@ -127,11 +127,11 @@ class Commands:
             err = running.err.read().decode("utf-8", "surrogateescape")
             return Ended(running.argv, code, running.printed(), err, asked)
 
-    def run(self, *argv: str, **how: Any) -> Ended:
+    def run(self, *argv: str, patience_s: float = PATIENCE_S, **how: Any) -> Ended:
         """Start, and after some patience ask for the end; a node is asked as soon as it serves."""
         running = self.start(*argv, **how)
         for _ in range(LOOKS):
-            if self.ended_within(PATIENCE_S / LOOKS):
+            if self.ended_within(patience_s / LOOKS):
                 return self.wait(running)
             if b"ottla: listening on " in running.printed():
                 break

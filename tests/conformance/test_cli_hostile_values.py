@@ -164,7 +164,8 @@ def test_no_value_gets_through(name: str, commands: Commands, address: str) -> N
 
 @pytest.mark.parametrize("variable", sorted(VARIABLES))
 def test_variables(variable: str, commands: Commands, address: str) -> None:
-    for value in ("", "0", "1", "-5", "\udcff", "dumb", "ascii", "POSIX", "99999999999999"):
+    values = ("", "0", "-5", "\udcff", "dumb", "ascii", "POSIX", "99999999999999")
+    for value in values if EVERYTHING else random.Random(f"{SEED} {variable}").sample(values, 3):
         env = {"OTTLA_BOOTSTRAP": address, variable: value}
         for argv in (
             ["topic", "describe", "t"],

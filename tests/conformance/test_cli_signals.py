@@ -70,11 +70,22 @@ class Proxy:
         self.node_port = 0
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
+        self._last, self._marker = threading.Event(), None
         self.reset(None)
         threading.Thread(target=self._accept, daemon=True).start()
 
     def reset(self, held_from: int | None, *, dies: bool = False) -> None:
-        """None lets all through; where it `dies`, connections are closed instead of held, and no more are taken."""
+        """None lets all through; where it `dies`, connections are closed instead of held, and no more are taken.
+
+        What an earlier command still had on its way is over then.
+        """
+        if self.node_port:
+            self._last.clear()
+            with socket.socket() as marker:
+                marker.bind(("127.0.0.1", 0))
+                self._marker = marker.getsockname()
+                marker.connect(("127.0.0.1", self.port))
+                assert self._last.wait(END_S)
         with self._lock:
             self.held_from, self.dies, self.answers = held_from, dies, 0
             self.reached = threading.Event()
@@ -85,7 +96,11 @@ class Proxy:
 
     def _accept(self) -> None:
         while True:
-            client, _ = self._listener.accept()
+            client, peer = self._listener.accept()
+            if peer == self._marker:
+                client.close()
+                self._last.set()
+                continue
             if self.dies and self.reached.is_set():
                 client.close()
                 continue
@@ -199,9 +214,38 @@ def test_while_a_broker_does_not_answer(name: str, commands: Commands, proxy: Pr
             # What was told before it came may be refused after all: a group that cannot be left, say.
             assert ended.code in ({0, 3} if goes_on else {128 + number, 3}), what
     proxy.reset(dice.randrange(1, 4), dies=True)
-    ended = commands.run(*argv, env=env)
+    ended = commands.run(*argv, env=env, patience_s=0.5)
     ensure_decent(ended, told=ended.asked is None)
     proxy.reset(None)
+
+
+def test_a_broker_that_talks_nonsense(commands: Commands) -> None:
+    """Frames of random bytes, lengths that cannot be, HTTP, nothing at all."""
+    dice = random.Random(f"{SEED} nonsense")
+    said = [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", struct.pack(">i", -5), struct.pack(">i", 0)]
+    said += [struct.pack(">ii", 4 + size, 1) + dice.randbytes(size) for size in (0, 6, 200)]
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
+
+        def answer() -> None:
+            while True:
+                try:
+                    client, _ = listener.accept()
+                    with client:
+                        if client.recv(1 << 16):
+                            client.sendall(what)
+                except OSError:
+                    if listener.fileno() < 0:
+                        return
+
+        what = b""
+        threading.Thread(target=answer, daemon=True).start()
+        env = {"OTTLA_BOOTSTRAP": f"127.0.0.1:{listener.getsockname()[1]}"}
+        for what in said:  # noqa: B007
+            for argv in (["consume", "t"], ["produce", "t", "x"], ["config", "get", "--topic", "t"]):
+                ended = commands.run(*argv, env=env)
+                ensure_decent(ended, told=ended.asked is None)
+                assert ended.code in ({130} if ended.asked else {1, 3}), ended
+        listener.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.mark.parametrize("number", SIGNALS)

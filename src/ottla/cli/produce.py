@@ -29,7 +29,7 @@ QUEUED_KIB_MAX = 128 << 10
 BATCH_BYTES = 1_000_000
 FLUSH_S = 0.2
 """Between two looks whether Ctrl-C was pressed while the last records are on their way."""
-LAST_S = 5.0
+LAST_S = 3.0
 """How long these are waited for once it was."""
 
 

@@ -128,7 +128,7 @@ class Reader:
                 "topics": [{"name": self.topic, "partitions": asked}],
             }
             answer = wire.ask(self._addresses[leader], ApiKey.LIST_OFFSETS, values)
-            for each in answer["topics"][0]["partitions"]:
+            for each in (part for topic in answer["topics"] for part in topic["partitions"]):
                 error = int(each["error_code"] or 0)
                 if error:
                     code = error

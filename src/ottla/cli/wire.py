@@ -63,7 +63,11 @@ class Link:
         """One request and its answer as plain values."""
         version = _VERSIONS[key]
         self.send_frame(messages.encode_request(key, version, 1, "ottla-cli", values))
-        plain = messages.plain(messages.decode_response(key, version, self.receive_frame())[1])
+        frame = self.receive_frame()
+        try:
+            plain = messages.plain(messages.decode_response(key, version, frame)[1])
+        except Exception as error:  # whatever a decoder meets in bytes of another protocol
+            raise OSError("what answers there does not speak Kafka's protocol") from error
         assert isinstance(plain, dict)
         return plain
 
