@@ -1,4 +1,7 @@
-"""The entry point: starts a node without loading the rest of the command line, and turns errors into exit codes."""
+"""The entry point: starts a node without loading the rest of the command line, and turns errors into exit codes.
+
+What it imports at its top is little, for until `main` has begun a Ctrl-C is answered by Python's traceback.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ottla.cli import interrupts
 from ottla.cli.exits import FAILED, OK, UNREACHABLE, CommandFailed
 
 _CLIENT_ERRORS = ("KafkaException", "KafkaError")
@@ -22,13 +24,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Without `arguments` as the process that it is: signals and standard streams are taken in hand first.
     """
     if arguments is None:
-        arguments = sys.argv[1:]
-        serves = _starts_a_node(arguments)
-        interrupts.install(OK if serves else None)
-        from ottla.cli import streams
+        argv = sys.argv[1:]
+        serves = _starts_a_node(argv)
+        _end_at_signals(OK if serves else None)
+        from ottla.cli import interrupts, streams
 
+        interrupts.install(OK if serves else None)
         streams.prepare(serves=serves)
-    argv = list(arguments)
+    else:
+        from ottla.cli import interrupts
+
+        argv = list(arguments)
     as_json = "--json" in argv[: argv.index("--") if "--" in argv else None]
     try:
         code = _run(argv)
@@ -47,6 +53,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if interrupts.ending():
             return interrupts.leave(interrupts.code_of_end())
         return interrupts.leave(_complain(*_translated(error), as_json))
+
+
+def _end_at_signals(code: int | None) -> None:
+    """With 128 + the signal unless `code` says otherwise, as long as `interrupts` is not there."""
+    import _signal as early  # type: ignore[import-not-found]  # without the imports of `signal`
+
+    for number in (early.SIGINT, early.SIGTERM, early.SIGHUP):
+        if early.getsignal(number) != early.SIG_IGN:
+            early.signal(number, lambda number, _: os._exit(128 + number if code is None else code))
 
 
 def _starts_a_node(argv: Sequence[str]) -> bool:
