@@ -30,8 +30,9 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         os.environ[_CONTROLLER] = str(os.getpid())  # workers of xdist inherit it
-        # A shell starts background jobs with interrupts ignored, and what the tests start would inherit that.
+        # A shell starts background jobs with SIGINT ignored, nohup with SIGHUP; what the tests start would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

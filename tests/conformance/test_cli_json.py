@@ -40,10 +40,12 @@ COMMANDS: dict[str, list[str]] = {
     "ottla cluster describe": [],
     "ottla server status": [],
     "ottla log dump": ["DIRECTORY"],
+    "ottla log verify": ["DIRECTORY"],
+    "ottla log repair": ["DIRECTORY"],
 }
 """What each is asked here; what is in capitals is filled in."""
 
-NEED_NO_BROKER = {"ottla log dump"}
+NEED_NO_BROKER = {"ottla log dump", "ottla log verify", "ottla log repair"}
 
 
 def arguments(name: str, **words: str) -> list[str]:

@@ -168,3 +168,25 @@ def test_look_up_by_time_after_a_trim_inside_a_batch() -> None:
         world.check_times()
     world.delete_records(60)
     world.check()
+
+
+@pytest.mark.parametrize("seed", range(19, 40))
+def test_indexes_that_recovery_wrote_are_fsynced_though_their_records_were(seed: int) -> None:
+    """A segment that ends at the recovery point is recovered too; its time index was lost with the next power failure,
+    because a full fsync begins at the recovery point. A random history found it."""
+    world = World(seed)
+    world.end_transaction(11, abort=True)
+    world.append(4, count=10, codec=2)
+    world.tick(60_000)
+    world.crash(power_loss=True)
+    world.end_transaction(11, abort=True)
+    world.tick(60_000)
+    world.crash(power_loss=True)
+    first = world.log.active_segment
+    assert len(first.time_index) == 2
+    world.append(1, count=3, size=700)
+    world.tick(60_000)
+    assert world.log.active_segment is not first
+    assert world.log.recovery_point == world.log.log_end_offset
+    world.crash(power_loss=True)
+    assert len(world.log.segments[0].time_index) == 2

@@ -214,7 +214,7 @@ def test_what_can_be_rebuilt_is(suffix: str, how: str, clean: bool) -> None:
 
 def test_files_that_interrupted_work_left_are_cleared() -> None:
     world = filled()
-    world.manager.shutdown()
+    world.fs.crash()
     world.fs.restart(power_loss=False)
     leftovers = [
         f"{world.directory}/00000000000000000000.log.deleted",

@@ -30,6 +30,7 @@ from ottla.storage.recovery import (
     segment_offset,
 )
 from ottla.storage.segment_cache import SegmentCache
+from ottla.storage.segment_files import INDEX, TIME_INDEX, TRANSACTION_INDEX
 from ottla.storage.segment_list import SegmentList
 
 
@@ -82,6 +83,7 @@ def loading_log(
         if not clean_shutdown:
             _fsync_unclean_files(directory, flusher, epochs)
             _remove_unflushed_snapshots(fs, directory, loaded.names, state.recovery_point)
+        _fsync_rebuilt_indexes(flusher, segments)
         producer_state = ProducerStateManager(
             fs, directory, topic_partition, expiration_ms=producer_id_expiration_ms, file_names=loaded.names
         )
@@ -148,6 +150,15 @@ def _fsync_unclean_files(directory: str, flusher: LogFlusher, epochs: LeaderEpoc
     flusher.fsync_later(partition_metadata_path(directory))
     if epochs.entries:
         flusher.write_later(epochs.path, epochs.encode)
+
+
+def _fsync_rebuilt_indexes(flusher: LogFlusher, segments: SegmentList) -> None:
+    """Let the next full fsync include indexes that recovery wrote: it leaves out segments below the recovery point, and
+    one that ends there, which was recovered too, may be among them by then."""
+    for segment in segments.items:
+        if segment.index_changes:
+            for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
+                flusher.fsync_later(segment.path(suffix))
 
 
 def _remove_unflushed_snapshots(fs: FileSystem, directory: str, names: list[str], recovery_point: Offset) -> None:
