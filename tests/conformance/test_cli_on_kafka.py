@@ -18,7 +18,7 @@ from tests.conformance.test_cli import ottla
 
 SCRIPT: list[tuple[str, str]] = [
     # arguments, standard input
-    ("topic create TOPIC TOPIC-2 -p 3 --set retention.ms=3600000 --set cleanup.policy=delete", ""),
+    ("topic create TOPIC TOPIC-2 -p 3 --set retention.ms=3600000000000 --set cleanup.policy=delete", ""),
     ("topic create TOPIC", ""),
     ("topic create bad/name", ""),
     ("topic create TOPIC-3 -r 3", ""),

@@ -13,7 +13,8 @@ import pytest
 
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
-from tests.conformance.operations import Client, eventually, segment_files
+from tests.conformance.operations import Client, eventually, refused, segment_files
+from tests.conformance.test_operations_repair import repair
 from tests.node import NodeProcess
 
 QUICK = {"log.retention.check.interval.ms": "100", "log.segment.delete.delay.ms": "0"}
@@ -237,11 +238,13 @@ def test_metadata_snapshots_replace_the_log_below_them(tmp_path: Path) -> None:
         client = Client(node)
         assert client.topics() == ["t"]
         assert retention(client) == "599"
-        # With the snapshot alone: what the log has behind it is lost, and only that.
+        # With the snapshot alone: what the log has behind it is lost, and only that, once somebody has said so.
         node.stop()
         for suffix in (".log", ".index", ".timeindex"):
             for name in segment_files(metadata, suffix):
                 (metadata / name).unlink()
+        assert "its log files are missing" in refused(node.data)
+        repair(metadata)
         node.start()
         client = Client(node)
         assert client.topics() == ["t"]
