@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
-COMPILED := src/ottla/protocol/.compiled
+COMPILED := build/.compiled
+TYPED := $(shell find src -name '*.pxd')
 TESTS ?= tests
 WORKERS ?= 3
 
@@ -24,20 +25,20 @@ $(READY): pyproject.toml
 	@$(PY) -m pip install --quiet --editable ".[dev,spark]"
 	@touch $@
 
-$(COMPILED): src/ottla/protocol/_records.py setup.py $(READY)
-	@echo "== the compiled module (without a C compiler the same code runs interpreted)"
+$(COMPILED): $(TYPED) $(wildcard $(TYPED:.pxd=.py)) setup.py $(READY)
+	@echo "== the compiled modules (without a C compiler the same code runs interpreted)"
 	@$(PY) setup.py --quiet build_ext --inplace
 	@touch $@
 
 setup: $(READY) $(COMPILED)  ## the virtual environment with Ottla in it
 
-peers: setup  ## what the tests run against: Kafka's own jars, kcat
-	@peers/debian.sh java:openjdk-17-jre-headless mvn:maven git:git kcat:kcat
+peers: setup  ## what the tests run against: Kafka's own jars, kcat, valgrind
+	@peers/debian.sh java:openjdk-17-jre-headless mvn:maven git:git kcat:kcat valgrind:valgrind
 	@test -d .cache/kafka/libs || echo "== Apache Kafka's jars from Maven Central"
 	@$(PY) -m peers.kafka install
 
 test: peers  ## every test but the slow part of the client matrix
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not matrix" $(TESTS)
+	$(PY) -m tests.suite -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not matrix" $(TESTS)
 
 conformance: peers  ## the rest of the client matrix: Node, Rust, Kafka Streams (fetches and builds them)
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m matrix tests/conformance
@@ -47,11 +48,12 @@ compatibility: peers  ## run every client and tool, and write what was found int
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m client --compatibility docs/compatibility.json tests/conformance; \
 		status=$$?; $(PY) -m tests.conformance.compatibility docs/compatibility.json docs/compatibility.md; exit $$status
 
-lint: setup  ## formatting, linting, types, and the direction of imports
+lint: setup  ## formatting, linting, types, the direction of imports, and whether every bug can still be planted
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+	$(PY) -m tests.simulation.mutations --check
 
 format: setup  ## format the tree and mend what the linter can
 	$(VENV)/bin/ruff check --fix --quiet . || true
@@ -65,6 +67,7 @@ bench: peers  ## Ottla and Apache Kafka side by side; the tables of docs/perform
 	$(PY) -m bench
 
 clean:  ## remove what was made
-	rm -rf $(VENV) build .cache src/ottla.egg-info $(COMPILED) src/ottla/protocol/_records*.so
+	rm -rf $(VENV) build .cache src/ottla.egg-info $(COMPILED)
+	find src -name '*.so' -delete
 
 .PHONY: help setup peers test conformance compatibility lint format demo bench clean

@@ -8,6 +8,7 @@ machine with too few cores: measure on a quiet one). Memory is read before, at i
 from __future__ import annotations
 
 import argparse
+import math
 import multiprocessing
 import socket
 import struct
@@ -31,6 +32,8 @@ PARTITIONS = 64
 QUIET_S = 1.0
 """How long the bystander is watched before an attack, and after it until memory is read."""
 ATTACK_S_MAX = 60.0
+UNREAD_S = 3.0
+"""How long clients stay that do not read."""
 BAD_TIMESTAMP_MS = 1 << 42
 """Decades from now."""
 Attack = Callable[[int], "Sender"]
@@ -146,7 +149,7 @@ def unread(frame: bytes, clients: int, count: int) -> Attack:
                     client.socket.send(frame * count)
                 except BlockingIOError:
                     pass
-            time.sleep(3)
+            time.sleep(UNREAD_S)
 
         return send
 
@@ -186,10 +189,14 @@ def big_fetch(count: int) -> bytes:
     return framed(fetch.encode_request(12, 1, "attacker", asked))
 
 
-def attacks() -> dict[str, Callable[[], Attack]]:
-    """Every attack by name; made when it is its turn, since some are large."""
+def attacks(size: float = 1.0) -> dict[str, Callable[[], Attack]]:
+    """Every attack by name; made when it is its turn, since some are large. `size` is the share of the rows, requests
+    and clients of a whole one; bombs stay what they are."""
     key = ApiKey
-    many = 190_000
+    many = int(190_000 * size)
+    half = many * 10 // 19
+    """Of what takes two items of the 200,000 that a request may have, or more time."""
+    few = half // 20
 
     def topics(count: int, width: int = 1, **more: Any) -> list[dict[str, Any]]:
         return [{"name": f"none-{number}", **more} for number in range(count)]
@@ -217,25 +224,25 @@ def attacks() -> dict[str, Callable[[], Attack]]:
 
     metadata = request(key.METADATA, 12, topics=None, allow_auto_topic_creation=False)
     return {
-        "nothing": lambda: lambda port: lambda: time.sleep(3),
+        "nothing": lambda: lambda port: lambda: time.sleep(UNREAD_S),
         "zstd, 14.5 M records": lambda: bomb(Codec.ZSTD, 14_500_000),
         "zstd, 1 M records, 10 times": lambda: bomb(Codec.ZSTD, 1_000_000, 10),
         "gzip, 10 M records": lambda: bomb(Codec.GZIP, 10_000_000),
         "snappy, 10 M records": lambda: bomb(Codec.SNAPPY, 10_000_000),
         "lz4, 10 M records": lambda: bomb(Codec.LZ4, 10_000_000),
         "64 bombs in one Produce": lambda: one(produced([batch(1_000_000, Codec.ZSTD, BAD_TIMESTAMP_MS)] * PARTITIONS)),
-        "20,000 batches in one Produce": lambda: one(
-            produced([counted_batch(1, Codec.NONE, int(time.time() * 1000))] * 20_000)
+        f"{half // 5:,} batches in one Produce": lambda: one(
+            produced([counted_batch(1, Codec.NONE, int(time.time() * 1000))] * (half // 5))
         ),
         "look-ups by time, 1.2 M records": lambda: timed_lookups,
-        "20,000 Metadata from one client": lambda: pipelined(metadata, 20_000),
-        "2,000 clients x 50 that do not read": lambda: unread(metadata, 2000, 50),
-        "ListOffsets of 190,000": lambda: one(
+        f"{half // 5:,} Metadata from one client": lambda: pipelined(metadata, half // 5),
+        f"{half // 50:,} clients x 50 that do not read": lambda: unread(metadata, half // 50, 50),
+        f"ListOffsets of {many:,}": lambda: one(
             request(key.LIST_OFFSETS, 7, replica_id=-1, isolation_level=0, topics=partitions())
         ),
-        "DeleteRecords of 190,000": lambda: one(request(key.DELETE_RECORDS, 2, timeout_ms=1000, topics=partitions())),
-        "Fetch of 190,000": lambda: one(big_fetch(many)),
-        "CreateTopics of 190,000": lambda: one(
+        f"DeleteRecords of {many:,}": lambda: one(request(key.DELETE_RECORDS, 2, timeout_ms=1000, topics=partitions())),
+        f"Fetch of {many:,}": lambda: one(big_fetch(many)),
+        f"CreateTopics of {many:,}": lambda: one(
             request(
                 key.CREATE_TOPICS,
                 7,
@@ -244,7 +251,7 @@ def attacks() -> dict[str, Callable[[], Attack]]:
                 topics=topics(many, num_partitions=1, replication_factor=1),
             )
         ),
-        "CreateTopics of one with 190,000 assignments": lambda: one(
+        f"CreateTopics of one with {half * 9 // 10:,} assignments": lambda: one(
             request(
                 key.CREATE_TOPICS,
                 7,
@@ -255,20 +262,20 @@ def attacks() -> dict[str, Callable[[], Attack]]:
                         "name": "wide",
                         "num_partitions": -1,
                         "replication_factor": -1,
-                        "assignments": [{"partition_index": n, "broker_ids": [1]} for n in range(90_000)],
+                        "assignments": [{"partition_index": n, "broker_ids": [1]} for n in range(half * 9 // 10)],
                     }
                 ],
             )
         ),
-        "20,000 commits": lambda: one(commit(20_000), 5),
-        "190,000 commits": lambda: one(commit(190_000)),
-        "auto-create 5,000 topics": lambda: one(
-            request(key.METADATA, 12, topics=topics(5000, topic_id=None), allow_auto_topic_creation=True)
+        f"{half // 5:,} commits": lambda: one(commit(half // 5), 5),
+        f"{many:,} commits": lambda: one(commit(many)),
+        f"auto-create {few:,} topics": lambda: one(
+            request(key.METADATA, 12, topics=topics(few, topic_id=None), allow_auto_topic_creation=True)
         ),
-        "Metadata of 190,000": lambda: one(
+        f"Metadata of {many:,}": lambda: one(
             request(key.METADATA, 12, topics=topics(many, topic_id=None), allow_auto_topic_creation=False)
         ),
-        "OffsetFetch of 190,000": lambda: one(
+        f"OffsetFetch of {many:,}": lambda: one(
             request(
                 key.OFFSET_FETCH,
                 8,
@@ -276,7 +283,7 @@ def attacks() -> dict[str, Callable[[], Attack]]:
                 groups=[{"group_id": "g", "topics": [{"name": TOPIC, "partition_indexes": list(range(many))}]}],
             )
         ),
-        "OffsetForLeaderEpoch of 190,000": lambda: one(
+        f"OffsetForLeaderEpoch of {many:,}": lambda: one(
             request(
                 key.OFFSET_FOR_LEADER_EPOCH,
                 4,
@@ -291,9 +298,9 @@ def attacks() -> dict[str, Callable[[], Attack]]:
                 ],
             )
         ),
-        "DescribeConfigs of 5,000": lambda: one(configs(5000, key.DESCRIBE_CONFIGS, 4)),
-        "IncrementalAlterConfigs of 50,000": lambda: one(configs(50_000, key.INCREMENTAL_ALTER_CONFIGS, 1)),
-        "JoinGroup of 10 MB": lambda: one(
+        f"DescribeConfigs of {few:,}": lambda: one(configs(few, key.DESCRIBE_CONFIGS, 4)),
+        f"IncrementalAlterConfigs of {half // 2:,}": lambda: one(configs(half // 2, key.INCREMENTAL_ALTER_CONFIGS, 1)),
+        f"JoinGroup of {half // 10_000} MB": lambda: one(
             request(
                 key.JOIN_GROUP,
                 5,
@@ -303,24 +310,26 @@ def attacks() -> dict[str, Callable[[], Attack]]:
                 member_id="",
                 group_instance_id=None,
                 protocol_type="consumer",
-                protocols=[{"name": f"p{n}", "metadata": b"\0\1" + b"x" * 1000} for n in range(10_000)],
+                protocols=[{"name": f"p{n}", "metadata": b"\0\1" + b"x" * 1000} for n in range(half // 10)],
             )
         ),
-        "DescribeLogDirs of 190,000": lambda: one(
+        f"DescribeLogDirs of {many:,}": lambda: one(
             request(key.DESCRIBE_LOG_DIRS, 4, topics=[{"topic": TOPIC, "partitions": list(range(many))}])
         ),
-        "DescribeProducers of 190,000": lambda: one(
+        f"DescribeProducers of {many:,}": lambda: one(
             request(key.DESCRIBE_PRODUCERS, 0, topics=[{"name": TOPIC, "partition_indexes": list(range(many))}])
         ),
-        "FindCoordinator of 190,000": lambda: one(
+        f"FindCoordinator of {many:,}": lambda: one(
             request(key.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[f"g{n}" for n in range(many)])
         ),
-        "DescribeTopicPartitions of 100,000": lambda: one(
-            request(
-                key.DESCRIBE_TOPIC_PARTITIONS, 0, topics=topics(100_000), response_partition_limit=2000, cursor=None
-            )
+        f"DescribeTopicPartitions of {half:,}": lambda: one(
+            request(key.DESCRIBE_TOPIC_PARTITIONS, 0, topics=topics(half), response_partition_limit=2000, cursor=None)
         ),
     }
+
+
+class Unanswered(Exception):
+    """The bystander got no answer, or lost its connection: the broker is held up for good, or gone."""
 
 
 class Watch:
@@ -332,19 +341,30 @@ class Watch:
         self.waits: list[float] = []
 
     def until(self, over: Callable[[], bool]) -> None:
+        """Ask until `over`. Raises Unanswered, with the time waited in vain among the waits."""
         while not over():
             start = time.perf_counter()
-            self.client.ask(self.frame)
-            self.waits.append((time.perf_counter() - start) * 1e3)
+            try:
+                self.client.ask(self.frame)
+            except OSError as error:
+                raise Unanswered(str(error)) from error
+            finally:
+                self.waits.append((time.perf_counter() - start) * 1e3)
 
     def percentile(self, share: float) -> float:
         waits = sorted(self.waits)
         return waits[min(int(len(waits) * share), len(waits) - 1)]
 
 
-def peak_mb(pid: int) -> float:
-    text = Path(f"/proc/{pid}/status").read_text()
-    return int(text.split("VmHWM:")[1].split()[0]) / 1024
+def memory_mb(pid: int) -> tuple[float, float]:
+    """(peak, resident) of a process; NaN when it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        lines = []
+    sizes = {name: int(rest.split()[0]) / 1024 for name, _, rest in (line.partition(":") for line in lines)
+             if name in ("VmHWM", "VmRSS")}  # fmt: skip
+    return sizes.get("VmHWM", math.nan), sizes.get("VmRSS", math.nan)
 
 
 class Row(NamedTuple):
@@ -359,6 +379,7 @@ class Row(NamedTuple):
     before_mb: float
     peak_mb: float
     after_mb: float
+    note: str = ""
 
 
 def _send(make_sender: Attack, port: int, ready: Any, go: Any) -> None:
@@ -393,16 +414,24 @@ def measure(name: str, side: str, make_attack: Callable[[], Attack], base: Path)
         began = time.monotonic()
         go.set()
         end = began + ATTACK_S_MAX
-        watch.until(lambda: not attacker.is_alive() or time.monotonic() > end)
+        note = ""
+        try:
+            watch.until(lambda: not attacker.is_alive() or time.monotonic() > end)
+        except Unanswered as error:
+            note = f"no answer ({error})"
         seconds = time.monotonic() - began
         if attacker.is_alive():
             attacker.kill()
         attacker.join()
-        end = time.monotonic() + 2 * QUIET_S
-        watch.until(lambda: time.monotonic() > end)
+        if not note:
+            end = time.monotonic() + 2 * QUIET_S
+            try:
+                watch.until(lambda: time.monotonic() > end)
+            except Unanswered as error:
+                note = f"no answer after the attack ({error})"
         return Row(
             name, side, len(watch.waits), watch.percentile(0.5), watch.percentile(0.99), watch.percentile(0.999),
-            max(watch.waits), seconds, before, peak_mb(broker.pid), resident_mb(broker.pid),
+            max(watch.waits), seconds, before, *memory_mb(broker.pid), note,
         )  # fmt: skip
     finally:
         broker.stop()
@@ -420,6 +449,7 @@ HEAD = (
     "MB before",
     "peak",
     "after",
+    "",
 )
 
 
@@ -433,7 +463,7 @@ def some(sides: Sequence[str], chosen: Sequence[str], base: Path, tell: Callable
         for side in sides:
             row = measure(name, side, attack, base)
             found.append(row)
-            cells = [f"{each:.1f}" if isinstance(each, float) else str(each) for each in row]
+            cells = [str(_cell(each)) for each in row]
             tell("| " + " | ".join(cells) + " |")
     return found
 
@@ -449,7 +479,9 @@ def flood(run: Run) -> Iterator[Section]:
 
 
 def _cell(value: object) -> Any:
-    return round(value, 1) if isinstance(value, float) else value
+    if isinstance(value, float):
+        return "gone" if math.isnan(value) else round(value, 1)
+    return value
 
 
 def main() -> None:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 NAME = "bare loop"
+KEEPING = "bare loop, kept"
+"""Its answers are not thrown away but written to files."""
 
 
 @contextmanager
@@ -25,3 +27,16 @@ def bare_loop(directory: Path, *arguments: str) -> Iterator[tuple[int, int]]:
         process.wait()
         for path in directory.glob("bare*"):
             path.unlink()
+
+
+def kept(directory: Path, port: int, size: int, count: int, files: int) -> tuple[float, float]:
+    """Have another process keep `count` answers of `size` bytes from a bare loop in so many files; returns the seconds
+    it took, and those of the processor."""
+    path = directory / "kept"
+    command = [sys.executable, "-m", "bench.bare", str(path), *map(str, (size, port, count, files))]
+    try:
+        said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+        return float(said[0]), float(said[1])
+    finally:
+        for each in directory.glob("kept*"):
+            each.unlink()

@@ -1,4 +1,4 @@
-"""The two sides of every comparison: how they are started, stopped, and what their processes cost."""
+"""The sides of every comparison: how they are started, stopped, and what their processes cost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from peers.kafka import KafkaPeer, free_port, wait_until_answering
@@ -42,9 +43,10 @@ class Side:
 class Ottla(Side):
     name = "ottla"
 
-    def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
+    def __init__(self, directory: Path, settings: dict[str, str] | None = None, source: Path | None = None) -> None:
         self.data = directory
         self.port = free_port()
+        self.environment = dict(os.environ) if source is None else environment(source)
         self.settings = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}", **(settings or {})}
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -62,6 +64,7 @@ class Ottla(Side):
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=output,
+                env=self.environment,
             )
         wait_until_answering("127.0.0.1", self.port, 120, self.process)
         return time.perf_counter() - start
@@ -73,6 +76,17 @@ class Ottla(Side):
             self.process.wait(60)
             self.process = None
         return time.perf_counter() - start
+
+
+def environment(source: Path) -> dict[str, str]:
+    """In which this interpreter runs the Ottla whose package lies below `source`, not the one that is installed."""
+    return {**os.environ, "PYTHONPATH": str(source)}
+
+
+class Base(Ottla):
+    """A node of another commit."""
+
+    name = "base"
 
 
 class Kafka(Side):
@@ -103,7 +117,15 @@ class Kafka(Side):
 _CPU_CLOCK = 2
 """CPUCLOCK_SCHED of Linux: what the scheduler has counted."""
 
-SIDES: dict[str, type[Ottla] | type[Kafka]] = {"ottla": Ottla, "kafka": Kafka}
+SIDES: dict[str, Callable[[Path, dict[str, str] | None], Side]] = {"ottla": Ottla, "kafka": Kafka}
+SOURCES: dict[str, Path | None] = {"ottla": None}
+"""Where the package lies of each side that is Ottla; None for the tree that measures."""
+
+
+def add_base(source: Path) -> None:
+    """Make the package below `source` a side, called "base"."""
+    SIDES[Base.name] = partial(Base, source=source)
+    SOURCES[Base.name] = source
 
 
 def make(name: str, base: Path, settings: dict[str, str] | None = None) -> Side:

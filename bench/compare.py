@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-OURS, THEIRS = "ottla", "kafka"
-RATIO = "ottla / kafka"
+OURS, THEIRS, BASE = "ottla", "kafka", "base"
+RATIO, BASE_RATIO = "ottla / kafka", "ottla / base"
 
 
 def alternate(sides: Sequence[str], rounds: int) -> Iterator[str]:
@@ -66,7 +66,7 @@ def medians(rounds: Rounds) -> dict[str, float]:
 def rows(
     measured: Mapping[str, Rounds], ranged: Sequence[str] = (), extra: Mapping[str, Mapping[str, str]] | None = None
 ) -> list[dict[str, Any]]:
-    """A row for each side with the medians of its rounds, then the ratio of Ottla to Kafka, pair by pair.
+    """A row for each side with the medians of its rounds, then the ratios of Ottla to Kafka and base, pair by pair.
 
     Figures named in `ranged` show their lowest and highest too. `extra` is set behind, by side.
     """
@@ -77,13 +77,14 @@ def rows(
             spread = Spread.of([values[name] for values in rounds])
             row[name] = spread.text(short) if name in ranged else short(spread.median)
         found.append(row | dict((extra or {}).get(side, {})))
-    if OURS in measured and THEIRS in measured:
-        found.append(_ratio_row(measured[OURS], measured[THEIRS], ranged))
+    for theirs, label in ((BASE, BASE_RATIO), (THEIRS, RATIO)):
+        if OURS in measured and theirs in measured:
+            found.append(_ratio_row(label, measured[OURS], measured[theirs], ranged))
     return found
 
 
-def _ratio_row(ours: Rounds, theirs: Rounds, ranged: Sequence[str]) -> dict[str, Any]:
-    row: dict[str, Any] = {"side": RATIO}
+def _ratio_row(label: str, ours: Rounds, theirs: Rounds, ranged: Sequence[str]) -> dict[str, Any]:
+    row: dict[str, Any] = {"side": label}
     for name in ours[0]:
         if name in theirs[0] and (text := ratio_text(ours, theirs, name, name in ranged)):
             row[name] = text
@@ -91,7 +92,7 @@ def _ratio_row(ours: Rounds, theirs: Rounds, ranged: Sequence[str]) -> dict[str,
 
 
 def ratio_text(ours: Rounds, theirs: Rounds, name: str, with_range: bool = True) -> str:
-    """The median of the ratios of the rounds; empty where Kafka's figure is nothing."""
+    """The median of the ratios of the rounds; empty where the other side's figure is nothing."""
     pairs = ratios([values[name] for values in ours], [values[name] for values in theirs])
     if not pairs:
         return ""
@@ -102,15 +103,19 @@ def ratio_text(ours: Rounds, theirs: Rounds, name: str, with_range: bool = True)
 def pivot(
     label: str, measured: Mapping[str, Mapping[str, Rounds]], ranged: Sequence[str] = (), ratio_of: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
-    """A row for each thing measured (name, then side), with the columns of both sides and the ratios in `ratio_of`."""
+    """A row for each thing measured (name, then side), with the columns of all sides and the ratios in `ratio_of`.
+
+    They are those to base, where there is one, otherwise to Kafka.
+    """
     found = []
     for name, by_side in measured.items():
         row: dict[str, Any] = {label: name}
+        theirs = BASE if BASE in by_side else THEIRS
         for figure in next(iter(by_side.values()))[0]:
             for side, rounds in by_side.items():
                 spread = Spread.of([values[figure] for values in rounds])
                 row[f"{side} {figure}"] = spread.text(short) if figure in ranged else short(spread.median)
-            if figure in ratio_of and OURS in by_side and THEIRS in by_side:
-                row[f"x {figure}"] = ratio_text(by_side[OURS], by_side[THEIRS], figure)
+            if figure in ratio_of and OURS in by_side and theirs in by_side:
+                row[f"x {figure}"] = ratio_text(by_side[OURS], by_side[theirs], figure)
         found.append(row)
     return found

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from functools import cache
 
 from bench.brokers import cpu_seconds
@@ -60,14 +61,14 @@ def missing() -> str:
 
 
 class Perf:
-    """Counts of one process and all its threads, between `enable` and `disable`."""
+    """Counts of processes and all their threads, between `enable` and `disable`."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pids: Sequence[int]) -> None:
         control, self._control = os.pipe()
         self._acknowledged, acknowledge = os.pipe()
         self._process = subprocess.Popen(
             ["perf", "stat", "-x,", "-D", "-1", "--control", f"fd:{control},{acknowledge}", "-e", ",".join(available()),
-             "-p", str(pid)],
+             "-p", ",".join(map(str, pids))],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -104,22 +105,25 @@ def machine_cpu_seconds() -> float:
 
 
 class Meter:
-    """From `start` to `stop`: CPU seconds of the broker, of this process and of all others; what perf counts."""
+    """From `start` to `stop`: CPU seconds of the broker, of this process and of all others; what perf counts.
 
-    def __init__(self, pid: int, with_perf: bool = False) -> None:
-        self.pid = pid
+    A cluster has several processes.
+    """
+
+    def __init__(self, pid: int | Sequence[int], with_perf: bool = False) -> None:
+        self.pids = [pid] if isinstance(pid, int) else [*pid]
         self.cpu_seconds = self.client_cpu_seconds = self.other_cpu_seconds = 0.0
         self.counts: dict[str, float] = {}
-        self._perf = Perf(pid) if with_perf and available() else None
+        self._perf = Perf(self.pids) if with_perf and available() else None
 
     def start(self) -> None:
         if self._perf:
             self._perf.enable()
         self._machine = machine_cpu_seconds()
-        self._client, self._broker = time.process_time(), cpu_seconds(self.pid)
+        self._client, self._broker = time.process_time(), sum(map(cpu_seconds, self.pids))
 
     def stop(self) -> None:
-        self.cpu_seconds = cpu_seconds(self.pid) - self._broker
+        self.cpu_seconds = sum(map(cpu_seconds, self.pids)) - self._broker
         self.client_cpu_seconds = time.process_time() - self._client
         machine = machine_cpu_seconds() - self._machine
         self.other_cpu_seconds = max(0.0, machine - self.cpu_seconds - self.client_cpu_seconds)

@@ -11,9 +11,10 @@ import select
 import socket
 import time
 from collections import deque
+from functools import partial
 
 from bench.counters import Meter
-from bench.load import Result
+from bench.load import Result, window
 
 DISCARD_BYTES = 1 << 22
 HEAD_BYTES = 4
@@ -84,11 +85,7 @@ def fetch_load(
         poller.register(connection.socket.fileno(), select.EPOLLIN)
         connection.ask(in_flight)
     try:
-        _turn(poller, connections, settle_s, Result())
-        result = Result()
-        meter.start()
-        result.seconds = _turn(poller, connections, seconds, result)
-        meter.stop()
+        result = window(partial(_turn, poller, connections), settle_s, seconds, meter)
     finally:
         for connection in connections.values():
             connection.socket.close()

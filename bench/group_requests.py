@@ -138,7 +138,7 @@ def requests(run: Run) -> Iterator[Section]:
             swarm.drain(groups)
             fill = window(broker.port, members[side], "commit of 20 partitions, 50 groups x 5 in flight")
             fill(1.0, Meter(broker.pid))  # what offset fetches will find
-        for name in LOADS:
+        for name in filter(run.wants, LOADS):
             loads = {
                 side: Load(broker.pid, window(broker.port, members[side], name), warm)
                 for side, broker in warm.brokers.items()

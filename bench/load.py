@@ -141,6 +141,7 @@ class Result:
     other_cpu_seconds: float = 0.0
     """Of every other process of the machine."""
     resident_mb: float = 0.0
+    """Of one process; nodes of a cluster share memory."""
     latencies_ms: list[float] = field(default_factory=list)
     counts: dict[str, float] = field(default_factory=dict)
     """Of `perf stat`, by event, where it was to count."""
@@ -149,7 +150,7 @@ class Result:
         """What a meter found between its start and stop."""
         self.cpu_seconds, self.client_cpu_seconds = meter.cpu_seconds, meter.client_cpu_seconds
         self.other_cpu_seconds, self.counts = meter.other_cpu_seconds, meter.counts
-        self.resident_mb = resident_mb(meter.pid)
+        self.resident_mb = resident_mb(meter.pids[0]) if len(meter.pids) == 1 else 0.0
 
     @property
     def requests_per_s(self) -> float:
@@ -214,3 +215,14 @@ def error_codes(value: Any) -> Iterator[int]:
     elif isinstance(value, list):
         for item in value:
             yield from error_codes(item)
+
+
+def window(turn: Callable[[float, Result], float], settle_s: float, seconds: float, meter: Meter) -> Result:
+    """What `turn`, which returns how long it took, gets done in `seconds`; what comes in `settle_s` before does not
+    count."""
+    turn(settle_s, Result())
+    meter.start()
+    result = Result()
+    result.seconds = turn(seconds, result)
+    meter.stop()
+    return result

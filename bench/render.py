@@ -4,7 +4,8 @@
 
 In a page, what stands between `<!-- bench: KEY -->` and `<!-- end -->` is made from the section KEY of the results;
 `rows-KEY` is its table without the title, `table-NAME` are all sections of the table NAME, none if it was not made.
-`made`, `warm` and `cold` are how it was measured, and the two tables of the README.
+`made`, `warm` and `cold` are how it was measured, and the two tables of the README; `before-after` is what
+`python -m bench compare` found.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from bench import compare
+from bench import compare, group_requests
 from bench.results import ROOT, Kept, Results, markdown
 from bench.rounds import DISTURBED
 
@@ -58,6 +59,23 @@ COLD = (
     Line("produce, one record a request, first second", "first-seconds", "0 to 1 s", "requests/s"),
     Line("the same, 18 to 25 s after the start", "first-seconds", "18 to 25 s", "requests/s"),
 )
+COMPARED = (
+    Line("produce, one 100-byte record a request", "compare-produce-one-record", "req/s", "requests/s"),
+    Line("produce, 16 KB batches", "compare-produce-16k", "req/s", "requests/s"),
+    Line("produce, 64 KB batches of 1 KB records", "compare-produce-64k", "req/s", "requests/s"),
+    Line("produce, 1 MB batches", "compare-produce-1m", "req/s", "requests/s"),
+    Line("fetch, 64 KB answers", "compare-fetch-64k", "req/s", "requests/s"),
+    Line("fetch, 1 MB answers", "compare-fetch-1m", "req/s", "requests/s"),
+    Line("a record from producer to consumer, median", "compare-round-trip", "p50 ms", "ms"),
+    *(
+        Line(name, "compare-group-requests", "req/s", "requests/s", name)
+        for name in group_requests.LOADS
+        if "50 groups" in name
+    ),
+    Line("produce, 16 KB batches, fsync each", "compare-produce-fsync", "req/s", "requests/s"),
+    Line("produce, 1,000 connections, 1 KB", "compare-produce-1000-connections", "req/s", "requests/s"),
+)
+CPU = "CPU ms per 1,000"
 
 
 def readme_table(results: Results, lines: tuple[Line, ...]) -> str:
@@ -70,6 +88,27 @@ def readme_table(results: Results, lines: tuple[Line, ...]) -> str:
         ours, theirs = (kept.rounds(side, line.name) for side in (compare.OURS, compare.THEIRS))
         cells = [f"{compare.short(compare.medians(side)[line.figure])} {line.unit}" for side in (ours, theirs)]
         out.append(f"| {line.label} | {' | '.join(cells)} | {compare.ratio_text(ours, theirs, line.figure)} |")
+    return "\n".join([*out, *(["", PROVISIONAL] if disturbed else [])]) + "\n"
+
+
+def before_after(results: Results) -> str:
+    """Both commits in a row for each load that was measured: the figure, the CPU, and the ratios of the pairs."""
+    out = [
+        "| | before | after | after / before (lowest to highest) | CPU, after / before |",
+        "|---|---|---|---|---|",
+    ]
+    disturbed = False
+    for line in COMPARED:
+        kept = results.sections.get(line.key)
+        if kept is None or (line.name and line.name not in kept.data):
+            continue
+        disturbed |= DISTURBED in kept.note
+        ours, theirs = (kept.rounds(side, line.name) for side in (compare.OURS, compare.BASE))
+        cells = [f"{compare.short(compare.medians(side)[line.figure])} {line.unit}" for side in (theirs, ours)]
+        cpu = compare.ratio_text(ours, theirs, CPU) if CPU in ours[0] else ""
+        out.append(f"| {line.label} | {' | '.join(cells)} | {compare.ratio_text(ours, theirs, line.figure)} | {cpu} |")
+    if len(out) == 2:
+        return NOT_MEASURED
     return "\n".join([*out, *(["", PROVISIONAL] if disturbed else [])]) + "\n"
 
 
@@ -103,6 +142,8 @@ def page_with(page: str, results: Results) -> str:
             text = made(results)
         elif key in ("warm", "cold"):
             text = readme_table(results, WARM if key == "warm" else COLD)
+        elif key == "before-after":
+            text = before_after(results)
         elif key.startswith("table-"):
             text = "\n".join(_section(kept) for kept in results.of(key.removeprefix("table-")))
         elif key.startswith("rows-"):

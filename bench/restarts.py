@@ -147,7 +147,7 @@ def segments(run: Run) -> Iterator[Section]:
     yield _once(title, "segments", found)
 
 
-@table("failover", "restart of a coordinator with 1,000,000 commits")
+@table("coordinator", "restart of a coordinator with 1,000,000 commits")
 def coordinator(run: Run) -> Iterator[Section]:
     found = _each(run, failover, GROUP_SETTINGS)
     title = "Restart with 1,000,000 commits in one partition of __consumer_offsets and a group of 1,000 in it, once"

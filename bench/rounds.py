@@ -10,10 +10,9 @@ import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from bench import compare, counters
-from bench.brokers import WarmBrokers
 from bench.counters import Meter
 from bench.load import Result
 from bench.steady import Rule, WarmUp, Window, warm_up
@@ -30,15 +29,22 @@ DISTURBED = "Other processes used up to"
 COUNTED_S = 1.0
 
 
+class Warmed(Protocol):
+    """`WarmBrokers`, or clusters."""
+
+    loaded_s: dict[str, float]
+    """How long each has been under load, by side."""
+
+
 @dataclass
 class Load:
     """A load on one side."""
 
-    pid: int
-    """Of the broker."""
+    pid: int | Sequence[int]
+    """Of the broker, or of all nodes of a cluster."""
     window: Callable[[float, Meter], Result]
     """Load for so many seconds; the meter is started and stopped around what is measured."""
-    broker: WarmBrokers | None = None
+    broker: Warmed | None = None
     """Where the time under load is kept; the bare loop has nothing to warm."""
 
 
@@ -112,7 +118,8 @@ def beside(measured: Measured) -> dict[str, str]:
     if measured.counted is not None:
         for event, count in measured.counted.counts.items():
             found[f"{counters.EVENTS[event]} per request"] = compare.short(count / measured.counted.requests)
-    found["RSS MB"] = compare.short(measured.rounds[-1].resident_mb)
+    if resident_mb := measured.rounds[-1].resident_mb:
+        found["RSS MB"] = compare.short(resident_mb)
     found["generator"] = generator_share(measured.rounds)
     found["warm-up"] = warmth(measured)
     return found

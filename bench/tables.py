@@ -11,7 +11,7 @@ and stands in `MODULES`, so that the command finds it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -32,6 +32,11 @@ MODULES: list[str] = [
     "bench.restarts",
     "bench.instructions",
     "bench.attacks",
+    "bench.failovers",
+    "bench.clusters",
+    "bench.growth",
+    "bench.controller",
+    "bench.controller_failovers",
 ]
 """Modules whose import registers tables, in the order in which a run of all makes them."""
 
@@ -68,7 +73,14 @@ class Run:
     """When a side is warm."""
     first_warm_up_s: float = 24.0
     """The least that a broker is loaded before its first measurement, whatever its rate does."""
+    with_bare: bool = True
+    """Whether the bare loop is measured beside the brokers."""
+    parts: Sequence[str] = ()
+    """Parts of names: of a table that has several loads only those that have one of them; all, if there are none."""
     _warm: WarmBrokers | None = None
+
+    def wants(self, load: str) -> bool:
+        return not self.parts or any(part in load for part in self.parts)
 
     def warm(self, settings: Mapping[str, str] | None = None) -> WarmBrokers:
         """All sides, running, as the tables before left them; other settings restart them."""

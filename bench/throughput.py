@@ -55,10 +55,10 @@ def produce_window(
 
 def produce_section(
     run: Run, title: str, key: str, batch_bytes: int, *, config: dict[str, str] | None = None,
-    connections: int = CONNECTIONS, in_flight: int = IN_FLIGHT, with_bare: bool = True,
+    connections: int = CONNECTIONS, in_flight: int = IN_FLIGHT, with_bare: bool = True, record_size: int = 100,
 ) -> Section:  # fmt: skip
     warm, topic = run.warm(SETTINGS), key
-    batch, _ = batch_of(batch_bytes)
+    batch, _ = batch_of(batch_bytes, record_size)
     with ExitStack() as stack:
         loads = {}
         for name, broker in warm.brokers.items():
@@ -68,7 +68,7 @@ def produce_section(
             stack.callback(partial(client.delete_topic, topic))
             window = produce_window(broker.port, topic, batch, connections, in_flight)
             loads[name] = Load(broker.pid, window, warm)
-        if with_bare:
+        if with_bare and run.with_bare:
             port, pid = stack.enter_context(start_bare_loop(run.base))
             loads[bare_loop.NAME] = Load(pid, produce_window(port, topic, batch, is_broker=False))
         return section(title, key, measure(run, loads))
@@ -81,10 +81,17 @@ def small(run: Run) -> Iterator[Section]:
     )
 
 
-@table("produce", "produce, batches of 16 KB and 1 MB")
+@table("produce", "produce, batches of 16 KB, 64 KB and 1 MB")
 def produce(run: Run) -> Iterator[Section]:
-    for label, key, size in (("16 KB", "produce-16k", 16 << 10), ("1 MB", "produce-1m", 1000 << 10)):
-        yield produce_section(run, f"Produce, {label} batches, acks=all, 6 connections x 5 in flight", key, size)
+    batches = (
+        ("16 KB batches", "produce-16k", 16 << 10, 100),
+        ("64 KB batches of 1 KB records", "produce-64k", 64 << 10, 1000),
+        ("1 MB batches", "produce-1m", 1000 << 10, 100),
+    )
+    for label, key, size, record_size in batches:
+        title = f"Produce, {label}, acks=all, 6 connections x 5 in flight"
+        if run.wants(title):
+            yield produce_section(run, title, key, size, record_size=record_size)
 
 
 @table("durable", "produce with an fsync before each answer")
@@ -106,7 +113,9 @@ def connections(run: Run) -> Iterator[Section]:
 @table("fetch", "fetch of cached data")
 def fetch(run: Run) -> Iterator[Section]:
     for label, key, size in (("64 KB", "fetch-64k", 64 << 10), ("1 MB", "fetch-1m", 1 << 20)):
-        yield _fetch_section(run, f"Fetch of cached data, {label} answers, 6 connections x 2 in flight", key, size)
+        title = f"Fetch of cached data, {label} answers, 6 connections x 2 in flight"
+        if run.wants(title):
+            yield _fetch_section(run, title, key, size)
 
 
 def _fetch_section(run: Run, title: str, key: str, answer_bytes: int) -> Section:
@@ -119,11 +128,12 @@ def _fetch_section(run: Run, title: str, key: str, answer_bytes: int) -> Section
             stack.callback(client.close)
             stack.callback(partial(client.delete_topic, key))
             loads[name] = Load(broker.pid, fetch_window(broker.port, frames), warm)
-        path = run.base / "bare"
-        path.write_bytes(bytes(64 << 20))
-        port, pid = stack.enter_context(start_bare_loop(run.base, str(fetch_bytes)))
-        bare = [[fetch_frame("x", p, 0, fetch_bytes)] for p in range(CONNECTIONS)]
-        loads[bare_loop.NAME] = Load(pid, fetch_window(port, bare))
+        if run.with_bare:
+            path = run.base / "bare"
+            path.write_bytes(bytes(64 << 20))
+            port, pid = stack.enter_context(start_bare_loop(run.base, str(fetch_bytes)))
+            bare = [[fetch_frame("x", p, 0, fetch_bytes)] for p in range(CONNECTIONS)]
+            loads[bare_loop.NAME] = Load(pid, fetch_window(port, bare))
         return section(title, key, measure(run, loads))
 
 

@@ -12,10 +12,11 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from bench.counters import Meter
-from bench.load import Result, error_codes
+from bench.load import Result, error_codes, window
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 
@@ -108,10 +109,10 @@ class _Connection:
 
 
 def uniform_load(
-    port: int, frames: Sequence[Sequence[bytes]], api: int | None, version: int, *, in_flight: int, seconds: float,
-    meter: Meter, settle_s: float = 0.3, payload_bytes: int = 0, fixed: Fixed | None = None,
+    port: int | Sequence[int], frames: Sequence[Sequence[bytes]], api: int | None, version: int, *, in_flight: int,
+    seconds: float, meter: Meter, settle_s: float = 0.3, payload_bytes: int = 0, fixed: Fixed | None = None,
 ) -> Result:  # fmt: skip
-    """`in_flight` requests on a connection for each of `frames`.
+    """`in_flight` requests on a connection for each of `frames`, to the port beside it where there are several.
 
     All bytes of an answer must be those of the first, or those at the positions that `fixed` names. Without an API
     the first answer is not decoded. `payload_bytes` is what a request counts as in the result. What is answered in the
@@ -119,19 +120,16 @@ def uniform_load(
     """
     poller = select.epoll()
     connections = {}
-    for each in frames:
-        connection = _Connection(port, each, in_flight, fixed)
+    ports = [port] * len(frames) if isinstance(port, int) else port
+    for to, each in zip(ports, frames, strict=True):
+        connection = _Connection(to, each, in_flight, fixed)
         connection.first(api, version)
         connections[connection.socket.fileno()] = connection
         poller.register(connection.socket.fileno(), select.EPOLLIN)
     for fd, connection in connections.items():
         _send(poller, fd, connection, in_flight)
     try:
-        _turn(poller, connections, settle_s, Result())
-        meter.start()
-        result = Result()
-        result.seconds = _turn(poller, connections, seconds, result)
-        meter.stop()
+        result = window(partial(_turn, poller, connections), settle_s, seconds, meter)
     finally:
         for connection in connections.values():
             connection.socket.close()

@@ -1,4 +1,4 @@
-"""`python -m demo`: a node, this machine's own data, a consumer group and Spark, in about a minute."""
+"""`python -m demo`: a node, this machine's own data, a consumer group and Spark, then a cluster that loses a node."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from demo import cluster
 from demo.events import commit_events, package_events
 from demo.feeders import Feeder, LiveMetrics
 from demo.follower import Group
@@ -46,6 +47,9 @@ def main() -> int:
                 _keep(node)
             if node is not None:
                 _say(f"The node used {node.memory_mib():.0f} MiB of memory and stopped in {node.stop():.2f} s.")
+        if options.bootstrap is None:
+            _step("Three nodes; one is killed under load, and nothing that was acknowledged is lost")
+            cluster.show(work / "cluster", _say)
         _how_to_go_on()
     except (NodeFailed, RuntimeError) as error:
         print(f"demo: {error}", file=sys.stderr)
@@ -192,6 +196,7 @@ def _how_to_go_on() -> None:
     _say("$ tail -F /var/log/dpkg.log | .venv/bin/ottla produce events")
     _say("$ .venv/bin/ottla consume events --follow              # or any Kafka client, at 127.0.0.1:9092")
     _say("$ .venv/bin/python -m demo --keep                      # this again, and the node stays")
+    _say("$ .venv/bin/ottla cluster up 3                         # a cluster on this machine: docs/cluster.md")
     _say("demo/spark_job.py is a Spark job to start from; docs/architecture.md explains how it all works.")
 
 

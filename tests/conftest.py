@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import oracle as oracle_of_the_run
-from tests import skips
+from tests import skips, suite
 from tests.conformance import compatibility
+from tools import compiled
 
 _CONTROLLER = "PYTEST_CONTROLLER_PID"
 
@@ -29,6 +30,10 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
+        if not os.environ.get("OTTLA_INTERPRETED") and (old := compiled.stale()):
+            pytest.exit(f"run `make setup`: compiled before the last change were {', '.join(old)}", 4)
+        if failed := os.environ.pop(suite.FAILED, None):  # workers, and runs that tests start, have none
+            config.pluginmanager.register(suite.Failures(failed))
         os.environ[_CONTROLLER] = str(os.getpid())  # workers of xdist inherit it
         # A shell starts background jobs with SIGINT ignored, nohup with SIGHUP; what the tests start would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -40,24 +40,36 @@ class NodeProcess:
 
     def start(self, *, ready_s: float = 300) -> float:
         """Start, and return the seconds until the first answer. Raises RuntimeError with what the node printed."""
-        settings, place = self.settings, ["--config", str(self.config)]
-        if self.config is None:
-            settings = {"listeners": f"PLAINTEXT://{self.bootstrap}", **self.settings}
-            place = [] if "log.dirs" in settings else [str(self.data)]
-        arguments = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+        self.begin()
+        return self.wait_ready(ready_s)
+
+    def begin(self) -> None:
+        """Start, and do not wait: some nodes answer only when others are there."""
         with open(self.output, "ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "ottla.cli.main", "server", "start", *place, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env={name: value for name, value in os.environ.items() if not name.startswith("OTTLA_")},
+                self.command(), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=self.environment()
             )
+
+    def wait_ready(self, ready_s: float = 300) -> float:
+        """Raises RuntimeError with what the node printed."""
+        assert self.process is not None
         try:
             return wait_until_answering("127.0.0.1", self.port, ready_s, self.process)
         except RuntimeError as error:
             self._give_up()
             raise RuntimeError(f"{error}:\n{self.output.read_text()}") from error
+
+    def command(self) -> list[str]:
+        settings, place = self.settings, ["--config", str(self.config)]
+        if self.config is None:
+            settings = {"listeners": f"PLAINTEXT://{self.bootstrap}", **self.settings}
+            place = [] if "log.dirs" in settings else [str(self.data)]
+        arguments = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+        return [sys.executable, "-m", "ottla.cli.main", "server", "start", *place, *arguments]
+
+    def environment(self) -> dict[str, str]:
+        """Without the settings of whoever runs the tests."""
+        return {name: value for name, value in os.environ.items() if not name.startswith("OTTLA_")}
 
     def _give_up(self) -> None:
         """What did not start in time would outlive the tests."""

@@ -22,8 +22,8 @@ MAY_SKIP = {
     "no node and no npm here": "a language of the client matrix",
     "no npm here": "a language of the client matrix",
     "no cargo here": "a language of the client matrix",
+    "no figures are kept for": "instructions are those of one build of Python",
     "needs a node of its own": "only where OTTLA_TEST_BOOTSTRAP names another broker",
-    "compares Ottla with Apache Kafka": "only where OTTLA_TEST_BOOTSTRAP names another broker",
 }
 """How a reason may begin, and why that is no loss."""
 

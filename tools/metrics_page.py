@@ -50,6 +50,8 @@ Names are those of Kafka's dashboards: what the widespread configuration of the 
 and those of kafka_exporter for the lag of groups, so neither of the two is needed. Where Kafka has quantiles in
 milliseconds, here is a histogram in seconds (`..._seconds_bucket`). As in Kafka the metrics of a topic's traffic also
 come without the label `topic`, as the total of all topics: sum either `{topic=""}` or `{topic!=""}`.
+The averages, maxima and rates of `kafka_server_raft_metrics_` are over the latest `metrics.num.samples` windows of
+`metrics.sample.window.ms`, by default the last 30 to 60 seconds, and NaN while nothing happened, as in Kafka.
 
 A node exposes the metrics of partitions that it holds and of groups that it coordinates. With very many partitions,
 `ottla.metrics.partitions=false` leaves out the series that are marked with a dagger (†), one for each partition.
@@ -90,8 +92,10 @@ Levels change while a node runs, for all loggers (`root`) or for one, as Kafka's
 | `ottla.node` | start with its timings, stop, settings that changed |
 | `ottla.controller` | topics created, deleted and changed, leaders of partitions |
 | `ottla.logs` | recovery, damage, disks that fail |
+| `ottla.replication` | in-sync replicas that come and go, leaders that cannot be followed, logs that are truncated |
 | `ottla.cleaner` | compaction of logs |
 | `ottla.groups` | rebalances, loading of groups |
+| `ottla.transactions` | new producers, transactions that time out, coordinators and partitions that do not answer |
 | `ottla.network` | clients that were refused or sent what is no request |
 | `ottla.requests` | slow requests, internal errors in a request |
 """

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import time
 import uuid
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -111,8 +112,28 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def hold_port() -> socket.socket:
+    """A socket that is bound and never listens: nobody else is given its port, and a node, whose socket too has
+    SO_REUSEADDR, can listen on it."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    return held
+
+
+def new_cluster_id() -> str:
+    """As `kafka-storage random-uuid` makes one."""
+    return base64.urlsafe_b64encode(b"O" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
+
+
+def voters_addresses(voters: str) -> str:
+    """Of `controller.quorum.voters`: what `controller.quorum.bootstrap.servers` wants."""
+    return ",".join(each.partition("@")[2] for each in voters.split(","))
+
+
 class KafkaPeer:
-    """A broker process as a context manager: `bootstrap` is its address, `data` its log directory.
+    """A node's process as a context manager: `bootstrap` is its address, `data` its log directory. A node that is only
+    a controller is reached at `controllers` alone, one that is only a broker finds its controllers there.
 
     Stopped, its files and its `properties` can be handed on to another broker, and taken back with `start`.
     """
@@ -124,28 +145,46 @@ class KafkaPeer:
         heap: str = "1g",
         settings: Mapping[str, str | None] | None = None,
         flags: Sequence[str] = (),
+        roles: str = "broker,controller",
+        node_id: int = 1,
+        voters: str | None = None,
+        cluster_id: str | None = None,
     ) -> None:
-        """`settings` are laid over those of a single node; None leaves one out. `flags` are for the JVM."""
+        """`settings` are laid over those of a single node; None leaves one out. `flags` are for the JVM.
+
+        `voters` are the controllers of a cluster of several, as in `controller.quorum.voters`; without, it is alone.
+        """
         self.directory = directory
+        self.roles = roles
+        self.node_id = node_id
+        self.cluster_id = cluster_id or new_cluster_id()
         self.data = directory / "data"
         self.properties = directory / "server.properties"
         self.heap = heap
         self.flags = [*flags]
-        self.port = free_port()
-        self.controller_port = free_port()
+        held = hold_port(), hold_port()  # also while it is formatted, and while it is down
+        for each in held:
+            weakref.finalize(self, each.close)
+        self.port, self.controller_port = (int(each.getsockname()[1]) for each in held)
         self.bootstrap = f"127.0.0.1:{self.port}"
+        self.voters = voters or f"{node_id}@127.0.0.1:{self.controller_port}"
+        self.controllers = voters_addresses(self.voters)
         self.settings = dict(settings or {})
         self.process: subprocess.Popen[bytes] | None = None
 
     def write_properties(self) -> Path:
         """The settings file, as `format` and `start` write it."""
         self.directory.mkdir(parents=True, exist_ok=True)
+        own = {
+            "broker": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller": f"CONTROLLER://127.0.0.1:{self.controller_port}",
+        }
         lines = {
-            "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "process.roles": self.roles,
+            "node.id": str(self.node_id),
+            "controller.quorum.voters": self.voters,
+            "listeners": ",".join(own[role] for role in self.roles.split(",")),
+            "advertised.listeners": own["broker"] if "broker" in self.roles else None,
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": str(self.data),
@@ -163,20 +202,35 @@ class KafkaPeer:
         """Format the log directories, as an operator does before the first start, with these `arguments` too."""
         install()
         path = self.write_properties()
-        cluster = base64.urlsafe_b64encode(b"O" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
-        tool("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(path), *arguments)
+        tool("kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(path), *arguments)
 
     def start(self, *, ready_s: float = 300) -> None:
         """Start on the formatted directory and wait until the port answers. Raises RuntimeError if it does not."""
+        self.launch()
+        self.wait_ready(ready_s)
+
+    def launch(self) -> None:
+        """Start on the formatted directory."""
         path = self.write_properties()
         command = java("kafka.Kafka", str(path), heap=self.heap, flags=self.flags)
         with open(self.directory / "server.log", "ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def wait_ready(self, ready_s: float = 300) -> None:
+        """Wait until the port answers. Raises RuntimeError if it does not, and ends the process."""
         try:
-            wait_until_answering("127.0.0.1", self.port, ready_s, self.process)
+            port = self.port if "broker" in self.roles else self.controller_port
+            wait_until_answering("127.0.0.1", port, ready_s, self.process)
+        except RuntimeError as error:
+            self.kill()
+            raise RuntimeError(f"{error}:\n{self.last_printed()}") from error
         except BaseException:
             self.kill()
             raise
+
+    def last_printed(self, size: int = 3000) -> str:
+        """The end of what the node has printed since it was made."""
+        return (self.directory / "server.log").read_text(errors="replace")[-size:]
 
     def stop(self) -> None:
         """A clean shutdown."""

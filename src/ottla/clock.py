@@ -9,6 +9,11 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+try:
+    import cython
+except ImportError:  # interpreted, where Cython is not installed
+    from ottla import no_cython as cython
+
 from ottla.model import Millis
 
 elapsed_s = time.perf_counter
@@ -23,4 +28,11 @@ class Clock(Protocol):
 
 class SystemClock:
     def now_ms(self) -> Millis:
-        return time.time_ns() // 1_000_000
+        return _now_ms()
+
+
+def _now_ms() -> int:
+    if cython.compiled:  # without an object for the nanoseconds
+        clock_gettime(CLOCK_REALTIME, cython.address(now))  # type: ignore[name-defined] # noqa: F821
+        return now.tv_sec * 1000 + now.tv_nsec // 1_000_000  # type: ignore[name-defined, no-any-return] # noqa: F821
+    return time.time_ns() // 1_000_000

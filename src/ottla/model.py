@@ -28,6 +28,12 @@ NO_LEADER_EPOCH = -1
 NO_TIMESTAMP = -1
 UNKNOWN_OFFSET = -1
 
+NO_GUARD = 0
+"""In place of the guard of a verification (`storage/producer_entry.py`): nobody was asked, for the transaction is known
+where the batch goes, or there is none."""
+NOT_TRANSACTIONAL = -1
+"""In its place too: the request has no transactional id, and may write to no transaction."""
+
 ZERO_UUID = UUID(int=0)
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_TOPIC_ID = UUID(int=1)

@@ -30,7 +30,7 @@ def by_sampling(fd: int, length: int, position: int) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        if error.errno != errno.EOPNOTSUPP:
+        if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS):
             raise
     return True
 

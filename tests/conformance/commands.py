@@ -25,6 +25,8 @@ CODES = {0, 1, 2, 3, 129, 130, 143}
 """What `docs/cli.md` lists."""
 PATIENCE_S = 3.0
 """After which a command that goes on is asked to end: it follows, watches or serves."""
+SERVES = re.compile(rb"^(ottla: listening on|bootstrap:) ", re.MULTILINE)
+"""What a command prints that goes on until it is asked to end."""
 LOOKS = 50
 END_S = 30.0
 """For a command to end that was asked to; its own limit is a third of that."""
@@ -133,7 +135,7 @@ class Commands:
         for _ in range(LOOKS):
             if self.ended_within(patience_s / LOOKS):
                 return self.wait(running)
-            if b"ottla: listening on " in running.printed():
+            if SERVES.search(running.printed()):
                 break
         os.kill(running.pid, signal.SIGINT)
         return self.wait(running, asked=signal.SIGINT)
@@ -217,7 +219,7 @@ def _load_everything() -> None:
     application()
     import confluent_kafka.admin  # noqa: F401
 
-    import ottla.cli.server
+    import ottla.cli.start
     import ottla.server.main  # noqa: F401
 
 

@@ -38,6 +38,7 @@ PRESENT_OR_NOT = {
 IDENTITY = ("name", "topic", "topic_id", "topic_name", "group_id", "resource_name", "key", "api_key", "partition_index",
             "partition", "index", "node_id", "broker_id", "batch_index", "member_id",
             "producer_id")  # fmt: skip
+_CLUSTER = re.compile(r'the cluster id "[^"]+"')
 _MEMBER = re.compile(r"[\w.-]*-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
@@ -78,6 +79,8 @@ class Side:
             return "present" if value not in (None, "", -1, 0) else value
         if isinstance(value, Mapping):
             return {key: self.view(each, key) for key, each in value.items()}
+        if name == "producer_id":  # who of the two has given out more of them does not matter
+            return self._word(value) or value
         if isinstance(value, UUID):
             return "no id" if value == ZERO_UUID else self._word(value) or f"id {value.int if value.int < 999 else ''}"
         if isinstance(value, ErrorCode):
@@ -85,6 +88,7 @@ class Side:
         if isinstance(value, bytes) and name == "records":
             return [self.view_of_batch(value, position, header) for position, header in iterate_batches(value)]
         if isinstance(value, str):
+            value = _CLUSTER.sub("the cluster id", value)
             return _MEMBER.sub(lambda found: self._word(found[0]) or "a member", value)
         if isinstance(value, Sequence) and not isinstance(value, bytes):
             items = [self.view(each) for each in value]

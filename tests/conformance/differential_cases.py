@@ -56,6 +56,13 @@ class World(Comparison):
                     or side.ask(ApiKey.OFFSET_FETCH, 5, asked)["error_code"]
                 ):
                     time.sleep(0.05)
+            for number in range(100):
+                found = {"key": str(number), "key_type": 1}
+                while side.ask(ApiKey.FIND_COORDINATOR, 1, found)["error_code"]:
+                    time.sleep(0.05)
+            loaded = {"state_filters": [], "producer_id_filters": []}
+            while side.ask(ApiKey.LIST_TRANSACTIONS, 0, loaded)["error_code"]:
+                time.sleep(0.05)
 
     @property
     def nowhere(self) -> str:
@@ -190,6 +197,10 @@ BAD_CONFIGS: tuple[dict[str, str | None], ...] = (
     {"retention.ms": "5", "local.retention.ms": "6"}, {"max.message.bytes": "-1"}, {"message.format.version": "2.0"},
     {"min.cleanable.dirty.ratio": "1.5"}, {"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"},
     {"leader.replication.throttled.replicas": "0"}, {"unclean.leader.election.enable": "yes"},
+    *({f"{side}.replication.throttled.replicas": text}
+      for side, text in itertools.product(("leader", "follower"), (
+          "x", "0:x", "0:", ":1", "0:1:2", "-1:1", "0:-1", "*,0:1", "0:1,*", "**", "0:1,", "0:1,,1:2", ",", "0 : 1",
+          "0:1;1:2", "+0:1", "\u0660:1", "0:1\n"))),
     {"compression.gzip.level": "10"}, {"compression.lz4.level": "0"}, {"compression.zstd.level": "23"},
     {"retention.ms": "1", "nonsense": "x"}, {"remote.log.copy.disable": "true"}, {"segment.jitter.ms": "-1"},
 )  # fmt: skip
@@ -198,6 +209,9 @@ GOOD_CONFIGS: tuple[dict[str, str | None], ...] = (
     {"compression.type": "zstd", "compression.zstd.level": "3"}, {"preallocate": "TRUE"},
     {"segment.bytes": " 1048576 "},
     {"leader.replication.throttled.replicas": "*"}, {"leader.replication.throttled.replicas": "0:1"},
+    {"follower.replication.throttled.replicas": " 0:1 , 1:2"}, {"follower.replication.throttled.replicas": ""},
+    {"leader.replication.throttled.replicas": "0:1,0:1"}, {"leader.replication.throttled.replicas": "99999999999:1"},
+    {"leader.replication.throttled.replicas": " * "}, {"leader.replication.throttled.replicas": None},
     {"min.cleanable.dirty.ratio": "0.25", "message.timestamp.type": "LogAppendTime"}, {"retention.bytes": "123456789"},
 )  # fmt: skip
 
@@ -328,6 +342,10 @@ OF_A_BROKER: tuple[tuple[str, str | None], ...] = (
     ("nonsense", "1"), ("log.cleaner.threads", "99"), ("num.io.threads", "0"), ("message.max.bytes", "-1"),
     ("log.segment.bytes", "1"), ("compression.type", "brotli"), ("num.replica.fetchers", "2"),
     ("log.retention.ms", None),
+    *((f"{side}.replication.throttled.rate", text)
+      for side, text in itertools.product(("leader", "follower"), (
+          "0", "-1", "x", "", " 7 ", "1.5", "1e3", "+5", "9223372036854775807", "9223372036854775808", None))),
+    ("leader.replication.throttled.replicas", "*"), ("replica.alter.log.dirs.io.max.bytes.per.second", "-1"),
 )  # fmt: skip
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
@@ -376,6 +394,19 @@ def describe_log_dirs(w: World, version: int) -> Requests:
     yield {"topics": [{"topic": w.t, "partitions": []}]}
     yield {"topics": [{"topic": name, "partitions": [0]} for name in BAD_NAMES]}
     yield {"topics": []}
+
+
+@cases(ApiKey.ALTER_REPLICA_LOG_DIRS)
+def alter_replica_log_dirs(w: World, version: int) -> Requests:
+    """Of directories that neither has; moves are in test_log_mover.py."""
+    for path in ("/nowhere", "", ".", "a\0b"):
+        yield {"dirs": [{"path": path, "topics": [{"name": w.t, "partitions": [0, 1, -1, 99]}]}]}
+    for name in (w.nowhere, *BAD_NAMES):
+        yield {"dirs": [{"path": "/nowhere", "topics": [{"name": name, "partitions": [0]}]}]}
+    twice = {"name": w.t, "partitions": [0]}
+    yield {"dirs": [{"path": "/nowhere", "topics": [twice, twice]}, {"path": "/elsewhere", "topics": [twice]}]}
+    yield {"dirs": [{"path": "/nowhere", "topics": []}]}
+    yield {"dirs": []}
 
 
 @cases(ApiKey.CREATE_PARTITIONS)
@@ -457,3 +488,63 @@ def describe_topic_partitions(w: World, version: int) -> Requests:
     for name, index in ((w.t, 0), (w.t, 2), (w.t, 3), (w.t, -1), (w.nowhere, 0), ("zzz", 0), ("", 0)):
         cursor = {"topic_name": name, "partition_index": index}
         yield {"topics": [{"name": w.empty}, {"name": w.t}], "response_partition_limit": 2, "cursor": cursor}
+
+
+@cases(ApiKey.ELECT_LEADERS)
+def elect_leaders(w: World, version: int) -> Requests:
+    for kind in (0, 1, 5, -1) if version else (0,):
+        for name, partitions in ((w.t, [0, 1, 3, -1]), (w.t, [0, 0]), (w.t, []), (w.nowhere, [0]), ("a b", [0])):
+            rows = [{"topic": name, "partitions": partitions}]
+            yield {"election_type": kind, "topic_partitions": rows, "timeout": 9000}
+        yield {"election_type": kind, "topic_partitions": [], "timeout": 0}
+
+
+@cases(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
+def alter_partition_reassignments(w: World, version: int) -> Requests:
+    def request(*rows: tuple[str, int, list[int] | None], **fields: Any) -> Any:
+        topics = [
+            {"name": name, "partitions": [{"partition_index": number, "replicas": replicas}]}
+            for name, number, replicas in rows
+        ]
+        return {"timeout": 9000, "topics": topics, **fields}
+
+    for replicas in ([1], [2], [1, 1], [1, 2], [], [-1], None):
+        yield request((w.t, 0, replicas))
+        yield request((w.t, 3, replicas))
+        yield request((w.nowhere, 0, replicas))
+        if version >= 1:
+            yield request((w.t, 0, replicas), allow_replication_factor_change=False)
+    yield request((w.t, 0, [1]), (w.empty, 0, [7]))
+    yield request()
+    yield {"timeout": 9000, "topics": [{"name": w.t, "partitions": []}]}
+
+
+@cases(ApiKey.LIST_PARTITION_REASSIGNMENTS)
+def list_partition_reassignments(w: World, version: int) -> Requests:
+    for name, numbers in ((w.t, [0, 1, 7, -1]), (w.t, []), (w.nowhere, [0]), ("a b", [0])):
+        yield {"timeout": 9000, "topics": [{"name": name, "partition_indexes": numbers}]}
+    for topics in (None, []):
+        yield {"timeout": 9000, "topics": topics}
+
+
+@cases(ApiKey.UNREGISTER_BROKER)
+def unregister_broker(w: World, version: int) -> Requests:
+    for broker in (77, -1, 1 << 30):
+        yield {"broker_id": broker}
+
+
+@cases(ApiKey.ADD_RAFT_VOTER)
+def add_raft_voter(w: World, version: int) -> Requests:
+    listeners = [{"name": "CONTROLLER", "host": "127.0.0.1", "port": 9}]
+    for cluster in (None, "another"):
+        for voter, directory in ((77, UUID(int=77)), (1, UUID(int=77)), (-1, UUID(int=77)), (77, None)):
+            row = {"voter_id": voter, "voter_directory_id": directory, "listeners": listeners}
+            yield {"cluster_id": cluster, "timeout": 1000, **row}
+    yield {"timeout": 1000, "voter_id": 77, "voter_directory_id": UUID(int=77), "listeners": []}
+
+
+@cases(ApiKey.REMOVE_RAFT_VOTER)
+def remove_raft_voter(w: World, version: int) -> Requests:
+    for cluster in (None, "another"):
+        for voter, directory in ((77, UUID(int=77)), (1, UUID(int=77)), (-1, UUID(int=77)), (77, None)):
+            yield {"cluster_id": cluster, "voter_id": voter, "voter_directory_id": directory}

@@ -66,13 +66,12 @@ class Exempt(NamedTuple):
     reason: str
     when: Callable[[Seen], Any]
     used_by: str = "answers"
-    """Which cases cannot do without: `answers`, `random`, `log`."""
+    """Which cases cannot do without: `answers`, `random`, `log`; or none that is always there."""
 
     def covers(self, api: ApiKey, seen: Seen) -> bool:
         return api is self.api and seen.difference.field in self.fields.split() and bool(self.when(seen))
 
 
-WITHOUT_TRANSACTIONS = "Transactional ids are refused until there are transactions."
 WITHOUT_SHARE_GROUPS = "Share groups are not served; neither is their coordinator."
 WITHOUT_KIP_848 = "Members of groups of KIP-848 are refused, as by a Kafka whose group.version is 0."
 SENTENCES = "The sentences with which a broker explains why it refused records are Ottla's own; the codes are Kafka's."
@@ -81,7 +80,9 @@ NEGATIVE_SIZES = "Sizes below zero in a Fetch count as zero."
 TIMEOUTS = "Administrative requests are answered when done: their time limits are not looked at."
 UNBOUNDED = "Numbers of threads that Ottla does not have are accepted whatever they are."
 AT_START = "More of a node's settings are read at start only, and the answer says so."
-VOTERS = "The voters of a running quorum do not change yet, so kraft.version stays."
+VOTERS = (
+    "A node alone, without a listener for other controllers, begins with fixed voters: kraft.version is 0 and stays."
+)
 ONE_PROCESS = "A node that is broker and controller needs no CONTROLLER listener, and its quorum knows its directory."
 TWICE = "A partition that one Produce request names twice is appended to twice and answered twice."
 ONCE = (
@@ -138,8 +139,13 @@ def _at_start_only(seen: Seen) -> bool:
     return str(seen.mine).startswith("Ottla reads these configs at start only") and bool(seen.theirs)
 
 
-def _is_transactional(seen: Seen) -> bool:
-    return seen.request["transactional_id"] is not None
+def _at_start_here(seen: Seen) -> bool:
+    """Kafka takes new listeners of a broker that is no controller."""
+    mine, theirs = seen.row()
+    return (
+        str(mine["error_message"]).startswith("Ottla reads these configs at start only")
+        and theirs["error_code"] == "none"
+    )
 
 
 def _of_key_type(key_type: int) -> Callable[[Seen], bool]:
@@ -183,6 +189,8 @@ EXEMPTIONS = [
            lambda seen: seen.request["timeout"] < 0 and seen.theirs == "request_timed_out"),
     *(Exempt(key, "responses.error_code responses.error_message", UNBOUNDED, _cleaner_threads) for key in _CONFIGS),
     *(Exempt(key, "responses.error_message", AT_START, _at_start_only) for key in _CONFIGS),
+    *(Exempt(key, "responses.error_code responses.error_message", AT_START, _at_start_here, used_by="a broker alone")
+      for key in _CONFIGS),
     Exempt(ApiKey.UPDATE_FEATURES, "error_code error_message results", VOTERS,
            lambda seen: any(each["feature"] == "kraft.version" for each in seen.asked("feature_updates"))),
     Exempt(ApiKey.DESCRIBE_QUORUM, "topics.partitions.current_voters.replica_directory_id", ONE_PROCESS,
@@ -191,18 +199,13 @@ EXEMPTIONS = [
            lambda seen: seen.mine == MISSING and seen.theirs["name"] == "CONTROLLER"),
     Exempt(ApiKey.PRODUCE, _below(_PRODUCED, "error_message", "record_errors.batch_index_error_message"), SENTENCES,
            _both_explain, used_by="log"),
-    Exempt(ApiKey.FIND_COORDINATOR, "error_code error_message node_id host port coordinators", WITHOUT_TRANSACTIONS,
-           _of_key_type(1)),
     Exempt(ApiKey.FIND_COORDINATOR, "error_message", WITHOUT_SHARE_GROUPS, _of_key_type(2)),
     Exempt(ApiKey.CONSUMER_GROUP_HEARTBEAT, "error_code error_message", WITHOUT_KIP_848,
            lambda seen: seen.mine in ("unsupported_version", None)),
-    Exempt(ApiKey.PRODUCE, _below(_PRODUCED, "error_code", "base_offset", "log_start_offset"), WITHOUT_TRANSACTIONS,
-           lambda seen: _is_transactional(seen) and seen.row()[0]["error_code"] == "invalid_txn_state"),
-    Exempt(ApiKey.INIT_PRODUCER_ID, "error_code producer_id producer_epoch", WITHOUT_TRANSACTIONS, _is_transactional),
     Exempt(ApiKey.DESCRIBE_QUORUM, "topics.partitions.high_watermark", OF_EACH,
            lambda seen: min(seen.mine, seen.theirs) > 0),
     Exempt(ApiKey.INIT_PRODUCER_ID, "producer_id", OF_EACH,
-           lambda seen: not _is_transactional(seen) and min(seen.mine, seen.theirs) >= 0),
+           lambda seen: min(seen.mine, seen.theirs) >= 0),
     Exempt(ApiKey.API_VERSIONS, "api_keys", NOT_SERVED,
            lambda seen: seen.mine == MISSING and seen.theirs["api_key"] not in TABLE),
 ]  # fmt: skip

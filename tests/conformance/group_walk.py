@@ -31,6 +31,10 @@ from ottla.protocol.record_batch import iterate_batches, iterate_records
 
 SETTLED_WITHIN_S = 60
 PARTITIONS = 3
+LOOKS = 5
+"""At a group in a row that show the same before a request counts as one that waits."""
+UNANSWERED_AFTER_S = 2
+"""An answer of an earlier request is not waited for any longer: Kafka forgets some."""
 OTTLA, KAFKA = 0, 1
 HUNG_UP = {"error_code": "hung up"}
 Answers = list[Any]
@@ -83,7 +87,7 @@ class Line:
         return self.receive()
 
 
-@dataclass
+@dataclass(eq=False)
 class Actor:
     """A client: a connection to each broker."""
 
@@ -94,6 +98,11 @@ class Actor:
     @property
     def is_free(self) -> bool:
         return all(line.waiting is None for line in self.lines)
+
+    def is_late(self, state: str) -> bool:
+        """Whether both brokers owe an answer that comes in this state of the group."""
+        waits_in = {ApiKey.JOIN_GROUP: "PreparingRebalance", ApiKey.SYNC_GROUP: "CompletingRebalance"}
+        return all(line.waiting is not None and waits_in.get(line.waiting[0]) != state for line in self.lines)
 
 
 class Diverged(Exception):
@@ -118,6 +127,8 @@ class Walk:
         self.state = "Dead"
         self.leader = ""
         self.log: list[str] = []
+        self.unanswered: list[Actor] = []
+        """Their request waits on both brokers in a state in which no such request waits any more."""
 
     # Names
 
@@ -206,7 +217,7 @@ class Walk:
             line.send(key, version, self.values(values, side))
         if key not in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP):
             actor.answers = [line.receive() for line in actor.lines]
-        self.settle(before)
+        self.settle(before, actor)
         found = [each for each in self.actors if each.answers != [None, None]]
         for each in found:
             if "JOIN_GROUP" in each.asked:
@@ -216,15 +227,23 @@ class Walk:
             each.answers = [None, None]
         self.compare_descriptions()
 
-    def settle(self, before: str) -> None:
-        """Collect answers until no broker owes one that the other gave."""
+    def settle(self, before: str, asks: Actor | None = None) -> None:
+        """Collect answers until no broker owes one that the other gave, and both have acted on what `asks` sent.
+
+        Kafka serves connections by several threads: it may describe the group as it was before a request that was sent
+        earlier, and show what a request led to before it answers that.
+        """
         end = time.monotonic() + SETTLED_WITHIN_S
+        looks, since = 0, time.monotonic()
+        owed: dict[Actor, float] = {}
         while True:
             states = [each["groups"][0] for each in self.describe()]
+            got = 0
             for actor in self.actors:
                 for side, line in enumerate(actor.lines):
                     if line.waiting is not None and line.ready():
                         actor.answers[side] = line.receive()
+                        got += 1
             owing = [actor for actor in self.actors if len({line.waiting is None for line in actor.lines}) == 2]
             shapes = [
                 (each["group_state"], sorted(self.ids[side].get(row["member_id"], "new") for row in each["members"]))
@@ -232,10 +251,19 @@ class Walk:
             ]
             same = shapes[OTTLA] == shapes[KAFKA]
             initial = before in ("Empty", "Dead") and "PreparingRebalance" in (each["group_state"] for each in states)
-            if same and not owing and not initial:
-                return
+            if got or not same or owing or initial:
+                looks, since = 0, time.monotonic()
+            else:
+                looks += 1
+                late = [actor for actor in self.actors if actor.is_late(shapes[KAFKA][0])]
+                late = [actor for actor in late if actor not in self.unanswered]
+                if not late and (asks is None or asks.is_free or looks >= LOOKS):
+                    return
+                if asks not in late and time.monotonic() - since > UNANSWERED_AFTER_S:
+                    self.unanswered += late
             for actor in owing:
-                if self.forgotten_by_kafka(actor):
+                lasts = time.monotonic() - owed.setdefault(actor, time.monotonic())
+                if actor is not asks and lasts > UNANSWERED_AFTER_S and self.forgotten_by_kafka(actor):
                     fresh = Actor(
                         [Line(broker, line.client_id) for broker, line in zip(self.brokers, actor.lines, strict=True)]
                     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import struct
 import subprocess
 import sys
 import time
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from ottla.protocol.messages import ApiKey
+from tests.cluster.admin import ask, until
 from tests.conformance.test_cli import ottla
 
 HOUR_MS = 3_600_000
@@ -152,6 +155,52 @@ def test_deleting_groups(bootstrap: str, topic: str, group: str) -> None:
     assert "GROUP_ID_NOT_FOUND" in ottla(bootstrap, "group", "delete", group, code=1)
     assert json.loads(ottla(bootstrap, "group", "delete", group, "--if-exists", "--json"))[0]["error"] is None
     assert "ottla group list" in ottla(bootstrap, "group", "reset", group, "--to", "end", code=1)
+
+
+def join_as(bootstrap: str, group: str, assignment: bytes) -> None:
+    """Become the only member of a group of consumers, which tells itself what it is assigned."""
+    find = {"key_type": 0, "coordinator_keys": [group]}
+    until(
+        lambda: ask(bootstrap, ApiKey.FIND_COORDINATOR, 4, find)["coordinators"][0], lambda row: not row["error_code"]
+    )
+    join = {
+        "group_id": group, "session_timeout": 300_000, "rebalance_timeout": 300_000, "member_id": "",
+        "protocol_type": "consumer", "protocols": [{"name": "own", "metadata": b"\0\0\0\0\0\0\0\0\0\0"}],
+    }  # fmt: skip
+    joined = until(lambda: ask(bootstrap, ApiKey.JOIN_GROUP, 3, join), lambda answer: not answer["error_code"])
+    rows = [{"member_id": joined["member_id"], "assignment": assignment}]
+    sync = {
+        "group_id": group, "generation_id": joined["generation_id"], "member_id": joined["member_id"],
+        "assignments": rows,
+    }  # fmt: skip
+    assert not ask(bootstrap, ApiKey.SYNC_GROUP, 2, sync)["error_code"]
+
+
+def test_members_that_are_assigned_something_of_their_own(bootstrap: str, topic: str, group: str) -> None:
+    """Their groups are shown, and others beside them: librdkafka fails over most, and aborts over a single byte."""
+    ottla(bootstrap, "topic", "create", topic)
+    ottla(bootstrap, "group", "reset", group, "--topic", topic, "--to", "beginning")
+    place = struct.pack(f">h{len(topic)}sii", len(topic), topic.encode(), 1, 0)
+    own = [b"m", b"m 1", b"\0\0\0\0\0\1", b"\0\0\x7f\xff\xff\xff", b"\0\1" + b"own" * 20, b"\0\0\0\0\0\2" + place]
+    names = [f"{group}-{number}" for number in range(len(own))]
+    for name, assignment in zip(names, own, strict=True):
+        join_as(bootstrap, name, assignment)
+    for described in json.loads(ottla(bootstrap, "group", "describe", *names, "--json")):
+        (member,) = described["members"]
+        assert (described["state"], described["assignor"], member["partitions"]) == ("Stable", "own", [])
+        assert described["partitions"] == []
+    shown = {
+        each["group"]: (each["state"], each["members"])
+        for each in json.loads(ottla(bootstrap, "group", "list", "--json"))
+    }
+    assert {name: shown[name] for name in (group, *names)} == {
+        group: ("Empty", 0),
+        **dict.fromkeys(names, ("Stable", 1)),
+    }
+    looks = ottla(bootstrap, "group", "watch", *names, "--count", "1").splitlines()
+    assert len(looks) == len(names) and all("members=1" in line for line in looks)
+    join_as(bootstrap, f"{group}-whole", b"\0\0\0\0\0\1" + place)
+    assert describe(bootstrap, f"{group}-whole")["members"][0]["partitions"] == [{"topic": topic, "partition": 0}]
 
 
 def test_mistakes(bootstrap: str, topic: str, group: str) -> None:

@@ -58,12 +58,30 @@ VALID: dict[str, list[str]] = {
     "config unset": ["retention.bytes", "--topic", "t"],
     "config explain": ["retention.ms"],
     "cluster describe": [],
+    "cluster up": ["1", "cluster", "--port", "0"],
+    "cluster add": ["added"],
+    "cluster restart": ["--command", "true {id}"],
+    "cluster balance": ["--sample", "0.1"],
+    "cluster drain": ["1", "--dry-run"],
+    "cluster remove": ["77"],
+    "topic elect": ["t"],
+    "topic replicate": ["t", "--factor", "1", "--dry-run"],
+    "check": ["--seconds", "0.5", "--topic", "t"],
     "log dump": ["00000000000000000000.log"],
     "log verify": ["checked"],
     "log repair": ["checked"],
+    "storage format": ["formatted", "--ignore-formatted", "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAQ"],
+    "storage info": ["formatted"],
+    "quorum describe": [],
+    "quorum add": ["1", "AAAAAAAAAAAAAAAAAAAAAQ", "CONTROLLER://127.0.0.1:9"],
+    "quorum remove": ["1", "AAAAAAAAAAAAAAAAAAAAAQ"],
+    "sim": ["--kind", "calm", "--digest"],
     "completion": ["bash"],
 }
 """A call of each command that a node accepts; where hostile values have their places, they take those of its words."""
+
+REFUSED = {"cluster add", "cluster drain", "cluster remove", "quorum add", "quorum remove"}
+"""Those of them that the only broker of a cluster refuses."""
 
 VARIABLES = {"OTTLA_BOOTSTRAP", "OTTLA_DEBUG", "COLUMNS", "LINES", "NO_COLOR", "TERM", "LC_ALL", "PYTHONIOENCODING"}
 
@@ -84,6 +102,7 @@ def furnish(commands: Commands, bootstrap: str) -> None:
     """What the calls of `VALID` speak of."""
     (commands.directory / "00000000000000000000.log").write_text("")
     assert commands.run("server", "start", "checked", "--listen", "127.0.0.1:0").code == 0
+    assert commands.run("storage", "format", *VALID["storage format"]).code == 0
     for argv in (
         ["topic", "create", "t", "--if-not-exists"],
         ["produce", "t", "one", "two", "three"],
@@ -110,7 +129,9 @@ def calls(name: str, app: Any, dice: random.Random) -> Iterator[list[str]]:
             yield [*words, *valid, f"{option}=\udcff"]
             continue
         for value in values_for(dice):
-            if name == "server start" and value in DIRECTORIES:
+            if name in ("server start", "storage format") and value in DIRECTORIES:
+                continue
+            if name == "sim" and value not in ALWAYS:  # what is valid plays for minutes
                 continue
             if option.startswith("-"):
                 yield [*words, *valid, *dice.choice(([option, value], [f"{option}={value}"]))]
@@ -152,7 +173,7 @@ def test_no_value_gets_through(name: str, commands: Commands, address: str) -> N
         ended = commands.run(*argv, *(["--json"] if as_json and "--json" not in argv else []), **how)
         # What is found and damaged or not running stands in the output.
         try:
-            ensure_decent(ended, told=name not in ("log dump", "server status") or not ended.out)
+            ensure_decent(ended, told=name not in ("log dump", "server status", "storage info") or not ended.out)
         except AssertionError as wrong:
             failures.append(wrong)
         codes[ended.code] = codes.get(ended.code, 0) + 1

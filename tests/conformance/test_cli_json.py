@@ -16,8 +16,11 @@ from ottla.cli.exits import MISUSED, OK, UNREACHABLE
 from ottla.cli.main import main
 from tools import cli_page as page
 
-PRINT_NO_DATA = {"ottla server start", "ottla completion"}
-"""A node, and scripts for shells."""
+PRINT_NO_DATA = {
+    "ottla server start", "ottla completion", "ottla cluster up", "ottla cluster add", "ottla cluster restart",
+    "ottla sim", "ottla storage format", "ottla quorum add", "ottla quorum remove",
+}  # fmt: skip
+"""Nodes, scripts for shells, histories, and those that only do what they are told."""
 
 COMMANDS: dict[str, list[str]] = {
     "ottla topic create": ["TOPIC-new", "TOPIC"],
@@ -38,6 +41,14 @@ COMMANDS: dict[str, list[str]] = {
     "ottla config unset": ["segment.ms", "--topic", "TOPIC"],
     "ottla config explain": ["segment.ms", "--topic", "TOPIC"],
     "ottla cluster describe": [],
+    "ottla cluster balance": ["--sample", "0.1"],
+    "ottla cluster drain": ["1", "--dry-run"],
+    "ottla cluster remove": ["77"],
+    "ottla topic elect": ["TOPIC"],
+    "ottla topic replicate": ["TOPIC", "--factor", "1", "--dry-run"],
+    "ottla quorum describe": [],
+    "ottla storage info": ["FORMATTED"],
+    "ottla check": ["--seconds", "0.5", "--topic", "CHECKED"],
     "ottla server status": [],
     "ottla log dump": ["DIRECTORY"],
     "ottla log verify": ["DIRECTORY"],
@@ -45,7 +56,12 @@ COMMANDS: dict[str, list[str]] = {
 }
 """What each is asked here; what is in capitals is filled in."""
 
-NEED_NO_BROKER = {"ottla log dump", "ottla log verify", "ottla log repair"}
+NEED_NO_BROKER = {"ottla log dump", "ottla log verify", "ottla log repair", "ottla storage info"}
+REFUSED = {
+    "ottla cluster drain": "no broker would be left",
+    "ottla cluster remove": "77 is not currently registered (BROKER_ID_NOT_REGISTERED)",
+}
+"""What the only broker of a cluster cannot do."""
 
 
 def arguments(name: str, **words: str) -> list[str]:
@@ -87,6 +103,7 @@ def filled(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     directory = tmp_path_factory.mktemp("log") / f"{topic}-0"
     directory.mkdir()
     (directory / "00000000000000000000.log").write_bytes(b"")
+    assert main(["storage", "format", str(directory.parent)]) == OK
     os.environ["OTTLA_BOOTSTRAP"] = bootstrap
     try:
         assert main(["topic", "create", topic, "-p", "2"]) == OK
@@ -94,7 +111,11 @@ def filled(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         assert main(["group", "reset", f"{topic}-group", "--topic", f"{topic}:0", "--to", "1"]) == OK
     finally:
         del os.environ["OTTLA_BOOTSTRAP"]
-    return {"TOPIC": topic, "GROUP": f"{topic}-group", "DIRECTORY": str(directory)}
+    formatted = str(directory.parent)
+    return {
+        "TOPIC": topic, "GROUP": f"{topic}-group", "DIRECTORY": str(directory), "FORMATTED": formatted,
+        "CHECKED": f"{topic}-checked",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -106,6 +127,9 @@ def test_output(name: str, bootstrap: str, filled: dict[str, str], ask: Ask, mon
             (f"{filled['TOPIC']}-new", None), (filled["TOPIC"], "TOPIC_ALREADY_EXISTS"),
         ]  # fmt: skip
         assert code == 1 and "ottla topic alter" in complaints[0]["hint"]
+        return
+    if name in REFUSED:
+        assert (code, printed) == (1, []) and REFUSED[name] in complaints[0]["error"]
         return
     assert (code, complaints) == (OK, [])
     assert printed and all(isinstance(each, dict | list) for each in printed)

@@ -11,8 +11,6 @@ import time
 from typing import Any
 from unittest import mock
 
-import pytest
-
 from ottla.cli.main import main
 from tests.conformance.test_cli import ottla
 
@@ -37,6 +35,16 @@ SCRIPT: list[tuple[str, str]] = [
     ("consume TOPIC -p 9", ""),
     ("topic describe TOPIC", ""),
     ("topic describe TOPIC TOPIC-2 --json", ""),
+    ("topic describe TOPIC TOPIC-2 --at-min-isr", ""),
+    ("topic describe TOPIC --under-replicated", ""),
+    ("topic describe TOPIC --offline --json", ""),
+    ("topic describe TOPIC --under-min-isr", ""),
+    ("topic describe no-such-topic --offline", ""),
+    ("topic elect TOPIC", ""),
+    ("topic elect TOPIC -p 1 -p 2 --json", ""),
+    ("topic elect TOPIC --unclean", ""),
+    ("topic elect TOPIC --partition 9", ""),
+    ("topic elect no-such-topic", ""),
     ("topic explain TOPIC", ""),
     ("topic explain no-such-topic", ""),
     ("consume TOPIC -p 0 --group GROUP", ""),
@@ -101,7 +109,6 @@ def comparable(text: str, bootstrap: str) -> str:
     return re.sub(r"  +", "  ", text)
 
 
-@pytest.mark.skipif("OTTLA_TEST_BOOTSTRAP" in os.environ, reason="compares Ottla with Apache Kafka")
 def test_the_same_commands_print_the_same(bootstrap: str, oracle: str) -> None:
     unique = f"both-{os.getpid()}-{time.time_ns() % 10**9}"
     names = {"TOPIC": unique, "GROUP": f"{unique}-group"}
@@ -114,7 +121,6 @@ def test_the_same_commands_print_the_same(bootstrap: str, oracle: str) -> None:
     assert not differences, "\n\n".join(differences)
 
 
-@pytest.mark.skipif("OTTLA_TEST_BOOTSTRAP" in os.environ, reason="compares Ottla with Apache Kafka")
 def test_descriptions_have_the_same_shape(bootstrap: str, oracle: str) -> None:
     for command in (("cluster", "describe"), ("config", "get", "--defaults"), ("group", "list"), ("topic", "list")):
         ours, theirs = (json.loads(ottla(address, *command, "--json")) for address in (bootstrap, oracle))

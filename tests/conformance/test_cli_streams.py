@@ -10,11 +10,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.conformance.commands import Commands, arguments_of, ensure_decent, every_command, pool
-from tests.conformance.test_cli_hostile_values import VALID, furnish
+from tests.conformance.test_cli_hostile_values import REFUSED, VALID, furnish
 
 LINES = 3000
 
@@ -44,10 +45,12 @@ def has_json(name: str) -> bool:
     return "--json" in {each.names[0] for each in arguments_of(dict(every_command())[name])}
 
 
-@pytest.mark.parametrize("name", VALID)
+@pytest.mark.parametrize("name", [each for each in VALID if each not in REFUSED])
 def test_closed_broken_and_full(name: str, commands: Commands, env: dict[str, str]) -> None:
     argv = [*name.split(), *VALID[name]]
-    how = {} if name == "server start" else {"env": env}
+    how: dict[str, Any] = {} if name == "server start" else {"env": env}
+    if name == "sim":
+        how["patience_s"] = 120.0  # it works for seconds, and ends
     serves = name == "server start"
     reader, broken = os.pipe()
     os.close(reader)
@@ -98,6 +101,22 @@ def test_no_file_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None:
         assert node.wait(60) == 0
     finally:
         node.kill()
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_a_refusal_into_closed_broken_and_full(name: str, commands: Commands, env: dict[str, str]) -> None:
+    reader, broken = os.pipe()
+    os.close(reader)
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        for stream in (None, broken, full):
+            for how in ({"stdout": stream}, {"stderr": stream}):
+                ended = commands.run(*name.split(), *VALID[name], **how, env=env)
+                ensure_decent(ended, told="stdout" in how)
+                assert ended.code == 1, ended
+    finally:
+        os.close(broken)
+        os.close(full)
 
 
 def test_streams_that_do_not_block_lose_nothing(commands: Commands, env: dict[str, str]) -> None:

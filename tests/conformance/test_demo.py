@@ -42,4 +42,5 @@ def test_the_demo_runs_to_its_end() -> None:
     assert "packages and commits in windows of 1 hour" in out
     (fed,), (followed,) = re.findall(r"^ +fed: +(.*)$", out, re.MULTILINE), re.findall(r"^ +followed: (.*)$", out, re.M)
     assert fed == followed
+    assert "kill -9" in out and "sound: all that was acknowledged is there" in out
     assert "How to go on" in out

@@ -10,7 +10,11 @@ import pytest
 
 from ottla.protocol.messages import ApiKey
 from ottla.server.handlers import TABLE
-from tests.conformance import differential_groups  # noqa: F401  adds its rows to CASES
+from tests.conformance import (  # noqa: F401  they add their rows to CASES
+    differential_groups,
+    differential_markers,
+    differential_transactions,
+)
 from tests.conformance.differential import Side
 from tests.conformance.differential_cases import CASES, World
 from tests.conformance.exemptions import EXEMPTIONS, unused

@@ -31,7 +31,13 @@ NOT_DRAWN = {
     ApiKey.JOIN_GROUP: "members of random groups make the rest wait",
     ApiKey.UPDATE_FEATURES: "would change the oracle",
     ApiKey.API_VERSIONS: "has all its cases",
+    ApiKey.ADD_PARTITIONS_TO_TXN: "some of what brokers would not ask each other is never answered",
+    ApiKey.ADD_OFFSETS_TO_TXN: "says nothing without a transaction; its own cases and walks are better",
+    ApiKey.END_TXN: "says nothing without a transaction; its own cases and walks are better",
+    ApiKey.WRITE_TXN_MARKERS: "its own walks are better",
+    ApiKey.TXN_OFFSET_COMMIT: "its own walks are better",
     ApiKey.CONSUMER_GROUP_HEARTBEAT: "is refused here and changes groups there",
+    ApiKey.UNREGISTER_BROKER: "would take the oracle's only broker away",
 }
 
 
@@ -100,6 +106,8 @@ class Draw:
             values["topics"] = [each for each in values["topics"] if each["partitions"]]
         if key is ApiKey.DESCRIBE_TOPIC_PARTITIONS:  # none means all, those of other tests too
             values["topics"] = values["topics"] or [{"name": self.topics[0]}]
+        if key is ApiKey.ELECT_LEADERS:  # none means all, those of other tests too
+            values["topic_partitions"] = values["topic_partitions"] or []
         if key is ApiKey.METADATA and version < 4:  # these would create
             values["topics"] = [each for each in values["topics"] or () if each["name"] != self.topics[2]]
         return values

@@ -191,25 +191,23 @@ def test_a_directory_beside_others_of_the_file_is_refused(tmp_path: Path, name: 
         assert "setting num.io.threads=none is refused" in said
 
 
-SEPARATE = {
-    "broker": "listeners=PLAINTEXT://localhost:9092\nadvertised.listeners=PLAINTEXT://localhost:9092\n"
-    "inter.broker.listener.name=PLAINTEXT",
-    "controller": "listeners=CONTROLLER://:9093\nadvertised.listeners=CONTROLLER://localhost:9093",
+def test_kafkas_files_of_a_controller_and_a_broker_alone(tmp_path: Path) -> None:
+    """What controller.properties and broker.properties of Kafka say, at free ports."""
+    controller, broker = (NodeProcess(tmp_path / role, config=tmp_path / f"{role}.properties") for role in ROLES)
+    quorum = f"controller.quorum.bootstrap.servers=localhost:{controller.port}\ncontroller.listener.names=CONTROLLER\n"
+    for node_id, (node, role) in enumerate(zip((controller, broker), ROLES, strict=True), start=1):
+        assert node.config is not None
+        listeners = ROLES[role].replace("PORT", str(node.port))
+        node.config.write_text(f"process.roles={role}\nnode.id={node_id}\n{quorum}{listeners}log.dirs={node.data}\n")
+    with controller, broker:
+        subprocess.run(["kcat", "-b", broker.bootstrap, "-P", "-t", "t"], input=b"a\n", timeout=60, check=True)
+
+
+ROLES = {
+    "controller": "listeners=CONTROLLER://:PORT\nadvertised.listeners=CONTROLLER://localhost:PORT\n",
+    "broker": "listeners=PLAINTEXT://localhost:PORT\ninter.broker.listener.name=PLAINTEXT\n"
+    "advertised.listeners=PLAINTEXT://localhost:PORT\n",
 }
-"""What Kafka's broker.properties and controller.properties have beside the rest."""
-
-
-@pytest.mark.parametrize("role", SEPARATE)
-def test_files_of_a_broker_or_a_controller_alone(tmp_path: Path, role: str) -> None:
-    file = tmp_path / f"{role}.properties"
-    file.write_text(
-        f"process.roles={role}\nnode.id=1\ncontroller.quorum.bootstrap.servers=localhost:9093\n{SEPARATE[role]}\n"
-        f"controller.listener.names=CONTROLLER\nlog.dirs={tmp_path / 'data'}\n"
-    )
-    said = complaint("--config", str(file))
-    assert said.startswith(f"ottla: process.roles is {role}: this version runs nodes that are both, broker,controller")
-    assert "make the cluster one node in combined mode first" in said
-    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_two_listeners_are_refused() -> None:
@@ -278,7 +276,7 @@ def _without_metadata(data: Path) -> None:
 UNSERVED: dict[Callable[[Path], None], str] = {
     _of_zookeeper: "let Kafka 3.9 migrate the cluster to KRaft first",
     _of_another_node: "belongs to node 4, not to node 1: set node.id=4",
-    _of_a_quorum: "belongs to a quorum with controllers 2, 3, but this version runs one node",
+    _of_a_quorum: "belongs to a quorum with controllers 2, 3, but the settings name neither them nor a listener",
     _without_identity: "has metadata but no meta.properties: restore that file",
     _without_metadata: "has logs of topics, but",
 }

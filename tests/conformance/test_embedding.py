@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import pickle
 import re
+import resource
 import select
 import signal
 import socket
@@ -47,6 +48,22 @@ def send(bootstrap: str, topic: str, *values: bytes) -> None:
     for value in values:
         producer.produce(topic, value)
     assert producer.flush(300) == 0
+
+
+def test_a_broker_that_halts_takes_nobody_with_it() -> None:
+    """Its disk refuses to write metadata: its process ends, and `stop` says why."""
+    broker = Broker(topics={"t": 200}).start()
+    (log,) = (broker.directory / "__cluster_metadata-0").glob("*.log")
+    limit = log.stat().st_size
+    resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (limit, limit))
+    with pytest.raises(BrokerError):  # it may still have been refused
+        broker.create_topic("u")
+    until_s = time.monotonic() + 300
+    with pytest.raises(BrokerError, match=r"died \(exit status 1\)"):
+        while time.monotonic() < until_s and broker.pid:
+            time.sleep(0.02)
+    with pytest.raises(BrokerError, match=r"died while it was in use[\s\S]*FATAL ottla\.node: the node halts"):
+        broker.stop()
 
 
 def receive(bootstrap: str, topic: str, count: int) -> list[bytes]:
@@ -440,7 +457,7 @@ class TestCost:
     def test_importing_loads_little(self) -> None:
         loaded = self.loaded("import ottla.testing")
         assert {name for name in loaded if name.startswith("ottla")} == {
-            "ottla", "ottla.testing", "ottla.testing.broker", "ottla.testing.process",
+            "ottla", "ottla.testing", "ottla.testing.broker", "ottla.testing.lifetime", "ottla.testing.process",
         }  # fmt: skip
         assert not loaded & {"asyncio", "kio", "uvloop", "confluent_kafka", "pytest", "rich", "multiprocessing"}
 
@@ -508,7 +525,7 @@ def test_the_examples_of_the_documentation(tmp_path: Path) -> None:
     assert len(files) == len(blocks) > 6
     for name, block in files.items():
         (tmp_path / name).write_text(block)
-    assert "6 passed" in run_pytest(tmp_path, "-p", "no:xdist")
+    assert "7 passed" in run_pytest(tmp_path, "-p", "no:xdist")
     scripts = [name for name in files if not re.match("test_|conftest", name)]
     with ThreadPoolExecutor(3) as pool:
         for status, output in pool.map(lambda name: run(sys.executable, name, directory=tmp_path), scripts):

@@ -61,10 +61,8 @@ class Members(Walk):
                 break
             assert time.monotonic() < end, self.story(str(found))
             time.sleep(0.005)
+        self.settle(state)
         for actor in self.actors:
-            for side, line in enumerate(actor.lines):
-                if line.waiting is not None and line.ready():
-                    actor.answers[side] = line.receive()
             if actor.answers != [None, None]:
                 self.compare(actor)
                 actor.answers = [None, None]

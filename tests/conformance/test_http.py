@@ -66,11 +66,12 @@ def test_a_broker_that_did_not_ask_has_no_port_and_loads_nothing_for_it(tmp_path
         from ottla.clock import SystemClock
         from ottla.config.server import ServerConfig
         from ottla.filesystem import OsFileSystem
+        from ottla.network import SystemNetwork
         from ottla.server.node import Node
 
         async def main():
             config = ServerConfig.load(None, {"log.dirs": sys.argv[1], "listeners": "PLAINTEXT://127.0.0.1:0"}, {})
-            node = Node(config, OsFileSystem(), SystemClock(), random.Random(1))
+            node = Node(config, OsFileSystem(), SystemClock(), random.Random(1), SystemNetwork())
             await node.start()
             print(sorted({"h11", "http.client", "prometheus_client", "ottla.server.http.server"} & set(sys.modules)))
             await node.stop()
@@ -94,6 +95,7 @@ def test_logs_are_objects_and_the_first_line_stays(tmp_path: Path) -> None:
         node.process = None
     lines = node.output.read_text().splitlines()
     assert f"ottla: listening on {node.bootstrap}, data in {node.data}" in lines
+    assert f"ottla: metrics and health at http://127.0.0.1:{port}" in lines
     found = [json.loads(line) for line in lines if not line.startswith("ottla: ")]
     events = [each["event"] for each in found]
     assert [event for event in events if event.startswith("node")] == ["node started", "node stopping", "node stopped"]

@@ -223,6 +223,12 @@ def test_limits_of_a_topic(log: Topic) -> None:
     log.produce(11, batch(2))
 
 
+@pytest.mark.parametrize("log", [{"min.insync.replicas": "2"}], indirect=True)
+def test_no_more_replicas_are_required_than_there_are(log: Topic) -> None:
+    answer = log.produce(11, batch(), acks=-1)
+    assert answer["responses"][0]["partition_responses"][0]["error_code"] == ErrorCode.none
+
+
 @pytest.mark.parametrize("log", [{"cleanup.policy": "compact"}], indirect=True)
 def test_a_compacted_topic_wants_keys(log: Topic) -> None:
     log.produce(11, bytes(build_batch([SimpleRecord(TIME, b"k", b"v"), SimpleRecord(TIME, None, b"v")])))

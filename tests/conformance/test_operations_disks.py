@@ -191,7 +191,8 @@ def test_a_lost_log_directory_is_recreated_only_on_request(tmp_path: Path) -> No
         told = (tmp_path / "out").read_text()
         assert "RECORDS ARE LOST: a log directory is gone; its partitions are recreated empty" in told and lost in told
         client = Client(node)
-        assert epochs(client, "t") == {number: epoch + 2 for number, epoch in before.items()}
+        # Of each of the two restarts: nobody leads, then this node again.
+        assert epochs(client, "t") == {number: epoch + 4 for number, epoch in before.items()}
         for number in range(4):
             assert partitions(client, "t")[number] == ("none", 1)
             assert client.read("t", partition=number) == ({} if number in there else {0: b"%d" % number})
@@ -220,6 +221,27 @@ def test_without_the_directory_of_the_metadata_no_node_starts(disk: Path, tmp_pa
         pass
     remount(disk, "ro")
     assert "holds the metadata log" in refused(None, "--set", f"log.dirs={disk}/first,{tmp_path}/second")
+
+
+def test_a_disk_error_in_the_metadata_log_ends_the_process(tmp_path: Path) -> None:
+    """Writes beyond a limit of the process fail as those to a broken disk do; the next start recovers."""
+    with NodeProcess(tmp_path / "data") as node:
+        client = Client(node)
+        assert client.create("t", 200) == "none"
+        client.produce_all("t", b"a")
+        assert node.process is not None
+        (log,) = (node.data / "__cluster_metadata-0").glob("*.log")
+        limit = log.stat().st_size
+        resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, (limit, limit))
+        client.wire.send(ApiKey.DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout": 9000})
+        assert node.process.wait(300) == 1
+        node.process = None
+        assert "FATAL ottla.node: the node halts" in node.output.read_text()
+        assert not (node.data / ".kafka_cleanshutdown").exists()
+        node.start()
+        client = Client(node)
+        assert client.read("t") == {0: b"a"}
+        assert client.create("u") == "none"
 
 
 def test_a_log_whose_disk_fails_goes_offline_alone(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ottla.protocol.record_batch import HEADER_SIZE
 from ottla.testing.process import reserve
 from tests.conformance.operations import Client, refused, segment_files
 from tests.node import NodeProcess
@@ -48,6 +49,14 @@ def flip(path: Path, position: int, count: int = 4) -> None:
     data = bytearray(path.read_bytes())
     data[position : position + count] = bytes(byte ^ 0x55 for byte in data[position : position + count])
     path.write_bytes(data)
+
+
+def records_in_the_middle(data: bytes) -> int:
+    """Where the records of a batch begin: a base offset could be told from the batches around it."""
+    batch = 0
+    while batch < len(data) // 2:
+        batch += 12 + int.from_bytes(data[batch + 8 : batch + 12], "big")
+    return batch + HEADER_SIZE
 
 
 def health(port: int) -> dict[str, Any]:
@@ -194,8 +203,7 @@ def test_a_damaged_metadata_log_refuses_the_start(tmp_path: Path, stopped: str) 
         metadata = node.data / "__cluster_metadata-0"
         path = log_of(metadata, 0)
         sound = path.read_bytes()
-        position = len(sound) // 2
-        flip(path, position)
+        flip(path, records_in_the_middle(sound))
         said = refused(node.data)
         assert str(path) in said and "at byte " in said and f"`ottla log repair {metadata}`" in said
         names = sorted(entry.name for entry in node.data.iterdir())

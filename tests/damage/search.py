@@ -26,17 +26,20 @@ from ottla.storage.directory_checkpoints import read_directory_checkpoints
 from ottla.storage.log import Log
 from ottla.storage.log_manager import LogManager
 from ottla.storage.repair import apply, missing_directories, plan_directory
+from ottla.storage.transaction_index import ENTRY, AbortedTransaction
+from ottla.storage.validation import Origin
 from ottla.testing.disk import SimulatedFileSystem
+from tests.unit.storage.compaction import end_marker
 
 ROOT = "/data"
 NOW = 1_700_000_000_000
 SMALL = LogConfig(segment_bytes=2500, index_interval_bytes=300, file_delete_delay_ms=1000, retention_ms=-1)
 COMPACTED = dataclasses.replace(SMALL, cleanup_policy=frozenset({"compact"}))
-TOPICS = {"plain": SMALL, "idempotent": SMALL, "compacted": COMPACTED}
+TOPICS = {"plain": SMALL, "idempotent": SMALL, "compacted": COMPACTED, "transactional": SMALL}
 KEYS = {TopicPartition(name, 0): UUID(int=number + 1) for number, name in enumerate(TOPICS)}
 
 KINDS = (
-    ".log", ".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint", "partition.metadata",
+    ".log", ".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint", "partition.metadata",
     "recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint",
     "cleaner-offset-checkpoint", ".kafka_cleanshutdown",
 )  # fmt: skip
@@ -70,6 +73,10 @@ class Outcome:
         return bool(self.offline) or self.warned or self.cut
 
 
+TRANSACTION_OFFSETS = 5
+"""Of two batches of two records, and a marker."""
+
+
 class Search:
     def __init__(self, seed: int, kind: str, how: str, *, clean: bool) -> None:
         self.random = Random(f"{seed} {kind} {how} {clean}")
@@ -79,6 +86,10 @@ class Search:
         self.fs.makedirs(ROOT)
         self.batches: dict[TopicPartition, dict[int, bytes]] = {key: {} for key in KEYS}
         """What was written, by base offset."""
+        self.aborted: list[AbortedTransaction] = []
+        """Of the partition with transactions, in the order of their markers."""
+        self.looks_right = False
+        """Whether a damaged transaction index may be mistaken for one of other transactions, or of fewer."""
         self.fsynced: dict[TopicPartition, int] = {}
         self.warnings: list[str] = []
 
@@ -117,6 +128,9 @@ class Search:
 
     def _append(self, key: TopicPartition, log: Log, number: int) -> None:
         self.clock.now += 10
+        if key.topic == "transactional":
+            self._append_of_transaction(key, log, number)
+            return
         producer = 7 if key.topic == "idempotent" else -1
         sequence = 2 * len(self.batches[key]) if producer >= 0 else -1
         records = [
@@ -127,6 +141,23 @@ class Search:
         info = log.append_as_leader(memoryview(batch), number // 12, now_ms=self.clock.now)
         log.high_watermark = log.log_end_offset
         self.batches[key][info.first_offset] = bytes(batch)
+
+    def _append_of_transaction(self, key: TopicPartition, log: Log, number: int) -> None:
+        """Transactions of two batches and a marker, of two producers in turn; two of three are aborted."""
+        producer, step = 11 + number // 3 % 2, number % 3
+        if step < 2:
+            records = [SimpleRecord(self.clock.now, b"k", self.random.randbytes(100)) for _ in range(2)]
+            batch = build_batch(
+                records, producer_id=producer, producer_epoch=0, base_sequence=number // 6 * 4 + 2 * step,
+                transactional=True,
+            )  # fmt: skip
+        else:
+            batch = end_marker(producer, abort=number // 3 % 3 > 0, timestamp=self.clock.now)
+        info = log.append_as_leader(memoryview(batch), number // 12, now_ms=self.clock.now, origin=Origin.COORDINATOR)
+        log.high_watermark = log.log_end_offset
+        self.batches[key][info.first_offset] = bytes(batch)
+        if step == 2 and number // 3 % 3 > 0:
+            self.aborted.append(AbortedTransaction(producer, info.first_offset - 4, info.first_offset, -1))
 
     # The damage
 
@@ -161,6 +192,9 @@ class Search:
             if how == "swap":
                 fs.write_atomic(path, theirs)
         self.outcome.fired = fs.files(ROOT) != before
+        if kind == ".txnindex":
+            left = fs.files(ROOT).get(path, b"")
+            self.looks_right = how in ("delete", "empty", "flip") or (how == "truncate" and not len(left) % ENTRY.size)
         self.damaged = fs.files(ROOT)
 
     # After
@@ -244,6 +278,38 @@ class Search:
             in_damaged = [data for path, data in self.damaged.items() if path.startswith(prefix) and batch[16:] in data]
             if in_damaged and base >= log.log_start_offset:
                 assert any(batch[16:] in data for data in kept), f"{key}: the whole batch at {base} is gone"
+        if key.topic == "transactional":
+            self._check_aborted(log)
+
+    def _check_aborted(self, log: Log) -> None:
+        """A reader of what is committed is told of every aborted transaction that it would meet, and of no other."""
+        found = [
+            (each.producer_id, each.first_offset, each.last_offset)
+            for each in log.aborted_transactions(log.log_start_offset, log.log_end_offset)
+        ]
+        wanted = [
+            (each.producer_id, each.first_offset, each.last_offset)
+            for each in self.aborted
+            if all(self._is_served(log, base) for base in (each.first_offset, each.first_offset + 2, each.last_offset))
+        ]
+        is_complete = all(
+            any(each[0] == producer and each[1] <= first and each[2] == last for each in found)
+            for producer, first, last in wanted
+        )
+        misled = not is_complete or not all(self._is_right(log, *each) for each in found)
+        assert not misled or self.looks_right, (found, wanted)
+
+    def _is_right(self, log: Log, producer: int, first: int, last: int) -> bool:
+        """Where the marker that ended a transaction is lost, the next one of its producer ends it."""
+        marker = first // TRANSACTION_OFFSETS * TRANSACTION_OFFSETS + TRANSACTION_OFFSETS - 1
+        is_end = any((each.producer_id, each.last_offset) == (producer, last) for each in self.aborted)
+        return is_end and (last == marker or not self._is_served(log, marker))
+
+    def _is_served(self, log: Log, base: int) -> bool:
+        try:
+            return self._read(log, base) is not None
+        except KafkaError:
+            return False
 
     def _read(self, log: Log, base: int) -> bytes | None:
         """The batch that a reader of this offset gets, if one with that offset."""

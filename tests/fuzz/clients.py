@@ -27,6 +27,7 @@ MAY_WAIT = {ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP}
 WAIT_S = 1.0
 ANSWER_S = 60.0
 MARKER = 0x66757A7A
+THE_NODE = struct.pack(">i", 1)
 """Correlation id of the ApiVersions request that comes behind others, to tell silence from an answer to come."""
 SHOWN_MAX = 4000
 """Characters of a request in a problem; the seed has all of it."""
@@ -94,7 +95,10 @@ class Attacker:
         often = not self.apis and dice.random() < 0.3
         key = dice.choice(OFTEN if often else self.apis or list(VERSIONS))
         kind = mutations.NONE if dice.random() < 0.2 else dice.choice(mutations.KINDS)
-        return self.draw(key, dice.choice(VERSIONS[key]), kind)
+        sent = self.draw(key, dice.choice(VERSIONS[key]), kind)
+        while key == ApiKey.UNREGISTER_BROKER and THE_NODE in sent.data[-6:]:  # which nobody could lead without
+            sent = self.draw(key, dice.choice(VERSIONS[key]), kind)
+        return sent
 
     async def step(self) -> None:
         """Some requests, and what they were answered."""

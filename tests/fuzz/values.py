@@ -34,7 +34,7 @@ POOLS: dict[str, list[Any]] = {
     "rebalance_timeout": [1, 5, 20], "endpoint_type": [1, 1, 2], "committed_offset": [0, 5, -1, 1 << 40],
     "broker_ids": [1, 1, 2], "transaction_timeout": [1000], "response_partition_limit": [1, 2, 2000, 0],
     "retention_time": [-1, 1000], "upgrade_type": [1, 2, 3], "max_version_level": [0, 1],
-    "error_code": [0],
+    "error_code": [0], "broker_id": [7, 7, -1],
 }  # fmt: skip
 STRINGS: dict[str, list[str]] = {
     "protocol_type": ["consumer", "consumer", "connect", ""], "protocol_name": ["range", "roundrobin"],
@@ -108,6 +108,8 @@ class Draw:
             return dice.choice(POOLS[name])
         if kind == "bool":
             return dice.randrange(2)
+        if kind.startswith("uint"):
+            return dice.choice((0, 1, 9092))
         return dice.choice((-1, 0, 0, 1)) if kind in FIXED else 0
 
     def text(self, name: str) -> str:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from ottla.coordinator.group.requests import OffsetCommit, OffsetToCommit
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID
+from ottla.network import SocketSender
 from ottla.protocol.internal.group_records import OffsetCommitKey, OffsetCommitValue, decode_record
 from ottla.protocol.offset_block import CommitShape, CommittedPartition
 from ottla.protocol.record_batch import iterate_records
@@ -55,7 +56,8 @@ class Connection:
         ours.setblocking(False)
         self.client.setblocking(False)
         self.ours = ours
-        self.outbox = Outbox(asyncio.get_running_loop(), ours.fileno(), lambda: None, self._broken)
+        loop = asyncio.get_running_loop()
+        self.outbox = Outbox(loop, SocketSender(loop, ours.fileno()), lambda: None, self._broken)
         self.repeated = RepeatedCommits(self.outbox)
         for known in play.known.values():
             self.repeated.learn(known)  # type: ignore[arg-type]
@@ -128,15 +130,15 @@ class Play:
         self.world.driver.delete_group(Waiter(), group)
 
     async def fail(self, group: str, which: int) -> None:
-        self.world.partition.log.failure = KafkaError(ErrorCode.not_enough_replicas)
+        self.world.log.failure = KafkaError(ErrorCode.not_enough_replicas)
 
     async def slow_disk(self, group: str, which: int) -> None:
-        self.world.partition.log.must_fsync = True
-        self.world.partition.log.may_flush.clear()
+        self.world.log.must_fsync = True
+        self.world.log.may_flush.clear()
 
     async def fast_disk(self, group: str, which: int) -> None:
-        self.world.partition.log.must_fsync = False
-        self.world.partition.log.may_flush.set()
+        self.world.log.must_fsync = False
+        self.world.log.may_flush.set()
 
     async def close(self, group: str, which: int) -> None:
         self.connections[which].close()
@@ -149,14 +151,15 @@ class Play:
     async def fetch(self, group: str, which: int) -> None:
         topics = self.world.driver.fetch_offsets(group, None, False)
         found = {each.partition: each.offset for topic in topics for each in topic.partitions}
-        if not any(shard.pending for shard in self.world.driver._shards.values()):  # else the log is ahead for a turn
+        # Else the log is ahead for a turn.
+        if not any(shard.pending for shard in self.world.driver._by_number.values()):
             assert found.get(0) == self.in_log().get(group)
 
     # What must hold
 
     def records(self) -> list[tuple[OffsetCommitKey, OffsetCommitValue | None]]:
         """The committed records of offsets, in the order of the log."""
-        log = self.world.partition.log
+        log = self.world.log
         decoded = [
             decode_record(record.key, record.value)
             for batch in log.batches

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from array import array
 from types import ModuleType
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.protocol import _records
+from ottla.protocol import _compaction, _records
 from ottla.protocol.record_batch import HEADER_SIZE, SimpleRecord, build_batch
-from tests.property.test_record_batch import INTERPRETED, headers
+from tests.property import test_record_batch
+from tests.property.test_record_batch import headers, interpreted
 
 SEED = int.from_bytes(bytes(range(8)), "little"), int.from_bytes(bytes(range(8, 16)), "little")
 BASE = 1_700_000_000_000
@@ -20,7 +23,9 @@ values = st.none() | st.binary(max_size=20)
 records = st.lists(
     st.builds(SimpleRecord, st.integers(BASE - 10**6, BASE + 10**6), keys, values, headers), min_size=1, max_size=70
 )
-MODULES = (_records, INTERPRETED)
+with mock.patch.dict(sys.modules, {"ottla.protocol._records": test_record_batch.INTERPRETED}):
+    INTERPRETED = interpreted("_compaction")
+MODULES = (_compaction, INTERPRETED)
 
 
 def section_of(items: list[SimpleRecord]) -> bytes:
@@ -36,7 +41,7 @@ def test_the_hash_is_siphash_with_128_bits() -> None:
 
 @given(st.binary(max_size=40), st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
 def test_both_hash_alike(key: bytes, seed_0: int, seed_1: int) -> None:
-    assert _records.hash_key(key, seed_0, seed_1) == INTERPRETED.hash_key(key, seed_0, seed_1)
+    assert _compaction.hash_key(key, seed_0, seed_1) == INTERPRETED.hash_key(key, seed_0, seed_1)
 
 
 def mapped(
@@ -100,6 +105,6 @@ def test_what_stays_and_how_it_is_written(
 
 def test_keys_spread_over_the_table() -> None:
     """Numbers written as text, as most keys are: no long runs of taken slots."""
-    taken = {_records.hash_key(b"%d" % number, *SEED)[0] % 10_007 for number in range(5000)}
+    taken = {_compaction.hash_key(b"%d" % number, *SEED)[0] % 10_007 for number in range(5000)}
     expected = {int(hashlib.md5(b"%d" % number).hexdigest()[:16], 16) % 10_007 for number in range(5000)}
     assert abs(len(taken) - len(expected)) < 150

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from ottla.model import ZERO_UUID
-from ottla.protocol import fetch, produce
+from ottla.protocol import fetch, fetch_plain, produce
 from ottla.protocol.messages import (
     ApiKey,
     MalformedRequest,
@@ -296,6 +297,61 @@ def test_fetch_requests_are_encoded_and_decoded_as_kio_does(request: fetch.Fetch
     every_truncation_is_malformed(
         lambda data: fetch.decode_request(version, data, header.body_offset), frame, header.body_offset
     )
+
+
+@settings(max_examples=80)
+@given(fetch_requests, st.sampled_from(FETCH_VERSIONS), st.data())
+def test_plain_fetch_requests_are_decoded_as_any(request: fetch.FetchRequest, version: int, data: Any) -> None:
+    """And what is not plain, or cut short, or garbled, is left to the decoder of all."""
+    if data.draw(st.booleans()):  # most have no tagged fields
+        plain_partition = {"replica_directory_id": ZERO_UUID, "high_watermark": fetch.UNKNOWN_HIGH_WATERMARK}
+        for topic in request.topics:
+            topic.partitions[:] = [each._replace(**plain_partition) for each in topic.partitions]
+        request = replace(request, cluster_id=None, replica_id=-1, replica_epoch=-1)
+    frame = bytearray(fetch.encode_request(version, 7, None, request))
+    offset = read_header(frame).body_offset
+    found = fetch_plain.decode_plain(version, memoryview(frame), offset)
+    if found is not None:
+        assert found == fetch.decode_request(version, memoryview(frame), offset)
+    else:
+        assert version >= fetch.FLEXIBLE_SINCE, "there are no tagged fields in it"
+    event(f"plain: {found is not None}")
+    for _ in range(10):
+        broken = frame[: data.draw(st.integers(offset, len(frame)))]
+        if broken[offset:]:
+            broken[data.draw(st.integers(offset, len(broken) - 1))] = data.draw(st.integers(0, 255))
+        found = fetch_plain.decode_plain(version, memoryview(broken), offset)
+        if found is not None:
+            assert found == fetch.decode_request(version, memoryview(broken), offset)
+
+
+@given(fetch_responses, st.sampled_from(FETCH_VERSIONS))
+def test_plain_fetch_responses_are_encoded_as_any(response: fetch.FetchResponse, version: int) -> None:
+    response = replace(response, error_code=0, throttle_time_ms=0, node_endpoints=())
+    by_name = version < fetch.TOPIC_IDS_SINCE
+    for topic in response.topics:
+        if not topic.partitions:
+            return
+        topic.partitions = [
+            fetch.FetchedPartition(
+                each.partition_index, 0, each.high_watermark, each.last_stable_offset, each.log_start_offset,
+                records=each.records or b"",
+            )
+            for each in topic.partitions
+        ]  # fmt: skip
+    keys = [topic.name if by_name else topic.topic_id for topic in response.topics]
+    if len(set(keys)) < len(keys):
+        return
+    session_id = response.session_id if version >= 7 else 0
+    rows = [
+        ((key, each.partition_index), each)
+        for key, topic in zip(keys, response.topics, strict=True)
+        for each in topic.partitions
+    ]
+    parts, size = fetch_plain.encode_plain(version, 9, session_id, rows)
+    assert b"".join(map(bytes, parts)) == joined(fetch.encode_response(version, 9, response))
+    assert size == sum(map(len, parts))
+    event(f"rows: {len(rows)}")
 
 
 @settings(max_examples=80)

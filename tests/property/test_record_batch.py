@@ -24,17 +24,17 @@ from ottla.protocol.record_batch import (
 )
 
 
-def interpreted() -> ModuleType:
-    """`_records.py` itself, also where a compiled module of the same name is found first."""
+def interpreted(name: str) -> ModuleType:
+    """A module of `ottla.protocol` from its source, also where a compiled one is found first."""
     directory = record_batch.__file__.rpartition("/")[0]
-    spec = importlib.util.spec_from_file_location("_records_interpreted", f"{directory}/_records.py")
+    spec = importlib.util.spec_from_file_location(f"{name}_interpreted", f"{directory}/{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-INTERPRETED = interpreted()
+INTERPRETED = interpreted("_records")
 BOTH = pytest.mark.parametrize("module", [_records, INTERPRETED], ids=["as built", "interpreted"])
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -122,6 +122,49 @@ def test_any_bytes_scan_alike_compiled_and_interpreted(data: bytes, count: int, 
         found = _records.read(data, 0, len(data), count, 7, base, -1)
         assert found == INTERPRETED.read(data, 0, len(data), count, 7, base, -1)
         assert len(found) == count
+
+
+def scan_one_by_one(data: bytes, count: int, base: int) -> tuple[int, ...]:
+    """What `scan` finds, without its short way for what most records are."""
+    position, seen, stamps, keyless, misplaced = 0, 0, [], -1, -1
+    status = _records.OK
+    while seen < count:
+        stop, delta, offset_delta, keyed = INTERPRETED._record(data, position, len(data))
+        if stop < 0:
+            status = -stop
+            break
+        if not -(2**63) <= base + delta < 2**63:
+            status = _records.TIMESTAMP_OVERFLOW
+            break
+        stamps.append(base + delta)
+        keyless = seen if keyless < 0 and not keyed else keyless
+        misplaced = seen if misplaced < 0 and offset_delta != seen else misplaced
+        position, seen = stop, seen + 1
+    else:
+        status = _records.OK if position == len(data) else _records.LEFT_OVER
+    greatest = max(stamps, default=-1)
+    index = stamps.index(greatest) if greatest > -1 else -1
+    least = min((stamp for stamp in stamps if stamp != -1), default=2**63 - 1)
+    return status, seen, least, max(greatest, -1), index, keyless, misplaced
+
+
+many = st.integers(-1, 300).map(lambda size: None if size < 0 else b"v" * size)
+varied = st.lists(st.builds(SimpleRecord, st.integers(0, 100), many, many, headers), min_size=1, max_size=90)
+
+
+@settings(max_examples=500)
+@given(varied, st.integers(0, 2) | st.integers(2**63 - 100, 2**63 - 1), st.data())
+def test_the_short_way_through_the_records_finds_what_the_long_one_does(
+    items: list[SimpleRecord], base: int, data: st.DataObject
+) -> None:
+    section, count = scan_of(items)
+    whole = bytearray(section)
+    assert _records.scan(section, 0, len(section), count, base) == scan_one_by_one(section, count, base)
+    for _ in range(data.draw(st.integers(0, 3))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.sampled_from([0, 1, 2, 3, 0x7F, 0x80, 0xFF]))
+    section = bytes(whole[: data.draw(st.integers(0, len(whole)))])
+    for module in (_records, INTERPRETED):
+        assert module.scan(section, 0, len(section), count, base) == scan_one_by_one(section, count, base)
 
 
 @settings(max_examples=300)

@@ -11,8 +11,10 @@ import pytest
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.record_batch import HEADER_SIZE
+from ottla.storage.checkpoints import RECOVERY_POINT_CHECKPOINT
+from ottla.storage.log import Log
 from tests.simulation import checks
-from tests.simulation.world import ROOT, World, with_flush_on_append
+from tests.simulation.world import ROOT, SMALL, World, with_flush_on_append
 
 
 def filled(seed: int = 1, batches: int = 20) -> World:
@@ -42,6 +44,28 @@ def test_a_full_disk_leaves_a_clean_log(seed: int) -> None:
     world.crash(power_loss=False)
     world.append(1)
     world.check()
+
+
+@pytest.mark.parametrize("is_grouped", [True, False])
+def test_what_a_failed_write_left_does_not_come_back_with_a_power_loss(is_grouped: bool) -> None:
+    """Found by the simulation of whole nodes: at the end of a segment that was full it was taken for damage, or cut off
+    with all the segments behind it, which were fsynced."""
+    for seed in range(40):
+        world = World(seed, with_flush_on_append() if is_grouped else SMALL)
+        for _ in range(3):
+            world.append(1, size=300)
+        world.flush()
+        world.fs.capacity_bytes = sum(map(len, world.fs.files(ROOT).values())) + 300
+        assert refused_append(world) is ErrorCode.kafka_storage_error
+        world.uncertain = None
+        world.fs.heal()
+        world.roll()
+        world.append(1)
+        if not is_grouped:
+            world.flush()
+        assert world.durable == world.end == 4
+        world.crash(power_loss=True)
+        assert world.end == 4
 
 
 @pytest.mark.parametrize("operation", ["write", "truncate", "fsync", "fsync_dir", "create", "rename"])
@@ -103,6 +127,48 @@ def test_a_failed_group_fsync_fails_all_who_wait() -> None:
 
     outcomes = asyncio.run(main())
     assert all(isinstance(outcome, KafkaError) for outcome in outcomes)
+
+
+def test_an_fsync_that_succeeds_beside_one_that_failed_says_nothing() -> None:
+    """Found by the simulation of whole nodes: the recovery point passed what the failed one had left out, so that after
+    a power loss the log was taken for damaged."""
+    for seed in range(20):
+        world = World(seed)
+        world.append(1)
+        world.flush()
+        log, safe = world.log, world.end
+
+        async def main(log: Log = log) -> list[BaseException | None]:
+            return await asyncio.gather(log.flush_async(), log.flush_all_async(), return_exceptions=True)
+
+        for _ in range(3):
+            world.append(1, size=300)
+        world.fs.fail("fsync", path=".log", times=1)
+        outcomes = asyncio.run(main())
+        assert all(isinstance(outcome, KafkaError) for outcome in outcomes), outcomes
+        assert log.recovery_point == safe and not log.is_open
+        asyncio.run(world.manager.checkpoint(RECOVERY_POINT_CHECKPOINT))
+        world.crash(power_loss=True)
+        world.append(1)
+
+
+@pytest.mark.parametrize("path", [".index", "leader-epoch-checkpoint"])
+def test_a_full_fsync_that_finds_no_room_leaves_the_log_open(path: str) -> None:
+    """Found by the simulation of whole nodes: on a disk that was full for a moment, a log stayed offline for ever."""
+    world = filled(batches=21)
+    fault = world.fs.fail("write", errno.ENOSPC, path=path)
+    with pytest.raises(KafkaError) as caught:
+        world.flush()
+    assert caught.value.code is ErrorCode.kafka_storage_error
+    assert fault.fired and world.log.is_open
+    with pytest.raises(KafkaError):
+        asyncio.run(world.log.flush_all_async())
+    assert world.log.is_open
+    world.fs.heal()
+    world.append(1)
+    world.flush()
+    world.crash(power_loss=True)
+    world.check()
 
 
 def test_one_fsync_serves_all_appends_of_a_moment() -> None:

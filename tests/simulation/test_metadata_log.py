@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from ottla.config.server import ServerConfig
-from ottla.controller import topics
-from ottla.drivers.controller import ControllerDriver
+from ottla.drivers.metadata_parts import MetadataParts
 from ottla.errors import ErrorCode
 from ottla.metadata.image import Endpoint, SecurityProtocol
+from ottla.protocol.messages import ApiKey
 from ottla.testing.disk import SimulatedCrash, SimulatedFileSystem
 from tests.simulation.world import ROOT, SimulatedClock
 
@@ -26,7 +26,7 @@ ENDPOINTS = {"PLAINTEXT": Endpoint("localhost", 9092, SecurityProtocol.PLAINTEXT
 
 
 class Controller:
-    """A controller driver that starts, crashes and restarts, and what it answered."""
+    """The metadata of a node that starts, crashes and restarts, and what it answered."""
 
     def __init__(self, seed: int) -> None:
         self.clock = SimulatedClock()
@@ -40,11 +40,12 @@ class Controller:
         self.cluster_ids: set[str] = set()
         self.number = 0
 
-    async def start(self) -> ControllerDriver:
-        driver = ControllerDriver(self.fs, self.clock, self.random, ServerConfig.load(overrides=SETTINGS))
+    async def start(self) -> MetadataParts:
+        driver = MetadataParts(self.fs, self.clock, self.random, ServerConfig.load(overrides=SETTINGS))
         await driver.start()
         self.cluster_ids.add(driver.cluster_id)
-        await driver.register_broker(ENDPOINTS)
+        await driver.lifecycle.register(ENDPOINTS, driver.directory_ids)
+        await driver.lifecycle.unfence()
         return driver
 
     async def work(self, rounds: int) -> None:
@@ -53,28 +54,28 @@ class Controller:
         for _ in range(rounds):
             await asyncio.gather(self.create(driver), self.create(driver))
             await self.delete(driver)
-            self.producer_ids.append(await driver.allocate_producer_id())
+            self.producer_ids.append(await driver.producer_ids.next())
             self.clock.now += 1000
         await driver.stop()
 
-    async def create(self, driver: ControllerDriver) -> None:
+    async def create(self, driver: MetadataParts) -> None:
         self.number += 1
         name = f"topic-{self.number}"
         topic = {"name": name, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
         request = {"topics": [topic], "timeout_ms": 1000, "validate_only": False}
-        response = await driver.create_topics(request)
+        response = await driver.channel.send(ApiKey.CREATE_TOPICS, request)
         assert response["topics"][0].get("error_code", ErrorCode.none) in (0, ErrorCode.none), response
         self.created.add(name)
 
-    async def delete(self, driver: ControllerDriver) -> None:
+    async def delete(self, driver: MetadataParts) -> None:
         name = min(self.created)
         self.created.discard(name)
         request = {"topics": [{"name": name, "topic_id": None}]}
-        await driver.submit(lambda image, now: topics.delete_topics(image, request, driver.config))
+        await driver.channel.send(ApiKey.DELETE_TOPICS, request)
         self.deleted.add(name)
 
-    def check(self, driver: ControllerDriver) -> None:
-        names = set(driver.image.topics_by_name)
+    def check(self, driver: MetadataParts) -> None:
+        names = set(driver.publisher.image.topics_by_name)
         assert self.created <= names, f"lost: {self.created - names}"
         assert not self.deleted & names, f"back: {self.deleted & names}"
         assert len(set(self.producer_ids)) == len(self.producer_ids), "a producer id was given twice"
@@ -93,9 +94,10 @@ async def until_crash(fs: SimulatedFileSystem, work: Coroutine[Any, Any, None]) 
     task = asyncio.ensure_future(work)
     while not task.done() and not fs.crashed:  # noqa: ASYNC110  the disk has no event to wait for
         await asyncio.sleep(0)
-    task.cancel()
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for outcome in await asyncio.gather(*others, task, return_exceptions=True):
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for each in left:  # some wait for their next turn, minutes away
+        each.cancel()
+    for outcome in await asyncio.gather(*left, task, return_exceptions=True):
         if outcome is not None and not isinstance(outcome, SimulatedCrash | asyncio.CancelledError) and not fs.crashed:
             raise outcome
     return fs.crashed

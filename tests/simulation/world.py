@@ -23,10 +23,11 @@ from ottla.protocol.record_batch import (
     read_batch_header,
     set_base_offset_and_epoch,
 )
+from ottla.storage.append_info import AppendInfo
 from ottla.storage.config import LogConfig
-from ottla.storage.log import AppendInfo, Log
+from ottla.storage.log import Log
 from ottla.storage.log_manager import LogManager
-from ottla.storage.producer_state import RECALL_MS
+from ottla.storage.producer_state import RECALL_MS, ProducerSettings
 from ottla.testing.disk import SimulatedCrash, SimulatedFileSystem
 from tests.simulation import checks
 
@@ -102,7 +103,7 @@ class World:
             self.clock,
             Random(self.seed + 2),
             topic_config=lambda topic: self.config,
-            producer_id_expiration_ms=PRODUCER_EXPIRATION_MS,
+            producers=ProducerSettings(PRODUCER_EXPIRATION_MS),
         )
         self.manager.lock()
         self.manager.load()

@@ -41,3 +41,28 @@ def test_files_that_docstrings_name_exist() -> None:
             else:
                 assert any(f"/{each}".endswith(f"/{name}") for each in tree), f"{path.relative_to(ROOT)} names {name}"
     assert checked >= FILES_NAMED_MIN
+
+
+def test_files_and_names_of_the_page_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    tree = [
+        f"/{path.relative_to(ROOT)}"
+        for each in ("src", "tests", "bench", "tools")
+        for path in (ROOT / each).rglob("*.py")
+    ]
+    files = re.findall(r"`([\w/]+\.py)`", text)
+    assert len(files) > 60
+    assert [
+        name for name in files if not any(path.endswith(f"/{name}") for path in tree) and not (ROOT / name).is_file()
+    ] == []
+    known = set(re.findall(r"\w+", " ".join(path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py"))))
+    known |= set(
+        re.findall(
+            r"\w+", " ".join((ROOT / each[1:]).read_text(encoding="utf-8") for each in tree if "/property/" in each)
+        )
+    )
+    names = [
+        name for name in re.findall(r"`([A-Za-z_][\w.]*)(?:\(\))?`", text) if not name.endswith((".py", ".cleaned"))
+    ]
+    assert len(names) > 80
+    assert [name for name in names if not set(name.split(".")) <= known] == ["structlog"]

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "ottla"
 FILES = sorted(SOURCE.rglob("*.py"))
 
-LINES_PER_FILE_MAX = 640
+LINES_PER_FILE_MAX = 600
 LINES_PER_FUNCTION_MAX = 70
 
 LONG_FILES: dict[str, str] = {}

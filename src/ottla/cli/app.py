@@ -26,7 +26,11 @@ COMMANDS = {
     "group": "ottla.cli.groups:app",
     "config": "ottla.cli.configs:app",
     "cluster": "ottla.cli.cluster:app",
+    "quorum": "ottla.cli.quorum:app",
+    "storage": "ottla.cli.storage:app",
+    "check": "ottla.cli.check:check",
     "log": "ottla.cli.dump.command:app",
+    "sim": "ottla.cli.sim:sim",
     "completion": "ottla.cli.completion:completion",
 }
 """Where each is. Only the one that is typed is imported: what the others need would take most of a short command."""

@@ -9,8 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.cli.exits import MISUSED, UNREACHABLE, CommandFailed
-from ottla.cli.interrupts import in_thread
+from ottla.cli.interrupts import call, in_thread
 from ottla.cli.values import parse_addresses
+from ottla.errors import ErrorCode
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
@@ -35,6 +36,8 @@ _ADVICE = {
     "INVALID_CONFIG": "see what it takes with: ottla config explain NAME",
     "COORDINATOR_NOT_AVAILABLE": "try again in a moment",
     "COORDINATOR_LOAD_IN_PROGRESS": "try again in a moment",
+    "PREFERRED_LEADER_NOT_AVAILABLE": "its first replica is not in sync: ottla topic describe --under-replicated",
+    "ELIGIBLE_LEADERS_NOT_AVAILABLE": "none of its replicas may lead: ottla topic describe --offline",
     "NOT_ENOUGH_REPLICAS": "fewer replicas are in sync than the topic's min.insync.replicas asks for",
 }
 
@@ -110,19 +113,19 @@ def nobody_answers(why: str) -> CommandFailed:
 def admin_client(bootstrap: str) -> AdminClient:
     from confluent_kafka.admin import AdminClient
 
-    return AdminClient(settings(bootstrap))
+    return call(AdminClient, settings(bootstrap))
 
 
 def producer(bootstrap: str, extra: Mapping[str, Any]) -> Producer:
     from confluent_kafka import Producer
 
-    return Producer(settings(bootstrap, extra))
+    return call(Producer, settings(bootstrap, extra))
 
 
 def consumer(bootstrap: str, extra: Mapping[str, Any]) -> Consumer:
     from confluent_kafka import Consumer
 
-    return Consumer(settings(bootstrap, extra))
+    return call(Consumer, settings(bootstrap, extra))
 
 
 def topics_of(client: AdminClient) -> Any:
@@ -147,6 +150,8 @@ def explain(exception: Any, subject: str = "") -> tuple[str, bool]:
     if not hasattr(error, "code") or not callable(getattr(error, "name", None)):
         return f"{subject}{exception}", False
     name = error.name()
+    if name.startswith("ERR_") and error.code() in set(ErrorCode):  # newer than librdkafka
+        name = ErrorCode(error.code()).name.upper()
     text = (error.str() or name).removeprefix("Broker: ").removeprefix("Local: ")
     advice = _ADVICE.get(name)
     sentence = f"{subject}{text.rstrip('.')} ({name.lstrip('_')})"

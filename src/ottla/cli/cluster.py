@@ -8,13 +8,24 @@ from typing import Any
 from cyclopts import App
 
 from ottla.cli import wire
-from ottla.cli.client import admin_client, topics_of, wait
+from ottla.cli.client import admin_client, wait
+from ottla.cli.cluster_add import add
+from ottla.cli.cluster_moves import balance, drain, remove
+from ottla.cli.cluster_restart import restart
+from ottla.cli.cluster_up import up
 from ottla.cli.exits import OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import bold, human_bytes, plural, print_json, print_table
+from ottla.cli.partition_health import LACKS, MIN_ISR, fenced_brokers, partitions
 from ottla.metadata.features import METADATA_VERSION, METADATA_VERSIONS
 
-app = App(name="cluster", help="See the brokers of a cluster.", sort_key=7)
+app = App(name="cluster", help="See the brokers of a cluster, add some, empty and remove them.", sort_key=7)
+app.command(up, sort_key=2)
+app.command(add, sort_key=3)
+app.command(balance, sort_key=4)
+app.command(restart, sort_key=7)
+app.command(drain, sort_key=5)
+app.command(remove, sort_key=6)
 
 
 @app.command
@@ -36,6 +47,9 @@ def describe(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) 
     )
     print(f"  {plural(cluster['topics'], 'topic')}, {plural(cluster['partitions'], 'partition')}", end="")
     print(f"; metadata version {metadata_version(cluster['features'])}")
+    print(f"  {_counts(cluster)}")
+    for broker in cluster["fenced_brokers"] or ():
+        print(f"  fenced: broker {broker['id']} ({broker['address']})")
     for heading, key in (("without a leader", "leaderless"), ("with missing copies", "under_replicated")):
         for each in cluster[key]:
             print(f"  {heading}: {each['topic']} partition {each['partition']}")
@@ -43,6 +57,16 @@ def describe(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) 
         for failure in broker["failures"]:
             print(f"  broker {broker['id']}: {failure}")
     return OK
+
+
+def _counts(cluster: Mapping[str, Any]) -> str:
+    """How many partitions lack something, and how many brokers are fenced."""
+    fenced = cluster["fenced_brokers"]
+    return (
+        f"{len(cluster['leaderless']):,} offline, {len(cluster['under_replicated']):,} under-replicated, "
+        f"{len(cluster['at_min_isr']):,} at {MIN_ISR}, {len(cluster['under_min_isr']):,} below it"
+        + ("" if fenced is None else f"; {plural(len(fenced), 'fenced broker')}")
+    )
 
 
 def _size(count: int | None) -> str | None:
@@ -59,8 +83,7 @@ def view(bootstrap: str) -> dict[str, Any]:
     """Everything that `describe` shows. Raises KafkaException, CommandFailed."""
     client = admin_client(bootstrap)
     answer: Any = wait(client.describe_cluster())
-    metadata = topics_of(client)
-    partitions = [(name, part) for name, topic in sorted(metadata.topics.items()) for part in topic.partitions.values()]
+    found = partitions(bootstrap)
     brokers = []
     for node in sorted(answer.nodes, key=lambda each: int(each.id)):
         address = f"{node.host}:{node.port}"
@@ -68,21 +91,24 @@ def view(bootstrap: str) -> dict[str, Any]:
             "id": node.id,
             "address": address,
             "rack": node.rack,
-            "leads": sum(part.leader == node.id for _, part in partitions),
-            "replicas": sum(node.id in part.replicas for _, part in partitions),
+            "leads": sum(each.leader == node.id for each in found),
+            "replicas": sum(node.id in each.replicas for each in found),
         }
         brokers.append(broker | _stored(address))
     return {
         "cluster_id": answer.cluster_id,
         "controller": answer.controller.id if answer.controller is not None else None,
         "brokers": brokers,
-        "topics": len(metadata.topics),
-        "partitions": len(partitions),
+        "fenced_brokers": fenced_brokers(bootstrap),
+        "topics": len({each.topic for each in found}),
+        "partitions": len(found),
         "features": dict(sorted(wire.finalized_features(bootstrap).items())),
-        "leaderless": [{"topic": name, "partition": part.id} for name, part in partitions if part.leader < 0],
-        "under_replicated": [
-            {"topic": name, "partition": part.id} for name, part in partitions if len(part.isrs) < len(part.replicas)
-        ],
+        **{
+            "leaderless" if name == "offline" else name: [
+                {"topic": each.topic, "partition": each.partition} for each in found if lacks(each)
+            ]
+            for name, (lacks, _) in LACKS.items()
+        },
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, NamedTuple
 
@@ -69,13 +70,36 @@ class Resource(NamedTuple):
         return f"broker {self.name}" if self.name else "all brokers"
 
 
-def _resource(topic: str | None, group: str | None, broker: int | None, all_brokers: bool = False) -> Resource | None:
-    named = {TOPIC: topic, GROUP: group, BROKER: broker}
-    given = [Resource(kind, str(name)) for kind, name in named.items() if name is not None]
-    given += [Resource(BROKER, "")] if all_brokers else []
-    if len(given) > 1:
-        raise CommandFailed("--topic, --group, --broker and --all-brokers exclude each other", MISUSED)
-    return given[0] if given else None
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Of:
+    """The options that say whose settings."""
+
+    topic: OfTopic = None
+    group: OfGroup = None
+    broker: OfBroker = None
+
+    def given(self) -> list[Resource]:
+        named = {TOPIC: self.topic, GROUP: self.group, BROKER: self.broker}
+        return [Resource(kind, str(name)) for kind, name in named.items() if name is not None]
+
+    def resource(self) -> Resource | None:
+        """None where none of them is given. Raises CommandFailed for more than one."""
+        given = self.given()
+        if len(given) > 1:
+            raise CommandFailed("--topic, --group, --broker and --all-brokers exclude each other", MISUSED)
+        return given[0] if given else None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class OfOneOrAll(Of):
+    """These, or the one for all brokers."""
+
+    all_brokers: OfAll = False
+
+    def given(self) -> list[Resource]:
+        return [*super().given(), *([Resource(BROKER, "")] if self.all_brokers else [])]
 
 
 def _required(resource: Resource | None) -> Resource:
@@ -87,10 +111,7 @@ def _required(resource: Resource | None) -> Resource:
 @app.command(sort_key=1)
 def get(
     *names: SettingName,
-    topic: OfTopic = None,
-    group: OfGroup = None,
-    broker: OfBroker = None,
-    all_brokers: OfAll = False,
+    of: OfOneOrAll = OfOneOrAll(),
     defaults: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -106,7 +127,7 @@ def get(
     defaults
         Also settings at their default.
     """
-    resource = _resource(topic, group, broker, all_brokers)
+    resource = of.resource()
     if resource is None:
         resource = Resource(BROKER, str(_first_broker(bootstrap)))
     entries = describe(bootstrap, resource)
@@ -162,10 +183,7 @@ def _unknown(name: str, kind: int | None = None) -> CommandFailed:
 @app.command(name="set", sort_key=2)
 def set_(
     *pairs: Annotated[Text, Parameter(required=True)],
-    topic: OfTopic = None,
-    group: OfGroup = None,
-    broker: OfBroker = None,
-    all_brokers: OfAll = False,
+    of: OfOneOrAll = OfOneOrAll(),
     dry_run: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -180,16 +198,13 @@ def set_(
         Have the broker check the change; change nothing.
     """
     changes: dict[str, str | None] = dict(parse_settings(pairs, "ottla config set"))
-    return _alter(bootstrap, _required(_resource(topic, group, broker, all_brokers)), changes, dry_run, json)
+    return _alter(bootstrap, _required(of.resource()), changes, dry_run, json)
 
 
 @app.command(sort_key=3)
 def unset(
     *names: Annotated[SettingName, Parameter(required=True)],
-    topic: OfTopic = None,
-    group: OfGroup = None,
-    broker: OfBroker = None,
-    all_brokers: OfAll = False,
+    of: OfOneOrAll = OfOneOrAll(),
     dry_run: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -204,7 +219,7 @@ def unset(
         Have the broker check the change; change nothing.
     """
     changes: dict[str, str | None] = dict.fromkeys(names)
-    return _alter(bootstrap, _required(_resource(topic, group, broker, all_brokers)), changes, dry_run, json)
+    return _alter(bootstrap, _required(of.resource()), changes, dry_run, json)
 
 
 def _alter(bootstrap: str, resource: Resource, changes: Mapping[str, str | None], dry_run: bool, as_json: bool) -> int:
@@ -215,7 +230,7 @@ def _alter(bootstrap: str, resource: Resource, changes: Mapping[str, str | None]
             continue
         if near(name, table) or any(find(name, each) for each in _TABLES.values()):
             raise _unknown(name, resource.kind)
-    _change(bootstrap, resource, changes, dry_run)
+    change(bootstrap, resource, changes, dry_run)
     after = before if dry_run else _changed(bootstrap, resource, changes, before)
     rows = [(name, _text(before.get(name)), _after(name, text, after, dry_run)) for name, text in changes.items()]
     if as_json:
@@ -251,14 +266,20 @@ def _text_below(entry: Entry) -> str | None:
     return entry.layers[1].value if len(entry.layers) > 1 else None
 
 
-def _change(bootstrap: str, resource: Resource, changes: Mapping[str, str | None], dry_run: bool) -> None:
+def change(bootstrap: str, resource: Resource, changes: Mapping[str, str | None], dry_run: bool) -> None:
+    """None takes a setting away. Raises CommandFailed."""
+    change_at(_address(bootstrap, resource), resource, changes, dry_run)
+
+
+def change_at(address: str, resource: Resource, changes: Mapping[str, str | None], dry_run: bool) -> None:
+    """The same through a broker that is known; a broker's own settings are changed through itself."""
     configs = [
         {"name": name, "config_operation": DELETE if text is None else SET, "value": text}
         for name, text in changes.items()
     ]
     resources = [{"resource_type": resource.kind, "resource_name": resource.name, "configs": configs}]
     values = {"resources": resources, "validate_only": dry_run}
-    answer = wire.ask(_address(bootstrap, resource), ApiKey.INCREMENTAL_ALTER_CONFIGS, values)
+    answer = wire.ask(address, ApiKey.INCREMENTAL_ALTER_CONFIGS, values)
     wire.ensure_none(answer["responses"][0], str(resource))
 
 
@@ -314,9 +335,7 @@ def _nodes(bootstrap: str) -> list[Any]:
 @app.command(name="explain", sort_key=4)
 def explain_(
     *names: Annotated[SettingName, Parameter(required=True)],
-    topic: OfTopic = None,
-    group: OfGroup = None,
-    broker: OfBroker = None,
+    of: Of = Of(),
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
@@ -329,7 +348,7 @@ def explain_(
     names
         Settings, one or more.
     """
-    resource = _resource(topic, group, broker)
+    resource = of.resource()
     entries = {each.name: each for each in describe(bootstrap, resource)} if resource is not None else {}
     explained = [_explained(name, resource, entries) for name in names]
     if json:

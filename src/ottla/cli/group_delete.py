@@ -11,8 +11,9 @@ from ottla.cli import wire
 from ottla.cli.batch_results import report_each
 from ottla.cli.client import REQUEST_TIMEOUT_S, admin_client
 from ottla.cli.exits import OK, CommandFailed
+from ottla.cli.group_requests import Place
 from ottla.cli.group_reset import parse_topic
-from ottla.cli.group_view import Place, groups
+from ottla.cli.group_view import groups
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import plural, print_json
 from ottla.cli.values import GroupId, Text
@@ -52,7 +53,7 @@ def _delete_in_topics(
     """OffsetDelete (KIP-496), to each group's coordinator."""
     client = admin_client(bootstrap)
     results = []
-    for group in groups(client, names, known=if_exists):
+    for group in groups(bootstrap, client, names, known=if_exists):
         committed = {(each.topic, each.partition) for each in group.progress if each.committed is not None}
         places = _chosen(group.name, committed, topics, if_exists)
         if places:

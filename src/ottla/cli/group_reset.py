@@ -12,7 +12,8 @@ from cyclopts import Parameter
 from ottla.cli import client as clients
 from ottla.cli.client import admin_client, explain, wait
 from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
-from ottla.cli.group_view import INACTIVE, Group, Place, groups, refused, watermarks
+from ottla.cli.group_requests import Place
+from ottla.cli.group_view import INACTIVE, Group, groups, refused, watermarks
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_time_ms
 from ottla.cli.output import plural, print_json, print_table
 from ottla.cli.positions import POSITIONS, position_of
@@ -73,7 +74,7 @@ def reset(
     if position_of(to) is None and parse_time_ms(to, 0) is None:
         raise CommandFailed(f"--to wants {POSITIONS}, not {to!r}", MISUSED)
     client = admin_client(bootstrap)
-    group = _group(client, name, new=topic is not None)
+    group = _group(bootstrap, client, name, new=topic is not None)
     if not dry_run:
         _ensure_inactive(group)
     before = {(each.topic, each.partition): each.committed for each in group.progress if each.committed is not None}
@@ -88,9 +89,9 @@ def reset(
     return OK
 
 
-def _group(client: AdminClient, name: str, *, new: bool) -> Group:
+def _group(bootstrap: str, client: AdminClient, name: str, *, new: bool) -> Group:
     """The group; where topics are named it need not be there yet, as with Kafka's tool."""
-    found = groups(client, [name], known=new)
+    found = groups(bootstrap, client, [name], known=new)
     return found[0] if found else Group(name, "Dead", "classic", "", None, [])
 
 

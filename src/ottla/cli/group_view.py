@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli import client as clients
+from ottla.cli import group_requests
 from ottla.cli.client import wait
 from ottla.cli.exits import FAILED, UNREACHABLE, CommandFailed
+from ottla.cli.group_requests import Answer, Place
 from ottla.cli.interrupts import in_thread
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-Place = tuple[str, int]
-"""A topic and a partition's number."""
-
 CLOSE_S = 2.0
 AGE_TIMEOUT_S = 10.0
 """How long to wait for the records whose timestamps give the lag in seconds; what does not come stays unknown."""
 
-_STATES = {
-    "PREPARING_REBALANCING": "PreparingRebalance",
-    "COMPLETING_REBALANCING": "CompletingRebalance",
-    "STABLE": "Stable",
-    "DEAD": "Dead",
-    "EMPTY": "Empty",
-}
-INACTIVE = ("Empty", "Dead")
+INACTIVE = ("Empty", group_requests.DEAD)
 
 
 @dataclass
@@ -130,21 +121,7 @@ class Group:
         return fields
 
 
-def names_of_groups(client: AdminClient) -> list[str]:
-    """Every group of the cluster, in order, but for one whose id is empty: librdkafka does not ask about that.
-
-    Raises KafkaException where a broker could not be asked.
-    """
-    from confluent_kafka import KafkaException
-
-    answer = wait(client.list_consumer_groups(request_timeout=clients.REQUEST_TIMEOUT_S))
-    if answer.errors:
-        first = answer.errors[0]
-        raise first if isinstance(first, KafkaException) else KafkaException(first)
-    return sorted(group.group_id for group in answer.valid if group.group_id)
-
-
-def groups(client: AdminClient, names: Sequence[str], *, known: bool = False) -> list[Group]:
+def groups(bootstrap: str, client: AdminClient, names: Sequence[str], *, known: bool = False) -> list[Group]:
     """Members, commits and ends of the named groups. Raises CommandFailed for one that is not there.
 
     `known` groups may vanish in between, and are left out then.
@@ -153,14 +130,11 @@ def groups(client: AdminClient, names: Sequence[str], *, known: bool = False) ->
         return []
     if "" in names:
         raise CommandFailed("the id of a group is not empty\n  see the groups with: ottla group list")
-    described = client.describe_consumer_groups(list(names), request_timeout=clients.REQUEST_TIMEOUT_S)
-    commits = {name: _commits(client, name) for name in names}
+    answers = group_requests.ask(bootstrap, names)
     found = []
     for name in names:
-        group = _described(name, described[name])
-        if group is not None:
-            group.progress = _progress(group.members, _committed(name, commits[name]))
-        if group is None or (group.state == "Dead" and not group.progress):
+        group = _group(name, answers[name])
+        if group.state == group_requests.DEAD and not group.progress:
             if known:
                 continue
             raise CommandFailed(f"there is no group {name!r}\n  see the groups with: ottla group list")
@@ -169,57 +143,44 @@ def groups(client: AdminClient, names: Sequence[str], *, known: bool = False) ->
     return found
 
 
-def _described(name: str, future: Future[Any]) -> Group | None:
-    """None where the broker knows no such group (an error since DescribeGroups 6, KIP-1043)."""
-    from confluent_kafka import KafkaException
-
-    try:
-        answer = wait(future)
-    except KafkaException as exception:
-        if clients.error_of(exception).name() == "GROUP_ID_NOT_FOUND":
-            return None
-        raise refused(exception, name) from exception
-    members = [
-        Member(
-            each.member_id,
-            each.client_id,
-            each.host.removeprefix("/"),
-            each.group_instance_id,
-            sorted((tp.topic, tp.partition) for tp in (each.assignment.topic_partitions if each.assignment else ())),
-        )
-        for each in answer.members
-    ]
+def _group(name: str, answer: Answer) -> Group:
+    row = answer.described
+    members = [_newer_member(each) if answer.is_newer else _member(each) for each in row["members"]]
     members.sort(key=lambda each: (each.client_id, each.host, each.member_id))
-    at = answer.coordinator
     return Group(
         name,
-        _STATES.get(answer.state.name, answer.state.name.capitalize()),
-        getattr(getattr(answer, "type", None), "name", "CLASSIC").lower(),
-        answer.partition_assignor,
-        f"{at.host}:{at.port}" if at is not None else None,
+        row["group_state"],
+        "consumer" if answer.is_newer else "classic",
+        row["assignor_name"] if answer.is_newer else row["protocol_data"],
+        answer.coordinator,
         members,
+        _progress(members, answer.committed),
     )
 
 
-def _commits(client: AdminClient, name: str) -> Future[Any]:
-    from confluent_kafka import ConsumerGroupTopicPartitions
-
-    asked = client.list_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(name)], request_timeout=clients.REQUEST_TIMEOUT_S
+def _member(row: Mapping[str, Any]) -> Member:
+    return Member(
+        row["member_id"],
+        row["client_id"],
+        row["client_host"].removeprefix("/"),
+        row["group_instance_id"],
+        group_requests.assigned_places(row["member_assignment"]),
     )
-    return asked[name]
 
 
-def _committed(name: str, future: Future[Any]) -> dict[Place, int]:
-    from confluent_kafka import KafkaException
-
-    try:
-        answer = wait(future)
-    except KafkaException as exception:
-        if clients.error_of(exception).name() == "GROUP_ID_NOT_FOUND":
-            return {}
-        raise refused(exception, name) from exception
-    return {(tp.topic, tp.partition): tp.offset for tp in answer.topic_partitions if tp.offset >= 0}
+def _newer_member(row: Mapping[str, Any]) -> Member:
+    """Of a group of the protocol of KIP-848."""
+    return Member(
+        row["member_id"],
+        row["client_id"],
+        row["client_host"].removeprefix("/"),
+        row["instance_id"],
+        sorted(
+            (each["topic_name"], number)
+            for each in row["assignment"]["topic_partitions"]
+            for number in each["partitions"]
+        ),
+    )
 
 
 def refused(exception: Any, name: str) -> CommandFailed:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -14,7 +14,8 @@ from cyclopts import Parameter
 from ottla.cli import interrupts
 from ottla.cli.client import admin_client
 from ottla.cli.exits import OK
-from ottla.cli.group_view import Ages, Group, groups, names_of_groups
+from ottla.cli.group_requests import names_of_groups
+from ottla.cli.group_view import Ages, Group, groups
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import iso_time, plural, print_json_line
 from ottla.cli.units import duration
@@ -52,23 +53,23 @@ def watch(
         One JSON object a line: each group at each look.
     """
     wanted = list(dict.fromkeys(names))
-    ages, rates = Ages(bootstrap), Rates()
+    rates = Rates()
     looks = 0
     try:
-        client = admin_client(bootstrap)
-        with _screen(json) as show:
-            while count is None or looks < count:
-                if looks:
-                    time.sleep(interval)
-                found = groups(client, wanted or names_of_groups(client), known=bool(looks) or not wanted)
-                ages.add(found)
-                rates.look(found, time.monotonic())
-                show(found, rates, single=len(wanted) == 1)
-                looks += 1
+        with closing(Ages(bootstrap)) as ages:
+            client = admin_client(bootstrap)
+            with _screen(json) as show:
+                while count is None or looks < count:
+                    if looks:
+                        time.sleep(interval)
+                    asked = wanted or names_of_groups(bootstrap)
+                    found = groups(bootstrap, client, asked, known=bool(looks) or not wanted)
+                    ages.add(found)
+                    rates.look(found, time.monotonic())
+                    show(found, rates, single=len(wanted) == 1)
+                    looks += 1
     except KeyboardInterrupt:
         pass
-    finally:
-        ages.close()
     return OK
 
 

@@ -9,8 +9,9 @@ from cyclopts import App, Parameter
 from ottla.cli.client import admin_client
 from ottla.cli.exits import OK
 from ottla.cli.group_delete import delete
+from ottla.cli.group_requests import names_of_groups
 from ottla.cli.group_reset import reset
-from ottla.cli.group_view import Ages, Group, groups, names_of_groups
+from ottla.cli.group_view import Ages, Group, groups
 from ottla.cli.group_watch import watch
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import bold, plural, print_json, print_table
@@ -32,7 +33,7 @@ ID_CHARACTERS = 13
 def list_(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
     """List groups, those without members too, with the records that they have yet to read."""
     client = admin_client(bootstrap)
-    found = groups(client, names_of_groups(client), known=True)
+    found = groups(bootstrap, client, names_of_groups(bootstrap), known=True)
     if json:
         print_json([group.as_json(partitions=False) for group in found])
     elif found:
@@ -56,7 +57,7 @@ def describe(*names: Names, json: AsJson = False, bootstrap: Bootstrap = DEFAULT
     none.
     """
     client = admin_client(bootstrap)
-    found = groups(client, list(dict.fromkeys(names)))
+    found = groups(bootstrap, client, list(dict.fromkeys(names)))
     ages = Ages(bootstrap)
     try:
         ages.add(found)

@@ -1,9 +1,10 @@
 """Ctrl-C, SIGTERM and SIGHUP: one way to end, from the first instruction to the last.
 
 - Until a command begins there is nothing to undo: the process ends in the handler (an exception would break an import).
-- While it runs, `Interrupted` is raised, at a point where exceptions are not lost: not in an import, in a destructor or
-  within `call`, which is for librdkafka's callbacks. What blocks in C runs in a thread: `in_thread`.
-- A command that has not ended `GRACE_S` after that, or at a second signal, is ended as it stands.
+- While it runs, `Interrupted` is raised, at a point where exceptions are not lost: not in an import, in a destructor,
+  in a function marked `whole` or within `call`, which is for librdkafka's callbacks. What blocks in C runs in a
+  thread: `in_thread`.
+- A command that has not ended `GRACE_S` after that (longer where it may), or at a second signal, is ended as it stands.
 
 Signals are the process's, so this module keeps its state itself. Without `install` (a test, say) Python's own handlers
 stay, and `call` and `held` hold nothing back.
@@ -18,9 +19,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from types import FunctionType
+from typing import Any, NoReturn, TypeVar, cast
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_S = 10.0
@@ -29,6 +32,8 @@ REPEAT_S = 0.3
 """Signals that are closer are one: a terminal that closes and its shell send one each."""
 RETRY_S = 0.02
 _UNSAFE = frozenset({"__del__", "__dealloc__"})
+_WHOLE: set[Any] = set()
+"""Code of functions whose result must not be lost."""
 
 SHOW_CURSOR = b"\x1b[?25h"
 LEAVE_SCREEN = b"\x1b[?1049l"
@@ -54,6 +59,7 @@ class _State:
         self.waiting: int | None = None
         self.came: int | None = None
         self.came_at_s = 0.0
+        self.grace_s = GRACE_S
         self.restore = b""
         self.terminal = 1
 
@@ -82,6 +88,11 @@ def command_begins() -> None:
 def ending() -> bool:
     """Whether a signal has come: what is left should not wait for others."""
     return _state.came is not None
+
+
+def allow(seconds: float) -> None:
+    """The end may take so long after the signal that came: there is a report to make. A second signal ends at once."""
+    _state.grace_s = max(_state.grace_s, seconds)
 
 
 def code_of_end() -> int:
@@ -118,17 +129,26 @@ def _raise_or_wait(number: int, frame: Any) -> None:
 
 
 def _is_unsafe(frame: Any) -> bool:
-    """In an import, whose locks are released by callbacks that swallow exceptions, or in a destructor."""
+    """In an import, whose locks are released by callbacks that swallow exceptions, in a destructor, or in what is
+    whole."""
     while frame is not None:
         code = frame.f_code
-        if code.co_filename.startswith("<frozen importlib") or code.co_name in _UNSAFE:
+        if code.co_filename.startswith("<frozen importlib") or code.co_name in _UNSAFE or code in _WHOLE:
             return True
         frame = frame.f_back
     return False
 
 
+def whole(work: F) -> F:
+    """Mark a function that no signal interrupts: it ends by itself soon after `ending` says so, and what it has done
+    is known to its caller."""
+    _WHOLE.add(cast(FunctionType, work).__code__)
+    return work
+
+
 def _end_late(code: int) -> None:
-    time.sleep(GRACE_S)
+    while (left_s := _state.came_at_s + _state.grace_s - time.monotonic()) > 0:
+        time.sleep(left_s)
     end(code)
 
 

@@ -17,6 +17,9 @@ SENTENCE_CHARACTERS_MAX = 4000
 """Of a line of a complaint: what was typed may be longer than a terminal. Those of a node name several files, and end
 with the command that goes on, which has to be whole."""
 
+LINE_END = r"\n(?=  |ottla: )"
+"""Any other is of a name that somebody gave to something, and shown as an escape."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (see `exits.py`).
@@ -70,7 +73,7 @@ def _starts_a_node(argv: Sequence[str]) -> bool:
 
 def _run(argv: list[str]) -> int:
     if _starts_a_node(argv):
-        from ottla.cli.server import start
+        from ottla.cli.start import start
 
         return start(argv[2:])
     if argv[:1] == ["__complete"]:
@@ -112,15 +115,18 @@ def _of_the_system(error: OSError) -> str:
 
 def _complain(sentence: str, code: int, as_json: bool) -> int:
     """On standard error: the sentence, and what to do beneath it; for programs an object a line."""
+    import re  # when there is something to say
+
     if sys.stderr is None:
         return code
     if not as_json:
-        print("\n".join(map(_line, f"ottla: {sentence}".split("\n"))), file=sys.stderr)
+        print("\n".join(map(_line, re.split(LINE_END, f"ottla: {sentence}"))), file=sys.stderr)
         return code
     from ottla.cli.output import json_text
 
     for each in sentence.split("\nottla: "):
-        text, _, hint = each.partition("\n")
+        text, *hints = re.split(LINE_END, each)
+        hint = " ".join(hints)
         advice = _line(" ".join(hint.split())) or None
         print(json_text({"error": _line(text), "hint": advice, "exit_code": code}, sys.stderr), file=sys.stderr)
     return code

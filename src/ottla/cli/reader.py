@@ -20,7 +20,7 @@ from ottla.cli.record import Record
 from ottla.errors import ErrorCode
 from ottla.protocol import fetch
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.record_batch import BatchHeader, crc_is_valid, iterate_batches, iterate_records
+from ottla.protocol.record_batch import ABORT_KEY, BatchHeader, crc_is_valid, iterate_batches, iterate_records
 
 EARLIEST, LATEST = -2, -1
 """Times of ListOffsets that stand for the first offset and the end."""
@@ -48,7 +48,6 @@ _MOVED = frozenset(
     }
 )
 """Errors that a change of leader explains."""
-_ABORT_MARKER = b"\0\0\0\0"
 """Key of the record in an abort marker: version 0, type 0."""
 
 
@@ -273,7 +272,7 @@ class Reader:
             while aborted and aborted[0][1] <= header.last_offset:
                 dropped.add(aborted.pop(0)[0])
             if header.is_control:
-                if any(each.key == _ABORT_MARKER for each in iterate_records(data, position)):
+                if any(each.key == ABORT_KEY for each in iterate_records(data, position)):
                     dropped.discard(header.producer_id)
                 continue
             if header.is_transactional and header.producer_id in dropped:

@@ -1,4 +1,4 @@
-"""`ottla server ...`: how starting a node looks on the command line; `server.py` does it, without this library."""
+"""`ottla server ...`: how starting a node looks on the command line; `start.py` does it, without this library."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from ottla.cli.status import status
-from ottla.cli.values import Raw, Text
+from ottla.cli.values import NodeCount, Raw, Text
 
 app = App(name="server", help="Run a node, and see whether one runs.", sort_key=1)
 app.command(status, sort_key=2)
@@ -22,6 +22,7 @@ def start(
     set: Annotated[list[Text] | None, Parameter(negative="", consume_multiple=False)] = None,
     listen: Text | None = None,
     http: Text | None = None,
+    nodes: NodeCount | None = None,
 ) -> int:
     """Start a node in the foreground; Ctrl-C or SIGTERM stops it.
 
@@ -40,8 +41,11 @@ def start(
         HOST:PORT to accept clients at; 127.0.0.1:9092 unless given here or as listeners.
     http
         HOST:PORT to answer /metrics, /health and /ready at; nowhere unless given here or as ottla.http.listener.
+    nodes
+        Run this many nodes, one for each core, under one process that starts again what dies. Ids and ports count up
+        from those given; node N keeps its data in node-N of the directory, and names the host as its broker.rack.
     """
     from ottla.cli.options import parse_settings
-    from ottla.cli.server import StartOptions, run_with
+    from ottla.cli.start import StartOptions, run_with
 
-    return run_with(StartOptions(directory, config, parse_settings(set or (), "--set"), listen, http))
+    return run_with(StartOptions(directory, config, parse_settings(set or (), "--set"), listen, http, nodes))

@@ -43,18 +43,18 @@ class _Input(io.FileIO):
 
 
 class _Output(io.FileIO):
+    @interrupts.whole  # an exception behind the system call would forget what was written, and it would come twice
     def write(self, data: Any) -> int:
         number = self.fileno()
         try:
             while True:
-                if interrupts.ending():
-                    if not select.select([], [number], [], LAST_S)[1]:
-                        raise OutputFailed(None, "nobody takes it")
-                    data = memoryview(data)[:PIPE_BYTES_SURE]
-                count = super().write(data)
-                if count is not None:
-                    return count
-                select.select([], [number], [], None if not interrupts.ending() else LAST_S)
+                ended = interrupts.ending()
+                if select.select([], [number], [], LAST_S)[1]:
+                    count = super().write(memoryview(data)[:PIPE_BYTES_SURE])
+                    if count is not None:
+                        return count
+                elif ended:
+                    raise OutputFailed(None, "nobody takes it")
         except (BrokenPipeError, OutputFailed):
             raise
         except OSError as error:

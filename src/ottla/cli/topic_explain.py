@@ -35,6 +35,8 @@ class Facts:
     """In-sync copies of each partition."""
     leaderless: Sequence[int]
     settings: Mapping[str, str]
+    racks: Sequence[int] = ()
+    """In how many racks the copies of each partition are, where brokers say theirs."""
 
     def text(self, name: str) -> str:
         """A setting, Kafka's default where the broker does not report it: it may be older, or not let us see."""
@@ -65,6 +67,8 @@ def explanation(facts: Facts) -> Iterator[Paragraph]:
     """Everything there is to say about a topic."""
     yield "copies", _copies(facts)
     yield "losses", _losses(facts)
+    if facts.copies > 1:
+        yield "outage", _outage(facts)
     yield "acks", _acks(facts)
     yield "power", _power(facts)
     yield "kept", _kept(facts)
@@ -77,7 +81,13 @@ def explanation(facts: Facts) -> Iterator[Paragraph]:
 def _copies(facts: Facts) -> str:
     most = max(facts.replicas, default=0)
     copies = "1 copy" if most == 1 else f"{most} copies" if most == facts.copies else f"{facts.copies} to {most} copies"
-    return f"{plural(len(facts.replicas), 'partition')} with {copies} each, on {plural(facts.brokers, 'broker')}."
+    text = f"{plural(len(facts.replicas), 'partition')} with {copies} each, on {plural(facts.brokers, 'broker')}."
+    if not facts.racks or facts.copies <= 1:
+        return text
+    racks = min(facts.racks)
+    if racks == 1:
+        return f"{text} All copies of a partition may be in one rack (broker.rack): what ends that ends them."
+    return f"{text} The copies of a partition are in {racks} racks at least (broker.rack): one of them may be lost."
 
 
 def _losses(facts: Facts) -> str:
@@ -107,6 +117,21 @@ def _losses(facts: Facts) -> str:
     return text
 
 
+def _outage(facts: Facts) -> str:
+    """What it does when it cannot be both available and consistent: brokers away, or cut off from each other."""
+    refuse = (
+        f"Brokers that are cut off from the others refuse acks=all as soon as fewer than {facts.required} are in sync"
+    )
+    if facts.required == 1:
+        refuse = "A leader that is cut off from the others may go on alone, until the controller has elected another"
+    if facts.is_true("unclean.leader.election.enable"):
+        return f"It prefers to be available (unclean.leader.election.enable=true). {refuse}."
+    return (
+        f"{refuse}. When no in-sync copy is left, a partition waits until one comes back, rather than lose records "
+        "(unclean.leader.election.enable=false)."
+    )
+
+
 def _acks(facts: Facts) -> str:
     never = "acks=0: the producer gets no answer; what is lost on the way is lost silently."
     if facts.copies <= 1:
@@ -120,6 +145,12 @@ def _acks(facts: Facts) -> str:
 
 def _power(facts: Facts) -> str:
     messages, flush_ms = facts.number("flush.messages"), facts.number("flush.ms")
+    if messages == 1 and facts.copies > 1:
+        return (
+            "flush.messages=1: a copy counts only once the record is on its disk, so what is acknowledged at acks=all "
+            "survives a power loss, also of all machines at once. What is acknowledged at acks=1 is on the leader's "
+            "disk alone, and lost if another copy leads afterwards."
+        )
     if messages == 1:
         return (
             "flush.messages=1: the leader answers only after the record is on its disk, so an acknowledged record "
@@ -278,4 +309,5 @@ def _facts(client: AdminClient, bootstrap: str, name: str) -> Facts:
         [len(each.isr) for each in partitions],
         [each.id for each in partitions if each.leader is None],
         settings,
+        [len({node.rack for node in each.replicas}) for each in partitions if all(n.rack for n in each.replicas)],
     )

@@ -10,9 +10,12 @@ from cyclopts import App, Parameter
 
 from ottla.cli.batch_results import report_each
 from ottla.cli.client import admin_client, explain, topics_of, wait
+from ottla.cli.cluster_moves import replicate
 from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_settings
 from ottla.cli.output import bold, plural, print_json, print_table
+from ottla.cli.partition_health import LACKS, partitions
+from ottla.cli.topic_elect import elect
 from ottla.cli.topic_explain import explain_topic
 from ottla.cli.values import PartitionCount, ReplicaCount, SettingName, Text, TopicName
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
 app = App(name="topic", help="Create, see, explain, alter and delete topics.", sort_key=2)
 app.command(explain_topic, name="explain", sort_key=6)
+app.command(replicate, sort_key=7)
+app.command(elect, sort_key=8)
 
 Names = Annotated[TopicName, Parameter(help="One topic or more.", required=True)]
 Settings = Annotated[list[Text] | None, Parameter(negative="", consume_multiple=False)]
@@ -170,18 +175,44 @@ def list_(
 
 @app.command
 def describe(
-    *topics: Names,
+    *topics: Annotated[TopicName, Parameter(help="One topic or more; all with an option that selects partitions.")],
+    under_replicated: Flag = False,
+    offline: Flag = False,
+    at_min_isr: Flag = False,
+    under_min_isr: Flag = False,
     all_settings: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Show partitions with their leaders, replicas and offsets, and the settings.
+    """Show partitions with their leaders, replicas and offsets, and the settings; or only partitions in trouble.
 
     Parameters
     ----------
+    under_replicated
+        Only partitions with fewer replicas in sync than they should have.
+    offline
+        Only partitions without a leader.
+    at_min_isr
+        Only partitions with just min.insync.replicas in sync: with one less they refuse acks=all.
+    under_min_isr
+        Only partitions with fewer than min.insync.replicas in sync, or without a leader.
     all_settings
         Every setting, not only those that differ from the default.
     """
+    flags = {
+        "under_replicated": under_replicated,
+        "offline": offline,
+        "at_min_isr": at_min_isr,
+        "under_min_isr": under_min_isr,
+    }
+    asked = [name for name, given in flags.items() if given]
+    if len(asked) > 1 or (asked and all_settings):
+        options = ["--" + each.replace("_", "-") for each in [*asked, *(["all_settings"] if all_settings else [])]]
+        raise CommandFailed(f"{' and '.join(options)} exclude each other", MISUSED)
+    if asked:
+        return _describe_lacking(bootstrap, topics, asked[0], json)
+    if not topics:
+        raise CommandFailed("which topics? name some, or select partitions of all: --under-replicated, say", MISUSED)
     client = admin_client(bootstrap)
     described = [_describe(client, name, all_settings) for name in topics]
     if json:
@@ -191,6 +222,32 @@ def describe(
         if number:
             print()
         _print_topic(topic)
+    return OK
+
+
+def _describe_lacking(bootstrap: str, topics: Sequence[str], what: str, as_json: bool) -> int:
+    lacks, sentence = LACKS[what]
+    found = [each for each in partitions(bootstrap, topics) if lacks(each)]
+    if as_json:
+        names = ("topic", "partition", "leader", "replicas", "isr", "min_isr")
+        print_json([{name: getattr(each, name) for name in names} for each in found])
+    elif found:
+        print_table(
+            ("TOPIC", "PARTITION>", "LEADER>", "REPLICAS", "IN SYNC", "MIN>"),
+            [
+                (
+                    each.topic,
+                    each.partition,
+                    "none" if each.leader is None else each.leader,
+                    ",".join(map(str, each.replicas)),
+                    ",".join(map(str, each.isr)),
+                    each.min_isr,
+                )
+                for each in found
+            ],
+        )
+    else:
+        print(" ".join(("no partition", *(("of", ", ".join(topics)) if topics else ()), sentence)))
     return OK
 
 

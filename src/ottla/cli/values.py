@@ -22,9 +22,12 @@ PARTITIONS_MAX = 100_000
 REPLICAS_MAX = 10_000
 """librdkafka's limits (RD_KAFKAP_PARTITIONS_MAX, RD_KAFKAP_BROKERS_MAX)."""
 INTERVAL_S_MAX = 86_400.0
+MINUTES_MAX = 100_000.0
 
 PORT_MAX = 65_535
 
+_BYTES = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,3})?)([KMG]?)", re.ASCII)
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 _ADDRESS = re.compile(
     r"(?:PLAINTEXT://)?(?:\[(?P<bracketed>[^\s/\[\],]+)\]|(?P<host>[^\s/\[\],]+)):(?P<port>[0-9]{1,5})"
@@ -83,6 +86,23 @@ def _interval(value: float) -> str | None:
     return None if 0 < value <= INTERVAL_S_MAX else f"a number of seconds above 0, up to {INTERVAL_S_MAX:.0f}"  # no nan
 
 
+def _minutes(value: float) -> str | None:
+    return None if 0 <= value <= MINUTES_MAX else f"a number of minutes from 0 to {MINUTES_MAX:.0f}"
+
+
+def parse_byte_rate(text: str) -> int | None:
+    """`500K`, `20M`, `1.5G` or plain bytes, a second each; None for what is none of these."""
+    match = _BYTES.fullmatch(text)
+    if match is None:
+        return None
+    rate = round(float(match[1]) * _UNITS[match[2]])
+    return rate if 0 < rate <= INT64_MAX else None
+
+
+def _byte_rate(value: str) -> str | None:
+    return None if parse_byte_rate(value) else "bytes a second, such as 500K, 20M or 1G"
+
+
 def _addresses(value: str) -> str | None:
     try:
         return None if parse_addresses(value) else "HOST:PORT,..., such as 127.0.0.1:9092"
@@ -124,4 +144,10 @@ BrokerId = Annotated[int, Parameter(validator=_whole(0, INT32_MAX))]
 PartitionCount = Annotated[int, Parameter(validator=_whole(1, PARTITIONS_MAX))]
 ReplicaCount = Annotated[int, Parameter(validator=_whole(1, REPLICAS_MAX))]
 Count = Annotated[int, Parameter(validator=_whole(0, INT64_MAX))]
+ByteRate = Annotated[str, Parameter(validator=_each(_byte_rate))]
+NodeCount = Annotated[int, Parameter(validator=_whole(1, 100))]
+Port = Annotated[int, Parameter(validator=_whole(0, PORT_MAX))]
+CheckRate = Annotated[int, Parameter(validator=_whole(1, 100_000))]
+Minutes = Annotated[float, Parameter(validator=_each(_minutes))]
+ProcessCount = Annotated[int, Parameter(validator=_whole(0, 1000))]
 Seconds = Annotated[float, Parameter(validator=_each(_interval))]

@@ -1,12 +1,13 @@
 """Requests in Ottla's own codec, for what librdkafka has no call for.
 
 Log directories, agreed features, offsets of a group to delete; settings, because librdkafka cannot name the resource
-of all brokers, and its Python client keeps only one value of a name that is set in several places.
+of all brokers, and its Python client keeps only one value of a name that is set in several places; groups
+(`group_requests.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ottla.cli.client import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, addresses, connect, explain, nobody_answers
@@ -22,13 +23,27 @@ _VERSIONS = {
     ApiKey.DESCRIBE_CONFIGS: 4,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
     ApiKey.DESCRIBE_LOG_DIRS: 4,
-    ApiKey.FIND_COORDINATOR: 3,
+    ApiKey.FIND_COORDINATOR: 4,
     ApiKey.LIST_OFFSETS: 7,
     ApiKey.LIST_GROUPS: 4,
+    ApiKey.DESCRIBE_GROUPS: 5,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: 0,
+    ApiKey.OFFSET_FETCH: 8,
     ApiKey.METADATA: 12,
     ApiKey.OFFSET_DELETE: 0,
+    ApiKey.DESCRIBE_CLUSTER: 2,
+    ApiKey.DESCRIBE_QUORUM: 2,
+    ApiKey.ADD_RAFT_VOTER: 0,
+    ApiKey.REMOVE_RAFT_VOTER: 0,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: 0,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: 0,
+    ApiKey.ELECT_LEADERS: 2,
+    ApiKey.UNREGISTER_BROKER: 0,
+    ApiKey.UPDATE_FEATURES: 1,
 }
-"""Versions that every broker since Kafka 3.3 has."""
+"""Versions that every broker since Kafka 3.3 has; ConsumerGroupDescribe is asked for where a broker has it."""
+
+_WHO_ASKS = {"client_software_name": "ottla-cli", "client_software_version": "1"}
 
 
 class Link:
@@ -71,6 +86,10 @@ class Link:
         assert isinstance(plain, dict)
         return plain
 
+    def version_max(self, key: ApiKey) -> int:
+        """The newest version of an API that the broker has, -1 for none."""
+        return _version_max(self.ask(ApiKey.API_VERSIONS, _WHO_ASKS), key)
+
     def close(self) -> None:
         self._socket.close()
 
@@ -108,25 +127,45 @@ def ensure_none(answer: Mapping[str, Any], subject: str) -> None:
 
 def coordinator(bootstrap: str, group: str) -> str:
     """The address of the broker that keeps a group. Raises CommandFailed."""
-    answer = ask(bootstrap, ApiKey.FIND_COORDINATOR, {"key": group, "key_type": 0})
-    ensure_none(answer, f"group {group!r}")
-    return f"{answer['host']}:{answer['port']}"
+    (found,) = ask(bootstrap, ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": [group]})["coordinators"]
+    ensure_none(found, f"group {group!r}")
+    return f"{found['host']}:{found['port']}"
 
 
 def topic_setting(bootstrap: str, topic: str, name: str) -> str | None:
     """One setting of a topic, None where there is no such topic or it may not be seen."""
-    resources = [{"resource_type": 2, "resource_name": topic, "configuration_keys": [name]}]
+    return topic_settings(bootstrap, [topic], name).get(topic)
+
+
+def topic_settings(bootstrap: str, topics: Sequence[str], name: str) -> dict[str, str | None]:
+    """One setting of several topics, without those that are not there or may not be seen."""
+    resources = [{"resource_type": 2, "resource_name": each, "configuration_keys": [name]} for each in topics]
     values = {"resources": resources, "include_synonyms": False, "include_documentation": False}
-    answer = ask(bootstrap, ApiKey.DESCRIBE_CONFIGS, values)["results"][0]
-    return next((each["value"] for each in answer["configs"] if each["name"] == name), None)
+    results = ask(bootstrap, ApiKey.DESCRIBE_CONFIGS, values)["results"]
+    return {
+        topic["resource_name"]: each["value"] for topic in results for each in topic["configs"] if each["name"] == name
+    }
 
 
 def finalized_features(bootstrap: str) -> dict[str, int]:
     """Feature to the level that the cluster has agreed on, such as metadata.version."""
-    values = {"client_software_name": "ottla-cli", "client_software_version": "1"}
-    answer = ask(bootstrap, ApiKey.API_VERSIONS, values)
-    ensure_none(answer, bootstrap)
+    answer = _api_versions(bootstrap)
     return {each["name"]: int(each["max_version_level"]) for each in answer.get("finalized_features") or ()}
+
+
+def version_max(bootstrap: str, key: ApiKey) -> int:
+    """The newest version of an API that a broker has, -1 for none."""
+    return _version_max(_api_versions(bootstrap), key)
+
+
+def _version_max(answer: Mapping[str, Any], key: ApiKey) -> int:
+    return max((int(each["max_version"]) for each in answer["api_keys"] if each["api_key"] == key), default=-1)
+
+
+def _api_versions(bootstrap: str) -> dict[str, Any]:
+    answer = ask(bootstrap, ApiKey.API_VERSIONS, _WHO_ASKS)
+    ensure_none(answer, bootstrap)
+    return answer
 
 
 def log_directories(address: str) -> list[dict[str, Any]]:

@@ -165,7 +165,7 @@ class ThrottledReplicas(NamedTuple):
 
     def ensure(self, name: str, value: Value) -> None:
         assert isinstance(value, tuple)
-        if value != ("*",) and not all(_REPLICA.fullmatch(item) for item in value):
+        if "".join(value) != "*" and not all(not item or _REPLICA.fullmatch(item) for item in value):
             form = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
             why = f"{name} must be the literal '*' or a list of replicas in the following format: {form}"
             raise invalid(name, value, why)

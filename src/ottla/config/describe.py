@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from ottla.config import definitions
 from ottla.config.checks import InvalidValue
-from ottla.config.server import ServerConfig
+from ottla.config.effective import EffectiveConfig
 from ottla.config.setting import Mode, Setting
 
 Entry: TypeAlias = dict[str, Any]
@@ -43,7 +43,7 @@ _BROKER_SYNONYMS: Mapping[str, tuple[str, ...]] = {
 """Settings of a broker that mean the same in several units (`DynamicBrokerConfig.brokerConfigSynonyms`)."""
 
 
-def topic_entries(config: ServerConfig, overrides: Mapping[str, str]) -> Iterator[Entry]:
+def topic_entries(config: EffectiveConfig, overrides: Mapping[str, str]) -> Iterator[Entry]:
     """Every setting of a topic on this node, given the topic's own."""
     defaults = config.topic_defaults()
     for name in [*definitions.TOPIC, *(overrides.keys() - definitions.TOPIC.keys())]:
@@ -59,27 +59,33 @@ def topic_entries(config: ServerConfig, overrides: Mapping[str, str]) -> Iterato
         yield _entry(setting, name, value, synonyms)
 
 
-def broker_entries(config: ServerConfig) -> Iterator[Entry]:
+_KNOWN: Mapping[str, Setting] = {**definitions.BROKER, **definitions.THROTTLES}
+
+
+def broker_entries(config: EffectiveConfig) -> Iterator[Entry]:
     """Every setting of this node, those outside the table included."""
     public = [name for name, setting in definitions.BROKER.items() if not setting.internal]
     given = {*config.static, *config.cluster_wide, *config.per_broker}
     for name in [*public, *sorted(given - set(public))]:
         setting = definitions.BROKER.get(name)
         value = None if setting is None or setting.sensitive else config.text(name)
+        if name in definitions.THROTTLES:
+            value = config.per_broker.get(name, config.cluster_wide.get(name, config.static.get(name)))
         read_only = setting is None or setting.mode is Mode.READ_ONLY
-        yield _entry(setting, name, value, _broker_synonyms(config, name), read_only=read_only)
+        yield _entry(_KNOWN.get(name), name, value, _broker_synonyms(config, name), read_only=read_only)
 
 
-def cluster_entries(config: ServerConfig) -> Iterator[Entry]:
+def cluster_entries(config: EffectiveConfig) -> Iterator[Entry]:
     """The dynamic settings of all brokers."""
     for name, text in config.cluster_wide.items():
-        setting = definitions.BROKER.get(name)
+        setting = _KNOWN.get(name)
         value = None if setting is None or setting.sensitive else text
         synonyms = [_synonym(name, value, Source.DYNAMIC_CLUSTER)]
-        yield _entry(setting, name, value, synonyms, read_only=setting is None or setting.mode is Mode.READ_ONLY)
+        read_only = name not in definitions.BROKER or definitions.BROKER[name].mode is Mode.READ_ONLY
+        yield _entry(setting, name, value, synonyms, read_only=read_only)
 
 
-def group_entries(config: ServerConfig, overrides: Mapping[str, str]) -> Iterator[Entry]:
+def group_entries(config: EffectiveConfig, overrides: Mapping[str, str]) -> Iterator[Entry]:
     """Every setting of a group, given its own; the defaults are the node's `group.` settings of the same name."""
     for name, setting in definitions.GROUP.items():
         broker_name = f"group.{name}"
@@ -139,7 +145,7 @@ def _shown(setting: Setting | None, text: str | None) -> str | None:
         return text
 
 
-def _broker_synonyms(config: ServerConfig, name: str) -> list[Entry]:
+def _broker_synonyms(config: EffectiveConfig, name: str) -> list[Entry]:
     """Everything that decides on a broker setting, the deciding one first.
 
     Kafka drops what stands before the first entry of the setting's own name, and so everything if it has none.
@@ -157,7 +163,7 @@ def _broker_synonyms(config: ServerConfig, name: str) -> list[Entry]:
         for each in names:
             text = values.get(each)
             if text is not None and (found or each == name):
-                setting = definitions.BROKER.get(each)
+                setting = _KNOWN.get(each)
                 hidden = setting is None or setting.sensitive
                 found.append(_synonym(each, None if hidden else text, source))
     return found

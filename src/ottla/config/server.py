@@ -7,14 +7,15 @@ embedded node's settings, the table's default (KIP-226 for the dynamic part).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from ottla.config import definitions, foreign
-from ottla.config.checks import InvalidValue, Value, parse_address
-from ottla.config.listeners import SERVED, Listener, parse_listener, parse_protocol_map
+from ottla.config.checks import InvalidValue, parse_address
+from ottla.config.effective import EffectiveConfig
+from ottla.config.listeners import Listener, parse_listener, parse_protocol_map
 from ottla.config.properties import Entry, decode_properties, parse_entries
-from ottla.config.setting import Mode
+from ottla.config.roles import BROKER, CONTROLLER, check_roles, parse_servers, parse_voters
 from ottla.errors import OttlaError
 
 EMBEDDED: Mapping[str, str] = {
@@ -39,15 +40,25 @@ ENVIRONMENT_PREFIX = "OTTLA_"
 _EVERYWHERE = ("", "0.0.0.0", "::")
 """The hosts that mean all interfaces."""
 
-_NOT_SETTINGS = re.compile(r"OTTLA_(BOOTSTRAP|DEBUG|ORACLE|TEST_.*|SERVICE_.*|PORT(_.*)?)")
+_NOT_SETTINGS = re.compile(r"OTTLA_(BOOTSTRAP|DEBUG|INTERPRETED|ORACLE|TEST_.*|SERVICE_.*|PORT(_.*)?)")
 """Variables with the prefix that are no settings: the command line's, the tests', and those that Kubernetes injects
 into pods beside a service called ottla."""
+
+HostName = Callable[[], str]
+"""Looks up the name of this host, under which clients find it."""
+
+
+class SettingsFile(NamedTuple):
+    """A properties file that the caller has read."""
+
+    name: str
+    data: bytes
 
 
 class ServerConfig(Mapping[str, Any]):
     """The effective settings of one node: a mapping of every name in the table to its typed value."""
 
-    def __init__(self, static: Mapping[str, str]) -> None:
+    def __init__(self, static: Mapping[str, str], host_name: HostName | None = None) -> None:
         """`static` maps names to texts. Raises OttlaError for a name or a value that cannot be."""
         for name, text in static.items():
             _check(name, text)
@@ -55,28 +66,35 @@ class ServerConfig(Mapping[str, Any]):
             if setting.required and name not in static:
                 raise OttlaError(f"setting {name} is missing; it must be {setting.allowed}")
         self.static: Mapping[str, str] = {"broker.id": static["node.id"], **static}
-        self.cluster_wide: Mapping[str, str] = {}
-        self.per_broker: Mapping[str, str] = {}
-        self._values: dict[str, Any] = {}
-        self._topic_defaults: dict[str, str | None] | None = None
+        self.effective = EffectiveConfig(self.static, {}, {})
+        """What is in effect now, as a value that stays the same."""
         self.without_effect: tuple[str, ...] = ()
         """What the settings file sets although this version makes no use of it, in the file's order."""
         self.node_id: int = self["node.id"]
         self.roles: tuple[str, ...] = self["process.roles"]
         self.log_dirs: tuple[str, ...] = self["log.dirs"] or self["log.dir"]
         self.metadata_log_dir: str = self["metadata.log.dir"] or self.log_dirs[0]
-        self._read_listeners()
+        self.is_broker = BROKER in self.roles
+        self.is_controller = CONTROLLER in self.roles
+        self.quorum_voters = parse_voters(self["controller.quorum.voters"])
+        """Controllers that vote, by node id, where the settings name them."""
+        self.quorum_servers = parse_servers(self["controller.quorum.bootstrap.servers"])
+        self._read_listeners(host_name)
         self._check_together()
 
     @classmethod
     def load(
         cls,
-        file: str | None = None,
+        file: SettingsFile | None = None,
         overrides: Mapping[str, str] | None = None,
         environ: Mapping[str, str] | None = None,
+        host_name: HostName | None = None,
     ) -> ServerConfig:
-        """Settings of a properties file, over it the environment's, over these `overrides`. Raises OttlaError."""
-        entries = {} if file is None else _read(file)
+        """Settings of a properties file, over it the environment's, over these `overrides`. Raises OttlaError.
+
+        `host_name` is asked where all interfaces are listened at and no name is advertised.
+        """
+        entries = {} if file is None else _entries(file)
         above = {**from_environment(environ or {}), **(overrides or {})}
         given = {**{name: entry.value for name, entry in entries.items()}, **above}
         if "process.roles" not in given:
@@ -86,17 +104,17 @@ class ServerConfig(Mapping[str, Any]):
                     "neither Ottla nor Kafka since 4.0 has; let Kafka 3.9 migrate the cluster to KRaft first"
                 )
             given = {**_embedded(given), **given}
-        config = cls(given)
+        config = cls(given, host_name)
         config.without_effect = tuple(name for name in entries if name not in above and not foreign.has_effect(name))
         return config
 
     def __getitem__(self, name: str) -> Any:
         """The typed value, None where there is neither value nor default. Raises KeyError for an unknown name."""
+        effective = self.effective
         try:
-            return self._values[name]
+            return effective.parsed[name]  # requests read settings: a call less
         except KeyError:
-            value = self._values[name] = self._effective(name)
-            return value
+            return effective[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(definitions.BROKER)
@@ -104,50 +122,41 @@ class ServerConfig(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(definitions.BROKER)
 
-    def _effective(self, name: str) -> Value:
-        setting = definitions.BROKER[name]
-        for source in (self.per_broker, self.cluster_wide):
-            text = source.get(name)
-            if text is not None and setting.mode is not Mode.READ_ONLY:
-                try:
-                    return setting.parse(text)
-                except InvalidValue:  # a record of a newer controller; Kafka too keeps what it had
-                    continue
-        text = self.static.get(name, setting.default)
-        return None if text is None else setting.parse(text)
+    @property
+    def cluster_wide(self) -> Mapping[str, str]:
+        return self.effective.cluster_wide
+
+    @property
+    def per_broker(self) -> Mapping[str, str]:
+        return self.effective.per_broker
 
     def text(self, name: str) -> str | None:
         """The effective value as DescribeConfigs shows it."""
-        return definitions.BROKER[name].render(self[name])
+        return self.effective.text(name)
+
+    @property
+    def cordoned_log_dirs(self) -> tuple[str, ...]:
+        """Those of `log_dirs` that get no new partitions (KIP-1066)."""
+        named = self["cordoned.log.dirs"]
+        return tuple(each for each in self.log_dirs if "*" in named or each in named)
 
     def apply_dynamic(self, cluster_wide: Mapping[str, str], per_broker: Mapping[str, str]) -> frozenset[str]:
         """Lay the dynamic settings of the metadata image over the static ones; returns the names that changed value."""
-        if cluster_wide == self.cluster_wide and per_broker == self.per_broker:
+        before = self.effective
+        if cluster_wide == before.cluster_wide and per_broker == before.per_broker:
             return frozenset()
-        touched = {*self.cluster_wide, *self.per_broker, *cluster_wide, *per_broker} & definitions.BROKER.keys()
-        before = {name: self[name] for name in touched}
-        self.cluster_wide, self.per_broker = dict(cluster_wide), dict(per_broker)
-        self._values.clear()
-        self._topic_defaults = None
-        return frozenset(name for name in touched if self[name] != before[name])
+        self.effective = EffectiveConfig(self.static, dict(cluster_wide), dict(per_broker))
+        given = {*before.cluster_wide, *before.per_broker, *cluster_wide, *per_broker}
+        return frozenset(name for name in given & definitions.BROKER.keys() if self[name] != before[name])
+
+    def dynamic_text(self, name: str) -> str | None:
+        """A dynamic setting of this broker that is none of the table: `leader.replication.throttled.rate` and such."""
+        found = self.effective.per_broker.get(name)
+        return self.effective.cluster_wide.get(name) if found is None else found
 
     def topic_defaults(self) -> Mapping[str, str | None]:
         """Every topic setting's default on this node, as text: from its broker synonyms, else from the table."""
-        if self._topic_defaults is None:
-            self._topic_defaults = {
-                name: next(self._synonym_texts(name), setting.default) for name, setting in definitions.TOPIC.items()
-            }
-        return self._topic_defaults
-
-    def _synonym_texts(self, topic_setting: str) -> Iterator[str | None]:
-        for synonym in definitions.TOPIC_SYNONYMS.get(topic_setting, ()):
-            value = self[synonym.name]
-            if value is None:
-                continue
-            if synonym.millis is not None:
-                yield str(value * synonym.millis if value >= 0 else value)
-            else:
-                yield definitions.BROKER[synonym.name].render(value)
+        return self.effective.topic_defaults()
 
     def log_config_properties(self, overrides: Mapping[str, str] | None = None) -> dict[str, str]:
         """All settings of a topic's logs as text: the topic's own, else this node's defaults. For `LogConfig`."""
@@ -157,22 +166,32 @@ class ServerConfig(Mapping[str, Any]):
             properties["segment.bytes"] = properties["internal.segment.bytes"]
         return properties
 
-    def _read_listeners(self) -> None:
+    def _read_listeners(self, host_name: HostName | None) -> None:
         protocols = parse_protocol_map(self["listener.security.protocol.map"])
         controllers = tuple(name.upper() for name in self["controller.listener.names"] or ())
         if "listener.security.protocol.map" not in self.static:
             for name in controllers:
                 protocols.setdefault(name, "PLAINTEXT")
+        self.controller_protocol = (controllers[0], protocols.get(controllers[0])) if controllers else ("", None)
+        """The first of the controllers' listeners, which brokers connect to, and its security protocol."""
         everywhere = [parse_listener("listeners", text, protocols) for text in self["listeners"]]
         _distinct("listeners", everywhere)
         self.listeners: tuple[Listener, ...] = tuple(each for each in everywhere if each.name not in controllers)
         self.controller_listeners = tuple(each for each in everywhere if each.name in controllers)
         advertised = self["advertised.listeners"]
         texts = [str(each) for each in self.listeners] if advertised is None else advertised
-        routable = [_routable(parse_listener("advertised.listeners", text, protocols)) for text in texts]
+        routable = [_routable(parse_listener("advertised.listeners", text, protocols), host_name) for text in texts]
         # Those of controllers may stand among them since KIP-853, as in Kafka's own example; clients never see them.
         self.advertised_listeners: tuple[Listener, ...] = tuple(
             each for each in routable if each.name not in controllers
+        )
+        said = {each.name: each for each in routable}
+        self.advertised_controller_listeners: tuple[Listener, ...] = tuple(
+            said.get(each.name)
+            or _routable(
+                each._replace(host="" if each.host in _EVERYWHERE else each.host), host_name or (lambda: "localhost")
+            )
+            for each in self.controller_listeners
         )
         name = self["inter.broker.listener.name"] or self["security.inter.broker.protocol"]
         self.inter_broker_listener_name: str = name.upper()
@@ -182,36 +201,18 @@ class ServerConfig(Mapping[str, Any]):
         broker_id = self["broker.id"]
         if broker_id not in (-1, self.node_id):
             raise OttlaError(f"broker.id is {broker_id} but node.id is {self.node_id}: remove broker.id")
-        if set(self.roles) != {"broker", "controller"}:
-            raise OttlaError(
-                f"process.roles is {','.join(self.roles)}: this version runs nodes that are both, broker,controller; "
-                "with Kafka, make the cluster one node in combined mode first, and give that node's file"
-            )
-        voters = self["controller.quorum.voters"]
-        if voters and [voter.partition("@")[0] for voter in voters] != [str(self.node_id)]:
-            raise OttlaError(
-                f"controller.quorum.voters is {','.join(voters)}: this version runs a quorum of one, "
-                f"which is node.id {self.node_id}"
-            )
         for refusal in foreign.refusals(self):
             raise OttlaError(refusal)
         if self["config.providers"]:
             raise OttlaError("config.providers: this version does not replace ${...} in values; write the values out")
-        if not self.listeners:
-            raise OttlaError("listeners: a broker needs a listener beside the controller's; add PLAINTEXT://host:port")
-        for each in self.listeners:
-            if each.protocol not in SERVED:
-                raise OttlaError(
-                    f"listeners: {each} needs {each.protocol}; this version serves {', '.join(SERVED)}, without "
-                    "encryption or log-in: name only such listeners, in a network that you trust"
-                )
-        if not self.advertised_listeners:
-            raise OttlaError("advertised.listeners: name a listener for clients beside the controller's")
+        check_roles(self)
+        if self["cordoned.log.dirs"]:
+            from ottla.config.validation import cordon_refusal  # few nodes ever need it
+
+            why = cordon_refusal(self["cordoned.log.dirs"], self.log_dirs)
+            if why is not None:
+                raise OttlaError(why)
         self._check_http_port()
-        known = {each.name for each in self.listeners}
-        for each in self.advertised_listeners:
-            if each.name not in known:
-                raise OttlaError(f"advertised.listeners: {each.name} is not among the broker's listeners")
         for name, least in (("log.roll.ms", 1), ("log.retention.ms", None), ("log.retention.minutes", None)):
             value = self[name]
             if value is not None and value < 1 and not (least is None and value == -1):
@@ -221,7 +222,7 @@ class ServerConfig(Mapping[str, Any]):
     def _check_http_port(self) -> None:
         """Raises OttlaError where a listener has the port of `ottla.http.listener`."""
         host, port = parse_address(self["ottla.http.listener"]) or ("", 0)
-        for each in self.listeners if port else ():
+        for each in (*self.listeners, *self.controller_listeners) if port else ():
             if each.port == port and (each.host == host or not {each.host, host}.isdisjoint(_EVERYWHERE)):
                 raise OttlaError(
                     f"ottla.http.listener and the listener {each} have the same port: "
@@ -257,20 +258,15 @@ def _embedded(given: Mapping[str, str]) -> dict[str, str]:
     return embedded
 
 
-def _read(file: str) -> dict[str, Entry]:
+def _entries(file: SettingsFile) -> dict[str, Entry]:
     """The settings of a file. Raises OttlaError for those that cannot be, each with its line."""
-    from ottla.filesystem import OsFileSystem
-
-    try:
-        entries = parse_entries(decode_properties(OsFileSystem().read_bytes(file)))
-    except OSError as error:
-        raise OttlaError(f"cannot read the configuration file {file}: {error.strerror}") from error
+    entries = parse_entries(decode_properties(file.data))
     mistakes = []
     for name, entry in entries.items():
         try:
             _check(name, entry.value)
         except OttlaError as error:
-            mistakes.append(f"{file} line {entry.line}: {error}")
+            mistakes.append(f"{file.name} line {entry.line}: {error}")
     if mistakes:
         raise OttlaError("\n  ".join(mistakes))
     return entries
@@ -309,15 +305,13 @@ def _distinct(setting: str, listeners: list[Listener]) -> None:
             raise OttlaError(f"{setting}: each listener needs its own {label}: {', '.join(map(str, listeners))}")
 
 
-def _routable(listener: Listener) -> Listener:
+def _routable(listener: Listener, host_name: HostName | None) -> Listener:
     """A listener that clients can reach: all interfaces become this host's name; 0.0.0.0 is refused as in Kafka."""
-    if listener.host in _EVERYWHERE[1:]:
+    if listener.host in _EVERYWHERE[1:] or (not listener.host and host_name is None):
         raise OttlaError(
-            f"advertised.listeners: clients cannot connect to {listener.host}; "
+            f"advertised.listeners: clients cannot connect to {listener.host or 'all interfaces'}; "
             f"set advertised.listeners={listener.name}://HOST:{listener.port} with a host that they can reach"
         )
-    if listener.host:
+    if listener.host or host_name is None:
         return listener
-    import socket
-
-    return listener._replace(host=socket.getfqdn())
+    return listener._replace(host=host_name())

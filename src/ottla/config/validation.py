@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from ottla.config import definitions
 from ottla.config.checks import InvalidValue, Value
-from ottla.config.server import ServerConfig
 from ottla.config.setting import Mode
 from ottla.errors import ErrorCode, KafkaError
 
@@ -77,8 +77,25 @@ _LISTENER_SETTING = re.compile(r"listener\.name\.[^.]*\.(.*)")
 _FIXED_AT_START = frozenset({"listeners", "listener.security.protocol.map"})
 
 
-def validate_broker_configs(configs: Mapping[str, str], *, per_broker: bool) -> None:
+def cordon_refusal(cordoned: Collection[str], log_dirs: Collection[str]) -> str | None:
+    """Why a broker with these log directories cannot have such `cordoned.log.dirs`; None if it can (KIP-1066)."""
+    if "*" in cordoned:
+        return None if len(cordoned) == 1 else "When cordoned.log.dirs is set to *, it must not contain other values"
+    missing = [each for each in cordoned if each not in log_dirs]
+    if not missing:
+        return None
+    return (
+        "All entries in cordoned.log.dirs must be present in log.dirs or log.dir. "
+        f"Missing entries : {', '.join(missing)}"
+    )
+
+
+def validate_broker_configs(
+    configs: Mapping[str, str], *, per_broker: bool, log_dirs: Collection[str] | None = None
+) -> None:
     """Check dynamic settings of one broker, or of all (`per_broker` false). Names outside the table are let through.
+
+    With `log_dirs` the settings are those of the broker that has these log directories.
 
     Raises KafkaError INVALID_REQUEST.
     """
@@ -90,7 +107,8 @@ def validate_broker_configs(configs: Mapping[str, str], *, per_broker: bool) -> 
         "These security configs can be dynamically updated only per-listener using the listener prefix",
         [name for name in configs if _KEYSTORE.fullmatch(name)],
     )
-    for name, setting in settings.items():
+    throttles = {name: definitions.THROTTLES[name] for name in configs if name in definitions.THROTTLES}
+    for name, setting in {**settings, **throttles}.items():
         try:
             value = setting.parse(configs[name])
         except InvalidValue as error:
@@ -100,6 +118,10 @@ def validate_broker_configs(configs: Mapping[str, str], *, per_broker: bool) -> 
             raise KafkaError(ErrorCode.invalid_request, why)
         if name == "log.cleaner.threads" and isinstance(value, int) and value < 1:
             raise KafkaError(ErrorCode.invalid_request, "Log cleaner threads should be at least 1")
+        if name == "cordoned.log.dirs" and log_dirs is not None and isinstance(value, tuple):
+            refusal = cordon_refusal(value, log_dirs)
+            if refusal is not None:
+                raise KafkaError(ErrorCode.invalid_request, f"requirement failed: {refusal}")
     if not per_broker:
         _refuse(
             "Cannot update these configs at default cluster level, broker id must be specified",
@@ -135,7 +157,7 @@ _GROUP_LIMITS = (
 """A group's setting, and the broker's settings that bound it ("min" and "max" for the braces; some have only one)."""
 
 
-def validate_group_configs(configs: Mapping[str, str], config: ServerConfig) -> None:
+def validate_group_configs(configs: Mapping[str, str], config: Mapping[str, Any]) -> None:
     """Check all settings of a group against this node's bounds. Raises KafkaError INVALID_CONFIG."""
     values = {name: config[f"group.{name}"] for name in definitions.GROUP if f"group.{name}" in definitions.BROKER}
     for name, text in configs.items():

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from ottla.config import definitions
-from ottla.config.server import ServerConfig
+from ottla.config.effective import EffectiveConfig
 from ottla.config.setting import Type
 from ottla.config.validation import (
     validate_broker_configs,
@@ -53,16 +53,65 @@ Proposal = Callable[[Request, ConfigResource, Configs], dict[str, str | None]]
 """The changes that a resource of the request asks for, given its present settings: new value, or None to remove."""
 
 
-def incremental_alter_configs(
-    image: MetadataImage, request: Request, config: ServerConfig, node_id: NodeId
-) -> Steps[Response]:
+def incremental_alter_configs(image: MetadataImage, request: Request, config: EffectiveConfig) -> Steps[Response]:
     """IncrementalAlterConfigs. Resources of type BROKER_LOGGER must have been handled before."""
-    return _alter(image, request, config, node_id, _operations, null_allowed=_is_delete)
+    return _alter(image, request, config, _operations, null_allowed=_is_delete)
 
 
-def alter_configs(image: MetadataImage, request: Request, config: ServerConfig, node_id: NodeId) -> Steps[Response]:
+def alter_configs(image: MetadataImage, request: Request, config: EffectiveConfig) -> Steps[Response]:
     """AlterConfigs, the older form: the given settings replace all that the resource has."""
-    return _alter(image, request, config, node_id, _replacement, null_allowed=lambda entry: False)
+    return _alter(image, request, config, _replacement, null_allowed=_never)
+
+
+def refused_by_broker(
+    image: MetadataImage, request: Request, node_id: NodeId, *, incremental: bool, log_dirs: Sequence[str] = ()
+) -> Generator[None, None, dict[int, KafkaError]]:
+    """What the broker that is asked refuses before it passes the rest on, by place in the request
+    (`ConfigAdminManager.preprocess`): a broker has only its own settings and those of all brokers changed, and nobody
+    else checks their values, for a controller of Kafka does not."""
+    propose, null_allowed = (_operations, _is_delete) if incremental else (_replacement, _never)
+    times = _times(request)
+    refused = {}
+    for place, each in enumerate(request["resources"]):
+        if place % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
+            yield
+        resource = ConfigResource(each["resource_type"], each["resource_name"])
+        if incremental and resource.type == ConfigResourceType.BROKER_LOGGER:
+            continue
+        try:
+            if times[resource] > 1:
+                raise _more_than_once()
+            _check_form(each["configs"], null_allowed)
+            _check_resource(resource)
+            if resource.type == ConfigResourceType.BROKER:
+                if resource.name and int(resource.name) != node_id:
+                    why = f"Unexpected broker id, expected {node_id}, but received {resource.name}"
+                    raise KafkaError(ErrorCode.invalid_request, why)
+                current = image.configs.get(resource, {})
+                validate_broker_configs(
+                    _merged(current, propose(each, resource, current)),
+                    per_broker=bool(resource.name),
+                    log_dirs=log_dirs,
+                )
+        except KafkaError as error:
+            refused[place] = error
+    return refused
+
+
+def _merged(current: Configs, changes: Mapping[str, str | None]) -> dict[str, str]:
+    return {name: value for name, value in {**current, **changes}.items() if value is not None}
+
+
+def _times(request: Request) -> Counter[tuple[int, str]]:
+    return Counter((each["resource_type"], each["resource_name"]) for each in request["resources"])
+
+
+def _more_than_once() -> KafkaError:
+    return KafkaError(ErrorCode.invalid_request, "Each resource must appear at most once.")
+
+
+def _never(entry: Request) -> bool:
+    return False
 
 
 def _is_delete(entry: Request) -> bool:
@@ -72,13 +121,12 @@ def _is_delete(entry: Request) -> bool:
 def _alter(
     image: MetadataImage,
     request: Request,
-    config: ServerConfig,
-    node_id: NodeId,
+    config: EffectiveConfig,
     propose: Proposal,
     *,
     null_allowed: Callable[[Request], bool],
 ) -> Steps[Response]:
-    times = Counter((each["resource_type"], each["resource_name"]) for each in request["resources"])
+    times = _times(request)
     rows: list[Response] = []
     records: list[Any] = []
     for index, each in enumerate(request["resources"], start=1):
@@ -88,13 +136,12 @@ def _alter(
         row: Response = {"resource_type": resource.type, "resource_name": resource.name, "error_message": None}
         try:
             if times[resource] > 1:
-                raise KafkaError(ErrorCode.invalid_request, "Each resource must appear at most once.")
+                raise _more_than_once()
             _check_form(each["configs"], null_allowed)
-            _check_resource(resource, node_id)
+            _check_resource(resource)
             current = image.configs.get(resource, {})
             changes = propose(each, resource, current)
-            merged = {name: value for name, value in {**current, **changes}.items() if value is not None}
-            _check_values(resource, merged, config)
+            _check_values(resource, _merged(current, changes), config)
             _check_exists(image, resource)
             _check_min_isr(image, resource, changes)
             records += _records(image, resource, current, changes)
@@ -112,20 +159,17 @@ def _check_form(entries: Sequence[Request], null_allowed: Callable[[Request], bo
         raise KafkaError(ErrorCode.invalid_request, f"Null value not supported for : {', '.join(nulls)}")
 
 
-def _check_resource(resource: ConfigResource, node_id: NodeId) -> None:
-    """The type is known and the name can be one. A node changes only its own settings and those of all brokers."""
+def _check_resource(resource: ConfigResource) -> None:
+    """The type is known and the name can be one."""
     kind, name = resource
     if kind == ConfigResourceType.BROKER:
         if not name:
             return
         try:
-            number = int(name)
+            int(name)
         except ValueError:
             why = f"Node id must be an integer, but it is: {name}"
             raise KafkaError(ErrorCode.invalid_request, why) from None
-        if number != node_id:
-            why = f"Unexpected broker id, expected {node_id}, but received {name}"
-            raise KafkaError(ErrorCode.invalid_request, why)
     elif kind not in (ConfigResourceType.TOPIC, ConfigResourceType.CLIENT_METRICS, ConfigResourceType.GROUP):
         raise KafkaError(ErrorCode.invalid_request, f"Unknown resource type {kind}")
 
@@ -169,7 +213,7 @@ def _replacement(each: Request, resource: ConfigResource, current: Configs) -> d
     return {**given, **{name: None for name in current if name not in given}}
 
 
-def _check_values(resource: ConfigResource, configs: Mapping[str, str], config: ServerConfig) -> None:
+def _check_values(resource: ConfigResource, configs: Mapping[str, str], config: EffectiveConfig) -> None:
     kind, name = resource
     if kind == ConfigResourceType.TOPIC:
         if not name:
@@ -177,7 +221,7 @@ def _check_values(resource: ConfigResource, configs: Mapping[str, str], config: 
         validate_topic_name(name)
         validate_topic_configs(configs, config.topic_defaults())
     elif kind == ConfigResourceType.BROKER:
-        validate_broker_configs(configs, per_broker=bool(name))
+        pass  # `refused_by_broker`: the broker may be one of Kafka, which knows what its settings may be
     elif kind == ConfigResourceType.GROUP:
         if not name:
             raise KafkaError(ErrorCode.invalid_request, "Default group resources are not allowed.")

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ottla.controller.bootstrap import elr_settings
 from ottla.controller.decision import Decision
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata import features
@@ -28,12 +29,15 @@ _REQUIRED_METADATA_VERSION: Mapping[str, Mapping[int, int]] = {
     features.TRANSACTION_VERSION: {2: 22},
     features.SHARE_VERSION: {1: 28},
     features.STREAMS_VERSION: {1: 28},
+    features.KRAFT_VERSION: {1: 21},
 }
 """`metadata.version` that a feature's level needs (`Feature.validateVersion`)."""
 
 
-def update_features(image: MetadataImage, request: Mapping[str, Any]) -> Decision[dict[str, Any]]:
+def update_features(image: MetadataImage, request: Mapping[str, Any], static_min_isr: str) -> Decision[dict[str, Any]]:
     """UpdateFeatures. One change that is refused refuses all; before version 2 each feature has a row of the response.
+
+    With eligible leader replicas `min.insync.replicas` becomes one for the whole cluster (`elr_settings`).
 
     Raises KafkaError INVALID_UPDATE_VERSION, whose message the top level of the response carries.
     """
@@ -41,12 +45,22 @@ def update_features(image: MetadataImage, request: Mapping[str, Any]) -> Decisio
     proposed = dict(image.features)
     proposed.update({update["feature"]: update["max_version_level"] for update in updates})
     try:
-        records = [_update(image, update, proposed) for update in updates]
+        changes = [_update(image, update, proposed) for update in updates]
     except KafkaError as error:
         why = f"The update failed for all features since the following feature had an error: {error.message}"
         raise KafkaError(error.code, why) from error
+    # The level of the quorum is set by a record of its own.
+    records: list[Any] = [each for each in changes if each.name != features.KRAFT_VERSION]
+    if features.supports_elr(proposed) and not features.supports_elr(image.features):
+        records += elr_settings(image, static_min_isr)
     rows = [{"feature": update["feature"], "error_code": ErrorCode.none, "error_message": "NONE"} for update in updates]
     return Decision({"results": rows}, () if request.get("validate_only") else records)
+
+
+def kraft_level(request: Mapping[str, Any]) -> int | None:
+    """The level of `kraft.version` that UpdateFeatures asks for; None where it does not."""
+    updates = request["feature_updates"]
+    return next((each["max_version_level"] for each in updates if each["feature"] == features.KRAFT_VERSION), None)
 
 
 def upgrade_type(update: Mapping[str, Any]) -> int:
@@ -81,8 +95,6 @@ def _update(image: MetadataImage, update: Mapping[str, Any], proposed: Mapping[s
 
 
 def _check_supported(image: MetadataImage, name: str, level: int) -> None:
-    if name == features.KRAFT_VERSION:
-        raise _refused(name, level, "Ottla does not change the voters of a running quorum yet.")
     nodes = [("Local controller", min(image.controllers, default=1), features.SUPPORTED)]
     nodes += [(f"Broker {broker.id}", broker.id, broker.features) for broker in image.brokers.values()]
     for who, node_id, supported in nodes:

@@ -1,24 +1,20 @@
-"""Which brokers get a new partition's replicas (Kafka's `StripedReplicaPlacer`), and checks of manual assignments.
+"""Which brokers get a new partition's replicas (as Kafka's `StripedReplicaPlacer`), and checks of manual assignments.
 
-Placement stripes over racks, then over each rack's brokers from a random start, so that leaders are spread evenly and
-the replicas of a partition lie in different racks where there are enough. The first replica is never a fenced broker.
+Replicas go round the racks, and within a rack round its brokers, so that the replicas of a partition lie in as many
+racks as there are. In each rack unfenced brokers come first, and the first replica is always one of them: each leads
+once before one leads again, in every other rack than the one before. (In Kafka racks take turns, so that brokers of a
+small rack lead more.) Then everything is shuffled, so that no pair of brokers shares many more partitions than others.
 """
 
 from __future__ import annotations
 
 import random as random_module
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from uuid import UUID
+from collections.abc import Container, Iterable, Sequence
+from itertools import zip_longest
 
+from ottla.controller.partition_change import default_directory
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.image import (
-    DIRECTORY_MIGRATING,
-    DIRECTORY_UNASSIGNED,
-    BrokerRegistration,
-    MetadataImage,
-    PartitionRegistration,
-)
+from ottla.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration
 from ottla.model import NodeId
 
 
@@ -26,11 +22,11 @@ def place(
     image: MetadataImage, count: int, replication_factor: int, random: random_module.Random
 ) -> list[list[NodeId]]:
     """Replicas of `count` new partitions. Raises KafkaError INVALID_REPLICATION_FACTOR."""
-    brokers = [broker for broker in image.brokers.values() if has_room(broker)]
+    brokers = [each for each in image.brokers.values() if has_room(each) and (each.fenced or each.active)]
     if replication_factor <= 0:
         raise _invalid(f"Invalid replication factor {replication_factor}: the replication factor must be positive.")
     if not any(broker.active for broker in brokers):
-        raise _invalid("All brokers are currently fenced or have all their log directories cordoned.")
+        raise _invalid("All brokers are currently fenced, or have all their log directories cordoned.")
     if replication_factor > len(brokers):
         raise _invalid(
             f"The target replication factor of {replication_factor} cannot be reached because only {len(brokers)} "
@@ -38,7 +34,8 @@ def place(
         )
     if len(brokers) == 1:
         return [[brokers[0].id]] * count
-    return list(islice(_stripes(brokers, replication_factor, random), count))
+    racks = _Racks(brokers, random)
+    return [racks.place(replication_factor) for _ in range(count)]
 
 
 def has_room(broker: BrokerRegistration) -> bool:
@@ -46,43 +43,68 @@ def has_room(broker: BrokerRegistration) -> bool:
     return not broker.log_dirs or any(each not in broker.cordoned_log_dirs for each in broker.log_dirs)
 
 
-def _stripes(
-    brokers: Sequence[BrokerRegistration], replication_factor: int, random: random_module.Random
-) -> Iterator[list[NodeId]]:
-    racks: dict[str | None, list[BrokerRegistration]] = {}
-    for broker in brokers:
-        racks.setdefault(broker.rack, []).append(broker)
-    lists = list(racks.values())
-    while True:
-        random.shuffle(lists)
-        for rack in lists:
-            random.shuffle(rack)
-        order = [broker for stripe in _transposed(lists) for broker in stripe]
-        for start, leader in enumerate(order):
-            if not leader.active:
-                continue
-            turned = order[start:] + order[:start]
-            # Unfenced followers first: they can be in the ISR at once.
-            followers = sorted(_other_racks_first(leader, turned[1:]), key=lambda broker: not broker.active)
-            yield [leader.id, *(broker.id for broker in followers[: replication_factor - 1])]
+class _Ring:
+    """Brokers of a rack that are in the same state, taken in turn as followers."""
+
+    def __init__(self, brokers: Iterable[NodeId]) -> None:
+        self.brokers = sorted(brokers)
+        self._next = 0
+
+    def take(self, used: Container[NodeId]) -> NodeId | None:
+        """The next one that a partition does not have yet."""
+        for _ in self.brokers:
+            broker = self.brokers[self._next % len(self.brokers)]
+            self._next += 1
+            if broker not in used:
+                return broker
+        return None
 
 
-def _transposed(lists: Sequence[Sequence[BrokerRegistration]]) -> Iterator[list[BrokerRegistration]]:
-    for index in range(max(map(len, lists))):
-        yield [rack[index] for rack in lists if index < len(rack)]
+class _Rack:
+    def __init__(self, brokers: Sequence[BrokerRegistration]) -> None:
+        self.unfenced = _Ring(each.id for each in brokers if not each.fenced)
+        self.fenced = _Ring(each.id for each in brokers if each.fenced)
+
+    def take(self, used: Container[NodeId]) -> NodeId | None:
+        found = self.unfenced.take(used)
+        return self.fenced.take(used) if found is None else found
 
 
-def _other_racks_first(leader: BrokerRegistration, others: Sequence[BrokerRegistration]) -> list[BrokerRegistration]:
-    """The first broker of each other rack, then the rest: as many racks as there are replicas."""
-    seen = {leader.rack}
-    first, rest = [], []
-    for broker in others:
-        if broker.rack in seen:
-            rest.append(broker)
-        else:
-            seen.add(broker.rack)
-            first.append(broker)
-    return first + rest
+class _Racks:
+    """Needs an unfenced broker, and as many brokers as a partition has replicas."""
+
+    def __init__(self, brokers: Sequence[BrokerRegistration], random: random_module.Random) -> None:
+        self._random = random
+        by_name: dict[str | None, list[BrokerRegistration]] = {}
+        for broker in brokers:
+            by_name.setdefault(broker.rack, []).append(broker)
+        names = sorted(by_name, key=lambda name: (name is not None, name or ""))
+        self._racks = [_Rack(by_name[name]) for name in names]
+        self._leaders: list[tuple[int, NodeId]] = []
+        """Rack and broker of those whose turn is still to come."""
+
+    def place(self, replication_factor: int) -> list[NodeId]:
+        if not self._leaders:
+            self._shuffle()
+        rack, leader = self._leaders.pop()
+        replicas = [leader]
+        while len(replicas) < replication_factor:
+            rack = (rack + 1) % len(self._racks)
+            replica = self._racks[rack].take(replicas)
+            if replica is not None:
+                replicas.append(replica)
+        return replicas
+
+    def _shuffle(self) -> None:
+        """All unfenced brokers will lead once more: one of each rack, then another of each."""
+        racks = self._racks
+        self._random.shuffle(racks)
+        for rack in racks:
+            self._random.shuffle(rack.unfenced.brokers)
+            self._random.shuffle(rack.fenced.brokers)
+        rows = zip_longest(*(rack.unfenced.brokers for rack in racks))
+        self._leaders = [(rack, each) for row in rows for rack, each in enumerate(row) if each is not None]
+        self._leaders.reverse()
 
 
 def check_manual(image: MetadataImage, replicas: Sequence[NodeId], replication_factor: int | None) -> None:
@@ -109,16 +131,8 @@ def new_partition(image: MetadataImage, replicas: Sequence[NodeId]) -> Partition
     isr = tuple(broker for broker in replicas if image.brokers[broker].active)
     if not isr:
         return None
-    directories = tuple(_default_directory(image.brokers[broker]) for broker in replicas)
+    directories = tuple(default_directory(image.brokers[broker]) for broker in replicas)
     return PartitionRegistration(tuple(replicas), isr, isr[0], 0, 0, directories)
-
-
-def _default_directory(broker: BrokerRegistration) -> UUID:
-    """The directory of a broker that has only one; with several the broker itself chooses (KIP-858)."""
-    if not broker.log_dirs:
-        return DIRECTORY_MIGRATING
-    usable = [each for each in broker.log_dirs if each not in broker.cordoned_log_dirs]
-    return usable[0] if len(usable) == 1 else DIRECTORY_UNASSIGNED
 
 
 def _invalid(message: str) -> KafkaError:

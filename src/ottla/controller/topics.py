@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import random as random_module
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from ottla.config.describe import topic_entries
-from ottla.config.server import ServerConfig
+from ottla.config.effective import EffectiveConfig
 from ottla.config.validation import validate_topic_configs, validate_topic_name
-from ottla.controller.decision import ITEMS_PER_STEP, RECORDS_PER_DECISION_MAX, Decision, Steps
+from ottla.controller.decision import ITEMS_PER_STEP, NAMES_PER_STEP, RECORDS_PER_DECISION_MAX, Decision, Steps
 from ottla.controller.placement import check_manual, new_partition, place
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ConfigResourceType, MetadataImage, PartitionRegistration
@@ -27,14 +27,14 @@ Response = dict[str, Any]
 
 
 def create_topics(
-    image: MetadataImage, request: Request, config: ServerConfig, random: random_module.Random
+    image: MetadataImage, request: Request, config: EffectiveConfig, random: random_module.Random
 ) -> Steps[Response]:
     """CreateTopics. `validate_only` answers as if it were done, without records.
 
     Raises KafkaError POLICY_VIOLATION for a request that is too large as a whole.
     """
-    names = Counter(topic["name"] for topic in request["topics"])
-    _check_total(request, names, config["num.partitions"])
+    names = yield from _names(request["topics"])
+    yield from _check_total(request, names, config["num.partitions"])
     rows: list[Response] = []
     records: list[Any] = []
     collisions = _collisions(image, names)
@@ -63,10 +63,22 @@ def create_topics(
     return Decision({"topics": rows}, () if request.get("validate_only") else records)
 
 
-def _check_total(request: Request, names: Mapping[str, int], default: int) -> None:
+def _names(topics: Sequence[Request]) -> Generator[None, None, Counter[str]]:
+    """How often each name is asked for."""
+    names: Counter[str] = Counter()
+    for start in range(0, len(topics), NAMES_PER_STEP):
+        if start:
+            yield
+        names.update([topic["name"] for topic in topics[start : start + NAMES_PER_STEP]])
+    return names
+
+
+def _check_total(request: Request, names: Mapping[str, int], default: int) -> Generator[None, None, None]:
     """Before anything is made: thousands of partitions are a moment's work, millions would stall the node."""
     total = 0
-    for topic in request["topics"]:
+    for index, topic in enumerate(request["topics"], start=1):
+        if index % NAMES_PER_STEP == 0:
+            yield
         if names[topic["name"]] > 1:
             continue
         asked = topic["num_partitions"]
@@ -131,7 +143,7 @@ def _create_topic(
 class _EffectiveConfigs:
     """The settings that new topics have, as CreateTopics answers them; topics with the same ones share a list."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: EffectiveConfig) -> None:
         self.config = config
         self._known: dict[frozenset[tuple[str, str]], list[dict[str, Any]]] = {}
 
@@ -150,7 +162,7 @@ class _EffectiveConfigs:
         return found
 
 
-def _creation_configs(topic: Request, config: ServerConfig) -> dict[str, str]:
+def _creation_configs(topic: Request, config: EffectiveConfig) -> dict[str, str]:
     given = {entry["name"]: entry["value"] for entry in topic.get("configs", ())}
     nulls = [entry["name"] for entry in topic.get("configs", ()) if entry["value"] is None]
     if nulls:
@@ -161,7 +173,7 @@ def _creation_configs(topic: Request, config: ServerConfig) -> dict[str, str]:
 
 
 def _new_partitions(
-    image: MetadataImage, topic: Request, config: ServerConfig, random: random_module.Random
+    image: MetadataImage, topic: Request, config: EffectiveConfig, random: random_module.Random
 ) -> list[PartitionRegistration]:
     count, factor = topic["num_partitions"], topic["replication_factor"]
     if topic.get("assignments"):
@@ -242,7 +254,7 @@ def _assignment(message: str) -> KafkaError:
 
 def create_partitions(image: MetadataImage, request: Request, random: random_module.Random) -> Steps[Response]:
     """CreatePartitions: `count` is the total to reach; existing partitions stay where they are."""
-    names = Counter(topic["name"] for topic in request["topics"])
+    names = yield from _names(request["topics"])
     rows: list[Response] = []
     records: list[Any] = []
     for name, count in names.items():
@@ -298,7 +310,7 @@ def _add_partitions(image: MetadataImage, request: Request, random: random_modul
     return [partition_record(topic.id, number, each) for number, each in enumerate(partitions, start=have)]
 
 
-def delete_topics(image: MetadataImage, request: Request, config: ServerConfig) -> Decision[Response]:
+def delete_topics(image: MetadataImage, request: Request, config: EffectiveConfig) -> Decision[Response]:
     """DeleteTopics by `topics` (name or id) or, before version 6, by `topic_names`.
 
     Raises KafkaError TOPIC_DELETION_DISABLED. Rows come in the order of the request; Kafka shuffles them so that their

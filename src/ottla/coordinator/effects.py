@@ -8,13 +8,12 @@ error.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ottla.errors import ErrorCode
-from ottla.model import Millis
-from ottla.protocol.internal.group_records import GroupRecord
+from ottla.model import NO_GUARD, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Millis, ProducerEpoch, ProducerId, TopicPartition
 
 Token = Any
 """The waiter that an answer is for: the core passes it back and never looks inside."""
@@ -31,7 +30,7 @@ WRITE_ERRORS = {
     ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
     ErrorCode.invalid_fetch_size: ErrorCode.unknown_server_error,
 }
-"""The error that a group's client gets when an append to `__consumer_offsets` failed so; others as they are."""
+"""The error that a coordinator's client gets when an append to its topic failed so; others as they are."""
 
 
 class Now(NamedTuple):
@@ -43,13 +42,42 @@ class Now(NamedTuple):
     """For timestamps in records: since the Unix epoch, may jump."""
 
 
+class Marker(NamedTuple):
+    """What the coordinator of a transaction has written to its partitions: that it has ended."""
+
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    committed: bool
+    coordinator_epoch: int
+    transaction_version: int
+    """From 2 on the epoch is one that no batch of the transaction has."""
+    partitions: Sequence[TopicPartition]
+
+
+class InTransaction(NamedTuple):
+    """The transaction that a write belongs to."""
+
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    guard: int
+    """Of its verification (`storage/producer_entry.py`)."""
+
+
+OUTSIDE = InTransaction(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_GUARD)
+"""Of none."""
+
+
 @dataclass(slots=True)
 class Write:
     """Append `records` as one batch. At most one of the two callbacks is called, once."""
 
-    records: list[GroupRecord]
+    records: list[Any]
+    """Of the coordinator's kind."""
     committed: Callable[[], None] | None = None
     failed: Callable[[ErrorCode], None] | None = None
+    transaction: InTransaction | None = None
+    marker: Marker | None = None
+    """Instead of records."""
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.effects import Effect, Now, Token
+from ottla.coordinator.effects import Effect, InTransaction, Marker, Now, Token
 from ottla.coordinator.group import admin, offsets, unserved
 from ottla.coordinator.group import join as joining
 from ottla.coordinator.group import membership as members
@@ -143,7 +143,7 @@ class GroupShard:
         state.offsets.replay_block(offset, block)
 
     def replay_transaction_end(self, producer_id: ProducerId, committed: bool) -> None:
-        """Apply a transaction marker of the log."""
+        """Apply a committed transaction marker: of the log while loading, or that of our own write."""
         self.state.offsets.end_transaction(producer_id, committed)
 
     def on_loaded(self, now: Now) -> None:
@@ -195,6 +195,15 @@ class GroupShard:
     def commit(self, token: Token, request: OffsetCommit, now: Now) -> None:
         self.state.now = now
         offsets.commit(self.state, token, request)
+
+    def commit_in_transaction(self, token: Token, request: OffsetCommit, transaction: InTransaction, now: Now) -> None:
+        self.state.now = now
+        offsets.commit_in_transaction(self.state, token, request, transaction)
+
+    def end_transaction(self, token: Token, marker: Marker, now: Now) -> None:
+        """Write a marker; replaying it is `replay_transaction_end`."""
+        self.state.now = now
+        offsets.end_transaction(self.state, token, marker)
 
     def check_commit(self, request: OffsetCommit, now: Now) -> None:
         """Decide on a commit whose offsets, which the driver writes, are replayed as an OffsetBlock. Raises KafkaError

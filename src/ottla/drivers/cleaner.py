@@ -209,6 +209,8 @@ class LogCleaner:
         for log in self._logs:
             if not log.config.compact or log in self._in_progress or log in uncleanable or not log.is_open:
                 continue
+            if self._logs.futures.get(log.topic_partition) is not None:  # a copy may have what would go, as in Kafka
+                continue
             try:
                 dirt = self._measure(log, now_ms)
             except (OSError, KafkaError) as error:
@@ -240,6 +242,7 @@ class LogCleaner:
             return False
         log, dirt = chosen
         self._in_progress.add(log)
+        truncations = log.truncations
         try:
             await self._clean(log, dirt)
         except CleaningAborted:
@@ -250,7 +253,7 @@ class LogCleaner:
                 _LOG.warning(
                     "compaction failed, will be retried", extra=fields(partition=log.topic_partition, error=str(error))
                 )
-            elif log.is_open:  # else it failed or was deleted, which others logged
+            elif log.is_open and log.truncations == truncations:  # else it failed or was deleted, which others logged
                 self._give_up(log, error)
             return False
         finally:
@@ -412,6 +415,6 @@ class LogCleaner:
         finally:
             if not swapped:
                 cleaner.output.close()
-                if log.is_open:  # else a log of the same name may be where this one was
+                if log.is_open or log.truncator.is_busy:  # else a log of the same name may be where this one was
                     with contextlib.suppress(OSError):
                         await self._fs.run(cleaner.output.discard)

@@ -23,6 +23,13 @@ T = TypeVar("T")
 SLICE: Final = 1000
 """The cost of what is done in one piece: about a millisecond, a twentieth of what nobody should ever wait."""
 
+APART_AFTER_SLICES: Final = 10
+"""Longer work makes its objects apart from those of others, and its memory is given back when it is over: it may be
+tens of megabytes. What fits into less would not be worth it."""
+
+GIVE_BACK_SECONDS: Final = 1.0
+"""How long after such work free memory is given back: its request and its answer are gone by then."""
+
 Cost = int | Awaitable[Any] | None
 """What a step of long work yields: its cost, None for a slice's, or something to await, whose result is sent back."""
 
@@ -30,13 +37,17 @@ Cost = int | Awaitable[Any] | None
 class Scheduler:
     """The order of work on one event loop."""
 
-    __slots__ = ("__weakref__", "_heavy", "_light", "_long", "_loop", "_scheduled", "spent")
+    __slots__ = ("__weakref__", "_gives_back", "_heavy", "_large_s", "_light", "_long", "_loop", "_scheduled", "spent")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._light: deque[Callable[[], None]] = deque()
         self._heavy: deque[Callable[[], None]] = deque()
         self._scheduled = False
+        self._large_s = 0.0
+        """When something large was last at work."""
+        self._gives_back = False
+        """Whether free memory will be given back soon."""
         self._long = 0
         """Long works that have begun and not ended."""
         self.spent = 0
@@ -99,6 +110,7 @@ class Scheduler:
 
     async def _drive(self, steps: Generator[Cost, Any, T], cost: Cost) -> T:
         left = SLICE
+        slices = 0
         while True:
             result: Any = None
             failure: Exception | None = None
@@ -107,16 +119,55 @@ class Scheduler:
                 if left <= 0:
                     await self.next_slice()
                     left = SLICE
+                    slices += 1
             else:
                 try:
                     result = await cost
                 except Exception as error:
                     failure = error
             try:
-                cost = steps.send(result) if failure is None else steps.throw(failure)
+                if slices >= APART_AFTER_SLICES:
+                    cost = self._slice_apart(steps, result, failure, left)
+                else:
+                    cost = steps.send(result) if failure is None else steps.throw(failure)
             except StopIteration as end:
                 value: T = end.value
                 return value
+
+    def _slice_apart(self, steps: Generator[Cost, Any, Any], result: Any, failure: Exception | None, left: int) -> Cost:
+        """What is left of a slice, with objects made where their memory can be given back. Returns what a step yields
+        to be awaited, None where the slice is used up."""
+        from ottla import memory
+
+        self.give_back_soon()
+        memory.begin_apart()
+        try:
+            cost = steps.send(result) if failure is None else steps.throw(failure)
+            while isinstance(cost, int):
+                left -= cost
+                if left <= 0:
+                    return None
+                cost = next(steps)
+            return cost
+        finally:
+            memory.end_apart()
+
+    def give_back_soon(self) -> None:
+        """Something large is being freed: a second after the last of it the memory goes back to the system."""
+        self._large_s = self._loop.time()
+        if not self._gives_back:
+            self._gives_back = True
+            self._loop.call_later(GIVE_BACK_SECONDS, self._give_back)
+
+    def _give_back(self) -> None:
+        from ottla import memory
+
+        rest_s = self._large_s + GIVE_BACK_SECONDS - self._loop.time()
+        if self._long or rest_s > 0:  # it would only be taken again, or is not free yet
+            self._loop.call_later(max(rest_s, GIVE_BACK_SECONDS / 10), self._give_back)
+            return
+        self._gives_back = False
+        memory.give_back()
 
 
 _SCHEDULERS: WeakKeyDictionary[asyncio.AbstractEventLoop, Scheduler] = WeakKeyDictionary()
@@ -128,6 +179,11 @@ def scheduler_of(loop: asyncio.AbstractEventLoop) -> Scheduler:
     if found is None:
         found = _SCHEDULERS[loop] = Scheduler(loop)
     return found
+
+
+def drop_scheduler(loop: asyncio.AbstractEventLoop) -> None:
+    """Of a loop that is over. Its scheduler knows it, so that otherwise neither would ever be freed."""
+    _SCHEDULERS.pop(loop, None)
 
 
 async def run_yielding(steps: Generator[Cost, Any, T]) -> T:

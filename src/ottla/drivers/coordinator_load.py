@@ -1,4 +1,4 @@
-"""Reads a partition of `__consumer_offsets` into a coordinator's shard, as its new leader does.
+"""Reads a partition of a coordinator's topic into its shard, as its new leader does.
 
 A group that commits every second leaves 600,000 records a week, of which the last counts. Records are therefore
 applied as if the log had been compacted: only the newest of each key is decoded. Where a transaction comes in, what was
@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
 
-from ottla.coordinator.shard import GroupShard
-from ottla.model import NO_PRODUCER_ID, Offset
-from ottla.protocol.internal.group_records import decode_record
+from ottla.filesystem import FileSystem
+from ottla.model import NO_PRODUCER_ID, Buffer, Offset, ProducerId
 from ottla.protocol.record_batch import (
+    ABORT_KEY,
+    COMMIT_KEY,
     BatchHeader,
     CorruptBatch,
     Record,
@@ -22,28 +24,36 @@ from ottla.protocol.record_batch import (
     iterate_batches,
     iterate_records,
 )
+from ottla.replication.replica_log import Slice
 from ottla.storage.damage import Damage, DamagedLog
 
 WHOLE = "what lies behind it was not looked at"
 RECORDS_BETWEEN_YIELDS = 1_000
 """A few milliseconds of work, for which other clients have to wait."""
 
-COMMIT_MARKER = b"\0\0\0\1"
-ABORT_MARKER = b"\0\0\0\0"
-"""Keys of the control records that end a transaction: version 0 and the type."""
+
+Decode: TypeAlias = Callable[[Buffer, Buffer | None], Any]
+"""Key and value to a record for `replay`, or None for what is passed over. Raises MalformedRecord."""
+
+
+class LoadedCore(Protocol):
+    """A coordinator's state machine while it is loaded."""
+
+    def replay(self, record: Any, offset: Offset = ..., producer_id: ProducerId = ...) -> None: ...
+    def replay_transaction_end(self, producer_id: ProducerId, committed: bool) -> None: ...
 
 
 class ReadableLog(Protocol):
-    log_start_offset: Offset
-
+    @property
+    def log_start_offset(self) -> Offset: ...
     @property
     def log_end_offset(self) -> Offset: ...
-    def read(self, offset: Offset, max_bytes: int, *, up_to: Offset) -> Any: ...
+    def read(self, offset: Offset, max_bytes: int, *, up_to: Offset) -> Slice | None: ...
 
 
-async def load(core: GroupShard, log: ReadableLog, fs: Any, buffer_bytes: int) -> None:
+async def load(core: LoadedCore, log: ReadableLog, fs: FileSystem, buffer_bytes: int, decode: Decode) -> None:
     """Replay the whole log. Raises KafkaError, MalformedRecord or OSError."""
-    loader = _Loader(core)
+    loader = _Loader(core, decode)
     position = log.log_start_offset
     while position < log.log_end_offset:
         part = log.read(position, buffer_bytes, up_to=log.log_end_offset)
@@ -61,8 +71,9 @@ async def load(core: GroupShard, log: ReadableLog, fs: Any, buffer_bytes: int) -
 
 
 class _Loader:
-    def __init__(self, core: GroupShard) -> None:
+    def __init__(self, core: LoadedCore, decode: Decode) -> None:
         self._core = core
+        self._decode = decode
         self._latest: dict[bytes, Record] = {}
         """The newest record of each key that is not applied yet."""
         self._since_yield = 0
@@ -88,8 +99,8 @@ class _Loader:
         for record in iterate_records(data, start):
             if not header.is_control:
                 self._replay(record, header.producer_id)
-            elif record.key in (COMMIT_MARKER, ABORT_MARKER):
-                self._core.replay_transaction_end(header.producer_id, record.key == COMMIT_MARKER)
+            elif record.key in (COMMIT_KEY, ABORT_KEY):
+                self._core.replay_transaction_end(header.producer_id, record.key == COMMIT_KEY)
 
     async def apply(self) -> None:
         """Replay what was held back, in the order of the log."""
@@ -103,7 +114,7 @@ class _Loader:
 
     def _replay(self, record: Record, producer_id: int) -> None:
         if record.key is not None:
-            decoded = decode_record(record.key, record.value)
+            decoded = self._decode(record.key, record.value)
             if decoded is not None:
                 self._core.replay(decoded, record.offset, producer_id)
 

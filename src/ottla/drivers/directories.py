@@ -43,6 +43,15 @@ class Identity(NamedTuple):
     """New directories of a cluster that is not: `mark` them when it is known that they replace none."""
 
 
+def known_cluster_id(fs: FileSystem, paths: Sequence[str]) -> str | None:
+    """The cluster that the directories say they are of; None if all are new. Raises OttlaError for damaged files."""
+    for path in paths:
+        meta = read_meta_properties(fs, path)
+        if meta is not None and meta.cluster_id:
+            return meta.cluster_id
+    return None
+
+
 def identify(
     fs: FileSystem,
     log_dirs: Sequence[str],
@@ -50,6 +59,9 @@ def identify(
     node_id: NodeId,
     random: random_module.Random,
     now: Millis,
+    *,
+    new_cluster: str | None = None,
+    followed_cluster: str | None = None,
 ) -> Identity:
     """Read the identity of all directories, giving one to those that are new.
 
@@ -58,13 +70,19 @@ def identify(
     metadata, which would all count as strays. A crash in the middle leaves what a new start completes.
 
     Beside a metadata log, what is new is only given an id and not yet marked with it.
+
+    Where no directory is of any cluster yet, it is `new_cluster`, or a random one.
+
+    A broker that follows the controllers of `followed_cluster` has no metadata of its own that could be missing, and
+    writes no feature levels.
     """
     paths = list(dict.fromkeys((metadata_log_dir, *log_dirs)))
     found: dict[str, MetaProperties | None] = {}
     for path in paths:
         fs.makedirs(path)
         found[path] = read_meta_properties(fs, path)
-    cluster_id = next((meta.cluster_id for meta in found.values() if meta is not None and meta.cluster_id), None)
+    known = (meta.cluster_id for meta in found.values() if meta is not None and meta.cluster_id)
+    cluster_id = next(known, followed_cluster)
     for path, meta in found.items():
         if meta is not None:
             if meta.version == 0:
@@ -76,12 +94,14 @@ def identify(
         elif cluster_id is None and fs.exists(posixpath.join(path, METADATA_DIRECTORY)):
             raise OttlaError(f"{path} has metadata but no meta.properties: restore that file, or empty the directory")
     has_metadata = fs.exists(posixpath.join(metadata_log_dir, METADATA_DIRECTORY))
-    if not has_metadata:
+    if followed_cluster is not None:
+        has_metadata = any(meta is not None for meta in found.values())
+    elif not has_metadata:
         _check_no_logs(fs, log_dirs, metadata_log_dir)
     if cluster_id is None:
-        cluster_id = random_directory_id(random)
+        cluster_id = new_cluster or random_directory_id(random)
     bootstrap = posixpath.join(metadata_log_dir, BOOTSTRAP_FILE)
-    if found[metadata_log_dir] is None and not fs.exists(bootstrap):
+    if followed_cluster is None and found[metadata_log_dir] is None and not fs.exists(bootstrap):
         fs.write_atomic(bootstrap, bootstrap_checkpoint(now))
     ids: dict[str, UUID] = {}
     unmarked = []
@@ -118,7 +138,7 @@ def lost_partitions(image: MetadataImage, node_id: NodeId, identity: Identity) -
     known = {*identity.directory_ids.values(), *DIRECTORIES_RESERVED}
     return [
         TopicPartition(topic.name, number)
-        for topic in image.topics_by_name.values()
+        for topic in image.topics
         for number, partition in topic.partitions.items()
         if node_id in partition.replicas and partition.directory(node_id) not in known
     ]

@@ -16,20 +16,26 @@ from ottla.storage.checkpoints import CorruptFile, clean_shutdown_path
 from ottla.storage.damage import Damage, is_known, read_known_gaps
 from ottla.storage.fsynced_end import read_fsynced_end
 from ottla.storage.log_directories import parse_directory_name
-from ottla.storage.repair import base_offsets
 from ottla.storage.scan import Scan, walk
+from ottla.storage.segment_files import base_offsets
 
 
 def check_metadata_log(fs: FileSystem, directory: str, snapshot_end: Offset) -> Offset:
     """Up to where the log is known to have been fsynced. Raises `OttlaError` for damage below that and behind
-    `snapshot_end`, up to which the newest snapshot has everything."""
+    `snapshot_end`, up to which the newest snapshot has everything. A log that ends before that is whole: the leader's
+    snapshot was there already, and the process was killed before the log was dropped for it; or what it has lost since
+    is in the snapshot."""
     clean = fs.exists(clean_shutdown_path(posixpath.dirname(directory)))
     fsynced_end = max(snapshot_end, read_fsynced_end(fs, directory))
     check = _Check(fs, directory, snapshot_end, None if clean else fsynced_end)
     damage = check.segments() or check.missing(fsynced_end)
     if damage is not None:
-        raise OttlaError(f"the metadata log is damaged, and without it topics would be lost: {damage}")
-    return fsynced_end
+        raise refusal(damage)
+    return fsynced_end if check.end is None else min(fsynced_end, check.end)
+
+
+def refusal(damage: Damage) -> OttlaError:
+    return OttlaError(f"the metadata log is damaged, and without it topics would be lost: {damage}")
 
 
 class _Check:
@@ -40,7 +46,8 @@ class _Check:
         self._fsynced_end = fsynced_end
         """None: everything was fsynced."""
         self._bases = base_offsets(fs, directory)
-        self._end: Offset | None = None
+        self.end: Offset | None = None
+        """Of the log, once its segments were looked through; None where it has none."""
         try:
             self._gaps = read_known_gaps(fs, directory)
         except CorruptFile:
@@ -49,17 +56,17 @@ class _Check:
     def segments(self) -> Damage | None:
         for base, following in zip_longest(self._bases, self._bases[1:]):
             if following is not None and following <= self._snapshot_end:
-                self._end = following
+                self.end = following
                 continue
             path = posixpath.join(self._directory, f"{base:020d}.log")
-            if self._end is not None and self._is_loss(self._end, base):
-                what = f"offsets {self._end} to {base - 1} are missing before it"
+            if self.end is not None and self._is_loss(self.end, base):
+                what = f"offsets {self.end} to {base - 1} are missing before it"
                 return self._damage(path, 0, what, base)
             scan = _scan(self._fs, path, base)
             damage = self._damage_in(path, scan, base)
             if damage is not None:
                 return damage
-            self._end = max(scan.next_offset, base)
+            self.end = max(scan.next_offset, base)
         return None
 
     def _is_fsynced(self, offset: Offset) -> bool:
@@ -93,8 +100,8 @@ class _Check:
         if bases and bases[0] > self._snapshot_end and not is_known(self._gaps, self._snapshot_end, bases[0]):
             what = f"the records below offset {bases[0]} are missing, and no snapshot has them"
             return Damage(directory, directory, None, what, f"{len(bases)} segments lie behind them")
-        end = self._end or 0
-        if bases and end < fsynced_end:
+        end = self.end or 0
+        if bases and self._snapshot_end < fsynced_end and end < fsynced_end:
             path = posixpath.join(directory, f"{bases[-1]:020d}.log")
             what = f"the log ends at offset {end}, but was fsynced up to {fsynced_end}"
             return Damage(directory, path, self._fs.size(path), what, "nothing lies behind it")

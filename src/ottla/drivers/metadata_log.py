@@ -7,25 +7,33 @@ quorum.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import posixpath
 import random as random_module
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ottla.drivers.metadata_check import check_metadata_log
-from ottla.errors import KafkaError, OttlaError
+from ottla.drivers.metadata_check import check_metadata_log, refusal
+from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.filesystem import File, FileSystem
 from ottla.logs import fields
-from ottla.model import METADATA_TOPIC, METADATA_TOPIC_ID, Millis, Offset, TopicPartition
+from ottla.model import METADATA_TOPIC, METADATA_TOPIC_ID, Buffer, LeaderEpoch, Millis, Offset, TopicPartition
 from ottla.protocol.internal.codec import MalformedRecord
-from ottla.protocol.internal.quorum_records import QuorumStateFile, decode_quorum_state, encode_quorum_state
-from ottla.protocol.record_batch import BatchHeader
-from ottla.quorum.snapshot import SnapshotId, parse_snapshot_name, read_batches, read_snapshot
+from ottla.protocol.internal.quorum_records import (
+    LeaderChangeMessage,
+    QuorumStateFile,
+    decode_quorum_state,
+    encode_quorum_state,
+)
+from ottla.protocol.record_batch import BatchHeader, iterate_batches
+from ottla.quorum.divergence import takes_place
+from ottla.quorum.snapshot import SnapshotId, parse_snapshot_name, read_batches, read_snapshot_pieces
+from ottla.quorum.voters import Configuration, Configurations, VoterSet
 from ottla.storage.checkpoints import CorruptFile
 from ottla.storage.config import LogConfig
-from ottla.storage.damage import Damage, read_known_gaps
-from ottla.storage.fsynced_end import FSYNCED_END_FILE, encode_fsynced_end
+from ottla.storage.damage import Damage, DamagedLog, read_known_gaps
+from ottla.storage.fsynced_end import FSYNCED_END_FILE, encode_fsynced_end, read_fsynced_end
 from ottla.storage.log import Log
 from ottla.storage.log_loader import load_log
 from ottla.storage.partition_metadata import read_partition_metadata, write_partition_metadata
@@ -38,6 +46,10 @@ READ_BYTES_MAX = 8 << 20
 """How much of the log is read at once while loading; also the largest batch that Kafka writes into it."""
 
 
+SNAPSHOT_READ_BYTES = 1 << 20
+"""How much of a snapshot is read at once: its batches, but for those of other writers, are smaller."""
+
+
 class LoadedBatch(NamedTuple):
     """A batch of the log or of a snapshot with its decoded control records or the values of its data records."""
 
@@ -47,18 +59,38 @@ class LoadedBatch(NamedTuple):
     """The snapshot it comes from; None for the log."""
 
 
+def control_items(data: Buffer) -> Iterator[tuple[Offset, Any]]:
+    """The control records in batches of the log, with their offsets. Raises MalformedRecord."""
+    view = memoryview(data)
+    for start, header in iterate_batches(view):
+        if header.is_control:
+            for _, items in read_batches(view[start : start + header.size]):
+                yield from enumerate(items, header.base_offset)
+
+
 class MetadataLog:
     """Owner of the files under `<directory>/__cluster_metadata-0`."""
 
-    def __init__(self, fs: FileSystem, log_dir: str, config: LogConfig, random: random_module.Random) -> None:
+    def __init__(
+        self, fs: FileSystem, log_dir: str, config: LogConfig, random: random_module.Random, *, is_copy: bool = False
+    ) -> None:
+        """`is_copy`: nobody counts on this one, so that what is lost or damaged may be taken again from others."""
         self._fs = fs
+        self._is_copy = is_copy
         self._config = config
         self._random = random
         self.directory = posixpath.join(log_dir, str(METADATA_PARTITION))
         self.snapshots: list[SnapshotId] = []
         """Whole snapshots on disk, oldest first."""
+        self.bytes_since_snapshot = 0
+        """How much the log has that no snapshot has."""
+        self.is_foreign = False
+        """Whether that has a LeaderChangeMessage in a version that Kafka does not read and an earlier Ottla wrote; it
+        goes on behind a snapshot."""
         self._log: Log | None = None
         self._fsynced: File | None = None
+        self._noted: Offset = 0
+        """What `fsynced-end` says."""
 
     @property
     def log(self) -> Log:
@@ -83,49 +115,114 @@ class MetadataLog:
             elif name.endswith((".checkpoint.part", ".checkpoint.tmp", ".checkpoint.deleted")):
                 fs.remove(posixpath.join(self.directory, name))
         self.snapshots.sort()
-        newest = self.snapshots[-1] if self.snapshots else None
-        snapshot_end = 0 if newest is None else newest.end_offset
-        fsynced_end = check_metadata_log(fs, self.directory, snapshot_end)
-        self._write_topic_id()
-        has_log = any(name.endswith(".log") for name in fs.listdir(self.directory))
-        log = load_log(
-            fs,
-            self.directory,
-            METADATA_PARTITION,
-            METADATA_TOPIC_ID,
-            self._config,
-            log_start_offset=0,
-            recovery_point=fsynced_end if has_log else 0,
-            clean_shutdown=False,
-            now_ms=now,
-            random=self._random,
-        )
+        try:
+            log = self._load(now)
+        except OttlaError as error:
+            if self._is_copy:
+                _LOG.warning("the metadata log is taken again from the controllers", extra=fields(error=str(error)))
+                self._discard()
+                log = self._load(now, had_records=False)
+            elif self._drop_what_the_snapshot_has():
+                log = self._load(now)
+            else:
+                raise
         self._log = log
         if log.truncated_bytes:
             _LOG.warning(
                 "unclean shutdown: the end of the metadata log was truncated",
                 extra=fields(log=self.directory, truncated_bytes=log.truncated_bytes),
             )
-        if newest is not None and newest.end_offset > log.log_end_offset:
-            # The snapshot came from elsewhere, or the log behind it was lost: it holds all that the log had.
+        self._noted = read_fsynced_end(fs, self.directory)
+        newest = self.newest_snapshot
+        if newest is not None and takes_place(newest, log.log_end_offset, self._epoch_before(newest.end_offset)):
+            # It came from a leader, and a crash came before the log was dropped for it; or the log was lost.
+            self._note_before_cut(newest.end_offset)
             log.truncate_fully_and_start_at(newest.end_offset)
+        if newest is not None and self._has_gap(log.log_start_offset, newest.end_offset):
+            log.advance_log_start(newest.end_offset)  # who follows gets the snapshot, and no log with a hole
+
+    def _load(self, now: Millis, *, had_records: bool = True) -> Log:
+        """Without `had_records` what was here is given up. Raises OttlaError for what was fsynced and is damaged."""
+        fs, newest = self._fs, self.newest_snapshot
+        snapshot_end = 0 if newest is None else newest.end_offset
+        try:
+            fsynced_end = check_metadata_log(fs, self.directory, snapshot_end) if had_records else 0
+            self._write_topic_id()
+            has_log = any(name.endswith(".log") for name in fs.listdir(self.directory))
+            return load_log(
+                fs,
+                self.directory,
+                METADATA_PARTITION,
+                METADATA_TOPIC_ID,
+                self._config,
+                log_start_offset=0,
+                recovery_point=fsynced_end if has_log else 0,
+                clean_shutdown=False,
+                now_ms=now,
+                random=self._random,
+            )
+        except DamagedLog as error:
+            raise refusal(error.damage) from error
+
+    def _drop_what_the_snapshot_has(self) -> bool:
+        """Let a damaged log begin behind the damage, where the newest snapshot has all that was before; what goes is
+        kept in side files. Returns whether there was any. Raises OSError."""
+        newest = self.newest_snapshot
+        if newest is None:
+            return False
+        from ottla.storage.repair import apply, plan_covered  # no other start needs it
+
+        plan = plan_covered(self._fs, self.directory, newest.end_offset)
+        if plan is None:
+            return False
+        found = fields(log=self.directory, steps="; ".join(plan.steps()))
+        _LOG.warning("the metadata log was damaged where its newest snapshot has all of it", extra=found)
+        apply(self._fs, plan)
+        return True
+
+    def _epoch_before(self, offset: Offset) -> LeaderEpoch:
+        """Of the record before `offset`, as its batch says; -1 where there is none to be read."""
+        log = self.log
+        if not log.log_start_offset < offset <= log.log_end_offset:
+            return -1
+        try:
+            found = log.read(offset - 1, 1, up_to=log.log_end_offset)
+        except KafkaError:  # what is to be read later says so then
+            return -1
+        return -1 if found is None else next((header.leader_epoch for _, header in iterate_batches(found.read())), -1)
 
     @property
     def has_gaps(self) -> bool:
         """Whether a repair has cut records out."""
+        return self._has_gap(0, None)
+
+    def _has_gap(self, first: Offset, end: Offset | None) -> bool:
+        """Whether one begins in [first, end)."""
         try:
-            return bool(read_known_gaps(self._fs, self.directory))
+            gaps = read_known_gaps(self._fs, self.directory)
         except CorruptFile:
             return True
+        return any(first <= begin and (end is None or begin < end) for begin, _ in gaps)
 
     def note_fsynced(self, offset: Offset) -> None:
         """Remember that everything below `offset` is on disk."""
         try:
-            if self._fsynced is None:
-                self._fsynced = self._fs.open(posixpath.join(self.directory, FSYNCED_END_FILE), create=True)
-            self._fsynced.pwrite((encode_fsynced_end(offset),), 0)
+            self._note(offset)
         except OSError as error:  # the next start knows less, no more
             _LOG.warning("it is not noted how far the metadata log is fsynced", extra=fields(error=str(error)))
+
+    def _note(self, offset: Offset) -> File:
+        if self._fsynced is None:
+            self._fsynced = self._fs.open(posixpath.join(self.directory, FSYNCED_END_FILE), create=True)
+        self._fsynced.pwrite((encode_fsynced_end(offset),), 0)
+        self._noted = offset
+        return self._fsynced
+
+    def _note_before_cut(self, end: Offset) -> None:
+        """What was fsynced is to be cut from `end` on: unless that is known on disk first, it is missed after a crash.
+        Blocks. Raises OSError."""
+        if end < self._noted:
+            self._note(end).fsync()
 
     def _write_topic_id(self) -> None:
         try:
@@ -153,30 +250,117 @@ class MetadataLog:
         """Returns when the state survives power loss."""
         self._fs.write_atomic(posixpath.join(self.directory, QUORUM_STATE_FILE), encode_quorum_state(state))
 
-    def load(self) -> Iterator[LoadedBatch]:
-        """Everything to replay: the newest snapshot, then the log behind it. Raises OttlaError."""
+    @property
+    def newest_snapshot(self) -> SnapshotId | None:
+        return self.snapshots[-1] if self.snapshots else None
+
+    def snapshot_path(self, snapshot: SnapshotId) -> str:
+        return posixpath.join(self.directory, snapshot.filename)
+
+    def read_snapshot(self, snapshot: SnapshotId, position: int, max_bytes: int) -> tuple[bytes, int]:
+        """(a part of a snapshot from `position` on, the size of all of it). Raises KafkaError POSITION_OUT_OF_RANGE,
+        FileNotFoundError."""
+        file = self._fs.open(self.snapshot_path(snapshot), read_only=True)
         try:
-            yield from self._load()
+            size = file.size()
+            if not 0 <= position < size:
+                raise KafkaError(ErrorCode.position_out_of_range)
+            return file.pread(min(max_bytes, size - position), position), size
+        finally:
+            file.close()
+
+    def load_snapshot(self) -> Iterator[LoadedBatch]:
+        """The batches of the newest snapshot, none without one. Raises OttlaError."""
+        newest = self.newest_snapshot
+        if newest is None:
+            return
+        path = self.snapshot_path(newest)
+        try:
+            for header, items in read_snapshot_pieces(self.pieces(path)):
+                yield LoadedBatch(header, items, newest)
+        except (MalformedRecord, KafkaError) as error:
+            behind = f"{len(self.snapshots) - 1} older snapshots and the log from offset {self.log.log_start_offset}"
+            damage = Damage(self.directory, path, None, f"it is no whole snapshot ({error})", f"there are {behind}")
+            raise OttlaError(f"a snapshot of the metadata is damaged: {damage}") from error
+
+    def pieces(self, path: str) -> Iterator[memoryview]:
+        """A file's whole batches, some at a time."""
+        file = self._fs.open(path, read_only=True)
+        try:
+            size, position, length = file.size(), 0, SNAPSHOT_READ_BYTES
+            while position < size:
+                piece = memoryview(file.pread(length, position))
+                whole = 0
+                for start, header in iterate_batches(piece):
+                    whole = start + header.size
+                if not whole and position + len(piece) < size:
+                    length *= 2  # a batch that is larger
+                    continue
+                yield piece[: whole or len(piece)]
+                position += whole or len(piece)
+                length = SNAPSHOT_READ_BYTES
+        finally:
+            file.close()
+
+    def load_log(self, position: Offset, end: Offset) -> Iterator[LoadedBatch]:
+        """The batches of the log from `position` up to `end`. Raises OttlaError."""
+        try:
+            yield from self._load_log(position, end)
         except MalformedRecord as error:
             raise OttlaError(f"the metadata in {self.directory} cannot be read: {error}") from error
 
-    def _load(self) -> Iterator[LoadedBatch]:
-        position = self.log.log_start_offset
-        if self.snapshots:
-            newest = self.snapshots[-1]
-            data = self._fs.read_bytes(posixpath.join(self.directory, newest.filename))
-            try:
-                for header, items in read_snapshot(data):
-                    yield LoadedBatch(header, items, newest)
-            except (MalformedRecord, KafkaError) as error:
-                path = posixpath.join(self.directory, newest.filename)
-                behind = (
-                    f"{len(self.snapshots) - 1} older snapshots and the log from offset {self.log.log_start_offset}"
-                )
-                damage = Damage(self.directory, path, None, f"it is no whole snapshot ({error})", f"there are {behind}")
-                raise OttlaError(f"a snapshot of the metadata is damaged: {damage}") from error
-            position = max(newest.end_offset, position)
+    def _discard(self) -> None:
+        self.snapshots.clear()
+        for name in self._fs.listdir(self.directory):
+            self._fs.remove(posixpath.join(self.directory, name))
+        self._fs.fsync_dir(self.directory)
+
+    def control_records(self) -> Iterator[tuple[Offset, Any]]:
+        """The control records of the newest snapshot and of the whole log behind it, committed or not, with their
+        offsets: who votes is what the log says last. Raises OttlaError. The sizes of the log's batches are added up on
+        the way."""
+        try:
+            yield from self._control_records()
+        except MalformedRecord as error:
+            raise OttlaError(f"the metadata in {self.directory} cannot be read: {error}") from error
+
+    def _control_records(self) -> Iterator[tuple[Offset, Any]]:
+        newest = self.newest_snapshot
+        yield from self._snapshot_head()
+        position = max(self.log.log_start_offset, 0 if newest is None else newest.end_offset)
         end = self.log.log_end_offset
+        self.bytes_since_snapshot = 0
+        while position < end:
+            found = self.log.read(position, READ_BYTES_MAX, up_to=end)
+            if found is None:
+                break
+            data = memoryview(found.read())
+            for start, header in iterate_batches(data):
+                if header.last_offset < position:
+                    continue
+                if header.is_control:
+                    for offset, record in control_items(data[start : start + header.size]):
+                        if isinstance(record, LeaderChangeMessage) and record.version > 0:
+                            self.is_foreign = True
+                        yield offset, record
+                self.bytes_since_snapshot += header.size
+                position = header.next_offset
+
+    def _snapshot_head(self) -> Iterator[tuple[Offset, Any]]:
+        """The control records that the newest snapshot begins with; they count from its last offset on."""
+        for batch in self.load_snapshot():
+            if not batch.header.is_control:
+                break
+            assert batch.snapshot is not None
+            for item in batch.items:
+                yield batch.snapshot.end_offset - 1, item
+
+    def newest_configuration(self) -> Configuration | None:
+        """The voters that the newest snapshot names; None if it names none. Raises OttlaError."""
+        found = Configurations.of(VoterSet(), self._snapshot_head()).newest
+        return found if found.kraft_version else None
+
+    def _load_log(self, position: Offset, end: Offset) -> Iterator[LoadedBatch]:
         while position < end:
             found = self.log.read(position, READ_BYTES_MAX, up_to=end)
             if found is None:
@@ -187,9 +371,28 @@ class MetadataLog:
                 yield LoadedBatch(header, items, None)
                 position = header.next_offset
 
-    def append(self, batch: bytearray, now: Millis) -> None:
-        """Append one batch whose offsets and epoch are set. Raises KafkaError."""
+    def append(self, batch: Buffer, now: Millis) -> None:
+        """Append batches whose offsets and epoch are set. Raises KafkaError."""
         self.log.append_as_follower(batch, now_ms=now)
+        self.bytes_since_snapshot += len(batch)
+
+    async def truncate(self, end: Offset | None, start_at: Offset = 0) -> None:
+        """Drop the records from `end` on, or (None) all, when the log starts and ends at `start_at`. The log refuses
+        everything (NOT_LEADER_OR_FOLLOWER) until this returns. Raises KafkaError."""
+        truncator, left = self.log.truncator, start_at if end is None else end
+        cut = truncator.begin(left, starts_over=end is None)
+        await cut.fsyncs_ended()
+
+        def work() -> None:
+            self._note_before_cut(left)
+            cut.work()
+
+        try:
+            await self._fs.run(work)
+        except OSError as error:
+            truncator.end(KafkaError(ErrorCode.kafka_storage_error, f"the metadata log is not cut: {error}"))
+        else:
+            truncator.end()
 
     def store_snapshot(self, snapshot: SnapshotId, batches: Iterator[bytearray]) -> None:
         """Write a snapshot, fsynced and whole under its name or not at all. May run in a disk thread."""
@@ -236,3 +439,47 @@ class MetadataLog:
         if self._log is not None:
             self._log.close()
             self._log = None
+
+
+class SnapshotPart:
+    """A snapshot that comes from the leader piece by piece: a file that no start takes for one until it is whole.
+
+    All methods block, but `abandon`, which may be called at any time.
+    """
+
+    def __init__(self, fs: FileSystem, log: MetadataLog, snapshot: SnapshotId) -> None:
+        self._fs = fs
+        self._log = log
+        self.snapshot = snapshot
+        self._path = log.snapshot_path(snapshot) + ".part"
+        if fs.exists(self._path):
+            fs.remove(self._path)
+        self._file: File | None = fs.open(self._path, create=True)
+        self.size = 0
+
+    def write(self, piece: Buffer) -> None:
+        assert self._file is not None
+        self._file.pwrite((piece,), self.size)
+        self.size += len(piece)
+
+    def finish(self) -> None:
+        """Fsync the file under its name. Raises OttlaError for bytes that are no whole snapshot; OSError."""
+        assert self._file is not None
+        self._file.fsync()
+        self._file.close()
+        self._file = None
+        try:
+            for _ in read_snapshot_pieces(self._log.pieces(self._path)):
+                pass
+        except (MalformedRecord, KafkaError) as error:
+            raise OttlaError(f"the leader sent a snapshot that is damaged ({error})") from error
+        self._fs.rename(self._path, self._log.snapshot_path(self.snapshot))
+        self._fs.fsync_dir(self._log.directory)
+
+    def abandon(self) -> None:
+        """What came so far is of no use."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            with contextlib.suppress(OSError):  # the next start removes it
+                self._fs.remove(self._path)

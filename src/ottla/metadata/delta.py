@@ -20,6 +20,7 @@ from ottla.metadata.image import (
     PartitionRegistration,
     TopicImage,
 )
+from ottla.metadata.replica_index import reindexed
 from ottla.model import LeaderEpoch, NodeId, Offset, ProducerId, TopicId
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
@@ -58,6 +59,8 @@ class TopicDelta:
             partitions = dict(self.changes)
         else:
             partitions = {**self.base.partitions, **self.changes}
+            if len(partitions) == len(self.base.partitions):  # in the order that they were in
+                return TopicImage(self.name, self.id, partitions)
         if len(partitions) > 1:
             partitions = dict(sorted(partitions.items()))
         return TopicImage(self.name, self.id, partitions)
@@ -90,10 +93,10 @@ class MetadataDelta:
     def full(cls, image: MetadataImage) -> MetadataDelta:
         """The delta from the empty image to `image`, for a subscriber that comes late."""
         delta = cls(EMPTY_IMAGE)
-        for topic in image.topics_by_name.values():
+        for topic in image.topics:
             delta.create_topic(topic.name, topic.id)
             delta.topics[topic.id].changes = dict(topic.partitions)
-        delta.configs = {resource: dict(configs) for resource, configs in image.configs.items()}
+        delta.configs = {resource: dict(configs) for resource, configs in sorted(image.configs.items())}
         delta.brokers = dict(image.brokers)
         delta.controllers = dict(image.controllers)
         delta.features = dict(image.features)
@@ -102,6 +105,39 @@ class MetadataDelta:
         delta.scram_credentials = dict(image.scram_credentials)
         delta.acls = dict(image.acls)
         delta.delegation_tokens = dict(image.delegation_tokens)
+        return delta
+
+    @classmethod
+    def between(cls, base: MetadataImage, image: MetadataImage) -> MetadataDelta:
+        """What leads from one image to another, where the records in between are not to be had (a snapshot)."""
+        delta = cls(base)
+        for topic in base.topics_by_id.values():
+            if topic.id not in image.topics_by_id:
+                delta.delete_topic(topic.id)
+        for topic in image.topics:
+            before = base.topics_by_id.get(topic.id)
+            if before is None:
+                delta.create_topic(topic.name, topic.id)
+                delta.topics[topic.id].changes = dict(topic.partitions)
+            elif before.partitions != topic.partitions:
+                changes = {n: each for n, each in topic.partitions.items() if before.partitions.get(n) != each}
+                delta.topics[topic.id] = TopicDelta(topic.name, topic.id, before)
+                delta.topics[topic.id].changes = changes
+        resources = sorted({*base.configs, *image.configs})
+        found = {each: _difference(base.configs.get(each, {}), image.configs.get(each, {})) for each in resources}
+        delta.configs = {each: changes for each, changes in found.items() if changes}
+        delta.brokers = _difference(base.brokers, image.brokers)
+        delta.controllers = _difference(base.controllers, image.controllers)
+        delta.features = {name: level or 0 for name, level in _difference(base.features, image.features).items()}
+        if base.next_producer_id != image.next_producer_id:
+            delta.next_producer_id = image.next_producer_id
+        entities = dict.fromkeys((*base.client_quotas, *image.client_quotas))
+        delta.client_quotas = {
+            each: _difference(base.client_quotas.get(each, {}), image.client_quotas.get(each, {})) for each in entities
+        }
+        delta.scram_credentials = _difference(base.scram_credentials, image.scram_credentials)
+        delta.acls = _difference(base.acls, image.acls)
+        delta.delegation_tokens = _difference(base.delegation_tokens, image.delegation_tokens)
         return delta
 
     def __bool__(self) -> bool:
@@ -193,6 +229,7 @@ class MetadataDelta:
             scram_credentials=_merged(base.scram_credentials, self.scram_credentials),
             acls=_merged(base.acls, self.acls),
             delegation_tokens=_merged(base.delegation_tokens, self.delegation_tokens),
+            replica_index=None if base.replica_index is None else reindexed(base.replica_index, self),
         )
 
     def _apply_configs(self) -> Any:
@@ -215,6 +252,12 @@ class MetadataDelta:
         }
         quotas: Mapping[QuotaEntity, Mapping[str, float]] = _merged(self.base.client_quotas, changed)
         return quotas
+
+
+def _difference(base: Mapping[Any, Any], image: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The changes that `_merged` needs to get from one to the other."""
+    changes = {key: value for key, value in image.items() if key not in base or base[key] != value}
+    return {**changes, **{key: None for key in base if key not in image}}
 
 
 def _merged(base: Mapping[Any, Any], changes: Mapping[Any, Any]) -> Any:

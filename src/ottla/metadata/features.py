@@ -101,6 +101,16 @@ def supports_directories(features: Mapping[str, int]) -> bool:
     return metadata_version(features) >= 17
 
 
+def supports_cordoned_directories(features: Mapping[str, int]) -> bool:
+    """Whether brokers say which log directories take no new partitions (KIP-1066)."""
+    return metadata_version(features) >= 30
+
+
+def bumps_epoch_on_shrink(level: int) -> bool:
+    """Whether a smaller ISR needs a new leader epoch, as brokers before 3.6 do (KAFKA-15021)."""
+    return level < 12
+
+
 def supports_controller_registration(features: Mapping[str, int]) -> bool:
     return metadata_version(features) >= 15
 

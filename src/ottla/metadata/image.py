@@ -7,9 +7,9 @@ so an image that differs by one topic shares the rest with its predecessor (Kafk
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -136,6 +136,15 @@ class TopicImage:
     """By partition number, in ascending order, without gaps. Not to be changed."""
 
 
+@lru_cache(maxsize=4096)
+def shared(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The first tuple seen of those that are equal: thousands of partitions have few sets of replicas."""
+    return value
+
+
+ReplicaIndex = Map[NodeId, Map[TopicId, tuple[int, ...]]]
+"""Broker to topic to the numbers of the partitions that have a replica there."""
+
 Configs = Mapping[str, str]
 _NO_CONFIGS: Configs = MappingProxyType({})
 
@@ -168,6 +177,13 @@ class MetadataImage:
     """By id: the record."""
     delegation_tokens: Mapping[str, Any] = field(default_factory=dict)
     """By token id: the record."""
+    replica_index: ReplicaIndex | None = field(default=None, compare=False, repr=False)
+    """See `replica_index.py`; None where nobody needs it."""
+
+    @property
+    def topics(self) -> Iterable[TopicImage]:
+        """All, in an order that is the same in every process: the hash of an id, unlike that of a name, has no seed."""
+        return self.topics_by_id.values()
 
     def topic(self, name: str) -> TopicImage | None:
         return self.topics_by_name.get(name)
@@ -188,7 +204,7 @@ class MetadataImage:
 
     @cached_property
     def partition_count(self) -> int:
-        return sum(len(topic.partitions) for topic in self.topics_by_name.values())
+        return sum(len(topic.partitions) for topic in self.topics)
 
 
 EMPTY_IMAGE = MetadataImage()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ottla.metadata import features
@@ -24,17 +25,19 @@ from ottla.quorum.snapshot import SnapshotId
 class MetadataLoader:
     """Replays what the log and the newest snapshot hold."""
 
-    def __init__(self, delta: MetadataDelta, *, has_gaps: bool = False) -> None:
-        """`has_gaps` says that records are missing since a repair: what builds on them is left out."""
+    def __init__(self, delta: MetadataDelta, *, has_gaps: bool = False, transaction: list[Any] | None = None) -> None:
+        """`has_gaps` says that records are missing since a repair: what builds on them is left out. `transaction` has
+        those of one that began before."""
         self.delta = delta
         self._has_gaps = has_gaps
         self.left_out: list[str] = []
         """Why records could not be replayed."""
         self.voter_records: dict[type, Any] = {}
-        self.transaction: list[Any] | None = None
+        self.transaction = transaction
         """Records of a transaction that has not ended yet; they count only once it has (KIP-868)."""
         self.replayed = 0
-        self._offset: Offset = -1
+        self.offset: Offset = -1
+        """The last one that was added."""
         self._epoch: LeaderEpoch = -1
         self._timestamp_ms: Millis = -1
 
@@ -54,13 +57,13 @@ class MetadataLoader:
                 self._record(decode_record(item)[0])
             self.replayed += len(items)
         if snapshot is None:
-            self._offset, self._epoch, self._timestamp_ms = (
+            self.offset, self._epoch, self._timestamp_ms = (
                 header.last_offset,
                 header.leader_epoch,
                 header.max_timestamp,
             )
         else:
-            self._offset, self._epoch = snapshot.end_offset - 1, snapshot.epoch
+            self.offset, self._epoch = snapshot.end_offset - 1, snapshot.epoch
 
     def _record(self, record: Any) -> None:
         if isinstance(record, BeginTransactionRecord):
@@ -84,8 +87,19 @@ class MetadataLoader:
                 raise
             self.left_out.append(str(error))
 
+    def placed(self, image: MetadataImage) -> MetadataImage:
+        """An image that nothing was replayed on since, at the offset of what was added last."""
+        return replace(image, offset=self.offset, epoch=self._epoch, timestamp_ms=self._timestamp_ms)
+
     def image(self) -> MetadataImage:
         kraft = self.voter_records.get(KRaftVersionRecord)
         if kraft is not None and kraft.kraft_version > 0:
             self.delta.features[features.KRAFT_VERSION] = kraft.kraft_version
-        return self.delta.apply(self._offset, self._epoch, self._timestamp_ms)
+        return self.delta.apply(self.offset, self._epoch, self._timestamp_ms)
+
+
+def at_kraft_version(image: MetadataImage, level: int) -> MetadataImage:
+    """An image with the one level that no metadata record sets, but a record of the quorum."""
+    if image.features.get(features.KRAFT_VERSION, 0) == level:
+        return image
+    return replace(image, features={**image.features, features.KRAFT_VERSION: level})

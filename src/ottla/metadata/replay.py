@@ -5,7 +5,7 @@ A record that contradicts the image (a partition of an unknown topic, say) means
 
 from __future__ import annotations
 
-from functools import lru_cache, singledispatch
+from functools import singledispatch
 from typing import Any
 
 from ottla.metadata.delta import MetadataDelta
@@ -17,6 +17,7 @@ from ottla.metadata.image import (
     ControllerRegistration,
     Endpoint,
     PartitionRegistration,
+    shared,
 )
 from ottla.protocol.internal import metadata_records as r
 
@@ -62,24 +63,18 @@ def _partition(record: r.PartitionRecord, delta: MetadataDelta) -> None:
     if topic is None:
         raise ReplayError(f"PartitionRecord for unknown topic id {record.topic_id}")
     topic.changes[record.partition_id] = PartitionRegistration(
-        _shared(tuple(record.replicas)),
-        _shared(tuple(record.isr)),
+        shared(tuple(record.replicas)),
+        shared(tuple(record.isr)),
         record.leader,
         record.leader_epoch,
         record.partition_epoch,
-        _shared(tuple(record.directories) or (DIRECTORY_MIGRATING,) * len(record.replicas)),
+        shared(tuple(record.directories) or (DIRECTORY_MIGRATING,) * len(record.replicas)),
         record.removing_replicas,
         record.adding_replicas,
         record.eligible_leader_replicas or (),
         record.last_known_elr or (),
         record.leader_recovery_state,
     )
-
-
-@lru_cache(maxsize=4096)
-def _shared(value: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The first tuple seen of those that are equal: thousands of partitions have few sets of replicas."""
-    return value
 
 
 @replay.register
@@ -103,15 +98,15 @@ def changed_partition(old: PartitionRegistration, record: r.PartitionChangeRecor
     new_leader = record.leader != NO_LEADER_CHANGE
     return PartitionRegistration(
         replicas,
-        old.isr if record.isr is None else record.isr,
+        old.isr if record.isr is None else shared(tuple(record.isr)),
         record.leader if new_leader else old.leader,
         old.leader_epoch + 1 if new_leader else old.leader_epoch,
         old.partition_epoch + 1,
         directories,
         old.removing if record.removing_replicas is None else record.removing_replicas,
         old.adding if record.adding_replicas is None else record.adding_replicas,
-        old.elr if record.eligible_leader_replicas is None else record.eligible_leader_replicas,
-        old.last_known_elr if record.last_known_elr is None else record.last_known_elr,
+        old.elr if record.eligible_leader_replicas is None else shared(tuple(record.eligible_leader_replicas)),
+        old.last_known_elr if record.last_known_elr is None else shared(tuple(record.last_known_elr)),
         old.recovery_state if record.leader_recovery_state == -1 else record.leader_recovery_state,
     )
 
@@ -119,7 +114,7 @@ def changed_partition(old: PartitionRegistration, record: r.PartitionChangeRecor
 @replay.register
 def _clear_elr(record: r.ClearElrRecord, delta: MetadataDelta) -> None:
     """Of one topic, or of all if it names none. Kafka's TopicDelta leaves the partition epoch alone."""
-    names = [record.topic_name] if record.topic_name else list(delta.base.topics_by_name)
+    names = [record.topic_name] if record.topic_name else [topic.name for topic in delta.base.topics]
     created = {topic.name: topic.id for topic in delta.created_topics()}
     if not record.topic_name:
         names += created

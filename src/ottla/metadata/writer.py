@@ -24,9 +24,9 @@ def image_records(image: MetadataImage) -> Iterator[Any]:
         yield controller_record(controller)
     for broker in image.brokers.values():
         yield broker_record(broker)
-    for topic in image.topics_by_name.values():
+    for topic in image.topics:
         yield from _topic(topic)
-    for resource, configs in image.configs.items():
+    for resource, configs in sorted(image.configs.items()):
         for name, value in sorted(configs.items()):
             yield r.ConfigRecord(resource.type, resource.name, name, value)
     for entity, quotas in image.client_quotas.items():

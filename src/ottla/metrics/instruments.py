@@ -83,7 +83,8 @@ class TopicTraffic:
 class NodeMetrics:
     """Everything that one node counts by itself; the rest is read from its state when somebody asks."""
 
-    __slots__ = ("_apis", "deleted_topics", "flush_seconds", "loop_lag_seconds", "rebalances", "topics")
+    __slots__ = ("_apis", "deleted_topics", "failed_isr_updates", "flush_seconds", "isr_expands", "isr_shrinks",
+                 "loop_lag_seconds", "rebalances", "replication", "topics")  # fmt: skip
 
     def __init__(self) -> None:
         self._apis: dict[int, ApiStats] = {}
@@ -93,6 +94,11 @@ class NodeMetrics:
         self.flush_seconds = Histogram(FLUSH_SECONDS)
         self.loop_lag_seconds = Histogram(LOOP_SECONDS)
         self.rebalances = 0
+        self.replication = TopicTraffic()
+        """Bytes of other replicas, in and out, which do not count as the topics' own."""
+        self.isr_shrinks = 0
+        self.isr_expands = 0
+        self.failed_isr_updates = 0
 
     def api(self, key: int) -> ApiStats:
         """The counters of an API, made on first use."""

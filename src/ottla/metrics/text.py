@@ -47,7 +47,7 @@ class Exposition:
 
     def add(self, name: str, value: float, where: str = "") -> None:
         """One sample; `where` is what `labels` gives."""
-        self.lines(name).append(f"{name}{where} {value}\n")
+        self.lines(name).append(f"{name}{where} {value if value == value else 'NaN'}\n")
 
     def add_histogram(self, name: str, histogram: Histogram, **where: str | int) -> None:
         lines = self.lines(name)

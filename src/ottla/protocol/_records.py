@@ -16,17 +16,22 @@ from typing import Any
 try:
     import cython
 except ImportError:  # interpreted, where Cython is not installed
-    from ottla.protocol import no_cython as cython
+    from ottla import no_cython as cython
 
 # C globals when compiled: a literal of this size would be a Python object there.
 _UINT32_MAX = 0xFFFFFFFF
 _UINT64_MAX = 0xFFFFFFFFFFFFFFFF
 _INT64_MAX = 0x7FFFFFFFFFFFFFFF
 _INT64_MIN = -0x7FFFFFFFFFFFFFFF - 1
-_SIP_0 = 0x736F6D6570736575
-_SIP_1 = 0x646F72616E646F6D
-_SIP_2 = 0x6C7967656E657261
-_SIP_3 = 0x7465646279746573
+
+_PLAIN_HEAD_BYTES = 8
+"""Of a plain record, before its key."""
+
+_PLAIN_RECORDS_MAX = 0x2000
+"""The records of a batch whose numbers take at most two bytes."""
+
+_DELTA_BYTE_MAX = 65
+"""More than a timestamp delta of one byte can be, in either direction."""
 
 OK = 0
 TRUNCATED = 1
@@ -48,6 +53,19 @@ _TIMESTAMP_OVERFLOW = TIMESTAMP_OVERFLOW
 
 def _varint(data, position, end):
     """(value, position after it) of a zigzag varint of up to 5 bytes; the position is -1 where there is none."""
+    if end - position > 1:
+        byte = data[position]
+        if byte < 0x80:
+            return (byte >> 1) ^ -(byte & 1), position + 1
+        following = data[position + 1]
+        if following < 0x80:
+            byte = (byte & 0x7F) | (following << 7)
+            return (byte >> 1) ^ -(byte & 1), position + 2
+    return _long_varint(data, position, end)
+
+
+def _long_varint(data, position, end):
+    """The same without a look at what most varints are."""
     raw = 0
     shift = 0
     while position < end:
@@ -66,6 +84,15 @@ def _varint(data, position, end):
 
 def _varlong(data, position, end):
     """(value, position after it) of a zigzag varint of up to 10 bytes; the position is -1 where there is none."""
+    if position < end:
+        byte = data[position]
+        if byte < 0x80:
+            return (byte >> 1) ^ -(byte & 1), position + 1
+    return _long_varlong(data, position, end)
+
+
+def _long_varlong(data, position, end):
+    """The same without a look at what most deltas are."""
     raw = 0
     shift = 0
     while position < end:
@@ -119,15 +146,17 @@ def scan(
     without a timestamp (-1) count for the greatest but not for the least. Unless the status is OK, `records seen` is
     the index of the record that is wrong.
     """
-    return _scan(data, position, end, count, base_timestamp)
+    base = cython.address(data[0]) if cython.compiled else data
+    return _scan(base, position, end, count, base_timestamp)
 
 
 def scan_unlocked(
     data: Any, position: int, end: int, count: int, base_timestamp: int
 ) -> tuple[int, int, int, int, int, int, int]:
     """`scan` without the interpreter's lock, for a thread: so many records would keep the event loop waiting."""
+    base = cython.address(data[0]) if cython.compiled else data
     with cython.nogil:
-        status, seen, least, greatest, index, keyless, misplaced = _scan(data, position, end, count, base_timestamp)
+        status, seen, least, greatest, index, keyless, misplaced = _scan(base, position, end, count, base_timestamp)
     return status, seen, least, greatest, index, keyless, misplaced
 
 
@@ -138,53 +167,140 @@ def _scan(data, position, end, count, base_timestamp):
     greatest_index = -1
     keyless = -1
     misplaced = -1
+    is_usual = _DELTA_BYTE_MAX < base_timestamp < _INT64_MAX - _DELTA_BYTE_MAX
     while seen < count:
-        if position >= end:
-            return _TRUNCATED, seen, least, greatest, greatest_index, keyless, misplaced
-        length, position = _varint(data, position, end)
-        if position < 0 or length < 0:
-            return _MALFORMED, seen, least, greatest, greatest_index, keyless, misplaced
-        if length > end - position:
-            return _TRUNCATED, seen, least, greatest, greatest_index, keyless, misplaced
-        stop = position + length
-        delta, position = _varlong(data, position + 1, stop)
+        if is_usual:
+            position, following, low, high, index, number = _skip_plain(data, position, end, seen, count)
+            if following > seen:
+                if base_timestamp + high > greatest:
+                    greatest = base_timestamp + high
+                    greatest_index = index
+                if base_timestamp + low < least:
+                    least = base_timestamp + low
+                if keyless < 0:
+                    keyless = number
+                seen = following
+                if seen == count:
+                    break
+        position, delta, number, keyed = _record(data, position, end)
         if position < 0:
-            return _MALFORMED, seen, least, greatest, greatest_index, keyless, misplaced
+            return -position, seen, least, greatest, greatest_index, keyless, misplaced
         if base_timestamp > _INT64_MAX - delta if delta > 0 else base_timestamp < _INT64_MIN - delta:
             return _TIMESTAMP_OVERFLOW, seen, least, greatest, greatest_index, keyless, misplaced
+        if number != seen and misplaced < 0:
+            misplaced = seen
         timestamp = base_timestamp + delta
         if timestamp > greatest:
             greatest = timestamp
             greatest_index = seen
         if timestamp < least and timestamp != -1:
             least = timestamp
-        offset_delta, position = _varint(data, position, stop)
-        if position < 0:
-            return _MALFORMED, seen, least, greatest, greatest_index, keyless, misplaced
-        if offset_delta != seen and misplaced < 0:
-            misplaced = seen
-        length, position = _varint(data, position, stop)
-        if position < 0 or length > stop - position:
-            return _MALFORMED, seen, least, greatest, greatest_index, keyless, misplaced
-        if length >= 0:
-            position += length
-        elif keyless < 0:
+        if keyless < 0 and not keyed:
             keyless = seen
-        length, position = _varint(data, position, stop)
-        if position < 0 or length > stop - position:
-            return _MALFORMED, seen, least, greatest, greatest_index, keyless, misplaced
-        if length > 0:
-            position += length
-        if stop - position != 1 or data[position] != 0:
-            position = _skip_headers(data, position, stop)
-            if position != stop:
-                return _MALFORMED, seen, least, greatest, greatest_index, keyless, misplaced
-        else:
-            position = stop
         seen += 1
     return (
         _OK if position == end else _LEFT_OVER, seen, least, greatest, greatest_index, keyless, misplaced,
     )  # fmt: skip
+
+
+def _skip_plain(data, position, end, seen, count):
+    """Walk records from number `seen` on, below `count`, as long as they are what nearly every record is: with its
+    number as offset delta, a timestamp delta and a key length of one byte, lengths of at most two, and no headers.
+
+    Returns (position after them, number of the next one, least and greatest timestamp delta, index of the greatest,
+    index of the first one without a key or -1). A large batch is as dear as this loop: few variables, few branches.
+    """
+    low = _DELTA_BYTE_MAX
+    high = -_DELTA_BYTE_MAX
+    high_index = -1
+    keyless = -1
+    known = -1
+    numbered = seen << 1
+    limit = (count if count < _PLAIN_RECORDS_MAX else _PLAIN_RECORDS_MAX) << 1
+    last = end - _PLAIN_HEAD_BYTES
+    while numbered < limit and position < last:
+        at = position + 1
+        length = data[position]
+        if length >= 0x80:
+            more = data[at]
+            length += (more << 7) - 0x80
+            at += 1
+        stop = at + (length >> 1)
+        delta = data[at + 1]
+        number = data[at + 2]
+        key = data[at + 3]
+        at += 4
+        if number >= 0x80:
+            number += (key << 7) - 0x80
+            key = data[at]
+            at += 1
+        if number != numbered or length & ~0x3FFE or stop > end:
+            break
+        if delta != known:
+            if delta & 0x80:
+                break
+            known = delta
+            delta = (delta >> 1) ^ -(delta & 1)
+            if delta > high:
+                high = delta
+                high_index = numbered >> 1
+            if delta < low:
+                low = delta
+        if key != 1:
+            if key & 0x81:
+                break
+            at += key >> 1
+        elif keyless < 0:
+            keyless = numbered >> 1
+        if stop - at < 2:
+            break
+        value = data[at]
+        at += 1
+        if value >= 0x80:
+            more = data[at]
+            value += (more << 7) - 0x80
+            at += 1
+        if value != (stop - at - 1) << 1 and (value != 1 or stop - at != 1):
+            break
+        if data[stop - 1]:
+            break
+        position = stop
+        numbered += 2
+    return position, numbered >> 1, low, high, high_index, keyless
+
+
+def _record(data, position, end):
+    """(position after a record or minus the status, timestamp delta, offset delta, whether it has a key)."""
+    if position >= end:
+        return -_TRUNCATED, 0, 0, False
+    length, position = _varint(data, position, end)
+    if position < 0 or length < 0:
+        return -_MALFORMED, 0, 0, False
+    if length > end - position:
+        return -_TRUNCATED, 0, 0, False
+    stop = position + length
+    delta, position = _varlong(data, position + 1, stop)
+    if position < 0:
+        return -_MALFORMED, 0, 0, False
+    offset_delta, position = _varint(data, position, stop)
+    if position < 0:
+        return -_MALFORMED, 0, 0, False
+    length, position = _varint(data, position, stop)
+    if position < 0 or length > stop - position:
+        return -_MALFORMED, 0, 0, False
+    keyed = length >= 0
+    if keyed:
+        position += length
+    length, position = _varint(data, position, stop)
+    if position < 0 or length > stop - position:
+        return -_MALFORMED, 0, 0, False
+    if length > 0:
+        position += length
+    if stop - position != 1 or data[position] != 0:
+        position = _skip_headers(data, position, stop)
+        if position != stop:
+            return -_MALFORMED, 0, 0, False
+    return stop, delta, offset_delta, keyed
 
 
 def refused(
@@ -197,6 +313,7 @@ def refused(
     as long as there is room in `found`, an array of int64, it gets the index, the timestamp and whether it is refused
     for its key. The caller has had `scan` look at the section. Returns (records, those refused for their timestamps).
     """
+    base = cython.address(data[0]) if cython.compiled else data
     room = len(found)
     at = 0
     number = 0
@@ -204,12 +321,12 @@ def refused(
     untimely = 0
     with cython.nogil:
         while number < count:
-            length, position = _varint(data, position, end)
+            length, position = _varint(base, position, end)
             stop = position + length
-            timestamp, position = _varlong(data, position + 1, stop)
+            timestamp, position = _varlong(base, position + 1, stop)
             timestamp = base_timestamp + timestamp if append_time == -1 else append_time
-            _, position = _varint(data, position, stop)
-            length, position = _varint(data, position, stop)
+            _, position = _varint(base, position, stop)
+            length, position = _varint(base, position, stop)
             for_key = refuse_keyless and length < 0
             for_time = not for_key and timestamp != -1 and (timestamp < low or timestamp > high)
             if for_key or for_time:
@@ -233,16 +350,17 @@ def first_at(
 
     The caller has had `scan` look at the section.
     """
+    base = cython.address(data[0]) if cython.compiled else data
     found = -1
     time = -1
     with cython.nogil:
         while count > 0:
             count -= 1
-            length, position = _varint(data, position, end)
+            length, position = _varint(base, position, end)
             stop = position + length
-            time, position = _varlong(data, position + 1, stop)
+            time, position = _varlong(base, position + 1, stop)
             time = base_timestamp + time if append_time == -1 else append_time
-            delta, position = _varint(data, position, stop)
+            delta, position = _varint(base, position, stop)
             if time >= timestamp and delta >= delta_min:
                 found = delta
                 break
@@ -256,16 +374,17 @@ def renumber(out: Any, data: Any, position: int, end: int, count: int) -> int:
     `out` has room for `end - position` bytes and 5 more per record. The caller has had `scan` look at the section.
     Returns the bytes written.
     """
+    base = cython.address(data[0]) if cython.compiled else data
     number = 0
     at = 0
     with cython.nogil:
         while number < count:
-            length, position = _varint(data, position, end)
+            length, position = _varint(base, position, end)
             start = position
             stop = position + length
-            _, position = _varlong(data, position + 1, stop)
+            _, position = _varlong(base, position + 1, stop)
             middle = position - start
-            _, position = _varint(data, position, stop)
+            _, position = _varint(base, position, stop)
             at = _put_varint(out, at, middle + _varint_size(number) + stop - position)
             at = _copy(out, at, data, start, start + middle)
             at = _put_varint(out, at, number)
@@ -300,34 +419,35 @@ def read(
     if status != OK:
         raise ValueError(problem(status, seen))
     view = data
+    base = cython.address(view[0]) if cython.compiled else view
     records = []
     while seen > 0:
         seen -= 1
-        _, position = _varint(view, position, end)
+        _, position = _varint(base, position, end)
         attributes = view[position]
-        delta, position = _varlong(view, position + 1, end)
-        offset_delta, position = _varint(view, position, end)
+        delta, position = _varlong(base, position + 1, end)
+        offset_delta, position = _varint(base, position, end)
         key = None
-        length, position = _varint(view, position, end)
+        length, position = _varint(base, position, end)
         if length >= 0:
             key = data[position : position + length]
             position += length
         value = None
-        length, position = _varint(view, position, end)
+        length, position = _varint(base, position, end)
         if length >= 0:
             value = data[position : position + length]
             position += length
         headers = ()
-        header_count, position = _varint(view, position, end)
+        header_count, position = _varint(base, position, end)
         if header_count > 0:
             pairs = []
             while header_count > 0:
                 header_count -= 1
-                length, position = _varint(view, position, end)
+                length, position = _varint(base, position, end)
                 name = data[position : position + length].decode("utf-8", "replace")
                 position += length
                 header_value = None
-                length, position = _varint(view, position, end)
+                length, position = _varint(base, position, end)
                 if length >= 0:
                     header_value = data[position : position + length]
                     position += length
@@ -380,178 +500,6 @@ def write(out: bytearray, records: Any, base_timestamp: int) -> int:
     return greatest
 
 
-# Compaction. The callers have had `scan` look at a section, so these loops trust its lengths. They work without the
-# interpreter's lock, so that a thread that compacts does not keep the event loop waiting.
-
-
-def _hash(data, position, stop, seed_0, seed_1):
-    """SipHash-2-4 with 128 bits of `data[position:stop]`: nobody who lacks the seed can make two keys collide."""
-    first = 0
-    v0 = _SIP_0 ^ seed_0
-    v1 = _SIP_1 ^ seed_1 ^ 0xEE
-    v2 = _SIP_2 ^ seed_0
-    v3 = _SIP_3 ^ seed_1
-    length = stop - position
-    blocks = length >> 3
-    block = 0
-    while block < blocks + 3:
-        word = 0
-        if block < blocks:
-            shift = 0
-            while shift < 64:
-                byte = data[position]
-                word |= byte << shift
-                position += 1
-                shift += 8
-        elif block == blocks:
-            word = (length & 0xFF) << 56
-            shift = 0
-            while position < stop:
-                byte = data[position]
-                word |= byte << shift
-                position += 1
-                shift += 8
-        elif block == blocks + 1:
-            v2 ^= 0xEE
-        else:
-            first = v0 ^ v1 ^ v2 ^ v3
-            v1 ^= 0xDD
-        v3 ^= word
-        rounds = 2 if block <= blocks else 4
-        while rounds > 0:
-            rounds -= 1
-            v0 = (v0 + v1) & _UINT64_MAX
-            v1 = ((v1 << 13) | (v1 >> 51)) & _UINT64_MAX
-            v1 ^= v0
-            v0 = ((v0 << 32) | (v0 >> 32)) & _UINT64_MAX
-            v2 = (v2 + v3) & _UINT64_MAX
-            v3 = ((v3 << 16) | (v3 >> 48)) & _UINT64_MAX
-            v3 ^= v2
-            v0 = (v0 + v3) & _UINT64_MAX
-            v3 = ((v3 << 21) | (v3 >> 43)) & _UINT64_MAX
-            v3 ^= v0
-            v2 = (v2 + v1) & _UINT64_MAX
-            v1 = ((v1 << 17) | (v1 >> 47)) & _UINT64_MAX
-            v1 ^= v2
-            v2 = ((v2 << 32) | (v2 >> 32)) & _UINT64_MAX
-        v0 ^= word
-        block += 1
-    return first, v0 ^ v1 ^ v2 ^ v3
-
-
-def hash_key(key: bytes, seed_0: int, seed_1: int) -> tuple[int, int]:
-    """The two halves of a key's hash."""
-    first, second = _hash(key, 0, len(key), seed_0, seed_1)
-    return first, second
-
-
-def _slot(table, slots, first, second):
-    """Where in the table a hash is or would go; -1 if it is not there and nothing is free.
-
-    A slot is three words: the hash's halves, and the offset plus one, which is 0 where the slot is free.
-    """
-    number = first % slots
-    tries = 0
-    while tries < slots:
-        at = number * 3
-        if table[at + 2] == 0 or (table[at] == first and table[at + 1] == second):
-            return at
-        number += 1
-        if number == slots:
-            number = 0
-        tries += 1
-    return -1
-
-
-def map_keys(
-    table: Any, seed_0: int, seed_1: int, used: int, used_max: int,
-    data: bytes, position: int, end: int, count: int, base_offset: int, start_offset: int,
-) -> tuple[int, int, bool]:  # fmt: skip
-    """Put the offset of every key from `start_offset` on into the table, until `used_max` slots are taken.
-
-    Returns (slots taken, offset of the last record put or -1, whether a record was left out because it is full).
-    """
-    slots = len(table) // 3
-    last = -1
-    full = False
-    with cython.nogil:
-        while count > 0:
-            count -= 1
-            length, position = _varint(data, position, end)
-            stop = position + length
-            _, position = _varlong(data, position + 1, stop)
-            delta, position = _varint(data, position, stop)
-            length, position = _varint(data, position, stop)
-            if length >= 0 and base_offset + delta >= start_offset:
-                if used >= used_max:
-                    full = True
-                    break
-                first, second = _hash(data, position, position + length, seed_0, seed_1)
-                at = _slot(table, slots, first, second)
-                if at < 0:
-                    full = True
-                    break
-                if table[at + 2] == 0:
-                    used += 1
-                    table[at] = first
-                    table[at + 1] = second
-                table[at + 2] = base_offset + delta + 1
-                last = base_offset + delta
-            position = stop
-    return used, last, full
-
-
-def retain(
-    table: Any, seed_0: int, seed_1: int, mapped_to: int, drop_tombstones: bool, keep: Any,
-    data: bytes, position: int, end: int, count: int, base_offset: int, base_timestamp: int,
-) -> tuple[int, int, bool, int, int]:  # fmt: skip
-    """Mark in the bytearray `keep` which of `count` records stay: the latest of each key, and all above `mapped_to`.
-
-    Returns (records that stay, records without a key, whether a tombstone stays, the first timestamp of those that
-    stay, their greatest).
-    """
-    slots = len(table) // 3
-    number = 0
-    kept = 0
-    keyless = 0
-    tombstones = False
-    first_timestamp = -1
-    greatest = -1
-    with cython.nogil:
-        while number < count:
-            length, position = _varint(data, position, end)
-            stop = position + length
-            timestamp, position = _varlong(data, position + 1, stop)
-            timestamp += base_timestamp
-            delta, position = _varint(data, position, stop)
-            length, position = _varint(data, position, stop)
-            stays = base_offset + delta > mapped_to
-            if length < 0:
-                if not stays:
-                    keyless += 1
-                value_length, position = _varint(data, position, stop)
-            elif stays:
-                value_length, position = _varint(data, position + length, stop)
-            else:
-                value_length, _ = _varint(data, position + length, stop)
-                if value_length >= 0 or not drop_tombstones:
-                    first, second = _hash(data, position, position + length, seed_0, seed_1)
-                    at = _slot(table, slots, first, second)
-                    stays = at < 0 or table[at + 2] <= base_offset + delta + 1
-            keep[number] = stays
-            if stays:
-                if kept == 0:
-                    first_timestamp = timestamp
-                kept += 1
-                if timestamp > greatest:
-                    greatest = timestamp
-                if value_length < 0:
-                    tombstones = True
-            number += 1
-            position = stop
-    return kept, keyless, tombstones, first_timestamp, greatest
-
-
 def _varint_size(value):
     """Bytes of a zigzag varint."""
     raw = value << 1 if value >= 0 else (-(value + 1) << 1) | 1
@@ -571,38 +519,6 @@ def _put_varint(out, at, value):
         raw >>= 7
     out[at] = raw
     return at + 1
-
-
-def copy_kept(
-    out: Any, keep: Any, data: bytes, position: int, end: int, count: int, base_timestamp: int, append_time: int,
-    new_base_timestamp: int,
-) -> int:  # fmt: skip
-    """Write the records that `keep` marks into the bytearray `out`, their timestamps relative to a new base.
-
-    `append_time` replaces every timestamp unless it is -1. `out` has room for `end - position` bytes and 14 more per
-    record. Returns the bytes written.
-    """
-    number = 0
-    at = 0
-    with cython.nogil:
-        while number < count:
-            length, position = _varint(data, position, end)
-            start = position
-            stop = position + length
-            if keep[number]:
-                delta, position = _varlong(data, position + 1, stop)
-                if append_time != -1:
-                    delta = append_time - new_base_timestamp
-                else:
-                    delta = base_timestamp + delta - new_base_timestamp
-                rest = stop - position
-                at = _put_varint(out, at, 1 + _varint_size(delta) + rest)
-                out[at] = data[start]
-                at = _put_varint(out, at + 1, delta)
-                at = _copy(out, at, data, position, stop)
-            number += 1
-            position = stop
-    return at
 
 
 def problem(status: int, seen: int) -> str:

@@ -392,16 +392,16 @@ def encode_response_in_steps(
         out += _RESPONSE_START.pack(response.throttle_time_ms, response.error_code, response.session_id)
     else:
         out += INT32.pack(response.throttle_time_ms)
-    write_count(out, len(response.topics), flexible)
+    _write_length(out, len(response.topics), flexible)
     rows = 0
     for topic in response.topics:
         _write_topic_key(out, version, topic)
-        write_count(out, len(topic.partitions), flexible)
+        _write_length(out, len(topic.partitions), flexible)
         for partition in topic.partitions:
             _write_partition(out, version, partition)
             records = partition.records
             length = records_length(records)
-            write_count(out, -1 if records is None else length, flexible)
+            _write_length(out, -1 if records is None else length, flexible)
             if records is not None and length:
                 parts += (out, records)
                 size += len(out) + length
@@ -424,6 +424,18 @@ def encode_response_in_steps(
     return EncodedResponse(parts, size + len(out))
 
 
+def _write_length(out: bytearray, length: int, flexible: bool) -> None:
+    """As `write_count`, typed."""
+    if flexible:
+        length += 1
+        while length > 0x7F:
+            out.append(length & 0x7F | 0x80)
+            length >>= 7
+        out.append(length)
+    else:
+        out += INT32.pack(length)
+
+
 def _write_partition(out: bytearray, version: int, partition: FetchedPartition) -> None:
     """All of a partition that comes before its records."""
     if version >= _START_OFFSET_SINCE:
@@ -440,7 +452,7 @@ def _write_partition(out: bytearray, version: int, partition: FetchedPartition) 
         )
     flexible = version >= FLEXIBLE_SINCE
     aborted = partition.aborted_transactions
-    write_count(out, -1 if aborted is None else len(aborted), flexible)
+    _write_length(out, -1 if aborted is None else len(aborted), flexible)
     for transaction in aborted or ():
         out += _ABORTED.pack(*transaction)
         if flexible:
@@ -474,34 +486,44 @@ def _decode_response(version: int, frame: Buffer, position: int) -> tuple[int, F
     flexible = version >= FLEXIBLE_SINCE
     response = FetchResponse([])
     (correlation_id,) = INT32.unpack_from(frame, position)
-    position = end_of_tags(frame, position + 4) if flexible else position + 4
-    if version >= _SESSIONS_SINCE:
-        response.throttle_time_ms, response.error_code, response.session_id = _RESPONSE_START.unpack_from(
-            frame, position
-        )
-        position += _RESPONSE_START.size
-    else:
-        (response.throttle_time_ms,) = INT32.unpack_from(frame, position)
-        position += 4
+    position = read_response_start(version, frame, position, response)
     count, position = read_count(frame, position, flexible, 3)
     for _ in range(count):
         name, topic_id, position = _read_topic_key(version, frame, position)
         partition_count, position = read_count(frame, position, flexible, _PARTITION_START_V4.size)
         partitions = []
         for _ in range(partition_count):
-            partition, position = _read_partition(version, frame, position)
+            partition, position = read_partition(version, frame, position)
             partitions.append(partition)
         if flexible:
             position = end_of_tags(frame, position)
         response.topics.append(FetchedTopic(name, topic_id, partitions))
-    if flexible:
-        tags, _ = read_tags(frame, position)
-        if 0 in tags and version >= _ENDPOINTS_SINCE:
-            response.node_endpoints = read_endpoints(frame, tags[0][0])
+    read_response_end(version, frame, position, response)
     return correlation_id, response
 
 
-def _read_partition(version: int, frame: Buffer, position: int) -> tuple[FetchedPartition, int]:
+def read_response_start(version: int, frame: Buffer, position: int, response: FetchResponse) -> int:
+    """What comes before the topics; gives the position after it."""
+    position = end_of_tags(frame, position + 4) if version >= FLEXIBLE_SINCE else position + 4
+    if version >= _SESSIONS_SINCE:
+        response.throttle_time_ms, response.error_code, response.session_id = _RESPONSE_START.unpack_from(
+            frame, position
+        )
+        return position + _RESPONSE_START.size
+    (response.throttle_time_ms,) = INT32.unpack_from(frame, position)
+    return position + 4
+
+
+def read_response_end(version: int, frame: Buffer, position: int, response: FetchResponse) -> None:
+    """What comes after them."""
+    if version >= FLEXIBLE_SINCE:
+        tags, _ = read_tags(frame, position)
+        if 0 in tags and version >= _ENDPOINTS_SINCE:
+            response.node_endpoints = read_endpoints(frame, tags[0][0])
+
+
+def read_partition(version: int, frame: Buffer, position: int) -> tuple[FetchedPartition, int]:
+    """A partition of a response, its records as a view, and the position after it."""
     flexible = version >= FLEXIBLE_SINCE
     layout = _PARTITION_START if version >= _START_OFFSET_SINCE else _PARTITION_START_V4
     partition = FetchedPartition(*layout.unpack_from(frame, position))

@@ -21,7 +21,7 @@ from uuid import UUID
 from ottla.errors import ErrorCode
 from ottla.model import ZERO_UUID, Buffer
 from ottla.protocol import limits
-from ottla.protocol.varint import read_uvarint
+from ottla.protocol.varint import read_uvarint, uvarint_size
 
 
 class ApiKey(enum.IntEnum):
@@ -97,6 +97,9 @@ class ApiKey(enum.IntEnum):
     ASSIGN_REPLICAS_TO_DIRS = 73
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+    ADD_RAFT_VOTER = 80
+    REMOVE_RAFT_VOTER = 81
+    UPDATE_RAFT_VOTER = 82
 
 
 class MalformedRequest(ValueError):
@@ -271,13 +274,14 @@ def encode_response_in_steps(
 ) -> Generator[None, None, list[bytes]]:
     """What `encode_response` gives, in parts; at each yield others may run.
 
-    `rows` names the long array, which has nothing but fields of a fixed size before it. `shared` names the last field
-    of its rows, an array too: one that many rows have in common, the same object, is encoded once.
+    `rows` names the long array, before which stand only strings and fields of a fixed size. `shared` names the last
+    field of its rows, an array too: one that many rows have in common, the same object, is encoded once.
     """
     cls = response_class(api_key, version)
     around = encode_response(api_key, version, correlation_id, {**values, rows: ()})
+    built = build(cls, {**values, rows: ()})
     flexible = is_flexible(api_key, version)
-    start = len(response_header(api_key, version, correlation_id)) + _bytes_before(cls, rows)
+    start = len(response_header(api_key, version, correlation_id)) + _bytes_before(built, rows, flexible)
     end_bytes, length_bytes = (1, 1) if flexible else (0, 4)
     row_class = _element(cls, rows)
     shared_class = None if shared is None else _element(row_class, shared)
@@ -304,14 +308,18 @@ def encode_response_in_steps(
     return parts
 
 
-@cache
-def _bytes_before(cls: type, name: str) -> int:
-    """The size of the fields before `name`."""
+def _bytes_before(built: Any, name: str, flexible: bool) -> int:
+    """The size of the fields before `name`, which are strings or of a fixed size."""
     size = 0
-    for field in fields(cls):
+    for field in fields(built):
         if field.name == name:
             break
-        size += limits.FIXED_BYTES[field.metadata["kafka_type"]]
+        kind = field.metadata["kafka_type"]
+        if kind == "string":
+            length = len((getattr(built, field.name) or "").encode())
+            size += length + (uvarint_size(length + 1) if flexible else 2)
+        else:
+            size += limits.FIXED_BYTES[kind]
     return size
 
 
@@ -386,6 +394,11 @@ def _datetime(value: Any) -> Any:
     return value
 
 
+def _moment(value: Any) -> Any:
+    """Of a field that has no null: -1 is a number of milliseconds like any other."""
+    return _EPOCH + timedelta(milliseconds=value) if isinstance(value, int) else value
+
+
 def _uuid(value: UUID | None) -> UUID | None:
     return None if value == ZERO_UUID else value
 
@@ -434,6 +447,8 @@ def _plan(cls: type) -> tuple[_FieldPlan, ...]:
         else:
             kafka_type = str(field.metadata.get("kafka_type"))
             convert = _COERCIONS.get(kafka_type) if field.name != "error_message" else _shortened
+            if kafka_type == "datetime_i64" and "None" not in str(field.type):
+                convert = _moment
             zero = () if kind.is_array else _ZEROS.get(kafka_type, 0)
         if field.default is not MISSING:
             zero = field.default

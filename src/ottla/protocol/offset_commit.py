@@ -7,7 +7,7 @@ Kafka's schema; versions before 10 name topics, version 10 has their ids instead
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -125,17 +125,16 @@ def _read_topic(
     return TopicToCommit(name, topic_id, partitions), position
 
 
-def encode_response(version: int, topics: Iterable[CommittedTopic], *, header: bytes = b"") -> bytearray:
+def encode_response(version: int, topics: Sequence[CommittedTopic], *, header: bytes = b"") -> bytearray:
     """The response behind its `header`."""
     return at_once(encode_response_in_steps(version, topics, header=header))
 
 
 def encode_response_in_steps(
-    version: int, topics: Iterable[CommittedTopic], *, header: bytes = b""
+    version: int, topics: Sequence[CommittedTopic], *, header: bytes = b""
 ) -> Generator[int, None, bytearray]:
     """The same; yields the cost of what was encoded."""
     flexible = version >= FLEXIBLE_SINCE
-    topics = list(topics)
     out = bytearray(header)
     if version >= 3:
         out += b"\0\0\0\0"

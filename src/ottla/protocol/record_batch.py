@@ -14,8 +14,6 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from crc32c import crc32c
-
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import (
     NO_LEADER_EPOCH,
@@ -30,6 +28,7 @@ from ottla.model import (
 )
 from ottla.protocol import _records
 from ottla.protocol.compression import DECOMPRESSED_BYTES_MAX, DecompressionFailed, TooLong, compress, decompress
+from ottla.protocol.crc32c import crc32c
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -342,3 +341,55 @@ def set_max_timestamp_and_attributes(
     crc = compute_crc(buffer, position, length + LOG_OVERHEAD)
     _UINT32.pack_into(buffer, position + CRC_POSITION, crc)
     return crc
+
+
+def in_transaction(producer_id: int, producer_epoch: int) -> BatchHeader:
+    """The header of a transactional batch that is not written yet, and that nobody numbers."""
+    return BatchHeader(
+        0, 0, NO_LEADER_EPOCH, MAGIC, 0, TRANSACTIONAL, 0, NO_TIMESTAMP, NO_TIMESTAMP, producer_id, producer_epoch,
+        NO_SEQUENCE, 1,
+    )  # fmt: skip
+
+
+# Transaction markers: control batches of one record. The key holds a version and the type, the value a version and the
+# epoch of the transaction coordinator; newer versions may append fields, which are ignored.
+
+ABORT_KEY: Final = b"\0\0\0\0"
+COMMIT_KEY: Final = b"\0\0\0\1"
+_MARKER_KEY = struct.Struct(">hh")
+_MARKER_VALUE = struct.Struct(">hi")
+_ABORT, _COMMIT = 0, 1
+
+
+class EndMarker(NamedTuple):
+    """The content of a transaction's control batch."""
+
+    is_abort: bool
+    coordinator_epoch: int
+    timestamp: int
+
+
+def marker_batch(
+    producer_id: int, producer_epoch: int, *, committed: bool, coordinator_epoch: int, timestamp: int
+) -> bytearray:
+    """The batch that ends a transaction in a partition."""
+    key = COMMIT_KEY if committed else ABORT_KEY
+    record = (timestamp, key, _MARKER_VALUE.pack(0, coordinator_epoch), ())
+    return build_batch(
+        [record], producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True
+    )
+
+
+def read_end_marker(batch: bytes | bytearray | memoryview) -> EndMarker | None:
+    """The transaction marker in a control batch; None if the batch is empty or its record is of another kind."""
+    for record in iterate_records(batch):
+        if record.key is None or len(record.key) < _MARKER_KEY.size:
+            return None
+        _, kind = _MARKER_KEY.unpack_from(record.key)
+        if kind not in (_ABORT, _COMMIT):
+            return None
+        if record.value is None or len(record.value) < _MARKER_VALUE.size:
+            return None
+        _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
+        return EndMarker(kind == _ABORT, coordinator_epoch, record.timestamp)
+    return None

@@ -144,17 +144,17 @@ def read_records(frame: Buffer, position: int, flexible: bool) -> tuple[memoryvi
 
 
 @lru_cache(_UUID_CACHE_SIZE)
-def _uuid(data: bytes) -> UUID:
+def uuid_of(data: bytes) -> UUID:
+    """Of 16 bytes; topic ids come again and again, and building a UUID costs more than finding it."""
     return UUID(bytes=data)
 
 
 def read_uuid(frame: Buffer, position: int) -> tuple[UUID, int]:
-    """Topic ids come again and again, and building a UUID costs more than finding it."""
     end = position + 16
     data = bytes(frame[position:end])
     if len(data) != 16:
         raise MalformedRequest("a UUID ends past the end")
-    return _uuid(data), end
+    return uuid_of(data), end
 
 
 def uuid_bytes(value: UUID | None) -> bytes:

@@ -1,79 +1,111 @@
-"""One voter of the metadata quorum: who leads in which epoch, and what is committed (KRaft, KIP-595).
+"""One replica of the metadata log: who leads in which epoch, and what is committed (KRaft: KIP-595, 853, 996).
 
 The core does no input or output. Its methods take what happened and return a `Ready`: what must be done, in this
 order: persist the quorum state (fsynced, before anything that depends on it leaves the node), append the control
-records, sync the log and report that with `on_flushed`. What this version lacks of Raft, because its quorums have one
-voter, is the exchange of votes and the following of another leader; the rules for epochs, votes and the high
-watermark are the full ones.
+records, fsync the log and report that with `on_flushed`. What it wants to say to other voters it says when asked
+(`requests`), as long as it wants it; when `on_timeout` is to be called, should nothing happen, is `deadline_ms`. Times
+are milliseconds of a clock that only goes forward.
+
+A replica is its node and its log directory together: a voter that comes back with an empty disk is another one
+(KIP-853).
 """
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-from uuid import UUID
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
 
 from ottla.model import ZERO_UUID, LeaderEpoch, Millis, NodeId, Offset
-from ottla.protocol.internal.quorum_records import LeaderChangeMessage, LeaderChangeVoter, QuorumStateFile
+from ottla.protocol.internal.quorum_records import (
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    LeaderChangeVoter,
+    QuorumStateFile,
+    Voter,
+    VoterEndpoint,
+    VotersRecord,
+)
+from ottla.quorum.election import Election, LogEnd, backoff_ms, election_timeout_ms, successor_backoff_ms
+from ottla.quorum.leader import CHECK_QUORUM_FACTOR, Leadership, Replica
+from ottla.quorum.state import NOTHING, BeginRequest, EndRequest, Ready, Request, Role, Timing, VoteRequest
+from ottla.quorum.voters import Configuration, Configurations, ReplicaKey, VoterSet, says_the_same, voter
 
+START_TIMEOUT_DIVISOR = 10
+"""A voter that starts asks early who leads: with pre-votes that disturbs nobody."""
 
-class Role(enum.Enum):
-    """A voter's part in the current epoch."""
-
-    UNATTACHED = "unattached"
-    """Knows of no leader."""
-    CANDIDATE = "candidate"
-    """Voted for itself and waits for a majority."""
-    LEADER = "leader"
-    RESIGNED = "resigned"
-    """Led this epoch and gave it up; it may not lead it again."""
-
-
-@dataclass(slots=True)
-class Replica:
-    """What the leader knows of one replica of the log."""
-
-    node_id: NodeId
-    directory_id: UUID = ZERO_UUID
-    end_offset: Offset = -1
-    """Everything below is on its disk; -1 while unknown. Never decreases within an epoch."""
-    last_fetch_ms: Millis = -1
-    last_caught_up_ms: Millis = -1
-
-
-class Ready(NamedTuple):
-    """Effects of a step, to be carried out in the order of the fields."""
-
-    persist: QuorumStateFile | None = None
-    control_records: Sequence[Any] = ()
-    """To append as one control batch in the current epoch, and to fsync before anything else is appended."""
-    high_watermark: Offset | None = None
-    """Set when it advanced: everything below may be applied and answered."""
-
-
-NOTHING = Ready()
+_ELECTING = (Role.PROSPECTIVE, Role.CANDIDATE)
 
 
 @dataclass(slots=True)
 class QuorumCore:
-    """State of one voter. Invariants: `epoch` never decreases; at most one vote per epoch; as leader, only records
-    of its own epoch move the high watermark, and it never decreases."""
+    """Invariants: `epoch` never decreases; at most one vote per epoch, persisted before it is given; as leader, only
+    records of its own epoch move the high watermark, and it never decreases."""
 
-    node_id: NodeId
-    voters: dict[NodeId, Replica]
+    me: ReplicaKey
+    configurations: Configurations
     stored: QuorumStateFile
-    """As last persisted."""
+    """As last handed out to be persisted, or about to be."""
     end_offset: Offset
-    """Log end of this node, fsynced or not."""
-    kraft_version: int = 0
+    """Log end of this node, fsynced or not. Goes back only in `on_truncated`, never below the high watermark."""
+    last_epoch: LeaderEpoch
+    """Of the last record of the log; 0 for an empty one."""
+    random: Random
+    timing: Timing
+    can_vote: bool = True
+    """Whether this node may become a voter: it has the role controller."""
+    own: Voter | None = None
+    """What this node says of itself as a voter; None where nobody can reach it."""
     role: Role = Role.UNATTACHED
     high_watermark: Offset = -1
-    """-1 until a record of this leader's epoch is on a majority."""
-    epoch_start: Offset = -1
-    """Offset of the LeaderChangeMessage of the epoch that this node leads."""
-    observers: dict[NodeId, Replica] = field(default_factory=dict)
+    """-1 until it is known what a majority has."""
+    deadline_ms: Millis | None = None
+    """When `on_timeout` does something; None for never."""
+    election: Election | None = None
+    """While prospective or candidate."""
+    leadership: Leadership | None = None
+    """While leader."""
+    has_fetched: bool = False
+    """As follower: whether the leader of this epoch has answered, so that an election now would disturb."""
+    ended: LeaderEpoch = -1
+    """The newest epoch whose leader said that it gives it up: what it answered before counts for nothing now."""
+    losses: int = 0
+    """Elections lost since there was a leader."""
+    resigned_to: tuple[ReplicaKey, ...] = ()
+    """While resigned: preferred successors."""
+    unacknowledged: dict[NodeId, ReplicaKey] = field(default_factory=dict)
+    """While resigned: who has not answered to that yet."""
+    _persisted: QuorumStateFile | None = None
+    _control: tuple[Any, ...] = ()
+    _committed: Offset = -1
+    """The high watermark that was handed out last."""
+
+    @classmethod
+    def of(
+        cls,
+        me: ReplicaKey,
+        voters: Iterable[ReplicaKey] | Configurations,
+        stored: QuorumStateFile | None,
+        log_end: LogEnd,
+        random: Random,
+        timing: Timing = Timing(),  # noqa: B008 - immutable
+        *,
+        can_vote: bool = True,
+    ) -> QuorumCore:
+        """The state of `me` after a start, with what it has on disk. `start` it once the log is open."""
+        if not isinstance(voters, Configurations):
+            voters = Configurations(Configuration(-2, 0, VoterSet.of(voters)))
+        stored = stored or QuorumStateFile()
+        core = cls(me, voters, stored, log_end.offset, log_end.epoch, random, timing, can_vote)
+        core._persisted = stored
+        return core
+
+    # State.
+
+    @property
+    def node_id(self) -> NodeId:
+        return self.me.node_id
 
     @property
     def epoch(self) -> LeaderEpoch:
@@ -81,89 +113,463 @@ class QuorumCore:
 
     @property
     def leader_id(self) -> NodeId:
-        return self.node_id if self.role is Role.LEADER else -1
+        """-1 while nobody is known to lead."""
+        if self.role is Role.LEADER:
+            return self.node_id
+        return self.stored.leader_id if self.stored.leader_id != self.node_id else -1
 
     @property
-    def majority(self) -> int:
-        return len(self.voters) // 2 + 1
+    def is_leader(self) -> bool:
+        return self.role is Role.LEADER
 
-    def campaign(self, last_epoch: LeaderEpoch) -> Ready:
-        """Stand for election. `last_epoch` is that of the last record of the log, which may be ahead of a lost or
-        older quorum-state file: an epoch once used is never used again."""
-        if self.node_id not in self.voters:
-            raise ValueError(f"node {self.node_id} is no voter among {sorted(self.voters)}")
-        self.role = Role.CANDIDATE
-        epoch = max(self.stored.leader_epoch, last_epoch, 0) + 1
-        if self.majority > 1:
-            self.stored = self._state(epoch, voted_id=self.node_id)
-            return Ready(persist=self.stored)
-        return self._lead(epoch, granting=(self.node_id,))
+    @property
+    def is_active(self) -> bool:
+        """Leads, and has committed the first record of its epoch: nothing before can change any more."""
+        return self.leadership is not None and self.high_watermark > self.leadership.epoch_start
 
-    def _lead(self, epoch: LeaderEpoch, granting: Sequence[NodeId]) -> Ready:
-        self.role = Role.LEADER
-        self.stored = self._state(epoch, leader_id=self.node_id)
-        self.epoch_start = self.end_offset
-        for replica in self.voters.values():
-            replica.end_offset = -1
-        version = 1 if self.kraft_version >= 1 else 0
-        voters = {
-            node_id: LeaderChangeVoter(node_id, replica.directory_id if version else ZERO_UUID)
-            for node_id, replica in self.voters.items()
-        }
-        change = LeaderChangeMessage(
-            version, self.node_id, tuple(voters.values()), tuple(voters[node_id] for node_id in granting)
-        )
-        return Ready(persist=self.stored, control_records=(change,))
+    @property
+    def voters(self) -> VoterSet:
+        return self.configurations.newest.voters
 
-    def _state(self, epoch: LeaderEpoch, *, leader_id: NodeId = -1, voted_id: NodeId = -1) -> QuorumStateFile:
+    @property
+    def kraft_version(self) -> int:
+        return self.configurations.newest.kraft_version
+
+    @property
+    def is_voter(self) -> bool:
+        return self.can_vote and self.voters.find(self.me) is not None
+
+    @property
+    def alone(self) -> bool:
+        """Whether this node is the only voter."""
+        return len(self.voters) == 1 and self.is_voter
+
+    @property
+    def log_end(self) -> LogEnd:
+        return LogEnd(self.last_epoch, self.end_offset)
+
+    def next_request_ms(self, busy: Container[NodeId]) -> Millis | None:
+        """When to look at `requests`, should nothing happen before, apart from those to `busy` voters; None for
+        never."""
+        if self.leadership is None or self.alone:
+            return None
+        others = (id_ for id_ in self.leadership.voters if id_ != self.node_id and id_ not in busy)
+        return min((self.leadership.voters[id_].begin_due_ms for id_ in others), default=None)
+
+    # Time.
+
+    def start(self, now: Millis, endpoints: Sequence[VoterEndpoint] = ()) -> Ready:
+        """The log is open, and others reach this node as a controller at `endpoints`. The only voter leads at once; an
+        epoch once used is never used again, even where the quorum-state file is lost or older than the log."""
+        if endpoints:
+            self.own = voter(self.me, endpoints)
+        if self.last_epoch > self.epoch:
+            self.stored = self._state(self.last_epoch)
+        if self.alone:
+            return self._elect_alone(now)
+        if self.stored.leader_id == self.node_id:
+            self.role = Role.RESIGNED
+        if self.is_voter or self.role is Role.RESIGNED:  # it may have removed itself: then it looks for a leader soon
+            self.deadline_ms = now + max(1, election_timeout_ms(self.timing, self.random) // START_TIMEOUT_DIVISOR)
+        return self._ready()
+
+    def on_timeout(self, now: Millis) -> Ready:
+        """`now` may be any time; nothing is done before the deadline."""
+        if self.deadline_ms is None or now < self.deadline_ms:
+            return self._ready()
+        if self.role is Role.LEADER:
+            self._resign(now)
+        elif not self.is_voter:
+            self._stop_waiting()
+        elif self.role is Role.CANDIDATE and self.election is not None:
+            self._lose(now)
+        else:
+            self._stand(now)
+        return self._ready()
+
+    def _stop_waiting(self) -> None:
+        """An observer that led: the epoch is over with it (it may have been removed from the voters)."""
+        if self.role is Role.RESIGNED:
+            self.stored = self._state(self.epoch + 1)
+        if self.role is not Role.FOLLOWER:
+            self.role, self.election = Role.UNATTACHED, None
+        self.deadline_ms = None
+
+    # Elections.
+
+    def _stand(self, now: Millis) -> None:
+        """Ask who would vote for this node."""
+        self.role, self.election = Role.PROSPECTIVE, Election()
+        self.has_fetched = False
+        self.unacknowledged.clear()
+        self.deadline_ms = now + election_timeout_ms(self.timing, self.random)
+        self.election.record(self.node_id, granted=True)
+        self._count(now)
+
+    def _candidate(self, now: Millis) -> None:
+        self.role, self.election = Role.CANDIDATE, Election()
+        self.stored = self._state(self.epoch + 1, voted=self.me)
+        self.deadline_ms = now + election_timeout_ms(self.timing, self.random)
+        self.election.record(self.node_id, granted=True)
+        self._count(now)
+
+    def _count(self, now: Millis) -> None:
+        election = self.election
+        assert election is not None
+        if election.is_won(self.voters):
+            if self.role is Role.PROSPECTIVE:
+                self._candidate(now)
+            else:
+                self._lead(now, list(election.granted))
+        elif election.is_lost(self.voters):
+            self._lose(now)
+
+    def _lose(self, now: Millis) -> None:
+        """Wait before the next attempt. Who lost only a pre-vote follows the leader that it knew, if any."""
+        self.losses += 1
+        if self.role is Role.PROSPECTIVE and self.leader_id >= 0:
+            self._follow(now)
+            return
+        if self.role is Role.PROSPECTIVE:
+            self.role = Role.UNATTACHED
+        self.election = None
+        self.deadline_ms = now + backoff_ms(self.timing, self.random, self.losses)
+
+    def _elect_alone(self, now: Millis) -> Ready:
+        self.stored = self._state(self.epoch + 1, voted=self.me)
+        self._lead(now, [self.node_id])
+        return self._ready()
+
+    def _lead(self, now: Millis, granting: Sequence[NodeId]) -> None:
+        self.role, self.election, self.losses = Role.LEADER, None, 0
+        self.stored = self._state(self.epoch, leader_id=self.node_id, voted=self.me)
+        check_ms = now + round(CHECK_QUORUM_FACTOR * self.timing.fetch_timeout_ms)
+        replicas = {key.node_id: Replica(key, begin_due_ms=now) for key in self.voters.keys}
+        self.leadership = Leadership(self.me, self.end_offset, replicas, check_ms)
+        self._check_quorum()
+        newest = self.configurations.newest
+        current, listed, is_dynamic = newest, self.voters.find(self.me), newest.kraft_version >= 1
+        if is_dynamic and self.own is not None and listed is not None and not says_the_same(listed, self.own):
+            current = newest._replace(voters=self.voters.with_voter(self.own))
+        named = tuple(LeaderChangeVoter(key.node_id, ZERO_UUID) for key in self.voters.keys)
+        # In version 0, which is how Kafka reads it whatever it says: version 1, with directories, ends its controllers.
+        change = LeaderChangeMessage(0, self.node_id, named, tuple(each for each in named if each.voter_id in granting))
+        # Voters that only the formatted directory names are not in the log that others copy, nor is a new address.
+        first = current.records() if newest.offset < 0 or current is not newest else ()
+        self._control = (change, *first)
+
+    def _check_quorum(self) -> None:
+        """The leader's deadline; a majority of one is always there."""
+        assert self.leadership is not None
+        self.deadline_ms = None if self.alone else self.leadership.check_quorum_ms
+
+    # What others say.
+
+    def requests(self, now: Millis) -> list[Request]:
+        """What this node wants to ask others now: again until it is answered or no longer wanted."""
+        voters = self.voters
+        if self.role in _ELECTING and self.election is not None:
+            pre_vote = self.role is Role.PROSPECTIVE
+            return [
+                VoteRequest(key, self.epoch, self.last_epoch, self.end_offset, pre_vote)
+                for key in self.election.unanswered(voters)
+            ]
+        if self.leadership is not None:
+            replicas = self.leadership.voters
+            return [
+                BeginRequest(key, self.epoch)
+                for key in voters.keys
+                if key.node_id != self.node_id and replicas[key.node_id].begin_due_ms <= now
+            ]
+        if self.role is Role.RESIGNED:
+            return [EndRequest(key, self.epoch, self.resigned_to) for key in self.unacknowledged.values()]
+        return []
+
+    def grants(self, candidate: ReplicaKey, log_end: LogEnd, *, pre_vote: bool) -> bool:
+        """Whether this node votes for `candidate` in the current epoch, or would."""
+        if not self._is_up_to_date(log_end):
+            return False
+        if self.role is Role.LEADER:
+            return False
+        if pre_vote:
+            return not (self.role is Role.FOLLOWER and self.has_fetched)
+        if self.stored.voted_id >= 0:
+            return self._voted_for(candidate)
+        return self.stored.leader_id < 0
+
+    def _is_up_to_date(self, log_end: LogEnd) -> bool:
+        return log_end >= self.log_end
+
+    def _voted_for(self, candidate: ReplicaKey) -> bool:
+        directory = self.stored.voted_directory_id
+        return self.stored.voted_id == candidate.node_id and directory in (ZERO_UUID, candidate.directory_id)
+
+    def on_vote(
+        self, candidate: ReplicaKey, epoch: LeaderEpoch, log_end: LogEnd, now: Millis, *, pre_vote: bool
+    ) -> tuple[Ready, bool]:
+        """A candidate of `epoch` asks for a vote. Returns whether it gets it; not before the state is persisted."""
+        if epoch > self.epoch:
+            self._adopt(epoch, now)
+        granted = epoch == self.epoch and self.grants(candidate, log_end, pre_vote=pre_vote)
+        if granted and not pre_vote and self.stored.voted_id < 0:
+            self.stored = self._state(epoch, voted=candidate)
+            self.role, self.election = Role.UNATTACHED, None
+            if self.is_voter:
+                self.deadline_ms = now + election_timeout_ms(self.timing, self.random)
+        return self._ready(), granted
+
+    def on_vote_answer(self, request: VoteRequest, now: Millis, *, granted: bool) -> Ready:
+        """A voter answered. What it says of epoch and leader is for `heard`, before this."""
+        electing = Role.PROSPECTIVE if request.pre_vote else Role.CANDIDATE
+        if self.role is electing and self.election is not None and request.epoch == self.epoch:
+            self.election.record(request.to.node_id, granted=granted)
+            self._count(now)
+        return self._ready()
+
+    def heard(self, leader_id: NodeId, epoch: LeaderEpoch, now: Millis, *, from_leader: bool = False) -> Ready:
+        """Another node says that `leader_id` (-1: it knows of none) leads `epoch`; `from_leader`: the leader itself.
+
+        Raises ValueError for a second leader of an epoch, which only a bug or another quorum can cause.
+        """
+        if epoch < self.epoch:
+            return self._ready()
+        if leader_id == self.node_id:
+            if epoch > self.epoch:  # said by who knows more of this node than it does itself: a lost disk
+                self._adopt(epoch, now)
+            return self._ready()
+        if epoch > self.epoch:
+            self._adopt(epoch, now)
+            if leader_id >= 0:
+                self._attach(leader_id, now)
+        elif leader_id >= 0:
+            if self.is_leader or self.stored.leader_id not in (-1, leader_id):
+                raise ValueError(f"epoch {epoch} is led by {self.stored.leader_id}, not by {leader_id}")
+            is_news = self.stored.leader_id < 0 or (from_leader and self.role is not Role.FOLLOWER)
+            if is_news:
+                self._attach(leader_id, now)
+        return self._ready()
+
+    def _adopt(self, epoch: LeaderEpoch, now: Millis) -> None:
+        """A newer epoch has begun, of whoever it is."""
+        was_leader = self.role in (Role.LEADER, Role.RESIGNED)
+        self.stored = self._state(epoch)
+        self.role, self.election, self.leadership = Role.UNATTACHED, None, None
+        self.has_fetched = False
+        self.unacknowledged.clear()
+        if self.alone:
+            self.deadline_ms = now
+        elif not self.is_voter:
+            self.deadline_ms = None
+        elif was_leader or self.deadline_ms is None:
+            self.deadline_ms = now + election_timeout_ms(self.timing, self.random)
+
+    def _attach(self, leader_id: NodeId, now: Millis) -> None:
+        before = self.stored
+        self.stored = self._state(self.epoch, leader_id=leader_id)
+        if before.voted_id >= 0:  # a vote is given once in an epoch, whatever comes after it
+            self.stored = self._state(
+                self.epoch, leader_id=leader_id, voted=ReplicaKey(before.voted_id, before.voted_directory_id)
+            )
+        self.losses = 0
+        self._follow(now)
+
+    def _follow(self, now: Millis) -> None:
+        self.role, self.election, self.leadership = Role.FOLLOWER, None, None
+        self.has_fetched = False
+        self.unacknowledged.clear()
+        self.deadline_ms = now + self.timing.fetch_timeout_ms if self.is_voter else None
+
+    def on_fetched(self, leader_id: NodeId, epoch: LeaderEpoch, now: Millis) -> Ready:
+        """The leader answered a fetch, or sent a piece of a snapshot."""
+        if epoch == self.ended == self.epoch:
+            return self._ready()
+        ready = self.heard(leader_id, epoch, now, from_leader=True)
+        if self.role is Role.FOLLOWER and (leader_id, epoch) == (self.stored.leader_id, self.epoch):
+            self.has_fetched, self.losses = True, 0
+            self.deadline_ms = now + self.timing.fetch_timeout_ms if self.is_voter else None
+        return ready
+
+    def on_leader_lost(self, now: Millis) -> Ready:
+        """The leader's address refuses connections: its process is gone. Elections need not wait for a timeout."""
+        if self.role is Role.FOLLOWER and self.is_voter:
+            self.has_fetched = False
+            soon = now + round(self.random.random() * self.timing.election_timeout_ms) // START_TIMEOUT_DIVISOR
+            self.deadline_ms = soon if self.deadline_ms is None else min(self.deadline_ms, soon)
+        return self._ready()
+
+    def on_begin_answer(self, request: BeginRequest, now: Millis) -> Ready:
+        """A voter knows that this node leads."""
+        if self.leadership is not None and request.epoch == self.epoch:
+            found = self.leadership.voters.get(request.to.node_id)
+            if found is not None:
+                found.begin_due_ms = now + self.timing.fetch_timeout_ms // 2
+        return self._ready()
+
+    def on_end(self, leader_id: NodeId, epoch: LeaderEpoch, successors: Sequence[ReplicaKey], now: Millis) -> Ready:
+        """The leader of `epoch` gives it up. Who has most of the log is the first to stand for election."""
+        self.heard(leader_id, epoch, now)
+        if self.role is Role.FOLLOWER and self.is_voter and (leader_id, epoch) == (self.stored.leader_id, self.epoch):
+            self.has_fetched, self.ended = False, epoch
+            ids = [each.node_id for each in successors]
+            position = ids.index(self.node_id) if self.node_id in ids else -1
+            self.deadline_ms = now + successor_backoff_ms(self.timing, position, successors)
+        return self._ready()
+
+    def on_end_answer(self, request: EndRequest) -> Ready:
+        if request.epoch == self.epoch:
+            self.unacknowledged.pop(request.to.node_id, None)
+        return self._ready()
+
+    # The log.
+
+    def on_appended(self, end_offset: Offset, last_epoch: LeaderEpoch) -> None:
+        """The log of this node now ends at `end_offset`, with a record of `last_epoch`."""
+        if end_offset < self.end_offset:
+            raise ValueError(f"log end moved back from {self.end_offset} to {end_offset}")
+        self.end_offset, self.last_epoch = end_offset, last_epoch
+
+    def on_truncated(self, end_offset: Offset, last_epoch: LeaderEpoch, now: Millis = 0) -> Ready:
+        """The log of this node was cut and ends at `end_offset`. Raises ValueError for what is committed."""
+        if end_offset < self.high_watermark:
+            raise ValueError(f"log cut to {end_offset}, below the high watermark {self.high_watermark}")
+        if end_offset < self.end_offset:
+            self.end_offset, self.last_epoch = end_offset, last_epoch
+            if self.configurations.truncate(end_offset):
+                self._voters_changed(now)
+        return self._ready()
+
+    def on_snapshot(
+        self, end_offset: Offset, last_epoch: LeaderEpoch, configuration: Configuration | None, now: Millis = 0
+    ) -> Ready:
+        """A snapshot took the place of the whole log; all that is in it is committed."""
+        self.end_offset, self.last_epoch = end_offset, last_epoch
+        self.high_watermark = self._committed = max(self.high_watermark, end_offset)
+        if configuration is not None:
+            self.configurations.replace(configuration)
+            self._voters_changed(now)
+        return self._ready()
+
+    def on_configuration(self, offset: Offset, record: KRaftVersionRecord | VotersRecord, now: Millis) -> Ready:
+        """The log has a control record about voters at `offset`; it counts from now on, committed or not (KIP-853)."""
+        if self.configurations.add(offset, record):
+            if self.kraft_version >= 1 and self.stored.data_version < 1:  # the log names the voters now
+                self.stored = replace(self.stored, voters=(), data_version=1)
+            self._voters_changed(now)
+        return self._ready()
+
+    def _voters_changed(self, now: Millis) -> None:
+        if self.leadership is not None:
+            self.leadership.set_voters(self.voters, now)
+            if self.deadline_ms is None:
+                self.leadership.check_quorum_ms = now + round(CHECK_QUORUM_FACTOR * self.timing.fetch_timeout_ms)
+            self._check_quorum()
+        elif not self.is_voter:
+            if self.role in _ELECTING:
+                self.role, self.election = Role.UNATTACHED, None
+            if self.role is not Role.RESIGNED:
+                self.deadline_ms = None
+        elif self.deadline_ms is None:
+            self.deadline_ms = now + self.timing.fetch_timeout_ms
+
+    def on_leader_high_watermark(self, offset: Offset) -> Ready:
+        """The leader that this node follows says what is committed; it counts as far as it is here."""
+        if self.role is Role.FOLLOWER:
+            self._commit(min(offset, self.end_offset))
+        return self._ready()
+
+    def on_flushed(self, end_offset: Offset, now: Millis) -> Ready:
+        """Everything below `end_offset` is on this node's disk. Only then does this node count in the majority."""
+        if self.leadership is not None:
+            own = self.leadership.voters.get(self.node_id)
+            if own is not None:  # a leader may be no voter any more
+                self.leadership.note_fetch(own, end_offset, self.end_offset, now)
+            self._advance()
+        return self._ready()
+
+    def on_fetch(self, key: ReplicaKey, end_offset: Offset, now: Millis) -> Ready:
+        """Another replica asks for what follows `end_offset`, so it has all below on its disk."""
+        leadership = self.leadership
+        if leadership is None:
+            return self._ready()
+        if end_offset > self.end_offset:
+            raise ValueError(f"replica {key.node_id} claims {end_offset}, the log ends at {self.end_offset}")
+        leadership.note_fetch(leadership.replica(key, self.voters, now), end_offset, self.end_offset, now)
+        self._heard_voter(leadership, key, now)
+        self._advance()
+        return self._ready()
+
+    def on_snapshot_fetch(self, key: ReplicaKey, now: Millis) -> None:
+        """Another replica asks for a part of a snapshot."""
+        if self.leadership is not None:
+            self.leadership.replica(key, self.voters, now).last_fetch_ms = now
+            self._heard_voter(self.leadership, key, now)
+
+    def _heard_voter(self, leadership: Leadership, key: ReplicaKey, now: Millis) -> None:
+        if key.node_id != self.node_id and self.voters.find(key) is not None:
+            leadership.hear_voter(key.node_id, self.voters.majority, now, self.timing.fetch_timeout_ms)
+            self._check_quorum()
+
+    def _advance(self) -> None:
+        assert self.leadership is not None
+        reached = self.leadership.reached(self._majority)
+        if self._may_commit(reached):
+            self._commit(reached)
+
+    @property
+    def _majority(self) -> int:
+        return self.voters.majority
+
+    def _may_commit(self, reached: Offset) -> bool:
+        """A majority with older records only proves nothing (section 5.4.2 of the Raft paper)."""
+        assert self.leadership is not None
+        return reached > self.leadership.epoch_start
+
+    def _commit(self, offset: Offset) -> None:
+        if offset > self.high_watermark:
+            self.high_watermark = offset
+            self.configurations.commit(offset)
+
+    # Leaving.
+
+    def resign(self, now: Millis) -> Ready:
+        """Give up leadership for the rest of this epoch."""
+        if self.role is Role.LEADER:
+            self._resign(now)
+        return self._ready()
+
+    def _resign(self, now: Millis) -> None:
+        assert self.leadership is not None
+        self.resigned_to = self.leadership.successors()
+        self.unacknowledged = {key.node_id: key for key in self.voters.keys if key.node_id != self.node_id}
+        self.role, self.leadership = Role.RESIGNED, None
+        self.deadline_ms = now + election_timeout_ms(self.timing, self.random)
+
+    # Effects.
+
+    def _state(self, epoch: LeaderEpoch, *, leader_id: NodeId = -1, voted: ReplicaKey | None = None) -> QuorumStateFile:
         dynamic = self.kraft_version >= 1
         return QuorumStateFile(
             leader_id=leader_id,
             leader_epoch=epoch,
-            voted_id=voted_id,
-            voted_directory_id=self.voters[voted_id].directory_id if dynamic and voted_id >= 0 else ZERO_UUID,
-            voters=() if dynamic else tuple(self.voters),
+            voted_id=-1 if voted is None else voted.node_id,
+            voted_directory_id=voted.directory_id if dynamic and voted is not None else ZERO_UUID,
+            voters=() if dynamic else tuple(key.node_id for key in self.voters.keys),
             data_version=1 if dynamic else 0,
         )
 
-    def on_appended(self, end_offset: Offset) -> None:
-        """The log of this node now ends at `end_offset`."""
-        if end_offset < self.end_offset:
-            raise ValueError(f"log end moved back from {self.end_offset} to {end_offset}")
-        self.end_offset = end_offset
-
-    def on_flushed(self, end_offset: Offset, now: Millis) -> Ready:
-        """Everything below `end_offset` is on this node's disk. Only then does this node count in the majority."""
-        return self._advance(self.voters[self.node_id], end_offset, now)
-
-    def on_fetch(self, node_id: NodeId, end_offset: Offset, now: Millis) -> Ready:
-        """Another replica asks for what follows `end_offset`, so it has all below on its disk."""
-        replica = self.voters.get(node_id)
-        if replica is None:
-            replica = self.observers.setdefault(node_id, Replica(node_id))
-        return self._advance(replica, end_offset, now)
-
-    def _advance(self, replica: Replica, end_offset: Offset, now: Millis) -> Ready:
-        if self.role is not Role.LEADER:
+    def _ready(self) -> Ready:
+        """What this step has to have done."""
+        persist = None if self.stored == self._persisted else self.stored
+        control, self._control = self._control, ()
+        committed = self.high_watermark if self.high_watermark > self._committed else None
+        self._persisted, self._committed = self.stored, self.high_watermark
+        if persist is None and committed is None and not control:
             return NOTHING
-        if end_offset > self.end_offset:
-            raise ValueError(f"replica {replica.node_id} claims {end_offset}, the log ends at {self.end_offset}")
-        replica.end_offset = max(replica.end_offset, end_offset)
-        replica.last_fetch_ms = now
-        if end_offset == self.end_offset:
-            replica.last_caught_up_ms = now
-        ends = sorted((voter.end_offset for voter in self.voters.values()), reverse=True)
-        reached = ends[self.majority - 1]
-        # A majority with older records only proves nothing (section 5.4.2 of the Raft paper).
-        if reached <= self.epoch_start or reached <= self.high_watermark:
-            return NOTHING
-        self.high_watermark = reached
-        return Ready(high_watermark=reached)
+        return Ready(persist, control, committed)
 
-    def resign(self) -> None:
-        """Give up leadership for the rest of this epoch."""
-        if self.role is Role.LEADER:
-            self.role = Role.RESIGNED
-
-    def replicas(self) -> Mapping[NodeId, Replica]:
-        return self.voters
+    def described(self, now: Millis, ahead: Millis = 0) -> tuple[Sequence[Replica], Sequence[Replica]]:
+        """(voters, observers) as the leader sees them, with times by a clock that is `ahead` of `now`'s; others know no
+        more than who votes."""
+        if self.leadership is None:
+            return [Replica(key) for key in self.voters.keys], []
+        return self.leadership.described(now, ahead)

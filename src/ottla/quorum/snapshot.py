@@ -7,6 +7,7 @@ footer it is incomplete and must not be used.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -115,8 +116,13 @@ def read_batches(buffer: bytes | memoryview) -> Iterator[tuple[BatchHeader, list
 def read_snapshot(data: bytes) -> Iterator[tuple[BatchHeader, list[Any]]]:
     """The batches of a complete snapshot, as `read_batches` gives them. Raises MalformedRecord without header or
     footer."""
+    return read_snapshot_pieces((data,))
+
+
+def read_snapshot_pieces(pieces: Iterable[bytes | memoryview]) -> Iterator[tuple[BatchHeader, list[Any]]]:
+    """`read_snapshot` of one that comes in pieces of whole batches."""
     first = last = None
-    for header, items in read_batches(data):
+    for header, items in itertools.chain.from_iterable(map(read_batches, pieces)):
         if header.is_control and items:
             first = items[0] if first is None else first
             last = items[-1]

@@ -27,9 +27,9 @@ PartitionKey = Hashable
 
 
 class CachedPartition:
-    """One partition of a session: what to fetch, and what the client was last sent."""
+    """One partition of a fetch or of a session: what to fetch, and what the client was last sent."""
 
-    __slots__ = ("high_watermark", "key", "log_start_offset", "request")
+    __slots__ = ("found", "generation", "high_watermark", "key", "log_start_offset", "request")
 
     def __init__(self, key: PartitionKey, request: Any) -> None:
         self.key = key
@@ -37,6 +37,9 @@ class CachedPartition:
         """The newest fetch request of this partition: offset, epochs, max bytes."""
         self.high_watermark: Offset = -1
         self.log_start_offset: Offset = -1
+        self.found: Any = None
+        """What `key` names, as long as `generation` is that of the node's partitions."""
+        self.generation = -1
 
     def is_news(self, error: int, high_watermark: Offset, log_start_offset: Offset, has_more: bool) -> bool:
         """Whether the client must hear about this partition, and remember that it did.

@@ -1,154 +1,554 @@
-"""One replica of a partition on this node: leadership, in-sync replicas, high watermark, waiting fetches.
+"""One replica of a partition on this node: leadership, in-sync replicas, high watermark and its waiters.
 
-Kafka's `Partition` and its `PartitionState`. With one node the in-sync set is the leader alone, so that what was
-appended is committed, unless it must be fsynced first; the high watermark rule is written for more.
+Kafka's `Partition` and its `PartitionState`. The one rule of commit is here: only a partition moves a high watermark,
+from the log ends of the in-sync replicas, its own counted as far as the log is as safe as the topic asks
+(`ReplicaLog.safe_end_offset`); and only it tells those who wait for a commit, success or an error. They are all failed
+when the leader epoch changes, so that who is told success was appended in the epoch that committed it.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import PartitionRegistration
 from ottla.metrics.instruments import TopicTraffic
-from ottla.model import NO_LEADER_EPOCH, LeaderEpoch, Millis, NodeId, Offset, TopicId, TopicPartition
+from ottla.model import NO_LEADER_EPOCH, NOT_TRANSACTIONAL, LeaderEpoch, Millis, NodeId, Offset, TopicId, TopicPartition
+from ottla.replication.commits import ACKS_ALL, ACKS_LEADER, ACKS_NONE, Done, OffsetQueue, Wait
 from ottla.replication.purgatory import DelayedFetch
+from ottla.replication.replica import AT_FIRST_LOOK, NEVER, Replica
+from ottla.replication.replica_log import Appended, ReplicaLog
 
-ACKS_ALL = -1
-ACKS_NONE = 0
-ACKS_LEADER = 1
+__all__ = ["ACKS_ALL", "ACKS_LEADER", "ACKS_NONE", "Partition"]
 
+LAG_MS_MAX = 30_000
+"""Default of replica.lag.time.max.ms."""
 
-class ReplicaLog(Protocol):
-    """A log as replication sees it; `ottla.storage.log.Log` is one."""
-
-    high_watermark: Offset
-
-    @property
-    def log_start_offset(self) -> Offset: ...
-    @property
-    def log_end_offset(self) -> Offset: ...
-    @property
-    def last_stable_offset(self) -> Offset: ...
-    def append_as_leader(
-        self, records: Any, leader_epoch: LeaderEpoch, *, now_ms: Millis, origin: Any = ..., request_version: int = ...
-    ) -> Any: ...
-    def read(self, offset: Offset, max_bytes: int, *, up_to: Offset, min_one_batch: bool = True) -> Any: ...
-    def assign_epoch(self, epoch: LeaderEpoch) -> None: ...
-    def end_offset_for_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]: ...
+EVERYBODY = 1 << 62
+"""So many bytes that every waiting fetch looks again."""
 
 
 class Partition:
     """State of one partition. Only the event loop's thread touches it."""
 
     __slots__ = (
-        "is_leader", "isr", "leader_epoch", "leader_id", "log", "min_isr", "node_id", "partition_epoch", "replicas",
-        "sole_in_sync", "topic_id", "topic_partition", "traffic", "waiters",
+        "_commits", "_deletions", "_fsyncs", "_live_epoch", "_now_ms", "_pending_isr", "_remote", "_sizes",
+        "end_waiters", "epoch_start", "is_leader", "isr", "lag_ms_max", "leader_epoch", "leader_id", "log", "min_isr",
+        "node_id", "on_caught_up", "partition_epoch", "replicas", "sole_in_sync", "topic_id", "topic_partition",
+        "traffic", "waiters",
     )  # fmt: skip
 
-    def __init__(self, node_id: NodeId, topic_partition: TopicPartition, topic_id: TopicId, log: ReplicaLog) -> None:
+    def __init__(
+        self,
+        node_id: NodeId,
+        topic_partition: TopicPartition,
+        topic_id: TopicId,
+        log: ReplicaLog,
+        live_epoch: Callable[[NodeId], int] | None = None,
+    ) -> None:
+        """`live_epoch` gives the broker epoch of a node that may join the in-sync set, -1 for one that may not."""
         self.node_id = node_id
         self.topic_partition = topic_partition
         self.topic_id = topic_id
-        self.log: Any = log
+        self.log = log
+        self._live_epoch = live_epoch
         self.leader_id: NodeId = -1
         self.is_leader = False
         self.leader_epoch: LeaderEpoch = -1
         """Never goes back."""
+        self.epoch_start: Offset = 0
+        """The log end when this node became leader: a follower joins the in-sync set when it has everything below."""
         self.partition_epoch = -1
         self.replicas: tuple[NodeId, ...] = ()
         self.isr: tuple[NodeId, ...] = ()
         """While this node leads it is a member."""
+        self._pending_isr: tuple[NodeId, ...] = ()
+        """Asked of the controller and not decided yet (KIP-497)."""
+        self._remote: dict[NodeId, Replica] = {}
+        """The other replicas, while this node leads."""
         self.sole_in_sync = False
-        """This node leads and is the whole in-sync set: every append is committed as soon as it is as safe as asked."""
+        """This node leads, and a commit waits for nobody else: every append is committed as soon as it is as safe as
+        asked."""
         self.min_isr = 1
+        """min.insync.replicas; change it by `set_min_isr`."""
+        self.lag_ms_max: Millis = LAG_MS_MAX
+        self._now_ms: Millis = 0
+        """The latest time that a caller told, by a clock that does not jump."""
         self.traffic = TopicTraffic()
         """Counts what is appended and read; the partitions of a topic share one."""
         self.waiters: dict[DelayedFetch, None] = {}
         """Fetches waiting for more bytes below the high watermark, in the order they came."""
+        self.end_waiters: dict[DelayedFetch, None] = {}
+        """Fetches of followers, waiting for more bytes below the log end."""
+        self.on_caught_up: Callable[[Partition, tuple[NodeId, ...]], None] | None = None
+        """Called with the in-sync set that there could be, when a follower has all it takes to join it."""
+        self._commits = OffsetQueue()
+        """Waiters for the high watermark; all appended in the current leader epoch."""
+        self._fsyncs = OffsetQueue()
+        """Waiters for the own disk only (acks=1)."""
+        self._deletions = OffsetQueue()
+        """Waiters for the low watermark."""
+        self._sizes: deque[tuple[Offset, int]] = deque()
+        """(end offset, bytes) of what was appended and is not committed; what is older counts as EVERYBODY."""
+        log.observe(self._on_fsynced, self._on_offline, self._on_truncated)
+
+    # Following the controller.
 
     def update(self, registration: PartitionRegistration) -> bool:
         """Follow the controller; returns whether leadership or its epoch changed. Older registrations are ignored."""
         if registration.partition_epoch < self.partition_epoch or registration.leader_epoch < self.leader_epoch:
             return False
-        changed = registration.leader_epoch != self.leader_epoch or registration.leader != self.leader_id
+        new_epoch = registration.leader_epoch != self.leader_epoch
+        changed = new_epoch or registration.leader != self.leader_id
         self.partition_epoch = registration.partition_epoch
         self.replicas = registration.replicas
+        for replica_id in self.isr:
+            if replica_id not in registration.isr and replica_id in self._remote:
+                self._remote[replica_id].leave_isr()
         self.isr = registration.isr
+        self._pending_isr = ()
         self.leader_id = registration.leader
         self.is_leader = registration.leader == self.node_id
-        self.sole_in_sync = self.is_leader and registration.isr == (self.node_id,)
-        if registration.leader_epoch != self.leader_epoch:
-            self.leader_epoch = registration.leader_epoch
-            if self.is_leader:
+        self.leader_epoch = registration.leader_epoch
+        if changed:
+            self._remote.clear()
+        if self.is_leader:
+            for replica_id in [each for each in self._remote if each not in registration.replicas]:
+                del self._remote[replica_id]
+            for replica_id in registration.replicas:
+                if replica_id != self.node_id and replica_id not in self._remote:
+                    in_sync = replica_id in registration.isr
+                    self._remote[replica_id] = Replica(AT_FIRST_LOOK if in_sync else NEVER)
+            if new_epoch:
+                self.epoch_start = self.log.log_end_offset
                 self.log.assign_epoch(registration.leader_epoch)
-        if self.sole_in_sync:
-            self.advance_high_watermark(self.log.log_end_offset)
+        if changed:
+            self._fail_waits(ErrorCode.not_leader_or_follower)
+            self._sizes.clear()
+            if self.is_leader and self.log.log_end_offset > self.log.high_watermark:
+                self._sizes.append((self.log.log_end_offset, EVERYBODY))
+        self._count_in_sync()
+        self._advance()
+        if self.is_leader and self.log.safe_end_offset < self.log.log_end_offset:  # of an earlier epoch
+            self.log.begin_flush()
         return changed
+
+    def replace_log(self, log: ReplicaLog) -> None:
+        """A copy with the same records in another directory takes the place of the log (KIP-113)."""
+        log.producer_state.verifications = self.log.producer_state.verifications
+        self.log = log
+        log.observe(self._on_fsynced, self._on_offline, self._on_truncated)
+        if self.is_leader:
+            log.assign_epoch(self.leader_epoch)
+        self._on_fsynced()
+        self.wake()
+
+    def set_min_isr(self, min_isr: int) -> None:
+        """Follow min.insync.replicas."""
+        self.min_isr = min_isr
+        self._count_in_sync()
+        self._advance()
+
+    def propose_isr(self, isr: tuple[NodeId, ...]) -> None:
+        """The controller is asked for this in-sync set: until it decides, nothing is committed without those who are
+        in either (KIP-497). The next registration, `isr_decided` or `withdraw_isr` ends that."""
+        self._pending_isr = isr
+        self._count_in_sync()
+
+    def isr_decided(self, leader_epoch: LeaderEpoch, partition_epoch: int, isr: tuple[NodeId, ...]) -> None:
+        """What the controller answered; the metadata may have said so already, or something newer."""
+        if self.is_leader and leader_epoch == self.leader_epoch and partition_epoch >= self.partition_epoch:
+            self.partition_epoch = partition_epoch
+            self.isr = isr
+            self.withdraw_isr()
+
+    def withdraw_isr(self) -> None:
+        """The controller refused the change."""
+        self._pending_isr = ()
+        self._count_in_sync()
+        self._advance()
+
+    def remove(self) -> None:
+        """The partition is deleted or no longer here."""
+        self.is_leader = self.sole_in_sync = False
+        self.leader_id = -1
+        self._remote.clear()
+        self._pending_isr = ()
+        self._fail_waits(ErrorCode.unknown_topic_or_partition)
+        self.wake()
+
+    def stop(self) -> None:
+        """The node stops: nobody waits for other replicas any more, nor for bytes. The own disk is still waited for."""
+        self.wake()
+        if self.waits_for_others:
+            self._commits.fail(ErrorCode.not_leader_or_follower)
+        self._deletions.fail(ErrorCode.not_leader_or_follower)
+
+    def _on_truncated(self, offset: Offset) -> None:
+        """The log is cut there: waiters for something above must not hear success for what comes instead."""
+        self._commits.fail_above(offset, ErrorCode.not_leader_or_follower)
+        self._fsyncs.fail_above(offset, ErrorCode.not_leader_or_follower)
+        while self._sizes and self._sizes[-1][0] > offset:
+            self._sizes.pop()
+
+    def _on_offline(self) -> None:
+        """The log can be used no more: its disk failed, or it is closed."""
+        self._fail_waits(ErrorCode.kafka_storage_error)
+        self.wake()
+
+    def _fail_waits(self, error: ErrorCode) -> None:
+        self._commits.fail(error)
+        self._fsyncs.fail(error)
+        self._deletions.fail(error)
 
     def check_leader(self, claimed_epoch: LeaderEpoch = NO_LEADER_EPOCH) -> None:
         """Refuse a client that talks to the wrong replica or with an epoch that is not the current one (KIP-320)."""
+        self.check_epoch(claimed_epoch)
+        if not self.is_leader:
+            raise KafkaError(ErrorCode.not_leader_or_follower)
+
+    def check_epoch(self, claimed_epoch: LeaderEpoch) -> None:
+        """The same where any replica may answer (KIP-392)."""
         if claimed_epoch != NO_LEADER_EPOCH and claimed_epoch != self.leader_epoch:
             if claimed_epoch < self.leader_epoch:
                 raise KafkaError(ErrorCode.fenced_leader_epoch)
             raise KafkaError(ErrorCode.unknown_leader_epoch)
-        if not self.is_leader:
-            raise KafkaError(ErrorCode.not_leader_or_follower)
+
+    # Appending, and waiting for what was appended.
 
     def append_as_leader(
-        self, records: Any, acks: int, *, now_ms: Millis, origin: Any = None, request_version: int = 13
-    ) -> Any:
-        """Append a producer's batch; returns the log's AppendInfo. Raises KafkaError.
+        self,
+        records: Any,
+        acks: int,
+        *,
+        now_ms: Millis,
+        origin: Any = None,
+        request_version: int = 13,
+        guard: int = NOT_TRANSACTIONAL,
+        transaction_version: int = 0,
+    ) -> Appended:
+        """Append a producer's batch: one of a transaction with the `guard` of its verification. Raises KafkaError.
 
-        An append that needs no fsync is committed at once while this node is the only in-sync replica; after one that
-        does, the caller awaits the fsync and calls `advance_high_watermark`.
+        While nobody else is waited for, an append that needs no fsync is committed at once. Otherwise (`needs_flush`,
+        or not `sole_in_sync`) whoever wants to know passes the result to `wait`; the fsync has begun.
         """
         if not self.is_leader:
             raise KafkaError(ErrorCode.not_leader_or_follower)
-        if acks == ACKS_ALL and len(self.isr) < self.min_isr:
+        if acks == ACKS_ALL and len(self.isr) < self.min_isr and self.is_under_min_isr:
             raise KafkaError(
                 ErrorCode.not_enough_replicas,
                 f"The size of the current ISR {list(self.isr)} is insufficient to satisfy the min.isr requirement of "
-                f"{self.min_isr} for partition {self.topic_partition}",
+                f"{self.effective_min_isr} for partition {self.topic_partition}",
             )
         if origin is None:
-            info = self.log.append_as_leader(records, self.leader_epoch, now_ms=now_ms, request_version=request_version)
+            info = self.log.append_as_leader(
+                records, self.leader_epoch, now_ms=now_ms, request_version=request_version, guard=guard
+            )
         else:
             info = self.log.append_as_leader(
-                records, self.leader_epoch, now_ms=now_ms, origin=origin, request_version=request_version
-            )
-        size = info.size_bytes
+                records, self.leader_epoch, now_ms=now_ms, origin=origin, guard=guard,
+                transaction_version=transaction_version,
+            )  # fmt: skip
+        size, last = info.size_bytes, info.last_offset
         if size:  # a duplicate was not written again
             traffic = self.traffic
             traffic.bytes_in += size
-            traffic.messages_in += info.last_offset - info.first_offset + 1
+            traffic.messages_in += last - info.first_offset + 1
             traffic.produces += 1
         if self.sole_in_sync and not info.needs_flush:
-            self.log.high_watermark = info.last_offset + 1
+            self.log.high_watermark = last + 1
             if self.waiters:
-                self.notify(size)
+                _notify(self.waiters, size)
+        else:
+            self._appended(info)
+        if self.end_waiters and size:
+            _notify(self.end_waiters, size)
         return info
 
-    def advance_high_watermark(self, offset: Offset) -> None:
-        """Raise the high watermark to `offset` (never lower it) and let waiting fetches look again."""
-        if offset > self.log.high_watermark:
-            self.log.high_watermark = offset
-            if self.waiters:
-                self.wake()
+    def start_verification(self, batch: Any, *, begins_transaction: bool, now_ms: Millis) -> int:
+        """The guard for a transactional batch, given its header, that is to be appended; 0 where nobody need be asked.
+        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, INVALID_PRODUCER_EPOCH."""
+        if not self.is_leader:
+            raise KafkaError(ErrorCode.not_leader_or_follower)
+        state = self.log.producer_state
+        guard: int = state.start_verification(batch, begins_transaction=begins_transaction, now_ms=now_ms)
+        return guard
 
-    def notify(self, size_bytes: int) -> None:
-        """`size_bytes` more can be fetched."""
-        for waiter in list(self.waiters):
-            waiter.on_bytes(size_bytes)
+    def _appended(self, info: Appended) -> None:
+        """An append that waits for an fsync or for other replicas."""
+        if info.size_bytes:
+            self._sizes.append((info.last_offset + 1, info.size_bytes))
+        if info.needs_flush:
+            self.log.begin_flush()
+        if self._remote:
+            self._count_in_sync()  # one that lags for too long is waited for no more
+        self._advance()
+
+    def wait(self, end_offset: Offset, leader_epoch: LeaderEpoch, acks: int, done: Done) -> Wait | None:
+        """Have `done` called once: when everything below `end_offset` is as safe as `acks` asks, or with the error when
+        it cannot become so for somebody who appended in `leader_epoch`. None says that it was called already.
+
+        acks=all: NOT_ENOUGH_REPLICAS_AFTER_APPEND where the in-sync set has shrunk meanwhile; it waits for the high
+        watermark. Others wait for the own disk alone. NOT_LEADER_OR_FOLLOWER after a change of leadership or a
+        truncation, UNKNOWN_TOPIC_OR_PARTITION after a deletion, KAFKA_STORAGE_ERROR after a failure of the disk.
+        """
+        if not self.log.is_open:
+            error = ErrorCode.kafka_storage_error
+        elif not self.is_leader or leader_epoch != self.leader_epoch or end_offset > self.log.log_end_offset:
+            error = ErrorCode.not_leader_or_follower
+        elif acks == ACKS_ALL:
+            if end_offset > self.log.high_watermark:
+                return self._commits.add(end_offset, done)
+            error = self._reached()
+        else:
+            if end_offset > self.log.safe_end_offset:
+                return self._fsyncs.add(end_offset, done)
+            error = ErrorCode.none
+        done(error)
+        return None
+
+    def stop_waiting(self, wait: Wait) -> None:
+        """A waiter has no more time; `done` is not called."""
+        for queue in (self._commits, self._fsyncs, self._deletions):
+            queue.discard(wait)
+
+    @property
+    def is_offline(self) -> bool:
+        """The disk of its log failed: until the next start it can neither lead nor follow."""
+        return self.log.failure is not None
+
+    @property
+    def waits_for_others(self) -> bool:
+        """Whether a commit depends on other replicas than this one."""
+        return not self.sole_in_sync
+
+    @property
+    def effective_min_isr(self) -> int:
+        """min.insync.replicas, but not more than there are replicas."""
+        return min(self.min_isr, len(self.replicas))
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        return len(self.isr) < self.effective_min_isr
+
+    def _reached(self) -> ErrorCode:
+        """What to tell those whose offset the high watermark has reached (Kafka's checkEnoughReplicasReachOffset)."""
+        maximal = len({*self.isr, *self._pending_isr})
+        return ErrorCode.none if maximal >= self.effective_min_isr else ErrorCode.not_enough_replicas_after_append
+
+    # The high watermark.
+
+    def on_follower_fetch(
+        self,
+        replica_id: NodeId,
+        end_offset: Offset,
+        leader_epoch: LeaderEpoch,
+        now_ms: Millis,
+        *,
+        broker_epoch: int = -1,
+        log_start_offset: Offset = -1,
+    ) -> None:
+        """A follower asks for what follows `end_offset`: it has everything below, as safe as the topic asks. Not to be
+        called for one whose log diverges.
+
+        Raises KafkaError: for a stale epoch or one that is not known here yet, of the leader or (KIP-903) of the
+        broker, for one that is no replica, and OFFSET_OUT_OF_RANGE for what the leader does not have.
+        """
+        self.check_leader(leader_epoch)
+        replica = self._remote.get(replica_id)
+        if replica is None:  # a replica of a reassignment that this node has not heard of yet tries again
+            claims = leader_epoch != NO_LEADER_EPOCH
+            raise KafkaError(ErrorCode.unknown_leader_epoch if claims else ErrorCode.not_leader_or_follower)
+        if broker_epoch >= 0 and self._live_epoch is not None and self._live_epoch(replica_id) > broker_epoch:
+            raise KafkaError(ErrorCode.not_leader_or_follower)
+        leader_end = self.log.log_end_offset
+        if end_offset > leader_end:
+            raise KafkaError(ErrorCode.offset_out_of_range)
+        self._now_ms = now_ms
+        replica.on_fetch(end_offset, log_start_offset, broker_epoch, leader_end, now_ms)
+        self._count_in_sync()
+        self._advance()
+        if self._deletions:
+            self._deletions.complete(self.low_watermark)
+        if self.on_caught_up is not None and not self._pending_isr and replica_id not in self.isr:
+            isr = self.grown_isr(replica_id)
+            if isr is not None:
+                self.on_caught_up(self, isr)
+
+    def reconsider(self, now_ms: Millis) -> None:
+        """Time has passed, and brokers may be gone: a replica that was about to join may have to be waited for no more.
+        Costs nothing without waiters."""
+        self._now_ms = now_ms
+        if self._commits:
+            self._count_in_sync()
+            self._advance()
+
+    def _counts(self, replica_id: NodeId, replica: Replica) -> bool:
+        """Whether nothing is committed without this replica: it is in the maximal ISR, or just about to join it."""
+        if replica_id in self.isr or replica_id in self._pending_isr:
+            return True
+        if not replica.is_caught_up(self.log.log_end_offset, self._now_ms, self.lag_ms_max):
+            return False
+        return self._may_join(replica_id, replica)
+
+    def _may_join(self, replica_id: NodeId, replica: Replica) -> bool:
+        """Whether its broker is alive and (KIP-903) the one that fetched; one may not say which it is."""
+        if self._live_epoch is None:
+            return True
+        live_epoch = self._live_epoch(replica_id)
+        return live_epoch >= 0 and replica.broker_epoch in (live_epoch, -1)
+
+    def _count_in_sync(self) -> None:
+        self.sole_in_sync = (
+            self.is_leader
+            and not self.is_under_min_isr
+            and not any(self._counts(replica_id, replica) for replica_id, replica in self._remote.items())
+        )
+
+    def _advance(self) -> None:
+        """Raise the high watermark to what all have without whom nothing is committed, and tell those who gain."""
+        log = self.log
+        if not self.is_leader or self.is_under_min_isr or not log.is_open:
+            return
+        end = log.safe_end_offset
+        for replica_id, replica in self._remote.items():
+            if replica.end_offset < end and self._counts(replica_id, replica):
+                end = replica.end_offset
+        before = log.high_watermark
+        if end > before:
+            log.high_watermark = end
+        reached = log.high_watermark
+        sizes, size = self._sizes, 0
+        while sizes and sizes[0][0] <= reached:
+            size += sizes.popleft()[1]
+        if self.waiters and (size or reached > before):
+            _notify(self.waiters, size or EVERYBODY)  # nothing is counted where a follower has part of an append
+        if self._commits:
+            self._commits.complete(reached, self._reached())
+
+    def _on_fsynced(self) -> None:
+        """The log has more on disk."""
+        log = self.log
+        safe = log.safe_end_offset
+        if self._fsyncs:
+            self._fsyncs.complete(safe)
+        if self.is_leader:
+            self._advance()
+            if safe < log.log_end_offset:  # appended meanwhile
+                log.begin_flush()
+
+    # The in-sync set, which the controller changes.
+
+    def grown_isr(self, replica_id: NodeId) -> tuple[NodeId, ...] | None:
+        """The in-sync set with a follower that has what is committed and what was there when this epoch began (KIP-279
+        and KAFKA-7128); None where there is nothing to ask for, or a question is open."""
+        replica = self._remote.get(replica_id)
+        if replica is None or not self.is_leader or self._pending_isr or replica_id in self.isr:
+            return None
+        if replica.end_offset < max(self.log.high_watermark, self.epoch_start):
+            return None
+        return (*self.isr, replica_id) if self._may_join(replica_id, replica) else None
+
+    def shrunk_isr(self, now_ms: Millis) -> tuple[NodeId, ...] | None:
+        """The in-sync set without those that have lagged for longer than `lag_ms_max`; None as `grown_isr`."""
+        if not self.is_leader or self._pending_isr or len(self.isr) == 1:
+            return None
+        self._now_ms = now_ms
+        end = self.log.log_end_offset
+        for replica in self._remote.values():
+            if replica.caught_up_ms == AT_FIRST_LOOK:
+                replica.caught_up_ms = now_ms
+        lagging = [
+            replica_id
+            for replica_id, replica in self._remote.items()
+            if replica_id in self.isr and not replica.is_caught_up(end, now_ms, self.lag_ms_max)
+        ]
+        return tuple(each for each in self.isr if each not in lagging) if lagging else None
+
+    def in_sync_with(self, offset: Offset) -> list[tuple[Offset, Millis, NodeId]]:
+        """(log end, when it was caught up, id) of the followers in sync that have the record at `offset`."""
+        return [
+            (replica.end_offset, replica.caught_up_ms, replica_id)
+            for replica_id, replica in self._remote.items()
+            if replica_id in self.isr and replica.log_start_offset <= offset <= replica.end_offset
+        ]
+
+    def broker_epoch_of(self, replica_id: NodeId) -> int:
+        """Of the broker that fetched last as this replica, -1 if it did not say."""
+        replica = self._remote.get(replica_id)
+        return -1 if replica is None else replica.broker_epoch
+
+    # Following a leader.
+
+    def append_as_follower(self, records: Any, leader_epoch: LeaderEpoch, *, now_ms: Millis) -> Appended:
+        """Append what the leader of an epoch sent. Raises KafkaError: NOT_LEADER_OR_FOLLOWER after another epoch began,
+        CORRUPT_MESSAGE, INVALID_RECORD for what does not follow the log end, KAFKA_STORAGE_ERROR."""
+        if self.is_leader or leader_epoch != self.leader_epoch:
+            raise KafkaError(ErrorCode.not_leader_or_follower)
+        return self.log.append_as_follower(records, now_ms=now_ms)
+
+    def follow(self, high_watermark: Offset, log_start: Offset) -> None:
+        """What the leader says is committed, as far as it is here, and from where on it has records."""
+        log = self.log
+        if self.is_leader or not log.is_open:
+            return
+        before = log.high_watermark
+        log.high_watermark = high_watermark
+        if log_start > log.log_start_offset:
+            log.advance_log_start(min(log_start, log.high_watermark))
+        if self.waiters and log.high_watermark > before:
+            _notify(self.waiters, EVERYBODY)
+
+    # Deleting records.
+
+    @property
+    def low_watermark(self) -> Offset:
+        """Records below it are gone from every replica whose broker is alive."""
+        low = self.log.log_start_offset
+        for replica_id, replica in self._remote.items():
+            if replica.log_start_offset < low and (self._live_epoch is None or self._live_epoch(replica_id) >= 0):
+                low = replica.log_start_offset
+        return low
+
+    def delete_records(self, offset: Offset) -> Offset:
+        """Move the log start up to `offset` (-1: the high watermark), and return it. Raises KafkaError: what is not
+        committed is OFFSET_OUT_OF_RANGE."""
+        self.check_leader()
+        return self.log.delete_records(offset)
+
+    def wait_for_deletion(self, offset: Offset, done: Done) -> Wait | None:
+        """Have `done` called when the low watermark has reached `offset`. None says that it was called already."""
+        if not self.is_leader or self.low_watermark >= offset:
+            done(ErrorCode.none if self.is_leader else ErrorCode.not_leader_or_follower)
+            return None
+        return self._deletions.add(offset, done)
+
+    # Fetches that wait.
 
     def wake(self) -> None:
         """Something changed that shows in no bytes (leadership, deletion): every waiting fetch looks again."""
-        for waiter in list(self.waiters):
-            waiter.on_bytes(1 << 62)
+        _notify(self.waiters, EVERYBODY)
+        _notify(self.end_waiters, EVERYBODY)
 
     def end_of_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
         """(epoch, end offset) for OffsetForLeaderEpoch: the current epoch ends at the log end (KIP-101, KIP-279)."""
         if epoch == self.leader_epoch:
             return epoch, self.log.log_end_offset
-        found: tuple[LeaderEpoch, Offset] = self.log.end_offset_for_epoch(epoch)
-        return found
+        return self.log.end_offset_for_epoch(epoch)
+
+
+def _notify(waiters: dict[DelayedFetch, None], size_bytes: int) -> None:
+    """`size_bytes` more can be fetched."""
+    for waiter in list(waiters):
+        waiter.on_bytes(size_bytes)
+
+
+def nearest_replica(partition: Partition, rack: str, offset: Offset, rack_of: Callable[[NodeId], str | None]) -> NodeId:
+    """Where a consumer in `rack` is to read that asks a leader for `offset`: -1 for there (Kafka's
+    `RackAwareReplicaSelector`)."""
+    if rack_of(partition.node_id) == rack:
+        return -1
+    near = [found for found in partition.in_sync_with(offset) if rack_of(found[2]) == rack]
+    return max(near)[2] if near else -1

@@ -26,10 +26,12 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Buffer
 from ottla.protocol import messages, stepwise
 from ottla.protocol.messages import ApiKey
-from ottla.server.handlers import TABLE
+from ottla.server.controller_handlers import CONTROLLER_TABLE
+from ottla.server.handlers import TABLE, Served
 
 if TYPE_CHECKING:
     from ottla.server.node import Node
+    from ottla.server.outbox import Outbox
 
 
 LONG_REQUEST_BYTES: Final = 4096
@@ -76,7 +78,8 @@ def length_of(part: Buffer | Slice) -> int:
     return len(part) if isinstance(part, bytes | bytearray | memoryview) else part.length
 
 
-Response: TypeAlias = Mapping[str, Any] | EncodedResponse | None
+Response: TypeAlias = Mapping[str, Any] | EncodedResponse | bytes | None
+"""Bytes are a whole frame, its length included."""
 
 
 class Deferred:
@@ -126,7 +129,7 @@ class LongRequest(Exception):
 Handling: TypeAlias = Generator[Cost, Any, Any]
 """What a handler written as a generator gives; it returns what others return at once."""
 Handler: TypeAlias = Callable[["RequestContext", Any], Response | Deferred | Awaitable[Response] | Handling]
-OnError: TypeAlias = Callable[["RequestContext", Any, KafkaError], Response]
+OnError: TypeAlias = Callable[["RequestContext", Any, KafkaError], "Response | Handling"]
 Decode: TypeAlias = Callable[[int, Buffer, int], Any]
 """(version, frame, offset of the body) -> request. Raises MalformedRequest and LongRequest."""
 DecodeInSteps: TypeAlias = Callable[[int, Buffer, int], Generator[int, None, Any]]
@@ -136,6 +139,34 @@ H = TypeVar("H", bound=Handler)
 
 class CloseConnection(Exception):
     """Raised by a handler that wants this connection closed without an answer (acks=0 that failed)."""
+
+
+class Session(Protocol):
+    """What handlers see of the connection that a request came over; it lives as long as that."""
+
+    client_host: str
+    listener_name: str
+    apis: ApiSet
+    principal: str
+    outbox: Outbox
+    shortcuts: dict[int, Any]
+    """What handlers learned of this client's requests, by API key << 16 | version; see `Shortcut`."""
+
+    def keep_frame(self, frame: memoryview) -> memoryview:
+        """The frame that is being handled, in memory that stays as it is."""
+        ...
+
+    def give_received(self) -> bool:
+        """Leave the buffer of the connection's own, if that is where the frame lies, to who handles it."""
+        ...
+
+    def answer_together(self, answer: Callable[[], None]) -> None:
+        """Call it in a later turn of the loop, with all others of then; what they answer is sent at once."""
+        ...
+
+    def when_lost(self, callback: Callable[[], None]) -> None:
+        """Have it called, instead of one before it, when this connection is no more."""
+        ...
 
 
 class RequestContext:
@@ -156,7 +187,7 @@ class RequestContext:
         client_host: str = "127.0.0.1",
         listener_name: str = "PLAINTEXT",
         principal: str = "User:ANONYMOUS",
-        session: Any = None,
+        session: Session | None = None,
     ) -> None:
         self.node = node
         self.api_key = api_key
@@ -167,7 +198,7 @@ class RequestContext:
         self.listener_name = listener_name
         self.principal = principal
         self.session = session
-        """The connection itself, for what lives as long as it does (client software name, KIP-511)."""
+        """The connection; None where there is none, as in tests."""
         self.in_steps = False
         """Whether the request is a long one, whose frame lies where it may stay."""
 
@@ -250,16 +281,19 @@ def api(
     versions: tuple[int, int],
     on_error: OnError = top_level_error,
     decode: DecodeInSteps | None = None,
+    decode_plain: Decode | None = None,
     pipelined: bool = False,
     learn: Learn | None = None,
     cost_shift: int = ROWS_COST_SHIFT,
 ) -> Callable[[H], H]:
     """Mark the handler of an API.
 
-    `on_error` builds the response for a KafkaError (pass one where the response has no top-level `error_code`).
-    `decode` replaces kio's codec: a generator that yields where the request is a long one. `pipelined`: while its
-    awaitable is pending, the connection's next requests are
-    handled already; responses keep their order. Without it the connection waits, as Kafka mutes the channel.
+    `on_error` builds the response for a KafkaError (pass one where the response has no top-level `error_code`). Where
+    it has a row for each of the request, it makes them one by one (`long_answers.RowsOf`) or is a generator.
+    `decode` replaces kio's codec: a generator that yields where the request is a long one; `decode_plain` comes before
+    it, and gives None for what it leaves to it. `pipelined`: while its awaitable is pending, the connection's next
+    requests of this API are handled already; responses keep their order. Without it, and for any other request,
+    the connection waits, as Kafka mutes the channel.
     `learn` is called after a request that was answered at once.
     """
 
@@ -275,7 +309,7 @@ def api(
             key,
             versions,
             handle,
-            by_kio if decode is None else _whole(decode),
+            by_kio if decode is None else _whole(decode, decode_plain),
             on_error,
             pipelined,
             learn,
@@ -288,10 +322,14 @@ def api(
     return mark
 
 
-def _whole(decode: DecodeInSteps) -> Decode:
+def _whole(decode: DecodeInSteps, decode_plain: Decode | None) -> Decode:
     """`decode` for requests that are short enough to be decoded in one step."""
 
     def decode_whole(version: int, frame: Buffer, offset: int) -> Any:
+        if decode_plain is not None:
+            request = decode_plain(version, frame, offset)
+            if request is not None:
+                return request
         try:
             next(decode(version, frame, offset))
         except StopIteration as end:
@@ -303,10 +341,33 @@ def _whole(decode: DecodeInSteps) -> Decode:
 
 @cache
 def load(key: int) -> Api:
-    """The handler of an API, imported on first use. Raises KeyError for an API that is not served."""
-    served = TABLE[key]
-    module = importlib.import_module(f"ottla.server.handlers.{served.module}")
+    """The handler of an API that brokers serve, imported on first use. Raises KeyError for one that is not served."""
+    return _load("ottla.server.handlers", key, TABLE[key])
+
+
+@cache
+def load_for_controller(key: int) -> Api:
+    """The same of the APIs of a controller's listener."""
+    return _load("ottla.server", key, CONTROLLER_TABLE[key])
+
+
+def _load(package: str, key: int, served: Served) -> Api:
+    module = importlib.import_module(f"{package}.{served.module}")
     loaded: Api = module.handle.__ottla_api__
     if (loaded.key, loaded.min_version, loaded.max_version) != (key, served.min_version, served.max_version):
         raise RuntimeError(f"{module.__name__} disagrees with the table of handlers")
     return loaded
+
+
+class ApiSet:
+    """What the listeners of one kind serve. Kafka's message schemas say which kind knows which API."""
+
+    __slots__ = ("load", "table")
+
+    def __init__(self, table: Mapping[int, Served], load: Callable[[int], Api]) -> None:
+        self.table = table
+        self.load = load
+
+
+OF_BROKERS = ApiSet(TABLE, lambda key: load(key))
+OF_CONTROLLERS = ApiSet(CONTROLLER_TABLE, load_for_controller)

@@ -6,8 +6,9 @@ is kept as it is while it is short, else it moves to a buffer of the connection'
 no connection holds more than twice what was sent, an idle one nothing, and the records of a produce request go from the
 receive buffer to the page cache without a copy.
 
-Order. As in Kafka, one request of a connection is handled at a time, and the next one waits for it; APIs marked
-`pipelined` (produce that waits for an fsync) let the next begin, but responses always leave in the order of requests.
+Order. As in Kafka, one request of a connection is handled at a time, and the next one waits for it. An API marked
+`pipelined` (produce, which waits for replicas or an fsync) lets others of its kind begin, no other: their answers leave
+in the order of requests, so they would be old by then (Metadata, behind a produce request that waits for a new leader).
 
 Holding back. No request is read from a peer that does not take its responses (`OUTBOX_BYTES_MAX`) or that has too many
 unanswered (`PENDING_MAX`); at most `RECEIVE_AHEAD_BYTES` beyond one whole frame are received meanwhile.
@@ -20,9 +21,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from ottla.clock import elapsed_s
@@ -75,10 +75,6 @@ HALF_CLOSED_SECONDS_MAX = 10.0
 _NETWORK = logging.getLogger("ottla.network")
 _REQUESTS = logging.getLogger("ottla.requests")
 
-_INT32 = struct.Struct(">i")
-_HEAD = struct.Struct(">ii")
-"""API key and version in one, correlation id."""
-
 
 class _Slot:
     """A response's place in the order of responses."""
@@ -94,19 +90,24 @@ class _Slot:
         self.task: asyncio.Task[None] | None = None
 
 
+def _int32(data: bytearray, at: int) -> int:
+    value = data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
+    return value if value < 1 << 31 else value - (1 << 32)
+
+
 def frame_size(data: bytearray) -> int:
     """Of the frame that `data` begins with, its length included."""
-    (size,) = _INT32.unpack_from(data)
-    return int(size) + 4
+    return _int32(data, 0) + 4
 
 
-class Connection(asyncio.BufferedProtocol):
-    """The protocol that the event loop drives. One per client, made by `Listener`."""
+class CompiledConnection:
+    """`Connection` without its base class, which is Python's: a compiled class cannot have one."""
 
     __slots__ = (
-        "_end", "_ended", "_fast", "_fast_head", "_head", "_linger", "_listener", "_own", "_own_view", "_paused",
-        "_pending", "_queued", "_scheduler", "_start", "_transport", "_unsent", "_waiting", "client_host",
-        "client_software", "closed", "closing", "listener_name", "outbox", "principal", "shortcuts", "tick",
+        "_end", "_ended", "_fast", "_fast_head", "_head", "_holding", "_linger", "_listener", "_own", "_own_view",
+        "_paused", "_pending", "_queued", "_scheduler", "_start", "_transport", "_unsent", "_waiting",
+        "answer_together", "apis", "client_host", "closed", "closing", "listener_name", "outbox", "principal",
+        "shortcuts", "tick",
     )  # fmt: skip
 
     def __init__(self, listener: Listener) -> None:
@@ -127,6 +128,8 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the peer has closed its sending side meanwhile."""
         self._waiting: _Slot | None = None
         """The request that the next one must wait for."""
+        self._holding = False
+        """Whether the next request waits for all that were begun."""
         self._pending: deque[_Slot] = deque()
         """Begun requests without a sent response, oldest first; empty while everything is answered at once."""
         self.shortcuts: dict[int, Shortcut] = {}
@@ -141,12 +144,13 @@ class Connection(asyncio.BufferedProtocol):
         """Close as soon as what is pending was answered and sent."""
         self.outbox: Outbox
         self.client_host = ""
-        self.client_software: tuple[str, str] = ("unknown", "unknown")
         self.listener_name = listener.name
+        self.apis = listener.apis
         self.principal = "User:ANONYMOUS"
         self._unsent = 0
         """Bytes in the outbox at the last tick."""
         self.tick = listener.tick
+        self.answer_together = listener.answer_together
 
     # Events of the loop.
 
@@ -154,8 +158,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.client_host = peer[0] if isinstance(peer, tuple) else "localhost"
-        sock = transport.get_extra_info("socket")
-        self.outbox = Outbox(self._listener.loop, sock.fileno(), self._advance, self._send_failed)
+        sender = self._listener.network.sender(transport)
+        self.outbox = Outbox(self._listener.loop, sender, self._advance, self._send_failed)
         if not self._listener.admit(self):
             self.abort()
 
@@ -169,8 +173,13 @@ class Connection(asyncio.BufferedProtocol):
         for slot in self._pending:
             self._abandon(slot)
         self._pending.clear()
+        self._waiting = None
         self._drop_own()
         self._listener.remove(self)
+
+    def when_lost(self, callback: Callable[[], None]) -> None:
+        """Have it called, instead of one before it, when this connection is no more."""
+        self._listener.when_lost[self] = callback
 
     def _abandon(self, slot: _Slot) -> None:
         """Nobody waits for this response any more. What has begun to change something comes to its end all the same:
@@ -264,6 +273,7 @@ class Connection(asyncio.BufferedProtocol):
     def _blocked(self) -> bool:
         return (
             self._waiting is not None
+            or self._holding
             or self._queued
             or self.outbox.queued > OUTBOX_BYTES_MAX
             or len(self._pending) >= PENDING_MAX
@@ -277,13 +287,16 @@ class Connection(asyncio.BufferedProtocol):
         need = 4
         try:
             while end - start >= 4 and not self.closing:
-                (size,) = _INT32.unpack_from(data, start)
+                size = _int32(data, start)
                 if not 0 <= size <= limit:
                     raise MalformedRequest(f"frame of {size} bytes; socket.request.max.bytes is {limit}")
                 need = size + 4
                 if end - start < need:
                     break
-                self._request(view[start + 4 : start + need])
+                if self._pending and need >= 8 and self._must_hold(_int32(data, start + 4) >> 16):
+                    self._holding = True
+                    break
+                self._request(data, view, start + 4, start + need)
                 start += need
                 scheduler.spent += REQUEST_COST + (need >> BYTES_COST_SHIFT)
                 need = 4
@@ -306,6 +319,10 @@ class Connection(asyncio.BufferedProtocol):
         if not self.closing:
             self._keep(data, view, start, end, need)
 
+    def _must_hold(self, key: int) -> bool:
+        """Whether a request of this API is not begun yet: those before it are, and are of another one."""
+        return bool(self._pending[-1].call.api.key != key)
+
     def _count_fast(self) -> None:
         """Their answers leave together at the end of a read, so they share its time: one look at the clock for all."""
         head = self._fast_head
@@ -314,13 +331,20 @@ class Connection(asyncio.BufferedProtocol):
         stats.answered(head & 0xFFFF, elapsed_s() - listener.began_s, self._fast)
         self._fast = 0
 
-    def _request(self, frame: memoryview) -> None:
-        if len(frame) > 8 and not self._pending:
-            head, correlation_id = _HEAD.unpack_from(frame)
+    def _request(self, data: bytearray, view: memoryview, start: int, stop: int) -> None:
+        frame = view[start:stop]
+        if stop - start > 8:
+            head = _int32(data, start)
             shortcut = self.shortcuts.get(head)
-            if shortcut is not None:
-                answer = shortcut(frame, correlation_id)
+            last = self._pending[-1].call.context if self._pending else None
+            if shortcut is not None and (last is None or last.api_key << 16 | last.api_version == head):
+                answer = shortcut(frame, _int32(data, start + 4))
                 if isinstance(answer, bytes):
+                    if last is not None:  # those before it are not answered yet
+                        slot = _Slot(self._pending[-1].call, self._listener.began_s)
+                        slot.ready, slot.response = True, answer or None
+                        self._pending.append(slot)
+                        return
                     if head != self._fast_head:
                         if self._fast:
                             self._count_fast()
@@ -379,6 +403,9 @@ class Connection(asyncio.BufferedProtocol):
             result = error
         slot.task = None
         if isinstance(result, Deferred) and not result.done:
+            if self._waiting is slot and slot.call.api.pipelined:
+                self._waiting = None
+                self._listener.loop.call_soon(self._advance)
             if self.closed:
                 result.cancel()
             slot.deferred = result
@@ -425,6 +452,11 @@ class Connection(asyncio.BufferedProtocol):
         while pending and pending[0].ready:
             done = pending.popleft()
             self._write(done.call, done.response, done.began_s)
+        self._holding = self._holding and bool(pending)
+        self._listener.send(self)
+
+    def send(self) -> None:
+        """Send what was answered, and go on with what waited for it."""
         self.outbox.flush()
         self._advance()
 
@@ -560,3 +592,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self.closing = True
             self._transport.abort()
+
+
+class Connection(CompiledConnection, asyncio.BufferedProtocol):
+    """The protocol that the event loop drives. One per client, made by `Listener`."""
+
+    __slots__ = ()

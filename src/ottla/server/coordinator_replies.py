@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ottla.server.api import Deferred, Response
+from ottla.protocol.messages import response_header
+from ottla.server.api import Deferred, EncodedResponse, RequestContext, Response
 
 Finish = Callable[[Mapping[str, Any]], Response]
+Encode = Callable[[int, Mapping[str, Any], bytes], bytearray]
+"""Of one API: what a version says of a response, after its header."""
 
 
 class DeferredReply:
@@ -24,15 +27,31 @@ class DeferredReply:
         self.deferred.complete(result if isinstance(result, BaseException) else self.finish(result))
 
 
+def encoded(context: RequestContext, encode: Encode, response: Mapping[str, Any]) -> EncodedResponse:
+    header = response_header(context.api_key, context.api_version, context.correlation_id)
+    return EncodedResponse([encode(context.api_version, response, header)])
+
+
+def encoded_reply(context: RequestContext, encode: Encode) -> DeferredReply:
+    """Encodes what the coordinator says, and counts the error in it."""
+
+    def finish(response: Mapping[str, Any]) -> EncodedResponse:
+        if response["error_code"]:
+            context.count_error(response["error_code"])
+        return encoded(context, encode, response)
+
+    return DeferredReply(finish)
+
+
 class AwaitedReply:
     """For a coroutine: what the coordinator says is `result`, an error is raised there."""
 
     __slots__ = ("result",)
 
     def __init__(self) -> None:
-        self.result: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
+        self.result: asyncio.Future[Mapping[Any, Any]] = asyncio.get_running_loop().create_future()
 
-    def complete(self, result: Mapping[str, Any] | BaseException) -> None:
+    def complete(self, result: Mapping[Any, Any] | BaseException) -> None:
         if self.result.done():  # nobody waits any more
             return
         if isinstance(result, BaseException):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Awaitable, Coroutine, Generator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.drivers import cooperative
 from ottla.drivers.cooperative import run_yielding
@@ -18,23 +18,25 @@ from ottla.logs import fields
 from ottla.model import Buffer
 from ottla.protocol import messages, stepwise
 from ottla.protocol.messages import ApiKey, MalformedRequest
-from ottla.server import api
 from ottla.server.api import (
     Call,
     CloseConnection,
     Deferred,
     EncodedResponse,
+    Handling,
     InOrder,
     LongRequest,
     RequestContext,
     Response,
+    Session,
     Slice,
 )
+from ottla.server.freeing import freeing, without_frames
 from ottla.server.handlers import TABLE
+from ottla.server.long_answers import RowsOf
+from ottla.steps import at_once
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from ottla.server.node import Node
 
 
@@ -42,14 +44,18 @@ _INT32 = struct.Struct(">i")
 _REQUESTS = logging.getLogger("ottla.requests")
 
 
+_ARRAYS = frozenset({list, tuple, RowsOf})
+"""Types of the arrays in an answer, looked up: `isinstance` of an abstract class is slow for each number in it."""
+
 Outcome = Response | Deferred | Awaitable[Response] | InOrder
 
 
-def begin(node: Node, connection: Any, frame: memoryview) -> tuple[Call, Outcome]:
+def begin(node: Node, connection: Session, frame: memoryview) -> tuple[Call, Outcome]:
     """Decode the request in `frame` and start its handler. Raises MalformedRequest or CloseConnection to close."""
     header = messages.read_header(frame)
     key, version = header.api_key, header.api_version
-    served = TABLE.get(key)
+    apis = connection.apis
+    served = apis.table.get(key)
     if served is None:
         raise MalformedRequest(f"API {key} is not served")
     context = RequestContext(
@@ -60,8 +66,8 @@ def begin(node: Node, connection: Any, frame: memoryview) -> tuple[Call, Outcome
         if key != ApiKey.API_VERSIONS:
             raise MalformedRequest(f"version {version} of {ApiKey(key).name} is not served")
         context.api_version = 0
-        return Call(api.load(key), context, None), unsupported_api_versions()
-    loaded = api.load(key)
+        return Call(apis.load(key), context, None), unsupported_api_versions()
+    loaded = apis.load(key)
     call = Call(loaded, context, None)
     if len(frame) > loaded.long_bytes:
         return call, InOrder(_long(call, connection.keep_frame(frame), header.body_offset))
@@ -82,21 +88,48 @@ def begin(node: Node, connection: Any, frame: memoryview) -> tuple[Call, Outcome
     return call, outcome
 
 
+async def answer(call: Call) -> bytes:
+    """The whole response to a request that did not come by itself over a connection (Envelope), without its length.
+
+    Raises KafkaError (NOT_CONTROLLER) where the request is to be asked again elsewhere.
+    """
+    elsewhere: list[KafkaError] = []
+
+    async def handling() -> Any:
+        try:
+            outcome: Any = await _handled(call)
+            while isinstance(outcome, Awaitable):
+                outcome = await outcome
+            return outcome
+        except KafkaError as error:
+            if error.code == ErrorCode.not_controller:
+                elsewhere.append(error)
+            raise
+
+    outcome = await _encoded_later(call, handling())
+    if elsewhere:
+        raise elsewhere[0]
+    assert isinstance(outcome, EncodedResponse)
+    return b"".join(part if isinstance(part, bytes) else bytes(part) for part in outcome.parts)
+
+
 async def _long(call: Call, frame: memoryview, offset: int) -> Outcome:
     """Decode, handle and encode in steps, so that others are served meanwhile."""
     loaded, context = call.api, call.context
     assert loaded.decode_in_steps is not None
     context.in_steps = True
     call.request = await run_yielding(loaded.decode_in_steps(context.api_version, frame, offset))
-    try:
-        outcome = loaded.handle(context, call.request)
-    except Exception as error:
-        return await _encoded(call, failure(call, error))
-    return await _encoded_later(call, run_yielding(outcome) if isinstance(outcome, Generator) else _given(outcome))
-
-
-async def _given(outcome: Outcome) -> Outcome:
+    outcome = await _encoded_later(call, _handled(call))
+    if not loaded.pipelined:
+        held = [call.request]
+        call.request = None
+        await run_yielding(freeing(held))
     return outcome
+
+
+async def _handled(call: Call) -> Outcome:
+    outcome = call.api.handle(call.context, call.request)
+    return await run_yielding(outcome) if isinstance(outcome, Generator) else outcome
 
 
 async def _encoded_later(call: Call, handling: Coroutine[Any, Any, Outcome]) -> Outcome:
@@ -106,20 +139,24 @@ async def _encoded_later(call: Call, handling: Coroutine[Any, Any, Outcome]) -> 
         if isinstance(outcome, Awaitable) and not call.api.pipelined:
             outcome = await outcome
     except Exception as error:
-        outcome = failure(call, error)
-    return await _encoded(call, outcome)
-
-
-async def _encoded(call: Call, outcome: Outcome) -> Outcome:
+        refused = _refusal(call, error)
+        outcome = await run_yielding(refused) if isinstance(refused, Generator) else refused
     if not isinstance(outcome, Mapping):
         return outcome
-    context = call.context
-    key, version = context.api_key, context.api_version
+    held = [outcome]
+    del outcome
     try:
-        body = await run_yielding(stepwise.encode_response(key, version, context.correlation_id, outcome))
+        return await run_yielding(_encoding(call.context, held))
     except Exception as error:
         return failure(call, error)
-    await run_yielding(_counting(context, outcome))
+
+
+def _encoding(context: RequestContext, held: list[Mapping[str, Any]]) -> Generator[int, None, EncodedResponse]:
+    """The answer in `held`, encoded and freed."""
+    key, version = context.api_key, context.api_version
+    body = yield from stepwise.encode_response(key, version, context.correlation_id, held[0])
+    yield from _counting(context, held[0])
+    yield from freeing(held)
     return EncodedResponse((body,))
 
 
@@ -138,6 +175,12 @@ def failure(call: Call, error: BaseException) -> Response:
 
     Raises CloseConnection and MalformedRequest again: they close the connection.
     """
+    response = _refusal(call, error)
+    return at_once(response) if isinstance(response, Generator) else response
+
+
+def _refusal(call: Call, error: BaseException) -> Response | Handling:
+    """The same, or the steps of it."""
     if isinstance(error, CloseConnection | MalformedRequest):
         raise error
     if not isinstance(error, KafkaError):
@@ -148,6 +191,7 @@ def failure(call: Call, error: BaseException) -> Response:
         )  # fmt: skip
         _REQUESTS.error("a request failed", exc_info=error, extra=which)
         error = KafkaError(ErrorCode.unknown_server_error)
+    without_frames(error)
     response = call.api.on_error(call.context, call.request, error)
     if isinstance(response, EncodedResponse):  # what is in others is seen when they are encoded
         call.context.count_error(error.code)
@@ -157,6 +201,8 @@ def failure(call: Call, error: BaseException) -> Response:
 def encode(call: Call, response: Response) -> tuple[list[Buffer | Slice], int]:
     """The parts of a whole response frame and their size in bytes."""
     context = call.context
+    if isinstance(response, bytes):
+        return [response], len(response)
     if isinstance(response, EncodedResponse):
         return [_INT32.pack(response.length), *response.parts], response.length + 4
     assert response is not None
@@ -164,7 +210,7 @@ def encode(call: Call, response: Response) -> tuple[list[Buffer | Slice], int]:
         body = messages.encode_response(context.api_key, context.api_version, context.correlation_id, response)
     except Exception as error:
         instead = failure(call, error)
-        assert instead is not None and not isinstance(instead, EncodedResponse)
+        assert instead is not None and not isinstance(instead, EncodedResponse | bytes)
         body = messages.encode_response(context.api_key, context.api_version, context.correlation_id, instead)
         response = instead
     count_errors(context, response)
@@ -177,7 +223,7 @@ def count_errors(context: RequestContext, response: Mapping[str, Any]) -> None:
         if name == "error_code":
             if value:
                 context.count_error(value)
-        elif isinstance(value, list | tuple):
+        elif type(value) in _ARRAYS:
             for part in value:
                 if not isinstance(part, Mapping):
                     break
@@ -190,7 +236,7 @@ def _counting(context: RequestContext, response: Mapping[str, Any]) -> Generator
         if name == "error_code":
             if value:
                 context.count_error(value)
-        elif isinstance(value, list | tuple):
+        elif type(value) in _ARRAYS:
             for part in value:
                 if not isinstance(part, Mapping):
                     break

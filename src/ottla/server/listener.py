@@ -8,8 +8,8 @@ import errno
 import logging
 import math
 import os
-import socket
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.drivers.cooperative import scheduler_of
@@ -17,22 +17,13 @@ from ottla.errors import OttlaError
 from ottla.logs import fields
 from ottla.metrics.instruments import NodeMetrics
 from ottla.protocol.messages import ApiKey
-from ottla.server.connection import RECEIVE_BUFFER_BYTES, Connection
+from ottla.server.api import OF_BROKERS, ApiSet
+from ottla.server.connection import RECEIVE_BUFFER_BYTES, CompiledConnection, Connection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from ottla.network import AcceptFailed, Acceptor, MakeProtocol, Network
     from ottla.server.api import RequestContext
     from ottla.server.node import Node
-
-BACKLOG = 1024
-"""Pending connects; a thousand clients that reconnect together after a restart should not see refusals."""
-
-ACCEPTS_MAX = 64
-"""Clients accepted at once before those that are there already get their turn."""
-
-ACCEPT_PAUSE_SECONDS = 1.0
-"""How long to wait for descriptors to become free."""
 
 MEANT_TO_WAIT = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """Not slow, however long they take: they wait for records or for other members."""
@@ -73,21 +64,19 @@ class ConnectionLimits:
             del self._by_host[host]
 
 
-async def check_address(host: str, port: int) -> None:
+async def check_address(network: Network, host: str, port: int) -> None:
     """Raises OttlaError if the address cannot be bound at the moment."""
-    server = await _open(asyncio.get_running_loop(), asyncio.Protocol, host, port)
-    server.close()
-    await server.wait_closed()
+    acceptor = await _listen(network, asyncio.Protocol, host, port)
+    acceptor.close()
+    await acceptor.wait_closed()
 
 
-async def _open(
-    loop: asyncio.AbstractEventLoop, protocol: Callable[[], asyncio.BaseProtocol], host: str, port: int
-) -> asyncio.Server:
-    """The bound sockets of an address, which do not accept yet. Raises OttlaError."""
+async def _listen(
+    network: Network, protocol: MakeProtocol, host: str, port: int, accept_failed: AcceptFailed | None = None
+) -> Acceptor:
+    """The address, which does not accept yet. Raises OttlaError."""
     try:
-        return await loop.create_server(
-            protocol, host or None, port, backlog=BACKLOG, reuse_address=True, start_serving=False
-        )
+        return await network.listen(protocol, host, port, accept_failed)
     except OSError as error:
         raise cannot_listen(f"{host or '*'}:{port}", error, " with --listen HOST:PORT") from error
 
@@ -138,15 +127,19 @@ class Listener:
         node: Node,
         name: str,
         *,
+        network: Network,
         limits: ConnectionLimits,
         request_bytes_max: int,
         idle_ms_max: int,
         receive_buffer: bytearray,
         metrics: NodeMetrics | None = None,
         slow_ms: int = -1,
+        apis: ApiSet = OF_BROKERS,
     ) -> None:
         self.node = node
         self.name = name
+        self.apis = apis
+        self.network = network
         self.loop = asyncio.get_running_loop()
         self.scheduler = scheduler_of(self.loop)
         self.request_bytes_max = request_bytes_max
@@ -161,19 +154,24 @@ class Listener:
         """Clients, since the start."""
         self.began_s = 0.0
         """When the bytes came in that are being handled."""
-        self.connections: set[Connection] = set()
-        self.served: Connection | None = None
+        self.connections: dict[CompiledConnection, None] = {}
+        """Ordered, as everything is that is gone through where somebody can see in which order."""
+        self.served: CompiledConnection | None = None
         """Whose bytes came last, and how many in a row."""
         self.served_bytes = 0
         self.tick = 0
         """Counts sweeps; a connection notes it with every byte received."""
+        self.when_lost: dict[CompiledConnection, Callable[[], None]] = {}
+        """Called once, when the connection is no more."""
+        self.answering: dict[CompiledConnection, None] | None = None
+        """While answers are given together: whom there is something to send to."""
+        self._answers: deque[Callable[[], None]] = deque()
         self._limits = limits
-        self._counted: set[Connection] = set()
-        self._unheard: set[asyncio.Task[None]] = set()
+        self._counted: set[CompiledConnection] = set()
+        self._unheard: dict[asyncio.Task[None], None] = {}
         """Requests still being handled whose clients are gone."""
         self._idle_ms_max = idle_ms_max
-        self._server: asyncio.Server | None = None
-        self._accepting: list[socket.socket] = []
+        self._acceptor: Acceptor | None = None
         self._all_gone: asyncio.Event | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -182,60 +180,25 @@ class Listener:
 
         Raises OttlaError if the address cannot be bound.
         """
-        self._server = await _open(self.loop, lambda: Connection(self), host, port)
-        for sock in self._server.sockets:
-            # Answers are whole frames: waiting for more to send only delays them. Accepted sockets inherit it.
-            with contextlib.suppress(OSError):
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        name = self._server.sockets[0].getsockname()
-        return int(name[1])
+        self._acceptor = await _listen(self.network, lambda: Connection(self), host, port, self._accept_failed)
+        return self._acceptor.port
+
+    def _accept_failed(self, error: OSError) -> None:
+        _NETWORK.warning("cannot accept clients", extra=fields(listener=self.name, error=error.strerror))
 
     async def accept(self) -> None:
         """Serve clients from now on."""
-        assert self._server is not None
-        for bound in self._server.sockets:
-            # The loop would accept one client in each of its rounds, so that the last of a thousand waits for seconds.
-            # A transport's own descriptor cannot be watched, hence the copy.
-            sock = socket.socket(fileno=os.dup(bound.fileno()))
-            sock.setblocking(False)
-            sock.listen(BACKLOG)
-            self._accepting.append(sock)
-            self.loop.add_reader(sock.fileno(), self._accept, sock)
+        assert self._acceptor is not None
+        self._acceptor.start()
         self._schedule_sweep()
 
-    def _accept(self, sock: socket.socket) -> None:
-        for _ in range(ACCEPTS_MAX):
-            try:
-                client, _address = sock.accept()
-            except BlockingIOError:
-                return
-            except ConnectionAbortedError:
-                continue
-            except OSError as error:  # out of descriptors: leave the clients in the queue for a while
-                _NETWORK.warning("cannot accept clients", extra=fields(listener=self.name, error=error.strerror))
-                self.loop.remove_reader(sock.fileno())
-                self.loop.call_later(ACCEPT_PAUSE_SECONDS, self._resume_accepting, sock)
-                return
-            client.setblocking(False)
-            self.let_finish(self.loop.create_task(self._connect(client)))
-
-    def _resume_accepting(self, sock: socket.socket) -> None:
-        if sock in self._accepting:
-            self.loop.add_reader(sock.fileno(), self._accept, sock)
-
-    async def _connect(self, client: socket.socket) -> None:
-        try:
-            await self.loop.connect_accepted_socket(lambda: Connection(self), client)
-        except OSError:  # gone already
-            client.close()
-
-    def admit(self, connection: Connection) -> bool:
-        if self._server is None or not self._limits.take(connection.client_host):
+    def admit(self, connection: CompiledConnection) -> bool:
+        if self._acceptor is None or not self._limits.take(connection.client_host):
             self.refused += 1
             return False
         self.admitted += 1
         self._counted.add(connection)
-        self.connections.add(connection)
+        self.connections[connection] = None
         return True
 
     def answered(self, context: RequestContext, seconds: float) -> None:
@@ -253,8 +216,39 @@ class Listener:
                 ),
             )
 
-    def remove(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+    def answer_together(self, answer: Callable[[], None]) -> None:
+        """Call it in a later turn of the loop, with all others of then; what they answer a client is sent at once."""
+        if not self._answers:
+            self.loop.call_soon(self._answer_all)
+        self._answers.append(answer)
+
+    def send(self, connection: CompiledConnection) -> None:
+        """Send what was answered to a client, if nothing more is to be answered now."""
+        if self.answering is None:
+            connection.send()
+        else:
+            self.answering[connection] = None
+
+    def _answer_all(self) -> None:
+        answers = self._answers
+        answered: dict[CompiledConnection, None] = {}
+        self.answering = answered
+        try:
+            for _ in range(len(answers)):
+                answers.popleft()()
+        finally:
+            self.answering = None
+            if answers:
+                self.loop.call_soon(self._answer_all)
+            for connection in answered:
+                connection.send()
+
+    def remove(self, connection: CompiledConnection) -> None:
+        self.connections.pop(connection, None)
+        if self.served is connection:
+            self.served = None
+        if self.when_lost and (callback := self.when_lost.pop(connection, None)):
+            callback()
         if self._all_gone is not None and not self.connections:
             self._all_gone.set()
         if connection in self._counted:
@@ -263,17 +257,13 @@ class Listener:
 
     def let_finish(self, task: asyncio.Task[None]) -> None:
         """Keep a request going whose client is gone."""
-        self._unheard.add(task)
-        task.add_done_callback(self._unheard.discard)
+        self._unheard[task] = None
+        task.add_done_callback(self._unheard.pop)
 
     def stop_accepting(self) -> None:
-        for sock in self._accepting:
-            self.loop.remove_reader(sock.fileno())
-            sock.close()
-        self._accepting.clear()
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._acceptor is not None:
+            self._acceptor.close()
+            self._acceptor = None
 
     async def stop(self, *, drain_seconds_max: float) -> None:
         """Answer what was begun, then close every connection."""

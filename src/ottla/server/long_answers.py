@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ottla.drivers.cooperative import run_yielding
@@ -57,6 +57,26 @@ async def _row_by_row(
     context: RequestContext, name: str, items: Sequence[T], row_of: Callable[[T], Mapping[str, Any]]
 ) -> Response:
     return await encoded(context, {name: await run_yielding(in_steps(items, row_of))}, name)
+
+
+class RowsOf(Sequence[Any]):
+    """The rows of an answer, one for each of `items`, each made when it is encoded: there may be thousands."""
+
+    __slots__ = ("_items", "_row_of")
+
+    def __init__(self, items: Sequence[T], row_of: Callable[[T], Any]) -> None:
+        self._items = items
+        self._row_of = row_of
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, index: Any) -> Any:
+        some = self._items[index]
+        return [self._row_of(each) for each in some] if isinstance(index, slice) else self._row_of(some)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._row_of, self._items)
 
 
 def in_steps(items: Sequence[T], row_of: Callable[[T], Any]) -> Generator[None, None, list[Any]]:

@@ -1,4 +1,4 @@
-"""Runs one node as a process: event loop, signals, limits, the one line that says where it is."""
+"""Runs one node as a process: event loop, signals, limits, the lines that say where it is."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ottla import logs
 from ottla.clock import SystemClock
 from ottla.filesystem import OsFileSystem
+from ottla.network import SystemNetwork
 from ottla.server.node import Node
 
 if TYPE_CHECKING:
@@ -31,38 +32,48 @@ YOUNG_OBJECTS_MAX = 20_000
 
 
 async def announce(node: Node, _: asyncio.Event) -> None:
-    """The one line that says where a node is."""
-    first = node.config.advertised_listeners[0]
-    directories = ", ".join(node.config.log_dirs)
+    """The line that says where a node is, and one for its HTTP port."""
+    config = node.config
+    first = (config.advertised_listeners or config.advertised_controller_listeners)[0]
+    directories = ", ".join(config.log_dirs)
     host = f"[{first.host}]" if ":" in first.host else first.host
-    print(f"ottla: listening on {host}:{node.ports[first.name]}, data in {directories}", flush=True)
+    what = "listening on" if config.is_broker else "controller on"
+    print(f"ottla: {what} {host}:{node.ports[first.name]}, data in {directories}", flush=True)
+    if node.http is not None:
+        print(f"ottla: metrics and health at {node.http.url}", flush=True)
 
 
-def run(config: ServerConfig, attend: Attend = announce) -> int:
-    """Serve until SIGTERM, SIGINT or SIGHUP; returns the exit code. Raises OttlaError when the node cannot start."""
+def run(config: ServerConfig, attend: Attend = announce, network: SystemNetwork | None = None) -> int:
+    """Serve until SIGTERM, SIGINT or SIGHUP, or until the node gives up; returns the exit code. Raises OttlaError when
+    the node cannot start. A node that has to halt ends the process, with exit code 1.
+
+    `network` is the system's unless a test gives another.
+    """
     logs.configure(config["ottla.log.format"], config["ottla.log.level"])
     _raise_file_limit()
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
-            return runner.run(_serve(config, attend))
+            return runner.run(_serve(config, attend, network))
         finally:
             # A second signal: the loop that ignores it is taken down now, and the node is stopped already.
             signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
 
 
-async def _serve(config: ServerConfig, attend: Attend) -> int:
+async def _serve(config: ServerConfig, attend: Attend, network: SystemNetwork | None) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in _SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:  # as by `nohup`, or by a script for its background jobs
             loop.add_signal_handler(number, stop.set)
     fs = OsFileSystem()
-    node = Node(config, fs, SystemClock(), random.Random(os.urandom(16)))
+    network = network or SystemNetwork(config["socket.send.buffer.bytes"])
+    node = Node(config, fs, SystemClock(), random.Random(os.urandom(16)), network)
+    node.on_halt, node.on_give_up = _halt, stop.set
     try:
         if not await _started(node, stop):
-            return 0
+            return _exit_code(node)
         gc.freeze()
         gc.set_threshold(YOUNG_OBJECTS_MAX, 20, 20)
         await attend(node, stop)
@@ -74,7 +85,16 @@ async def _serve(config: ServerConfig, attend: Attend) -> int:
             with contextlib.suppress(Exception):
                 fs.close()
     sys.stdout.flush()
-    return 0
+    return _exit_code(node)
+
+
+def _exit_code(node: Node) -> int:
+    return 0 if node.gave_up is None else 1
+
+
+def _halt() -> None:
+    """End the process as it stands: what is on disk is for the next start to check."""
+    os._exit(1)
 
 
 async def _started(node: Node, stop: asyncio.Event) -> bool:

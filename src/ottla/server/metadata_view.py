@@ -6,7 +6,8 @@ Shared by Metadata, DescribeTopicPartitions and DescribeCluster (Kafka's `KRaftM
 from __future__ import annotations
 
 import random as random_module
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -21,6 +22,8 @@ from ottla.metadata.image import (
 from ottla.model import NodeId
 
 NO_CONTROLLER = -1
+
+NOBODY: Mapping[NodeId, int] = MappingProxyType({})
 
 TOPIC_OPERATIONS = 0b1101_1111_1000
 CLUSTER_OPERATIONS = 0b1_1111_1010_0000
@@ -42,12 +45,17 @@ class Broker(NamedTuple):
 class MetadataView:
     """The view from one listener of one image. Cheap to make: per request."""
 
-    __slots__ = ("_directories", "_offline", "alive", "image", "listener")
+    __slots__ = ("_directories", "_offline", "alive", "image", "listener", "lost")
 
-    def __init__(self, image: MetadataImage, listener: str) -> None:
+    def __init__(self, image: MetadataImage, listener: str, lost: Mapping[NodeId, int] = NOBODY) -> None:
+        """`lost` are brokers whose process seems to be gone: the epochs of these incarnations, by id."""
         self.image = image
         self.listener = listener
+        self.lost = lost
         self.alive = {broker.id: broker for broker in self.brokers() if not broker.fenced}
+        for node_id, epoch in lost.items():
+            if node_id in self.alive and image.brokers[node_id].epoch == epoch:
+                del self.alive[node_id]
         self._directories: dict[NodeId, frozenset[UUID]] = {
             node_id: _online(image.brokers[node_id]) for node_id in self.alive
         }
@@ -59,6 +67,19 @@ class MetadataView:
             endpoint = broker.endpoints.get(self.listener)
             if endpoint is not None:
                 yield Broker(node_id, endpoint.host, endpoint.port, broker.rack, broker.fenced)
+
+    def listed(self) -> Iterator[Broker]:
+        """The brokers for clients: those that are alive, and for a while one whose process has gone.
+
+        Kafka lists a killed broker until its session ends, when its partitions have other leaders already or get them
+        in the same answer. librdkafka (2.16) loses such a move when the old leader is missing from that answer: it
+        drops the partitions together with the broker, and asks again a second later.
+        """
+        for broker in self.brokers():
+            registered = self.image.brokers[broker.id]
+            gone = self.lost.get(broker.id) == registered.epoch and not registered.in_controlled_shutdown
+            if gone or not broker.fenced:
+                yield broker
 
     def controller_id(self, random: random_module.Random) -> NodeId:
         """A broker to send a controller's requests to: any that is alive passes them on (KIP-590)."""

@@ -11,35 +11,50 @@ import asyncio
 import contextlib
 import logging
 import posixpath
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.clock import elapsed_s
-from ottla.drivers.cleaner import CleanerSettings, LogCleaner
-from ottla.drivers.controller import ControllerDriver
-from ottla.drivers.cooperative import run_yielding
-from ottla.drivers.coordinator import GroupCoordinatorDriver
+from ottla.drivers.cleaner import LogCleaner
+from ottla.drivers.cooperative import run_yielding, scheduler_of
+from ottla.drivers.group_coordinator import GroupCoordinatorDriver
+from ottla.drivers.metadata_parts import MetadataParts
 from ottla.errors import KafkaError, OttlaError
 from ottla.logs import fields
 from ottla.metadata import features
 from ottla.metadata.image import ConfigResourceType, Endpoint, MetadataImage, SecurityProtocol
 from ottla.metrics.instruments import NodeMetrics
+from ottla.model import TRANSACTION_TOPIC
 from ottla.replication.fetch_session import FetchSessionCache
+from ottla.server.api import OF_BROKERS, OF_CONTROLLERS, ApiSet
 from ottla.server.listener import ConnectionLimits, Listener, check_address, new_receive_buffer
+from ottla.server.log_settings import LogSettings
 from ottla.server.metadata_changes import log_changes
+from ottla.server.metadata_view import NOBODY
 from ottla.server.replica_manager import ReplicaManager
-from ottla.storage.config import LogConfig
 from ottla.storage.log_manager import LogManager
-from ottla.storage.room import full_disk_error
+from ottla.storage.room import full_disk_error, is_full_disk
 
 if TYPE_CHECKING:
     import random as random_module
     from uuid import UUID
 
     from ottla.clock import Clock
+    from ottla.config.listeners import Listener as ListenerSpec
     from ottla.config.server import ServerConfig
+    from ottla.drivers.active_controller import ActiveController
+    from ottla.drivers.broker_lifecycle import BrokerLifecycle
+    from ottla.drivers.controller_channel import ControllerChannel
+    from ottla.drivers.log_mover import LogMover
+    from ottla.drivers.producer_ids import ProducerIds
+    from ottla.drivers.replication import Replication
+    from ottla.drivers.transaction_coordinator import TransactionCoordinatorDriver
+    from ottla.drivers.transaction_verifier import TransactionVerifier
     from ottla.filesystem import FileSystem
     from ottla.metadata.delta import MetadataDelta
+    from ottla.network import Network
+    from ottla.replication.partition import Partition
     from ottla.server.http.server import HttpServer
 
 _LOG = logging.getLogger("ottla.node")
@@ -49,6 +64,12 @@ T = TypeVar("T")
 PERIODIC_TASKS_SECONDS = 1.0
 """How often logs and groups look whether retention, flush.ms, expiry or a checkpoint is due."""
 
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+LAST_REPORT_SECONDS_MAX = 1.0
+"""How long a node that has to halt tries to tell the controller of its failed log directory. It serves nothing
+meanwhile."""
+
 DRAIN_SECONDS_MAX = 5.0
 """How long a stopping node waits for requests that were begun and clients that read slowly."""
 
@@ -56,93 +77,142 @@ DRAIN_SECONDS_MAX = 5.0
 class Node:
     """One node. Handlers reach everything through it."""
 
-    def __init__(self, config: ServerConfig, fs: FileSystem, clock: Clock, random: random_module.Random) -> None:
+    gave_up: str | None = None
+    """Why the node asked to be stopped; None while it did not."""
+    on_give_up: Callable[[], None] = staticmethod(lambda: None)
+    """Asks whoever runs the node to `stop` it."""
+    on_halt: Callable[[], None] = staticmethod(lambda: None)
+    """Ends the process there and then. Whoever runs the node sets this and `on_give_up`; without them it only logs why,
+    and refuses what it cannot do."""
+    _halting = False
+
+    def __init__(
+        self, config: ServerConfig, fs: FileSystem, clock: Clock, random: random_module.Random, network: Network
+    ) -> None:
         self.config = config
         self.fs = fs
+        self.network = network
         self.clock = clock
         self.random = random
         self.node_id: int = config.node_id
         self.metrics = NodeMetrics()
-        self.controller = ControllerDriver(fs, clock, random, config)
+        self.metadata = MetadataParts(fs, clock, random, config, network)
+        self._log_settings = LogSettings(config)
         self.logs = LogManager(
-            fs, config.log_dirs, self.log_config(None), clock, random,
-            topic_config=lambda topic: self.log_config(topic),
-            producer_id_expiration_ms=config["producer.id.expiration.ms"],
+            fs, config.log_dirs, self._log_settings.defaults, clock, random,
+            topic_config=lambda topic: self._log_settings.of_topic(self.image, topic),
+            producers=self._log_settings.producers,
             producer_expiry_interval_ms=config["producer.id.expiration.check.interval.ms"],
             retention_check_interval_ms=config["log.retention.check.interval.ms"],
             flush_scheduler_interval_ms=config["log.flush.scheduler.interval.ms"],
             recovery_point_checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
+            high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
             log_start_checkpoint_interval_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
         )  # fmt: skip
         self.logs.flush_seconds = self.metrics.flush_seconds
         self.replicas = ReplicaManager(
-            self.node_id, self.logs, clock, self._topic_log_config, self._usable_directories, self.metrics
+            self.node_id, self.logs, clock, self._log_settings.of_topic, self._usable_directories, self.metrics
         )
-        self.cleaner = LogCleaner(fs, self.logs, clock, random, self._cleaner_settings)
+        self.replicas.rack_aware = config["replica.selector.class"] == RACK_AWARE
+        self.replication: Replication | None = None
+        """Made with the first partition that has other replicas."""
+        self.cleaner = LogCleaner(fs, self.logs, clock, random, self._log_settings.of_cleaner)
         self.sessions = FetchSessionCache(config["max.incremental.fetch.session.cache.slots"], random)
         self.groups: GroupCoordinatorDriver
         """Made by `start`, once the settings of the metadata log are known."""
         self.listeners: list[Listener] = []
         self.ports: dict[str, int] = {}
         """The port that each listener really has."""
+        self.controller_endpoints: dict[str, Endpoint] = {}
+        """Where others reach the controller of this node, by listener."""
+        self._limits = ConnectionLimits(
+            config["max.connections"],
+            config["max.connections.per.ip"],
+            _per_host(config["max.connections.per.ip.overrides"]),
+        )
+        self._receive_buffer: bytearray | None = None
         self.serving = False
         """Whether clients are accepted."""
         self.start_seconds = 0.0
         """How long `start` took."""
         self.http: HttpServer | None = None
         """Metrics and health, where `ottla.http.listener` asks for them."""
+        self.lost: Mapping[int, int] = NOBODY
+        """Brokers whose process seems to be gone, with the epochs of these incarnations."""
+        self.leaving = False
+        """Whether `stop` was called; until others lead what this node led, it serves."""
         self.stopping = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._periodic_task: asyncio.Task[None] | None = None
         """While it is being done."""
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
         """What `stop` has to do for what `start` did, in reverse order."""
         self._loaded = False
         """Whether the logs are known; until then closing them would call an unclean directory clean."""
-        self._log_configs: dict[str, LogConfig] = {}
-        self._default_log_config: LogConfig | None = None
         self._long_work = asyncio.Lock()
+        self._mover: LogMover | None = None
+        self.replicas.on_leadership.append(self._coordinate_transactions)
         self.on_stop: list[Callable[[], None]] = []
         """Called when the node stops taking requests: whatever waits has to answer now."""
+        self.metadata.quorum.on_failure.append(lambda failure: self.halt(str(failure.message), failure))
 
     @property
     def image(self) -> MetadataImage:
-        return self.controller.image
+        return self.metadata.publisher.image
 
     @property
     def cluster_id(self) -> str:
-        return self.controller.cluster_id
+        return self.metadata.cluster_id
 
-    # Settings of logs.
+    @property
+    def directory_ids(self) -> Mapping[str, UUID]:
+        """Id of every log directory, by path."""
+        return self.metadata.directory_ids
 
-    def log_config(self, topic: str | None) -> LogConfig:
-        """The effective log settings of a topic by the current image, or this node's defaults for None."""
-        if topic is None:
-            return LogConfig.from_properties(self.config.log_config_properties())
-        return self._topic_log_config(self.image, topic)
+    @property
+    def channel(self) -> ControllerChannel:
+        """The way to the active controller."""
+        return self.metadata.channel
 
-    def _topic_log_config(self, image: MetadataImage, topic: str) -> LogConfig:
-        overrides = image.topic_config(topic)
-        if overrides:
-            return LogConfig.from_properties(self.config.log_config_properties(overrides))
-        if self._default_log_config is None:
-            self._default_log_config = self.log_config(None)
-        return self._default_log_config
+    @property
+    def lifecycle(self) -> BrokerLifecycle:
+        return self.metadata.lifecycle
 
-    def _cleaner_settings(self) -> CleanerSettings:
-        config = self.config
-        return CleanerSettings(
-            enable=config["log.cleaner.enable"],
-            threads=config["log.cleaner.threads"],
-            io_bytes_per_second=config["log.cleaner.io.max.bytes.per.second"],
-            dedupe_buffer_bytes=config["log.cleaner.dedupe.buffer.size"],
-            io_buffer_bytes=config["log.cleaner.io.buffer.size"],
-            load_factor=config["log.cleaner.io.buffer.load.factor"],
-            backoff_ms=config["log.cleaner.backoff.ms"],
-        )
+    @property
+    def inter_broker_listener(self) -> str:
+        return self.config.inter_broker_listener_name
 
-    def _apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """A metadata change: dynamic settings of this node first, since new logs take their defaults from them."""
+    @property
+    def producer_ids(self) -> ProducerIds:
+        return self.metadata.producer_ids
+
+    @cached_property
+    def transaction_verifier(self) -> TransactionVerifier:
+        """Made with the first transaction whose batches come here."""
+        from ottla.drivers.transaction_verifier import TransactionVerifier
+
+        verifier = TransactionVerifier(self)
+        self._closers.append(verifier.stop)
+        return verifier
+
+    @cached_property
+    def transactions(self) -> TransactionCoordinatorDriver:
+        """Made when it is first needed: most nodes never have a transaction."""
+        from ottla.drivers.transaction_coordinator import TransactionCoordinatorDriver
+
+        transactions = TransactionCoordinatorDriver(self, self.metadata.publisher)
+        self._closers.append(transactions.stop)
+        return transactions
+
+    def _coordinate_transactions(self, partition: Partition) -> None:
+        """It hears of all others itself."""
+        if partition.topic_partition.topic == TRANSACTION_TOPIC and partition.is_leader:
+            assert self.transactions
+
+    # Following the metadata.
+
+    def _apply_settings(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """The dynamic settings of this node."""
         if any(resource.type == ConfigResourceType.BROKER for resource in delta.configs):
             changed = self.config.apply_dynamic(
                 image.config(ConfigResourceType.BROKER, ""),
@@ -150,21 +220,126 @@ class Node:
             )
             if changed:
                 _LOG.info("settings changed", extra=fields(names=",".join(sorted(changed))))
-                self._default_log_config = None
-                self.logs.set_producer_expiration(self.config["producer.id.expiration.ms"])
+                self._log_settings.changed()
                 self.cleaner.settings_changed()
+                if "cordoned.log.dirs" in changed and self.config.is_broker:
+                    self._note_cordoned()
+                    self.lifecycle.say_now()
                 for topic in self.replicas.by_name:
                     self.replicas.update_topic_config(image, topic)
+
+    def _apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """A metadata change: dynamic settings of this node first, since new logs take their defaults from them."""
+        self._apply_settings(delta, image)
         self.replicas.apply(delta, image)
+        if self.replication is None and self.replicas.has_peers:
+            self._start_replication()
+        if self.replication is not None:
+            self.replication.apply(delta.brokers, image)
         if self.serving:  # the first one is all that there is
             log_changes(delta, image)
-        if self.controller.broker_epoch >= 0:
+        if self.metadata.lifecycle.broker_epoch >= 0:
             self._note_directories()
+
+    def _start_replication(self) -> None:
+        from ottla.drivers.lost_brokers import LostBrokers
+        from ottla.drivers.replication import Replication  # a node that is alone does without
+
+        self.replication = Replication(self)
+        self._closers.append(self.replication.stop)
+        confirm_s = self.config["ottla.failover.confirm.ms"] / 1000
+        lost = LostBrokers(self.network, self.config.inter_broker_listener_name, confirm_s)
+        self.lost = lost.epochs
+        self.replication.on_peer_lost.append(lambda node_id: lost.suspect(self.image.brokers.get(node_id)))
+        self._closers.append(lost.stop)
+
+    def log_mover(self) -> LogMover:
+        """Made with the first move of a replica between log directories."""
+        if self._mover is None:
+            from ottla.drivers.log_mover import LogMover  # few nodes ever need it
+
+            self._mover = LogMover(self, self.spawn)
+            self._closers.append(self._mover.stop)
+        return self._mover
+
+    async def assign_directory(self, partition: Partition, directory: str) -> bool:
+        """Tell the controller in which log directory a replica is about to be (KIP-858). False where it could not be
+        told yet."""
+        directory_id = self._usable_directories().get(directory)
+        if directory_id is None or not features.supports_directories(self.image.features):
+            return True
+        try:
+            await self.lifecycle.assign_directories({_place(partition): directory_id})
+        except KafkaError as error:
+            _LOG.warning("the metadata does not name the directory of a log yet", extra=fields(error=str(error)))
+            return False
+        return True
+
+    def log_stays(self, partition: Partition, directory: str) -> None:
+        """A replica is not going to be where the controller was told, but in this directory, which may be offline."""
+        if not self.stopping:  # else the next start sees it
+            ids = {posixpath.normpath(path): found for path, found in self.directory_ids.items()}
+            self.replicas.place_again({_place(partition): ids[directory]})
+            self._note_directories()
+
+    def log_moved(self, partition: Partition) -> None:
+        self.replicas.moved(partition)
+        self._note_directories()
+        if self.replication is not None:
+            self.replication.log_moved(partition, self.image)
 
     def _usable_directories(self) -> dict[str, UUID]:
         online = self.logs.online_dirs
-        ids = {posixpath.normpath(path): found for path, found in self.controller.directory_ids.items()}
+        ids = {posixpath.normpath(path): found for path, found in self.directory_ids.items()}
         return {path: ids[path] for path in online if path in ids}
+
+    def take_offline(self, directory: str, error: OSError) -> None:
+        """A log directory failed (KIP-112): what is in it refuses everything until the next start, and the controller
+        hears of it (KIP-858). Where no other one is left, or it is the metadata log's, the node then halts."""
+        directory_id = self._usable_directories()[directory]
+        self.logs.take_offline(directory, error)
+        self.lifecycle.directory_failed(directory_id)
+        is_needed = directory == posixpath.normpath(self.config.metadata_log_dir)
+        if is_needed or not self.logs.online_dirs:
+            which = "of the metadata log" if is_needed else "that was the last"
+            why = f"log directory {directory}, {which}, failed: {error}"
+            self.spawn(self._halt_when_reported(directory_id, why, error))
+
+    async def _halt_when_reported(self, directory_id: UUID, why: str, error: OSError) -> None:
+        """Others lead at once where the controller knows; without that they do once it misses this broker."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_REPORT_SECONDS_MAX):
+                await self.lifecycle.reported(directory_id)
+        self.halt(why, error)
+
+    def _not_reported(self, directory_id: UUID) -> None:
+        """Nobody would lead what was led from a failed directory, as long as this broker is taken for alive."""
+        path = next((path for path, each in self.directory_ids.items() if each == directory_id), str(directory_id))
+        limit_ms = self.config["log.dir.failure.timeout.ms"]
+        self.gave_up = f"the controller could not be told in {limit_ms} ms that log directory {path} failed"
+        _LOG.critical("the node stops", extra=fields(error=self.gave_up))
+        self.on_give_up()
+
+    def halt(self, why: str, error: BaseException) -> None:
+        """End the process as it stands, behind the present callback, as Kafka's broker halts: a disk failed that the
+        node cannot do without, and nothing more is to be written. A full disk is no reason, nor is there one while the
+        node stops anyhow."""
+        if self._halting or self.stopping or is_full_disk(error):
+            return
+        self._halting = True
+        _LOG.critical("the node halts", extra=fields(error=why))
+        asyncio.get_running_loop().call_soon(self.on_halt)
+
+    def _note_cordoned(self) -> None:
+        self.logs.cordoned = [posixpath.normpath(path) for path in self.config.cordoned_log_dirs]
+
+    def _cordoned_ids(self) -> tuple[UUID, ...] | None:
+        """For the heartbeats (KIP-1066); None where the controller knows of none, and there is none."""
+        registration = self.image.brokers.get(self.node_id)
+        known = registration is not None and registration.cordoned_log_dirs
+        if not (known or self.logs.cordoned) or not features.supports_cordoned_directories(self.image.features):
+            return None
+        return tuple(found for path, found in self._usable_directories().items() if path in self.logs.cordoned)
 
     def _note_directories(self) -> None:
         """Let the metadata say in which of several log directories new partitions were put (KIP-858)."""
@@ -174,9 +349,10 @@ class Node:
 
     async def _assign_directories(self, placed: dict[tuple[UUID, int], UUID]) -> None:
         try:
-            await self.controller.assign_directories(placed)
-        except KafkaError as error:  # the next start finds the same
-            _LOG.warning("the metadata does not name the directories of logs", extra=fields(error=str(error)))
+            await self.metadata.lifecycle.assign_directories(placed)
+        except KafkaError as error:
+            self.replicas.place_again(placed)
+            _LOG.warning("the metadata does not name the directories of logs yet", extra=fields(error=str(error)))
 
     # Life.
 
@@ -186,46 +362,38 @@ class Node:
         if self.config["ottla.http.listener"]:
             await self._start_http()
         for spec in self.config.listeners:  # before anything is made on disk
-            await check_address(spec.host, spec.port)
+            await check_address(self.network, spec.host, spec.port)
+        config = self.config
+        self.controller_endpoints = await self._bind(
+            config.controller_listeners, config.advertised_controller_listeners, OF_CONTROLLERS
+        )
         self.logs.lock()
         self._closers.append(self._close_logs)
         online = set(self.logs.online_dirs)
         metadata_dir = self.config.metadata_log_dir
         if posixpath.normpath(metadata_dir) in self.logs.offline_dirs:
             raise OttlaError(f"{metadata_dir} holds the metadata log, without which a node cannot start")
+        self._closers.append(self.metadata.stop)
         try:
-            await self.controller.start([path for path in self.config.log_dirs if posixpath.normpath(path) in online])
+            usable = [path for path in self.config.log_dirs if posixpath.normpath(path) in online]
+            await self.metadata.start(usable, self.controller_endpoints)
+            if self.controller_endpoints and self.metadata.controller is not None:
+                self._watch_brokers(self.metadata.controller)
+            for listener in self.listeners:  # other nodes need not wait for this one's broker, and may have to elect it
+                await listener.accept()
+            if config.is_broker:
+                await self.metadata.catch_up()
         except (KafkaError, OSError) as error:
             full = full_disk_error(self.fs, sorted({metadata_dir, *online}), error)
             if full is None:
                 raise
             raise full from error
         metadata_s = elapsed_s()
-        self._closers.append(self.controller.stop)
-        self.config.apply_dynamic(
-            self.image.config(ConfigResourceType.BROKER, ""),
-            self.image.config(ConfigResourceType.BROKER, str(self.node_id)),
-        )
-        self.logs.set_producer_expiration(self.config["producer.id.expiration.ms"])
-        await run_yielding(self.logs.loading())  # probes are answered meanwhile, and a signal is heard
-        self.logs.start_flush_timer()
-        self._loaded = True
-        logs_s = elapsed_s()
-        self.replicas.rename_strays(self.image)
-        self.groups = GroupCoordinatorDriver(self)
-        self._closers.append(self.groups.stop)
-        self.controller.subscribe(self._apply, before=self.replicas.create_logs, after=self.replicas.schedule_deletions)
-        placed = self.replicas.take_placed()
-        if placed and features.supports_directories(self.image.features):
-            await self._assign_directories(placed)
-        endpoints = await self._bind()
-        await self.controller.register_broker(endpoints, rack=self.config["broker.rack"])
-        await self.groups.start()
-        for listener in self.listeners:
-            await listener.accept()
-        self.spawn(self._run_periodic_tasks())
-        self._closers.append(self.cleaner.stop)
-        self.cleaner.start()
+        if config.is_broker:
+            logs_s = await self._start_broker()
+        else:
+            logs_s = metadata_s
+            self.metadata.publisher.subscribe(self._apply_settings)
         self.serving = True
         self.start_seconds = elapsed_s() - began_s
         _LOG.info(
@@ -233,6 +401,7 @@ class Node:
             extra=fields(
                 node_id=self.node_id,
                 cluster_id=self.cluster_id,
+                roles=",".join(config.roles),
                 listeners=",".join(f"{name}:{port}" for name, port in self.ports.items()),
                 topics=len(self.image.topics_by_name),
                 logs=len(self.logs),
@@ -242,6 +411,65 @@ class Node:
             ),
         )
 
+    def _watch_brokers(self, controller: ActiveController) -> None:
+        from ottla.drivers.broker_watch import BrokerWatch, WatchSettings  # a node alone has no use for it
+
+        config = self.config
+        settings = WatchSettings(
+            self.node_id,
+            config.inter_broker_listener_name,
+            confirm_s=config["ottla.failover.confirm.ms"] / 1000,
+            setup_s=config["socket.connection.setup.timeout.ms"] / 1000,
+        )
+        self.metadata.watch = watch = BrokerWatch(self.network, controller, settings)
+        self.on_stop.append(watch.stop)
+        self.metadata.on_active.append(watch.activated)
+        if controller.active:
+            watch.activated()
+
+    async def _start_broker(self) -> float:
+        """Open the logs and serve clients; returns when the logs were open (`elapsed_s`)."""
+        self.config.apply_dynamic(
+            self.image.config(ConfigResourceType.BROKER, ""),
+            self.image.config(ConfigResourceType.BROKER, str(self.node_id)),
+        )
+        self._note_cordoned()
+        self.lifecycle.cordoned = self._cordoned_ids
+        self.lifecycle.on_unreported = self._not_reported
+        self._log_settings.changed()
+        await run_yielding(self.logs.loading())  # probes are answered meanwhile, and a signal is heard
+        self.logs.start_flush_timer()
+        self._loaded = True
+        logs_s = elapsed_s()
+        self.replicas.rename_strays(self.image)
+        self.groups = GroupCoordinatorDriver(self)
+        self._closers.append(self.groups.stop)
+        self.metadata.publisher.subscribe(
+            self._apply, before=self.replicas.prepare, after=self.replicas.schedule_deletions
+        )
+        bound = len(self.listeners)
+        await self._join_cluster()
+        self.groups.start(self.metadata.publisher)
+        for listener in self.listeners[bound:]:
+            await listener.accept()
+        if self.logs.futures.unfinished:
+            self.log_mover().resume()
+        self.spawn(self._run_periodic_tasks())
+        self._closers.append(self.cleaner.stop)
+        self.cleaner.start()
+        return logs_s
+
+    async def _join_cluster(self) -> None:
+        """Bind the sockets, register under their addresses, and have this node elected for its partitions."""
+        lifecycle = self.metadata.lifecycle
+        endpoints = await self._bind(self.config.listeners, self.config.advertised_listeners, OF_BROKERS)
+        await lifecycle.register(endpoints, self._usable_directories(), previous_epoch=self.logs.previous_broker_epoch)
+        placed = self.replicas.take_placed()
+        if placed and features.supports_directories(self.image.features):
+            await self._assign_directories(placed)  # who leads what depends on it
+        await lifecycle.unfence()
+        await self.metadata.wait_unfenced()
+
     async def _start_http(self) -> None:
         from ottla.server.http.server import HttpServer  # what nobody asked for takes no memory
 
@@ -249,32 +477,34 @@ class Node:
         self._closers.append(self.http.stop)
         await self.http.start()
 
-    async def _bind(self) -> dict[str, Endpoint]:
-        """Take the listening sockets, and say under which names and ports clients reach them."""
+    async def _bind(
+        self, listeners: Sequence[ListenerSpec], advertised: Sequence[ListenerSpec], apis: ApiSet
+    ) -> dict[str, Endpoint]:
+        """Take listening sockets, and say under which names and ports others reach them."""
         config = self.config
-        limits = ConnectionLimits(
-            config["max.connections"],
-            config["max.connections.per.ip"],
-            _per_host(config["max.connections.per.ip.overrides"]),
-        )
-        buffer = new_receive_buffer()
-        for spec in config.listeners:
+        if self._receive_buffer is None:
+            self._receive_buffer = new_receive_buffer()
+        for spec in listeners:
             listener = Listener(
-                self, spec.name, limits=limits, request_bytes_max=config["socket.request.max.bytes"],
-                idle_ms_max=config["connections.max.idle.ms"], receive_buffer=buffer, metrics=self.metrics,
-                slow_ms=config["ottla.log.slow.request.ms"],
+                self, spec.name, network=self.network, limits=self._limits,
+                request_bytes_max=config["socket.request.max.bytes"],
+                idle_ms_max=config["connections.max.idle.ms"], receive_buffer=self._receive_buffer,
+                metrics=self.metrics, slow_ms=config["ottla.log.slow.request.ms"], apis=apis,
             )  # fmt: skip
             self.ports[spec.name] = await listener.bind(spec.host, spec.port)
             self.listeners.append(listener)
         return {
             spec.name: Endpoint(spec.host, spec.port or self.ports[spec.name], SecurityProtocol[spec.protocol])
-            for spec in config.advertised_listeners
+            for spec in advertised
         }
 
     async def stop(self) -> None:
-        """Graceful: answers what was begun, and leaves the marker that saves the next start a recovery."""
-        if self.stopping:
+        """Graceful: others lead first what this node led, what was begun is answered, and a marker is left that saves
+        the next start a recovery."""
+        if self.leaving:
             return
+        self.leaving = True
+        await self.metadata.leave()
         self.stopping = True
         level = logging.INFO if self.serving else logging.DEBUG  # one that could not start says why itself
         _LOG.log(
@@ -285,7 +515,9 @@ class Node:
         for callback in self.on_stop:
             callback()
         for partition in self.replicas:
-            partition.wake()
+            partition.stop()
+        if self.config.is_controller:
+            self.metadata.quorum.wake()
         for listener in self.listeners:
             await listener.stop(drain_seconds_max=DRAIN_SECONDS_MAX)
         # What has begun is brought to an end: its thread goes on anyhow, and closing the logs would come in its way.
@@ -311,13 +543,16 @@ class Node:
         """Do work on the records of a batch in a thread. One at a time: each may take the memory of a whole batch,
         decompressed, and there are fewer processors than clients."""
         async with self._long_work:
-            return await self.fs.run(work)
+            try:
+                return await self.fs.run(work)
+            finally:
+                scheduler_of(asyncio.get_running_loop()).give_back_soon()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something in the background until the node stops."""
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return task
 
     async def _run_periodic_tasks(self) -> None:
@@ -332,11 +567,18 @@ class Node:
         now_ms = self.clock.now_ms()
         with _errors_logged():
             self.replicas.open_missing(self.image)
+            if self.replication is not None:  # for what could be opened now
+                self.replication.apply((), self.image)
             self._note_directories()
         with _errors_logged():
+            self.replicas.reconsider(int(asyncio.get_running_loop().time() * 1000))
             self.logs.periodic(now_ms)
         with _errors_logged():
             await self.logs.background(now_ms)
+
+
+def _place(partition: Partition) -> tuple[UUID, int]:
+    return partition.topic_id, partition.topic_partition.partition
 
 
 @contextlib.contextmanager

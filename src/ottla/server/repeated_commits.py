@@ -15,10 +15,9 @@ Why nobody can tell the difference (`tests/property/test_commits_mixed.py` looks
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 from ottla.coordinator.group.requests import OffsetCommit
-from ottla.drivers.coordinator import NotBatched
+from ottla.drivers.group_coordinator import NotBatched
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages import ApiKey, read_header, response_header
@@ -135,16 +134,16 @@ class RepeatedCommits:
 
 def learn(context: RequestContext, request: OffsetCommitRequest, frame: memoryview) -> None:
     """Remember a commit of which no partition can fail alone."""
-    outbox = getattr(context.session, "outbox", None)
-    if context.api_version < LEADER_EPOCHS_SINCE or not isinstance(outbox, Outbox) or len(frame) > SHAPES_BYTES_MAX:
+    session = context.session
+    if context.api_version < LEADER_EPOCHS_SINCE or session is None or len(frame) > SHAPES_BYTES_MAX:
         return
     partitions = _partitions(context, request)
     if not partitions or len(partitions) > RECORDS_MAX:
         return
     position = read_header(frame).body_offset
     shape = CommitShape(request.group_id, partitions, frame, offset_positions(context.api_version, frame, position))
-    shortcuts: dict[int, Any] = context.session.shortcuts
-    repeated = shortcuts.setdefault(ApiKey.OFFSET_COMMIT << 16 | context.api_version, RepeatedCommits(outbox))
+    head = ApiKey.OFFSET_COMMIT << 16 | context.api_version
+    repeated = session.shortcuts.setdefault(head, RepeatedCommits(session.outbox))
     repeated.learn(_Known(context, request, shape))
 
 

@@ -15,10 +15,10 @@ from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
-from ottla.metadata.image import DIRECTORIES_RESERVED, ConfigResourceType
-from ottla.metrics.instruments import NodeMetrics, TopicTraffic
+from ottla.metadata.image import DIRECTORIES_RESERVED, NO_LEADER, BrokerRegistration, ConfigResourceType
+from ottla.metrics.instruments import NodeMetrics
 from ottla.model import METADATA_TOPIC, Millis, NodeId, Offset, TopicPartition
-from ottla.replication.partition import Partition
+from ottla.replication.partition import Partition, nearest_replica
 from ottla.storage.config import LogConfig
 from ottla.storage.log import Log
 
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.metadata.delta import MetadataDelta
     from ottla.metadata.image import MetadataImage, PartitionRegistration
+    from ottla.replication.throttle import Throttle
     from ottla.storage.log_manager import LogManager
+    from ottla.storage.offline_logs import OfflineLog
 
 _LOG = logging.getLogger("ottla.logs")
 
@@ -40,41 +42,6 @@ LOGS_PER_STEP = 8
 
 TOPIC_ID_BITS_MAX = 16
 """By so many a damaged topic id may be off."""
-
-READ_UNCOMMITTED = 0
-READ_COMMITTED = 1
-
-
-class Read:
-    """What a fetch of one partition found. `records` is a slice of the log, None for nothing."""
-
-    __slots__ = (
-        "aborted", "diverging", "error", "high_watermark", "last_stable_offset", "log_start_offset", "records",
-        "traffic",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        error: ErrorCode = ErrorCode.none,
-        high_watermark: Offset = -1,
-        last_stable_offset: Offset = -1,
-        log_start_offset: Offset = -1,
-        records: Any = None,
-        aborted: list[Any] | None = None,
-        diverging: tuple[int, Offset] | None = None,
-        traffic: TopicTraffic | None = None,
-    ) -> None:
-        self.error = error
-        self.high_watermark = high_watermark
-        self.last_stable_offset = last_stable_offset
-        self.log_start_offset = log_start_offset
-        self.records = records
-        self.aborted = aborted
-        """(producer id, first offset) pairs for read_committed; None says that the question does not arise."""
-        self.diverging = diverging
-        """(epoch, end offset) where the fetcher's log left the leader's (KIP-595)."""
-        self.traffic = traffic
-        """Where `records` are to be counted once they are sent."""
 
 
 class ReplicaManager:
@@ -98,15 +65,32 @@ class ReplicaManager:
         self.metrics = NodeMetrics() if metrics is None else metrics
         self._placed: dict[tuple[UUID, int], UUID] = {}
         """Partitions whose log directory the metadata does not know yet."""
+        self._gone: deque[tuple[TopicPartition, Partition | None]] = deque()
+        """Partitions of deleted topics, which nobody finds any more, until `schedule_deletions`."""
         self._detached: deque[Log] = deque()
         """Logs of deleted partitions, until `schedule_deletions`."""
+        self._prepared: dict[UUID, dict[int, Partition]] = {}
+        """Partitions, by topic, that `prepare` made for the change that is about to be published."""
+        self._brokers: Mapping[NodeId, BrokerRegistration] = {}
         self._refusal_logged_ms: Millis | None = None
         """When a refusal was last logged."""
         self.missing: dict[TopicPartition, KafkaError] = {}
         """Partitions that should be here, and why their logs could not be opened or made."""
+        self.preferred_dirs: dict[TopicPartition, str] = {}
+        """Log directories that AlterReplicaLogDirs named for replicas that are not here yet."""
         self.by_name: dict[str, dict[int, Partition]] = {}
         self.by_id: dict[UUID, dict[int, Partition]] = {}
         """The same inner dictionaries as in `by_name`."""
+        self.generation = 0
+        """Counts changes of what these dictionaries and `missing` say."""
+        self.has_peers = False
+        """Whether a partition has replicas elsewhere, or had."""
+        self.rack_aware = False
+        """Whether consumers are sent to a replica in their rack (`replica.selector.class`)."""
+        self.leader_throttle: Throttle | None = None
+        """Of what other replicas fetch here, once there are any."""
+        self.ask_isr: Callable[[Partition, tuple[NodeId, ...]], None] | None = None
+        """Takes the in-sync set that a partition could have."""
         self.names: dict[UUID, str] = {}
         self.ids: dict[str, UUID] = {}
         self.on_leadership: list[Callable[[Partition], None]] = []
@@ -144,39 +128,55 @@ class ReplicaManager:
 
     # Following the metadata.
 
-    def create_logs(self, delta: MetadataDelta, image: MetadataImage) -> Iterator[None]:
-        """Create the logs of new partitions before `apply`, a few in each step: for thousands that takes seconds."""
+    def prepare(self, delta: MetadataDelta, image: MetadataImage) -> Iterator[None]:
+        """Make new partitions and their logs before `apply`, a few in each step: for thousands that takes seconds.
+        Nobody finds them yet."""
         made = 0
+        self._prepared.clear()
         for topic, number, registration in delta.changed_partitions():
             key = TopicPartition(topic.name, number)
-            if self.node_id not in registration.replicas or self.logs.get(key) is not None:
+            known = self.logs.get(key) is not None or self.get(*key) is not None
+            if known or self.node_id not in registration.replicas:
                 continue
             try:
-                self._open(key, topic.id, self._topic_config(image, topic.name), registration)
+                partition = self._make(image, key, topic.id, registration)
             except KafkaError:
                 return  # `apply` meets it again, and logs it
+            partition.update(registration)
+            self._prepared.setdefault(topic.id, {})[number] = partition
             made += 1
             if made % LOGS_PER_STEP == 0:
                 yield
 
     def schedule_deletions(self, delta: MetadataDelta, image: MetadataImage) -> Iterator[None]:
-        """After `apply`: schedule the deletion of the logs of deleted partitions, a few in each step."""
-        while self._detached:
+        """After `apply`: end deleted partitions and schedule the deletion of their logs, a few in each step."""
+        while self._gone or self._detached:
+            for _ in range(min(LOGS_PER_STEP, len(self._gone))):
+                self._delete(*self._gone.popleft())
             for _ in range(min(LOGS_PER_STEP, len(self._detached))):
                 self.logs.schedule_deletion(self._detached.popleft())
             yield
 
     def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Create, update and delete replicas as `delta` says; `image` is the result. The controller calls this."""
+        self._brokers = image.brokers
         for gone in delta.deleted_topics.values():
             self._remove_topic(gone.name, gone.id, gone.partitions)
-        if delta.topics:  # one of them may want the directory of one that is gone
+        if delta.topics and (self._gone or self._detached):  # one of them may want the directory of one that is gone
             for _ in self.schedule_deletions(delta, image):
                 pass
         missing = set(self.missing)
-        for topic, number, registration in delta.changed_partitions():
-            if self.node_id in registration.replicas:
-                self._update(image, topic.name, topic.id, number, registration)
+        for topic in delta.topics.values():
+            prepared = self._prepared.pop(topic.id, NO_PARTITIONS)
+            if prepared:
+                self._add(topic.name, topic.id, prepared)
+            for number, registration in topic.changes.items() if len(prepared) < len(topic.changes) else ():
+                if number in prepared:
+                    continue
+                if self.node_id in registration.replicas:
+                    self._update(image, topic.name, topic.id, number, registration)
+                elif self.by_id.get(topic.id):
+                    self._remove(topic.name, number)
         new = [key for key in self.missing if key not in missing]
         if new:
             found = fields(partitions=len(new), first=new[0], error=str(self.missing[new[0]]))
@@ -193,19 +193,42 @@ class ReplicaManager:
             if topic is not None and registration is not None:
                 self._update(image, topic.name, topic.id, key.partition, registration)
 
+    def reconsider(self, now_ms: Millis) -> None:
+        """Let partitions whose waiters wait for a replica that is not in sync see that it does not come."""
+        for partition in self:
+            partition.reconsider(now_ms)
+
     def take_placed(self) -> dict[tuple[UUID, int], UUID]:
         """(topic id, partition) to directory id where the metadata says something else, for the controller to know."""
         placed, self._placed = self._placed, {}
         return placed
+
+    def moved(self, partition: Partition) -> None:
+        """A replica is in another log directory now, of which the metadata is to hear."""
+        log = self.logs.get(partition.topic_partition)
+        directory_id = None if log is None else self._directory_ids().get(posixpath.dirname(log.directory))
+        if directory_id is not None:
+            self._placed[partition.topic_id, partition.topic_partition.partition] = directory_id
+
+    def place_again(self, placed: Mapping[tuple[UUID, int], UUID]) -> None:
+        """The controller could not be told: `take_placed` is to give these once more, but for what is known better."""
+        self._placed = {**placed, **self._placed}
 
     def update_topic_config(self, image: MetadataImage, topic: str) -> None:
         """Give a topic's partitions their new configuration."""
         config = self._topic_config(image, topic)
         self.logs.update_topic_config(topic, config)
         for partition in self.by_name.get(topic, NO_PARTITIONS).values():
-            partition.min_isr = config.min_insync_replicas
+            partition.set_min_isr(config.min_insync_replicas)
 
-    def _update(self, image: MetadataImage, topic: str, topic_id: UUID, number: int, registration: Any) -> None:
+    def _live_epoch(self, node_id: NodeId) -> int:
+        """The broker epoch of a node that may be in sync, -1 for one that may not."""
+        broker = self._brokers.get(node_id)
+        return broker.epoch if broker is not None and broker.active else -1
+
+    def _of_topic(self, topic: str, topic_id: UUID) -> dict[int, Partition]:
+        """A topic's partitions here, to be changed."""
+        self.generation += 1
         partitions = self.by_name.get(topic)
         if partitions is None:
             partitions = self.by_name[topic] = {}
@@ -213,23 +236,62 @@ class ReplicaManager:
             self.ids[topic] = topic_id
             self.names[topic_id] = topic
             self.by_id[topic_id] = partitions
+        return partitions
+
+    def _add(self, topic: str, topic_id: UUID, prepared: Mapping[int, Partition]) -> None:
+        """What `prepare` made is there from now on."""
+        self._of_topic(topic, topic_id).update(prepared)
+        for partition in prepared.values():
+            if len(partition.replicas) > 1:
+                self.has_peers = True
+            for callback in self.on_leadership:
+                callback(partition)
+
+    def _make(
+        self, image: MetadataImage, key: TopicPartition, topic_id: UUID, registration: PartitionRegistration
+    ) -> Partition:
+        """A new partition with its log. Raises KafkaError."""
+        config = self._topic_config(image, key.topic)
+        log = self._open(key, topic_id, config, registration)
+        self.missing.pop(key, None)
+        partition = Partition(self.node_id, key, topic_id, log, self._live_epoch)
+        partition.min_isr = config.min_insync_replicas
+        partition.traffic = self.metrics.topic(key.topic)
+        partition.on_caught_up = self._on_caught_up
+        return partition
+
+    def _update(
+        self, image: MetadataImage, topic: str, topic_id: UUID, number: int, registration: PartitionRegistration
+    ) -> None:
+        partitions = self._of_topic(topic, topic_id)
         partition = partitions.get(number)
         if partition is None:
             key = TopicPartition(topic, number)
-            config = self._topic_config(image, topic)
             try:
-                log = self._open(key, topic_id, config, registration)
+                partition = partitions[number] = self._make(image, key, topic_id, registration)
             except KafkaError as error:
                 self.missing[key] = error
                 return
-            self.missing.pop(key, None)
-            partition = partitions[number] = Partition(self.node_id, key, topic_id, log)
-            partition.min_isr = config.min_insync_replicas
-            partition.traffic = self.metrics.topic(topic)
+        if len(registration.replicas) > 1:
+            self.has_peers = True
         if partition.update(registration):
             partition.wake()
             for callback in self.on_leadership:
                 callback(partition)
+
+    def _on_caught_up(self, partition: Partition, isr: tuple[NodeId, ...]) -> None:
+        if self.ask_isr is not None:
+            self.ask_isr(partition, isr)
+
+    def preferred_replica(self, partition: Partition, rack: str, offset: Offset) -> NodeId:
+        """The replica in a consumer's rack that has most, -1 where it is the leader or there is none (KIP-392)."""
+        if not partition.is_leader:
+            return -1
+        return nearest_replica(partition, rack, offset, lambda node_id: self._rack_of(node_id))
+
+    def _rack_of(self, node_id: NodeId) -> str | None:
+        broker = self._brokers.get(node_id)
+        return broker.rack if broker is not None and not broker.fenced else None
 
     def _open(self, key: TopicPartition, topic_id: UUID, config: LogConfig, registration: PartitionRegistration) -> Log:
         """The log of a partition, made if need be. Raises KafkaError.
@@ -246,36 +308,71 @@ class ReplicaManager:
                 raise KafkaError(ErrorCode.kafka_storage_error, "its log directory is missing or offline")
             if log_dir is None and self.logs.offline_dirs and registration.leader_epoch:
                 raise KafkaError(ErrorCode.kafka_storage_error, "it may be in a log directory that is offline")
+            if self._is_fetched_again(key, registration):
+                _LOG.warning(
+                    "a damaged log is fetched again from its leader",
+                    extra=fields(partition=key, error=str(self.logs.offline_logs[key].error)),
+                )
+                self.logs.detach_offline(key, "stray")
+            preferred = self.preferred_dirs.pop(key, None)
+            if log_dir is None and preferred in self.logs.online_dirs and key not in self.logs.offline_logs:
+                log_dir = preferred
             log = self.logs.create(key, topic_id, config, log_dir=log_dir)
         directory_id = ids.get(posixpath.dirname(log.directory))
         if directory_id not in (None, assigned):
             self._placed[topic_id, key.partition] = directory_id
         return log
 
+    def _is_fetched_again(self, key: TopicPartition, registration: PartitionRegistration) -> bool:
+        """Whether a damaged log may start empty: others have all of it, and do not count on this replica. One in sync
+        might be elected next; without fetching it falls out of the set."""
+        offline = self.logs.offline_logs.get(key)
+        return (
+            offline is not None
+            and offline.damage is not None
+            and registration.leader not in (NO_LEADER, self.node_id)
+            and self.node_id not in registration.isr
+        )
+
     def _remove_topic(self, topic: str, topic_id: UUID, numbers: Mapping[int, Any]) -> None:
+        self.generation += 1
         self.by_id.pop(topic_id, None)
         self.names.pop(topic_id, None)
         partitions = self.by_name.pop(topic, {})
         self.ids.pop(topic, None)
         self.metrics.remove_topic(topic)
         for number in numbers:
-            partition = partitions.get(number)
-            self.missing.pop(TopicPartition(topic, number), None)
-            if partition is not None:
-                partition.is_leader = partition.sole_in_sync = False
-                partition.leader_id = -1
-                partition.wake()
-                for callback in self.on_leadership:
-                    callback(partition)
-            log = self.logs.detach(TopicPartition(topic, number))
-            if log is not None:
-                self._detached.append(log)
-            self.logs.detach_offline(TopicPartition(topic, number), "delete")
+            key = TopicPartition(topic, number)
+            self.missing.pop(key, None)
+            self._gone.append((key, partitions.get(number)))
+
+    def _remove(self, topic: str, number: int) -> None:
+        """The controller has given this replica of a topic to another node."""
+        self.generation += 1
+        partitions = self.by_name.get(topic, {})
+        self._delete(TopicPartition(topic, number), partitions.pop(number, None))
+        if not partitions:
+            topic_id = self.ids.pop(topic)
+            self.by_name.pop(topic)
+            self.by_id.pop(topic_id)
+            self.names.pop(topic_id)
+            self.metrics.remove_topic(topic)
+
+    def _delete(self, key: TopicPartition, partition: Partition | None) -> None:
+        self.missing.pop(key, None)
+        if partition is not None:
+            partition.remove()
+            for callback in self.on_leadership:
+                callback(partition)
+        log = self.logs.detach(key)
+        if log is not None:
+            self._detached.append(log)
+        self.logs.detach_offline(key, "delete")
 
     def rename_strays(self, image: MetadataImage) -> list[TopicPartition]:
         """Rename the stray logs, whose topic (by id) the metadata does not place here; called once after start."""
 
-        def is_stray(log: Any) -> bool:
+        def is_stray(log: Log | OfflineLog) -> bool:
             key: TopicPartition = log.topic_partition
             topic = image.topic(key.topic)
             if key.topic == METADATA_TOPIC:
@@ -293,48 +390,6 @@ class ReplicaManager:
 
         return self.logs.rename_strays(is_stray)
 
-    # Reading.
-
-    def read(
-        self,
-        partition: Partition,
-        offset: Offset,
-        max_bytes: int,
-        *,
-        isolation: int = READ_UNCOMMITTED,
-        leader_epoch: int = -1,
-        last_fetched_epoch: int = -1,
-        min_one_batch: bool = True,
-        nowait: bool = True,
-    ) -> Read:
-        """What a consumer may read at `offset` of a leader's log; errors are in the result, not raised.
-
-        Raises only ColdRead, and only with `nowait`, where even finding the records needs the disk.
-        """
-        log = partition.log
-        partition.traffic.fetches += 1
-        try:
-            if not partition.is_leader or leader_epoch >= 0:
-                partition.check_leader(max(leader_epoch, -1))  # any negative one claims nothing here
-            high_watermark: Offset = log.high_watermark
-            log_start: Offset = log.log_start_offset
-            if isolation == READ_COMMITTED:
-                stable = up_to = log.last_stable_offset
-            else:
-                stable, up_to = log.last_stable_offset, high_watermark
-            if last_fetched_epoch >= 0:
-                diverging = _divergence(partition, last_fetched_epoch, offset)
-                if diverging is not None:
-                    return Read(ErrorCode.none, high_watermark, stable, log_start, None, None, diverging)
-            records = log.read(offset, max_bytes, up_to=up_to, min_one_batch=min_one_batch, nowait=nowait)
-            aborted: list[Any] | None = None
-            if isolation == READ_COMMITTED:
-                aborted = log.aborted_transactions(offset, up_to) if records is not None else []
-            return Read(ErrorCode.none, high_watermark, stable, log_start, records, aborted, None, partition.traffic)
-        except KafkaError as error:
-            partition.traffic.failed_fetches += 1
-            return Read(error.code)
-
 
 def _is_damaged_id(found: UUID, expected: UUID, image: MetadataImage) -> bool:
     """Whether a log's topic id is no deleted topic's: a few bits off the right one, or that of another topic there is.
@@ -343,13 +398,3 @@ def _is_damaged_id(found: UUID, expected: UUID, image: MetadataImage) -> bool:
     """
     other = image.topics_by_id.get(found)
     return other is not None or (found.int ^ expected.int).bit_count() <= TOPIC_ID_BITS_MAX
-
-
-def _divergence(partition: Partition, last_fetched_epoch: int, offset: Offset) -> tuple[int, Offset] | None:
-    """Where a fetcher whose last record is of this epoch must truncate to, None if it is in step (KIP-595)."""
-    epoch, end = partition.end_of_epoch(last_fetched_epoch)
-    if epoch < 0 or end < 0:
-        raise KafkaError(ErrorCode.offset_out_of_range)
-    if epoch < last_fetched_epoch or end < offset:
-        return epoch, end
-    return None

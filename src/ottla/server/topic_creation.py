@@ -7,9 +7,11 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla.config.server import ServerConfig
+from ottla.drivers.controller_channel import Requester
 from ottla.drivers.cooperative import scheduler_of
 from ottla.errors import KafkaError
 from ottla.model import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
+from ottla.protocol.messages import ApiKey
 
 if TYPE_CHECKING:
     from ottla.server.api import RequestContext
@@ -82,6 +84,10 @@ async def create(context: RequestContext, names: Collection[str]) -> None:
         "validate_only": False,
     }
     try:
-        await context.node.controller.create_topics(request, principal=context.principal)
+        await context.node.channel.send(
+            ApiKey.CREATE_TOPICS,
+            request,
+            requester=Requester(context.principal, context.client_host, context.client_id),
+        )
     except KafkaError:  # the client asks again, as for any topic that is not there yet
         pass

@@ -15,6 +15,7 @@ SCAN_BYTES = 4096
 """What a look-up reads at once: about the distance of two index entries."""
 
 _BATCH_BYTES_MIN = HEADER_SIZE - 12
+_new = tuple.__new__
 _POSITION = struct.Struct(">qi11xi8xqq")
 """Of a batch header: base offset, length, last offset delta, largest timestamp, producer id."""
 
@@ -39,7 +40,8 @@ def scan_batches(handle: SegmentFile, position: int, end: int, *, nowait: bool) 
 
     Raises `KafkaError` CORRUPT_MESSAGE, and `ColdRead` if `nowait`.
     """
-    chunk, start, path = b"", position, handle.file.path
+    chunk: bytes | bytearray = b""
+    start, path = position, handle.file.path
     while position < end:
         if position + _POSITION.size > start + len(chunk):
             start = position
@@ -55,7 +57,20 @@ def scan_batches(handle: SegmentFile, position: int, end: int, *, nowait: bool) 
         position += length + 12
 
 
-def _read(handle: SegmentFile, position: int, length: int, nowait: bool) -> bytes:
+def batch_at(handle: SegmentFile, position: int, end: int, *, nowait: bool) -> FoundBatch | None:
+    """The batch at `position`, None where there is none that is right. Raises `ColdRead` if `nowait`."""
+    if end - position < HEADER_SIZE:
+        return None
+    data = _read(handle, position, HEADER_SIZE, nowait)
+    if len(data) < HEADER_SIZE:
+        return None
+    base_offset, length, delta, max_timestamp, producer_id = _POSITION.unpack_from(data)
+    if length < _BATCH_BYTES_MIN or position + length + 12 > end or delta < 0:
+        return None
+    return _new(FoundBatch, (position, base_offset, length + 12, base_offset + delta, max_timestamp, producer_id))
+
+
+def _read(handle: SegmentFile, position: int, length: int, nowait: bool) -> bytes | bytearray:
     if not nowait:
         return handle.file.pread(length, position)
     data = handle.file.pread_nowait(length, position)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-import threading
 from collections.abc import Callable, Mapping
 
 from ottla.errors import ErrorCode, KafkaError
@@ -25,7 +24,7 @@ class CheckpointFiles:
         """What the files hold, by path; a file that could not be read is not in it."""
         self._turns: dict[str, int] = {}
         """Counts what was written or is being written, by path."""
-        self._writing = threading.Lock()
+        self._writing = fs.mutex()
 
     def read(self, directory: str, name: str) -> Offsets | None:
         """What a checkpoint says, nothing where there is none; None with a warning when it is damaged."""
@@ -50,6 +49,18 @@ class CheckpointFiles:
         except OSError as error:
             raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
         self._written[path] = offsets
+
+    async def write_newest(self, directory: str, name: str, offsets: Callable[[], Offsets]) -> None:
+        """Write what `offsets` gives off the loop, whoever else writes meanwhile. Raises `KafkaError`."""
+        path = posixpath.join(directory, name)
+        is_newest = False
+        while not is_newest:
+            content = offsets()
+            try:
+                is_newest = await self._fs.run(self._work(path, content))
+            except OSError as error:
+                raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
+        self._written[path] = content
 
     def write_last(self, directory: str, name: str, offsets: Offsets) -> None:
         """Write a checkpoint at the end, blocking, where it changed or is missing. Raises `OSError`."""

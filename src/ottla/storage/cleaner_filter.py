@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ottla.model import Millis, Offset, ProducerEpoch, ProducerId
-from ottla.protocol import _records
+from ottla.protocol import _compaction, _records
 from ottla.protocol.compression import compress
 from ottla.protocol.record_batch import CONTROL as CONTROL_BATCH
 from ottla.protocol.record_batch import (
@@ -24,11 +24,11 @@ from ottla.protocol.record_batch import (
     BatchHeader,
     CorruptBatch,
     assemble,
+    read_end_marker,
     records_section,
 )
 from ottla.storage.cleaner_map import OffsetMap
 from ottla.storage.cleaner_transactions import CleanedTransactions
-from ottla.storage.producer_snapshot import read_end_marker
 from ottla.storage.transaction_index import AbortedTransaction
 
 _GROWTH_PER_RECORD = 14
@@ -172,7 +172,7 @@ def _rebuild(
         base_timestamp = horizon
     append_time = header.max_timestamp if attributes & LOG_APPEND_TIME else -1
     out = bytearray(len(section) + _GROWTH_PER_RECORD * kept)
-    size = _records.copy_kept(
+    size = _compaction.copy_kept(
         out, keep, section, 0, len(section), header.count, header.base_timestamp, append_time, base_timestamp
     )
     del out[size:]

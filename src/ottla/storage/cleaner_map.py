@@ -11,7 +11,7 @@ import mmap
 import random as random_module
 
 from ottla.model import Offset
-from ottla.protocol import _records
+from ottla.protocol import _compaction
 
 SLOT_BYTES = 24
 _SLOTS_MIN = 16
@@ -40,7 +40,7 @@ class OffsetMap:
 
     def put(self, section: bytes, count: int, base_offset: Offset, start: Offset) -> bool:
         """Note the keys of a batch's records from offset `start` on; False if there was no room for all of them."""
-        self.used, last, full = _records.map_keys(
+        self.used, last, full = _compaction.map_keys(
             self._table, *self._seeds, self.used, self.used_max, section, 0, len(section), count, base_offset, start
         )
         self.latest = max(self.latest, last)
@@ -53,7 +53,7 @@ class OffsetMap:
 
         Returns (how many stay, records without key, whether a tombstone stays, first and greatest timestamp of those).
         """
-        return _records.retain(
+        return _compaction.retain(
             self._table, *self._seeds, self.latest, not tombstones, keep, section, 0, len(section), count, base_offset,
             base_timestamp,
         )  # fmt: skip

@@ -19,12 +19,12 @@ from ottla.protocol.record_batch import (
     crc_is_valid,
     iterate_batches,
     read_batch_header,
+    read_end_marker,
 )
 from ottla.storage.cleaner_filter import BatchFilter, section_of
 from ottla.storage.cleaner_map import OffsetMap
 from ottla.storage.cleaner_transactions import CleanedTransactions
 from ottla.storage.cleaner_writer import CleanedSegments
-from ottla.storage.producer_snapshot import read_end_marker
 from ottla.storage.segment_files import SegmentFile
 from ottla.storage.transaction_index import AbortedTransaction
 

@@ -11,8 +11,7 @@ import heapq
 from collections.abc import Iterable
 
 from ottla.model import Offset, ProducerId
-from ottla.protocol.record_batch import BatchHeader
-from ottla.storage.producer_entry import EndMarker
+from ottla.protocol.record_batch import BatchHeader, EndMarker
 from ottla.storage.transaction_index import AbortedTransaction
 
 

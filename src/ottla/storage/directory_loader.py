@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 import random as random_module
 from collections.abc import Callable, Generator, Mapping
@@ -9,7 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 from ottla.clock import Clock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import FileSystem
-from ottla.model import Millis, TopicPartition
+from ottla.model import TopicPartition
 from ottla.storage.checkpoint_files import CheckpointFiles, Offsets
 from ottla.storage.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -21,13 +22,22 @@ from ottla.storage.checkpoints import (
     remove_clean_shutdown,
 )
 from ottla.storage.config import LogConfig
+from ottla.storage.damage import DamagedLog
+from ottla.storage.duplicate_logs import closed, conflict, copy_of_a_move, settle, unmark_copy
 from ottla.storage.log import Log
 from ottla.storage.log_directories import DELETE_SUFFIX, Warn, parse_directory_name
 from ottla.storage.log_loader import loading_log
 from ottla.storage.offline_logs import OfflineLog, Opening, lost_directories
 from ottla.storage.partition_metadata import read_partition_metadata
+from ottla.storage.producer_state import ProducerSettings
 from ottla.storage.scheduled_deletions import ScheduledDeletions
 from ottla.storage.segment_cache import SegmentCache
+
+_FATES = {
+    "stray": "is renamed and kept",
+    "future": "goes on being the copy of a move",
+    "delete": "is deleted, as a move was at its end",
+}
 
 
 class LogOpener:
@@ -40,14 +50,14 @@ class LogOpener:
         random: random_module.Random,
         cache: SegmentCache,
         config_of: Callable[[str], LogConfig],
-        producer_id_expiration_ms: Millis,
+        producers: ProducerSettings,
     ) -> None:
         self._fs = fs
         self._clock = clock
         self.random = random
         self._cache = cache
         self.config_of = config_of
-        self.producer_id_expiration_ms = producer_id_expiration_ms
+        self.producers = producers
 
     def opening(
         self,
@@ -75,7 +85,7 @@ class LogOpener:
             cleaned_offset=as_checkpointed.cleaned_offset,
             now_ms=self._clock.now_ms(),
             random=self.random,
-            producer_id_expiration_ms=self.producer_id_expiration_ms,
+            producers=self.producers,
             cache=self._cache,
         )
 
@@ -83,7 +93,8 @@ class LogOpener:
 class DirectoryLoader:
     """Loads one log directory: every log with what the checkpoints say of it.
 
-    `find` gives the log that already is a partition's, `take` gets each log that was loaded.
+    `find` gives the log that already is a partition's, `take` gets each log that was loaded, `detach` gives one that
+    is not to be served after all.
     """
 
     def __init__(
@@ -95,6 +106,7 @@ class DirectoryLoader:
         warn: Warn,
         find: Callable[[TopicPartition], Log | None],
         take: Callable[[Log], None],
+        detach: Callable[[TopicPartition], Log | None],
     ) -> None:
         self._fs = fs
         self._opener = opener
@@ -103,10 +115,13 @@ class DirectoryLoader:
         self._warn = warn
         self._find = find
         self._take = take
+        self._detach = detach
         self.offline_logs: dict[TopicPartition, OfflineLog] = {}
         """Logs that are on disk and cannot be opened."""
         self.previous_broker_epoch = -1
         """From the clean-shutdown markers: the epoch of the broker that shut down cleanly, -1 after a crash."""
+        self._copies: list[Log] = []
+        """Logs that a crash left as copies of moves."""
 
     def loading(self, directory: str, skip: frozenset[str]) -> Generator[str, None, None]:
         """Load all logs but those of the topics in `skip`; yields how far it is before each, and within a recovery.
@@ -149,11 +164,9 @@ class DirectoryLoader:
                 continue
             progress = f"{doing} log {number} of {total} in {directory}"
             yield progress
-            other = self._find(key)
-            if other is not None:
-                self._warn("log ignored: another is the same partition's", log=path, other=other.directory)
-                continue
-            self.offline_logs.pop(key, None)
+            offline = self.offline_logs.get(key)
+            if offline is not None and not self._fs.is_dir(offline.directory):  # here it is
+                del self.offline_logs[key]
             opening = Opening(
                 log_starts.get(key, 0),
                 recovery_points.get(key, 0),
@@ -167,11 +180,48 @@ class DirectoryLoader:
                 self._leave_offline(key, path, error, opening, offsets)
                 continue
             log.high_watermark = high_watermarks.get(key, 0)
-            self._take(log)
+            if not clean and copy_of_a_move(self._fs, (log,)) is not None:
+                self._copies.append(log)
+            try:
+                kept = self._settled(log)
+            except KafkaError as error:
+                log.close()
+                self._leave_offline(key, path, error, opening, offsets)
+            else:
+                self._take(kept)
         for key, damage in lost_directories(directory, names, recovery_points):
-            if key.topic not in skip and self._find(key) is None:
+            if key.topic not in skip and self._find(key) is None and key not in self.offline_logs:
                 opening = Opening(log_starts.get(key, 0), recovery_points[key], clean)
                 self._leave_offline(key, posixpath.join(directory, str(key)), damage, opening, offsets)
+
+    def _settled(self, log: Log) -> Log:
+        """The log to serve: this one, unless another directory holds one of the same partition that has more. Raises
+        KafkaError where none can be."""
+        key = log.topic_partition
+        offline = self.offline_logs.get(key)
+        if offline is not None:
+            raise conflict(log.directory, offline.directory, "the other cannot be opened")
+        first = self._find(key)
+        if first is None:
+            return log
+        directories = log.directory, first.directory
+        kept, spare, suffix = settle(self._fs, first, log)
+        self._warn(
+            f"two log directories hold the same partition: one has what the other has, which {_FATES[suffix]}",
+            partition=key, served=kept.directory, was=directories[kept is log], renamed=spare.directory,
+        )  # fmt: skip
+        if suffix == "delete":
+            self._deletions.add(0, spare.directory)
+            self._copies.append(kept)
+        return kept
+
+    def unmark_copies(self) -> None:
+        """All log directories are loaded: what is served is no copy any more, as its move was at its end."""
+        for log in self._copies:
+            if self._find(log.topic_partition) is log:
+                with contextlib.suppress(OSError):  # the end of the next move, or the next start, does it
+                    unmark_copy(self._fs, log.directory)
+        self._copies.clear()
 
     def _leave_offline(
         self,
@@ -186,7 +236,17 @@ class DirectoryLoader:
         except OSError:
             topic_id = None
         checkpointed = {name: found[key] for name, found in offsets.items() if key in found}
-        self.offline_logs[key] = OfflineLog(key, path, topic_id, error, opening, checkpointed)
+        first = self._detach(key)
+        if first is not None:
+            self.offline_logs[key] = closed(first, conflict(first.directory, path, "neither is served"))
+            if not isinstance(error, DamagedLog):
+                error = conflict(path, first.directory, str(error))
+        other = self.offline_logs.get(key)
+        self.offline_logs[key] = OfflineLog(key, path, topic_id, error, opening, checkpointed, other)
+
+    def offline_in(self, directory: str) -> list[OfflineLog]:
+        """Those of `offline_logs` and their copies that are in this log directory."""
+        return [each for log in self.offline_logs.values() for each in log.copies if each.log_dir == directory]
 
 
 def _with_text(text: str, steps: Generator[None, None, Log]) -> Generator[str, None, Log]:

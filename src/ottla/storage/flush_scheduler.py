@@ -36,7 +36,7 @@ class FlushScheduler:
             elif log.recovery_point < log.log_end_offset and now_ms - log.last_append_ms >= IDLE_FSYNC_AFTER_MS:
                 idle.append(log)
         for log in due + idle[:IDLE_FSYNCS_MAX]:
-            if log.failure is None and self._is_served(log):
+            if log.is_open and self._is_served(log):
                 try:
                     await log.flush_all_async()
                     log.last_flush_ms = now_ms

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import posixpath
 
-from crc32c import crc32c
-
 from ottla.filesystem import FileSystem
 from ottla.model import Offset
+from ottla.protocol.crc32c import crc32c
 
 FSYNCED_END_FILE = "fsynced-end"
 

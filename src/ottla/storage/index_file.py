@@ -6,9 +6,6 @@ scans the log from the recovery point, up to which the file was fsynced.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import ClassVar
-
 from ottla.filesystem import FileSystem
 from ottla.model import Offset
 
@@ -18,11 +15,12 @@ PENDING_ENTRIES_MAX = 512
 RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
-class IndexFile(ABC):
+class IndexFile:
     """An index loaded into memory. Offsets in the file are relative to the base offset of its segment."""
 
     __slots__ = ("_fs", "_written", "base_offset", "path")
-    ENTRY_SIZE: ClassVar[int]
+    ENTRY_SIZE = 0
+    """Of each kind of index."""
 
     def __init__(self, fs: FileSystem, path: str, base_offset: Offset) -> None:
         self._fs = fs
@@ -30,19 +28,22 @@ class IndexFile(ABC):
         self.base_offset = base_offset
         self._written = 0
 
-    @abstractmethod
-    def __len__(self) -> int: ...
-    @abstractmethod
+    # What each index has its own of; a compiled class cannot be abstract.
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
     def _decode(self, data: bytes) -> None:
         """Take the entries of a file's content, up to the first that cannot follow its predecessor."""
+        raise NotImplementedError
 
-    @abstractmethod
     def _encode(self, first: int) -> bytes:
         """The entries from number `first` on as the file has them."""
+        raise NotImplementedError
 
-    @abstractmethod
     def _cut(self, count: int) -> None:
         """Keep the first `count` entries in memory."""
+        raise NotImplementedError
 
     @property
     def memory_bytes(self) -> int:

@@ -8,18 +8,8 @@ from ottla.filesystem import FileSystem
 from ottla.model import Offset
 from ottla.protocol.record_batch import HEADER_SIZE, CorruptBatch
 from ottla.protocol.record_batch import read_batch_header as read_header
-from ottla.storage.segment_files import DELETED, LOG
+from ottla.storage.segment_files import DELETED, LOG, segment_offset
 from ottla.storage.segment_list import CLEANED, SWAP
-
-_NAME_DIGITS = 20
-
-
-def segment_offset(name: str) -> Offset | None:
-    """The offset that a file of a segment or a snapshot has in its name."""
-    digits = name[:_NAME_DIGITS]
-    if len(name) > _NAME_DIGITS and digits.isdecimal() and name[_NAME_DIGITS] == ".":
-        return int(digits)
-    return None
 
 
 def finish_interrupted_work(fs: FileSystem, directory: str, names: list[str]) -> list[str]:

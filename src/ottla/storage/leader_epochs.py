@@ -125,15 +125,20 @@ class LeaderEpochs:
 
         When none is left the file may stay: whatever is appended next begins with an epoch, and that writes it.
         """
+        content = self.cut_from_end(end_offset)
+        if content is not None:
+            self._fs.write_atomic(self.path, content)
+
+    def cut_from_end(self, end_offset: Offset) -> bytes | None:
+        """The same in memory; gives the content of the file, which the caller is about to write, if that changes."""
         entries = self._entries
         kept = len(entries)
         while kept and end_offset >= 0 and entries[kept - 1].start_offset >= end_offset:
             kept -= 1
-        if kept != len(entries):
-            del entries[kept:]
-            if entries:
-                self.write()
+        changed = kept != len(entries)
+        del entries[kept:]
         self._note_latest()
+        return self.encode() if changed and entries else None
 
     def truncate_from_start(self, start_offset: Offset) -> None:
         """Forget epochs that ended at or before `start_offset`; the epoch in force there starts there from now on.
@@ -146,11 +151,11 @@ class LeaderEpochs:
         if at:
             entries[:at] = [EpochEntry(entries[at - 1].epoch, start_offset)]
 
-    def clear(self) -> None:
-        """Forget all epochs, durably."""
+    def drop_all(self) -> bytes:
+        """Forget all epochs; gives the content of the file, which the caller is about to write."""
         self._entries.clear()
         self._note_latest()
-        self.write()
+        return self.encode()
 
     def write(self) -> None:
         """Replace the checkpoint file, durably. Raises `OSError`."""

@@ -8,12 +8,13 @@ from ottla.protocol.compression import Codec
 from ottla.storage.config import LogConfig
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.segment import RollLimits
+from ottla.storage.stamp import StampRules
 from ottla.storage.time_index import TimeIndex
-from ottla.storage.validation import ValidationPolicy
+from ottla.storage.validation import LONG_BATCH_BYTES, ValidationPolicy
 
 
 @lru_cache(maxsize=256)
-def limits_and_policy(config: LogConfig) -> tuple[RollLimits, ValidationPolicy]:
+def limits_and_policy(config: LogConfig) -> tuple[RollLimits, ValidationPolicy, StampRules]:
     """What segments and validation need of a topic's settings; the many logs of a node share few configurations."""
     segment_ms = config.segment_ms
     if config.compact and config.max_compaction_lag_ms > 0:
@@ -40,4 +41,11 @@ def limits_and_policy(config: LogConfig) -> tuple[RollLimits, ValidationPolicy]:
         timestamp_after_max_ms=config.message_timestamp_after_max_ms,
         compacted=config.compact,
     )
-    return limits, policy
+    as_sent = codec in (None, Codec.NONE) and not policy.log_append_time
+    rules = StampRules(
+        min(policy.max_message_bytes, config.segment_bytes, LONG_BATCH_BYTES) if as_sent else 0,
+        policy.compacted,
+        policy.timestamp_before_max_ms,
+        policy.timestamp_after_max_ms,
+    )
+    return limits, policy, rules

@@ -18,8 +18,9 @@ from uuid import UUID
 from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import FileSystem
 from ottla.metrics.instruments import Histogram
-from ottla.model import NO_TIMESTAMP, Buffer, LeaderEpoch, Millis, Offset, TopicPartition
-from ottla.storage.append_info import AppendInfo
+from ottla.model import NO_TIMESTAMP, NOT_TRANSACTIONAL, Buffer, LeaderEpoch, Millis, Offset, TopicPartition
+from ottla.protocol.record_batch import BatchHeader, unpack_header
+from ottla.storage.append_info import AppendInfo, duplicate_info
 from ottla.storage.config import LONG_MAX, LogConfig
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.limits import limits_and_policy
@@ -30,19 +31,20 @@ from ottla.storage.log_trimming import LogTrimmer
 from ottla.storage.log_writer import LogWriter
 from ottla.storage.offline_logs import renamed_directory
 from ottla.storage.producer_batches import check_producers
-from ottla.storage.producer_entry import Duplicate
+from ottla.storage.producer_entry import Duplicate, check_has_id
 from ottla.storage.producer_state import ProducerStateManager
 from ottla.storage.segment import Segment
 from ottla.storage.segment_files import ColdRead, LogSlice
 from ottla.storage.segment_list import Replacement, SegmentList
+from ottla.storage.stamp import Stamped
 from ottla.storage.transaction_index import AbortedTransaction
+from ottla.storage.truncation import TruncationParts, Truncator
 from ottla.storage.validation import CLIENT, REPLICATION, Origin, check_produce_version, validate
 
-__all__ = ["AppendInfo", "ColdRead", "Log", "LogParts", "LogSlice"]
+__all__ = ["ColdRead", "Log", "LogParts", "LogSlice"]
 
 _RECORDS_UNCHECKED_VERSION = 7
 """From this Produce version on no codec is forbidden."""
-_new = tuple.__new__
 T = TypeVar("T")
 
 
@@ -61,9 +63,10 @@ class Log:
     """The log of one partition. `log_loader.load_log` makes it."""
 
     __slots__ = (
-        "_flush_messages", "_flusher", "_fs", "_health", "_note_unflushed", "_policy", "_random", "_segments", "_state",
-        "_trimmer", "_writer", "config", "epochs", "kept_batches", "kept_files", "kept_records", "producer_state",
-        "recovered_bytes", "repaired", "topic_id", "topic_partition", "truncated_bytes",
+        "_flush_messages", "_flusher", "_fs", "_health", "_note_unflushed", "_policy", "_random", "_rules", "_segments",
+        "_state", "_trimmer", "_writer", "config", "epochs", "kept_batches", "kept_bytes", "kept_files",
+        "kept_records", "producer_state", "recovered_bytes", "repaired", "topic_id", "topic_partition",
+        "truncated_bytes", "truncator",
     )  # fmt: skip
 
     def __init__(
@@ -84,6 +87,7 @@ class Log:
         self._trimmer = LogTrimmer(
             fs, self._state, self._segments, self._flusher, self.epochs, self.producer_state, self._writer.roll
         )
+        self.truncator = Truncator(TruncationParts(fs, *parts))
         self.recovered_bytes = 0
         """Read and checked when the log was loaded."""
         self.truncated_bytes = 0
@@ -92,6 +96,7 @@ class Log:
         """Side files with what of it has whole batches."""
         self.kept_batches = 0
         self.kept_records = 0
+        self.kept_bytes = 0
         self.repaired = False
         """Something was cut off a file then, which a power failure must not bring back."""
         self._note_unflushed: Callable[[], None] | None = None
@@ -100,7 +105,7 @@ class Log:
     def update_config(self, config: LogConfig) -> None:
         """Follow the topic's settings from now on."""
         self.config = config
-        self._writer.limits, self._policy = limits_and_policy(config)
+        self._writer.limits, self._policy, self._rules = limits_and_policy(config)
         self._flush_messages = config.flush_messages if config.flush_ms > 0 else 1
         self._segments.config = config
         self._segments.active.index_interval_bytes = config.index_interval_bytes
@@ -164,6 +169,13 @@ class Log:
         return self._state.durable
 
     @property
+    def safe_end_offset(self) -> Offset:
+        """How far the records are as safe as the topic asks before they count as committed: the log end while fewer
+        than `flush.messages` of them are not on disk, else what is on disk."""
+        state = self._state
+        return state.log_end if state.log_end - state.durable < self._flush_messages else state.durable
+
+    @property
     def cleaned_offset(self) -> Offset | None:
         """Compacted up to here; None if it never was."""
         return self._state.cleaned
@@ -183,13 +195,17 @@ class Log:
         return self._state.now_ms
 
     @property
+    def health(self) -> LogHealth:
+        return self._health
+
+    @property
     def failure(self) -> OSError | None:
         """The disk error after which this log refuses everything."""
         return self._health.failure
 
     @property
     def is_open(self) -> bool:
-        """Neither closed nor offline."""
+        """Neither closed nor offline, nor being cut."""
         return self._health.is_open
 
     # Segments
@@ -230,21 +246,21 @@ class Log:
     # Appending
 
     def append_as_leader(
-        self,
-        records: Buffer,
-        leader_epoch: LeaderEpoch,
-        *,
-        now_ms: Millis,
-        origin: Origin = CLIENT,
-        request_version: int = 13,
-    ) -> AppendInfo:
+        self, records: Buffer, leader_epoch: LeaderEpoch, *, now_ms: Millis, origin: Origin = CLIENT,
+        request_version: int = 13, guard: int = NOT_TRANSACTIONAL, transaction_version: int = 0,
+    ) -> AppendInfo:  # fmt: skip
         """Validate, assign offsets and append. `records` should be writable: offsets are set in place, without a copy.
 
-        Does not move the high watermark. Raises `KafkaError`: what validation and producer state refuse,
-        RECORD_LIST_TOO_LARGE, KAFKA_STORAGE_ERROR (also for a full disk, after which the log goes on).
+        A client's transactional batch comes with a `guard` (`producer_entry.py`), a marker with the version by which
+        its transaction goes. Does not move the high watermark. Raises `KafkaError`: what validation and producer state
+        refuse, RECORD_LIST_TOO_LARGE, KAFKA_STORAGE_ERROR (also for a full disk, after which the log goes on).
         """
         if not self._health.is_open:
             raise self._health.error()
+        if origin is CLIENT:
+            stamped = self._rules.stamp(records, now_ms, self._state.log_end, leader_epoch)
+            if stamped is not None:
+                return self._append_stamped(records, stamped, leader_epoch, now_ms, guard)
         if request_version < _RECORDS_UNCHECKED_VERSION:
             check_produce_version(records, request_version)
         state = self._state
@@ -259,27 +275,47 @@ class Log:
                 f"maximum configured segment size of {self._writer.limits.segment_bytes}.",
             )
         first_offset = headers[0].base_offset
+        if origin is CLIENT and headers[0].is_transactional:
+            check_has_id(guard)
         if headers[0].producer_id >= 0 or len(headers) > 1:
-            duplicate = check_producers(self.producer_state, buffer, headers, origin)
+            duplicate = check_producers(self.producer_state, buffer, headers, origin, guard, transaction_version)
             if duplicate is not None:
                 return self._duplicate_info(duplicate, leader_epoch)
         self._writer.append(buffer, size, headers, max_timestamp, now_ms)
+        return self._appended(first_offset, append_time, max_timestamp, leader_epoch, size, len(headers))
+
+    def _append_stamped(
+        self, records: Buffer, stamped: Stamped, leader_epoch: LeaderEpoch, now_ms: Millis, guard: int
+    ) -> AppendInfo:
+        """The same for a batch that is ready to be written."""
+        headers: list[BatchHeader] | None = None
+        if stamped.is_transactional:
+            check_has_id(guard)
+        if stamped.producer_id >= 0:
+            headers = [unpack_header(records)]
+            duplicate = check_producers(self.producer_state, records, headers, CLIENT, guard)
+            if duplicate is not None:
+                return self._duplicate_info(duplicate, leader_epoch)
+        self._writer.append_stamped(records, stamped, headers, leader_epoch, now_ms)
+        return self._appended(stamped.base_offset, NO_TIMESTAMP, stamped.max_timestamp, leader_epoch, stamped.size, 1)
+
+    def _appended(
+        self, first: Offset, append_time: Millis, max_timestamp: Millis, epoch: LeaderEpoch, size: int, batches: int
+    ) -> AppendInfo:
+        state = self._state
         end = state.log_end
-        return _new(
-            AppendInfo,
-            (
-                first_offset,
-                end - 1,
-                append_time,
-                state.log_start,
-                max_timestamp,
-                leader_epoch,
-                size,
-                len(headers),
-                False,
-                end - state.durable >= self._flush_messages,
-            ),
-        )
+        needs_flush = end - state.durable >= self._flush_messages
+        info = AppendInfo()
+        info.first_offset = first
+        info.last_offset = end - 1
+        info.log_append_time_ms = append_time
+        info.log_start_offset = state.log_start
+        info.max_timestamp_ms = max_timestamp
+        info.leader_epoch = epoch
+        info.size_bytes = size
+        info.batch_count = batches
+        info.needs_flush = needs_flush
+        return info
 
     def append_as_follower(self, records: Buffer, *, now_ms: Millis) -> AppendInfo:
         """Append batches that a leader numbered; they start at or above the log end. Raises `KafkaError`."""
@@ -290,7 +326,9 @@ class Log:
         )
         if not headers:
             raise KafkaError(ErrorCode.corrupt_message, f"no whole batch to append to {self.topic_partition}")
-        first, size = headers[0], len(buffer)
+        first, size, epoch = headers[0], len(buffer), headers[-1].leader_epoch
+        if first.base_offset < state.log_end == state.log_start <= first.last_offset:
+            self.truncate_fully_and_start_at(first.base_offset)  # empty; the leader's start is inside a batch
         if first.base_offset < state.log_end:
             raise KafkaError(
                 ErrorCode.invalid_record,
@@ -298,35 +336,12 @@ class Log:
                 f"the next offset {state.log_end}.",
             )
         self._writer.append(buffer, size, headers, max_timestamp, now_ms)
-        needs_flush = state.log_end - state.durable >= self._flush_messages
-        return AppendInfo(
-            first.base_offset,
-            state.log_end - 1,
-            NO_TIMESTAMP,
-            state.log_start,
-            max_timestamp,
-            headers[-1].leader_epoch,
-            size,
-            len(headers),
-            False,
-            needs_flush,
-        )
+        return self._appended(first.base_offset, NO_TIMESTAMP, max_timestamp, epoch, size, len(headers))
 
     def _duplicate_info(self, duplicate: Duplicate, leader_epoch: LeaderEpoch) -> AppendInfo:
         # The original may still be on its way to the disk, and the retry must not be answered before it is there.
         waits = self._flush_messages == 1 and duplicate.last_offset >= self._state.durable
-        return AppendInfo(
-            duplicate.base_offset,
-            duplicate.last_offset,
-            duplicate.timestamp,
-            self._state.log_start,
-            duplicate.timestamp,
-            leader_epoch,
-            0,
-            0,
-            True,
-            waits,
-        )
+        return duplicate_info(duplicate, leader_epoch, self._state.log_start, waits)
 
     def roll(self) -> None:
         """Start a new segment now, unless the active one is empty. Raises `KafkaError`."""
@@ -366,10 +381,8 @@ class Log:
         """The batches from the one that holds `offset` (or the next existing one), below `up_to`, at most `max_bytes`.
 
         Always whole batches of one segment. With `min_one_batch` the first batch comes even when it is larger than
-        `max_bytes`. None when there is nothing to read below `up_to`, or nothing fits. A slice that was given out
-        keeps its own file, whatever compaction and retention put in the segment's place. Raises `KafkaError`
-        OFFSET_OUT_OF_RANGE outside [log_start_offset, log_end_offset], CORRUPT_MESSAGE; with `nowait` also `ColdRead`
-        rather than waiting for the disk in the look-up (the slice itself may still be cold).
+        `max_bytes`. None when there is nothing to read, or nothing fits. A slice keeps its file. Raises `KafkaError`
+        OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE; with `nowait` `ColdRead` if the look-up (not the slice) needs the disk.
         """
         if not self._health.is_open:
             raise self._health.error()
@@ -390,9 +403,18 @@ class Log:
         except OSError as error:
             raise self._health.fail(error) from error
 
-    def aborted_transactions(self, start: Offset, end: Offset) -> list[AbortedTransaction]:
-        """The aborted transactions that overlap [start, end), for read_committed. Raises `KafkaError`."""
-        return self._try(lambda: self._segments.aborted_transactions(start, end))
+    def holds_nothing(self, offset: Offset, high_watermark: Offset, log_start: Offset) -> bool:
+        return self._health.is_open and self._state.holds_nothing(offset, high_watermark, log_start)
+
+    def aborted_transactions(
+        self, start: Offset, end: Offset, part: LogSlice | None = None
+    ) -> list[AbortedTransaction]:
+        """The aborted transactions that overlap [start, end), for read_committed: no others than those of `part`, where
+        that is what was read. Raises `KafkaError`."""
+        end_of = self._segments.end_of
+        return self._try(
+            lambda: self._segments.aborted_transactions(start, end if part is None else min(end, end_of(part)))
+        )
 
     def offset_for_timestamp(
         self, timestamp_ms: Millis, start: Offset = 0
@@ -446,12 +468,12 @@ class Log:
             raise self._health.refuse(error) from error
 
     def truncate_to(self, offset: Offset) -> None:
-        """Drop the records from `offset` on. Raises `KafkaError`."""
-        self._try(lambda: self._trimmer.truncate_to(offset))
+        """Drop the records from `offset` on. Blocks; `LogManager.truncate` does not. Raises `KafkaError`."""
+        self.truncator.truncate(offset)
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
-        """Drop everything; the log starts and ends at `offset`. Raises `KafkaError`."""
-        self._try(lambda: self._trimmer.truncate_fully_and_start_at(offset))
+        """Drop everything; the log starts and ends at `offset`. Blocks. Raises `KafkaError`."""
+        self.truncator.truncate(offset, starts_over=True)
 
     def delete_old_segments(self, now_ms: Millis) -> int:
         """Apply retention; returns the number of segments dropped. Their files go after `file.delete.delay.ms`.
@@ -497,18 +519,25 @@ class Log:
         """Let the next full fsync include a file of the log's directory."""
         self._flusher.fsync_later(path)
 
-    def flush(self, up_to: Offset | None = None) -> None:
-        """Fsync everything below `up_to` (default: all), indexes included, and move the recovery point. Blocks.
+    def observe(
+        self, fsynced: Callable[[], None], offline: Callable[[], None], truncated: Callable[[Offset], None]
+    ) -> None:
+        """Have `fsynced` called whenever more may be on disk, `offline` once the log is closed or its disk failed, and
+        `truncated` when records from an offset on are gone."""
+        self._flusher.on_fsynced = fsynced
+        self._health.on_offline = offline
+        self.truncator.on_truncated = truncated
 
-        Raises `KafkaError`; after a failed fsync the log is offline, as nobody knows what the disk has.
-        """
+    def begin_flush(self) -> None:
+        """Let a group fsync begin, unless one is under way; its end shows in what `observe` was given."""
+        self._flusher.begin_flush()
+
+    def flush(self, up_to: Offset | None = None) -> None:
+        """Fsync everything below `up_to` (default: all), indexes included: `LogFlusher.flush`. Blocks."""
         self._flusher.flush(up_to)
 
     async def flush_async(self, up_to: Offset | None = None) -> None:
-        """Wait until every record below `up_to` (default: log end) is on disk. One fsync serves all who wait.
-
-        Fsyncs the log file only: recovery rebuilds indexes. Raises `KafkaError`, and the log is offline then.
-        """
+        """Wait until every record below `up_to` (default: log end) is on disk: `LogFlusher.flush_async`."""
         await self._flusher.flush_async(up_to)
 
     async def flush_all_async(self) -> None:
@@ -553,6 +582,7 @@ class Log:
 
     def _let_go(self) -> None:
         self._health.close()
+        self.truncator.wait()
         self._segments.close()
 
     def rename_for_deletion(self, suffix: str = "delete") -> None:
@@ -568,8 +598,3 @@ class Log:
             raise self._health.fail(error) from error
         self._segments.directory = target
         self.scheduled_deletions.clear()
-
-    def delete(self) -> None:
-        """Remove the directory. Blocks; run it off the loop. Raises `OSError`."""
-        self._let_go()
-        self._fs.rmtree(self.directory)

@@ -6,6 +6,7 @@ After an error that leaves in doubt what is on disk, a log refuses everything un
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
@@ -16,15 +17,21 @@ _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 class LogHealth:
     """The parts of a log share one; whoever meets a disk error raises what `fail` or `refuse` gives."""
 
-    __slots__ = ("_topic_partition", "failure", "is_closed", "is_open")
+    __slots__ = ("_topic_partition", "failure", "is_busy", "is_closed", "is_open", "on_failure", "on_offline")
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self._topic_partition = topic_partition
         self.is_open = True
-        """Neither closed nor offline."""
+        """Neither closed nor offline nor busy."""
+        self.is_busy = False
+        """It is being cut, and refuses everything meanwhile."""
         self.is_closed = False
         self.failure: OSError | None = None
         """The disk error after which the log refuses everything."""
+        self.on_offline: Callable[[], None] | None = None
+        """Called when the log stops being open."""
+        self.on_failure: Callable[[OSError], None] | None = None
+        """Called with the disk error that took the log offline."""
 
     def check(self) -> None:
         """Raises `KafkaError` KAFKA_STORAGE_ERROR unless the log is open."""
@@ -33,14 +40,23 @@ class LogHealth:
 
     def error(self) -> KafkaError:
         """Why the log refuses."""
+        if self.is_busy and not self.is_closed and self.failure is None:
+            return KafkaError(
+                ErrorCode.not_leader_or_follower, f"the log of {self._topic_partition} is being truncated"
+            )
         reason = "it is closed" if self.failure is None else str(self.failure)
-        return KafkaError(ErrorCode.kafka_storage_error, f"the log of {self._topic_partition} is offline: {reason}")
+        found = KafkaError(ErrorCode.kafka_storage_error, f"the log of {self._topic_partition} is offline: {reason}")
+        found.__cause__ = self.failure
+        return found
 
     def fail(self, error: OSError) -> KafkaError:
         """From now on nothing is known of what is on disk: go offline, as Kafka does, until the next start."""
-        if self.failure is None:
+        is_first = self.failure is None
+        if is_first:
             self.failure = error
-        self.is_open = False
+        self._stop()
+        if is_first and self.on_failure is not None and not self.is_closed:
+            self.on_failure(error)
         return self.error()
 
     def refuse(self, error: OSError) -> KafkaError:
@@ -51,4 +67,18 @@ class LogHealth:
 
     def close(self) -> None:
         self.is_closed = True
-        self.is_open = False
+        self._stop()
+
+    def begin_work(self) -> None:
+        """Refuse everything until `end_work`."""
+        self.is_open, self.is_busy = False, True
+
+    def end_work(self) -> None:
+        if self.is_busy:
+            self.is_open, self.is_busy = True, False
+
+    def _stop(self) -> None:
+        was_open, self.is_open = self.is_open or self.is_busy, False
+        self.is_busy = False
+        if was_open and self.on_offline is not None:
+            self.on_offline()

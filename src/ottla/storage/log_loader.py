@@ -5,12 +5,14 @@ Kafka's `LogLoader`, with `recovery` for what concerns single segments.
 
 from __future__ import annotations
 
+import logging
 import posixpath
 import random as random_module
 from collections.abc import Generator
 from uuid import UUID
 
 from ottla.filesystem import FileSystem
+from ottla.logs import fields
 from ottla.model import Millis, Offset, TopicPartition
 from ottla.steps import without_pauses
 from ottla.storage.checkpoints import CorruptFile
@@ -21,17 +23,14 @@ from ottla.storage.log_flusher import LogFlusher
 from ottla.storage.log_health import LogHealth
 from ottla.storage.log_state import LogState
 from ottla.storage.partition_metadata import partition_metadata_path
-from ottla.storage.producer_state import PRODUCER_ID_EXPIRATION_MS, SNAPSHOT_SUFFIX, ProducerStateManager
-from ottla.storage.recovery import (
-    LoadedSegments,
-    epochs_of_batches,
-    load_segments,
-    replay_producers,
-    segment_offset,
-)
+from ottla.storage.producer_state import SNAPSHOT_SUFFIX, ProducerSettings, ProducerStateManager
+from ottla.storage.rebuild import epochs_of_batches, mend_transaction_indexes, replay_producers
+from ottla.storage.recovery import LoadedSegments, load_segments
 from ottla.storage.segment_cache import SegmentCache
-from ottla.storage.segment_files import INDEX, TIME_INDEX, TRANSACTION_INDEX
+from ottla.storage.segment_files import INDEX, TIME_INDEX, TRANSACTION_INDEX, segment_offset
 from ottla.storage.segment_list import SegmentList
+
+_LOG = logging.getLogger("ottla.logs")
 
 
 def loading_log(
@@ -47,7 +46,7 @@ def loading_log(
     cleaned_offset: Offset | None = None,
     now_ms: Millis,
     random: random_module.Random,
-    producer_id_expiration_ms: Millis = PRODUCER_ID_EXPIRATION_MS,
+    producers: ProducerSettings | None = None,
     cache: SegmentCache | None = None,
 ) -> Generator[None, None, Log]:
     """Open the log in `directory`, creating it if need be, and recover it unless it was shut down cleanly.
@@ -82,12 +81,16 @@ def loading_log(
         epochs = yield from _load_epochs(fs, loaded, state, segments, flusher)
         if not clean_shutdown:
             _fsync_unclean_files(directory, flusher, epochs)
-            _remove_unflushed_snapshots(fs, directory, loaded.names, state.recovery_point)
+            _remove_unflushed_snapshots(fs, directory, loaded.names, max(state.recovery_point, segments.bases[0]))
         _fsync_rebuilt_indexes(flusher, segments)
         producer_state = ProducerStateManager(
-            fs, directory, topic_partition, expiration_ms=producer_id_expiration_ms, file_names=loaded.names
+            fs, directory, topic_partition, settings=producers, file_names=loaded.names
         )
         yield from _load_producers(producer_state, state, segments, clean_shutdown)
+        mended = yield from mend_transaction_indexes(fs, segments.items, loaded.names)
+        if mended:
+            found = fields(partition=topic_partition, files=",".join(mended))
+            _LOG.warning("damaged transaction index rebuilt from its segment", extra=found)
     except OSError as error:
         raise health.fail(error) from error
     log = Log(
@@ -97,6 +100,7 @@ def loading_log(
     log.recovered_bytes = loaded.recovered_bytes
     log.truncated_bytes = loaded.truncated_bytes
     log.kept_files, log.kept_batches, log.kept_records = loaded.kept_files, loaded.kept_batches, loaded.kept_records
+    log.kept_bytes = loaded.kept_bytes
     log.repaired = loaded.repaired
     return log
 
@@ -161,11 +165,14 @@ def _fsync_rebuilt_indexes(flusher: LogFlusher, segments: SegmentList) -> None:
                 flusher.fsync_later(segment.path(suffix))
 
 
-def _remove_unflushed_snapshots(fs: FileSystem, directory: str, names: list[str], recovery_point: Offset) -> None:
-    """The transaction index is rebuilt from where the snapshot ends, so it may not end above what was fsynced."""
+def _remove_unflushed_snapshots(fs: FileSystem, directory: str, names: list[str], known: Offset) -> None:
+    """The transaction index is rebuilt from where the snapshot ends, so it may not end above what was fsynced.
+
+    One where the log's first segment begins has no batches before it, and is all that says who wrote those.
+    """
     for name in [name for name in names if name.endswith(SNAPSHOT_SUFFIX)]:
         offset = segment_offset(name)
-        if offset is not None and offset > recovery_point:
+        if offset is not None and offset > known:
             fs.remove(posixpath.join(directory, name))
             names.remove(name)
 

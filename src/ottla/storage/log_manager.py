@@ -6,10 +6,12 @@ Kafka's `LogManager` without its threads: the server calls `periodic` and `backg
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import posixpath
 import random as random_module
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from functools import partial
 from uuid import UUID
 
 from ottla.clock import Clock
@@ -31,14 +33,16 @@ from ottla.storage.config import LONG_MAX, LogConfig
 from ottla.storage.directory_loader import DirectoryLoader, LogOpener
 from ottla.storage.flush_scheduler import FlushScheduler
 from ottla.storage.flush_timer import FlushTimer
+from ottla.storage.future_logs import FutureLogs
 from ottla.storage.load_report import log_offline_logs, log_recoveries
 from ottla.storage.log import Log
 from ottla.storage.log_directories import LogDirectories, Warn, log_warning
-from ottla.storage.offline_logs import OfflineLog, Opening, renamed_directory
+from ottla.storage.offline_logs import OfflineLog, Opening, move_away
 from ottla.storage.partition_metadata import partition_metadata_path, write_partition_metadata
-from ottla.storage.producer_state import PRODUCER_ID_EXPIRATION_MS
+from ottla.storage.producer_state import ProducerSettings
 from ottla.storage.scheduled_deletions import ScheduledDeletions
 from ottla.storage.segment_cache import OPEN_FILES_MAX, SegmentCache
+from ottla.storage.truncation import Truncation
 
 _LOG = logging.getLogger("ottla.logs")
 
@@ -55,6 +59,9 @@ PRODUCER_EXPIRY_INTERVAL_MS = 600_000
 """Default of producer.id.expiration.check.interval.ms."""
 CACHE_TRIM_INTERVAL_MS = 10_000
 
+TRUNCATIONS_PER_STEP = 16
+"""To begin one takes some 50 us, where indexes are to be written."""
+
 
 class LogManager:
     """The logs under `log_dirs`. Only the event loop's thread uses it."""
@@ -68,11 +75,12 @@ class LogManager:
         random: random_module.Random,
         *,
         topic_config: Callable[[str], LogConfig] | None = None,
-        producer_id_expiration_ms: Millis = PRODUCER_ID_EXPIRATION_MS,
+        producers: ProducerSettings | None = None,
         producer_expiry_interval_ms: Millis = PRODUCER_EXPIRY_INTERVAL_MS,
         retention_check_interval_ms: Millis = 300_000,
         flush_scheduler_interval_ms: Millis = LONG_MAX,
         recovery_point_checkpoint_interval_ms: Millis = 60_000,
+        high_watermark_checkpoint_interval_ms: Millis = 5_000,
         log_start_checkpoint_interval_ms: Millis = 60_000,
         open_files_max: int = OPEN_FILES_MAX,
         warn: Warn = log_warning,
@@ -90,25 +98,34 @@ class LogManager:
         self._deletions = ScheduledDeletions(fs, warn)
         self._cache = SegmentCache(open_files_max=open_files_max)
         config_of = topic_config or (lambda topic: defaults)
-        self._opener = LogOpener(fs, clock, random, self._cache, config_of, producer_id_expiration_ms)
-        self._loader = DirectoryLoader(fs, self._opener, self._checkpoints, self._deletions, warn, self.get, self._add)
+        self._opener = LogOpener(fs, clock, random, self._cache, config_of, producers or ProducerSettings())
+        self._loader = DirectoryLoader(
+            fs, self._opener, self._checkpoints, self._deletions, warn, self.get, self._add, self.detach
+        )
+        self.futures = FutureLogs(fs, self._opener, self._deletions, clock)
         self._flushes = FlushScheduler(self._is_served, self._report)
         self._flush_timer: FlushTimer | None = None
         self._logs: dict[TopicPartition, Log] = {}
         self._by_topic: dict[str, dict[int, Log]] = {}
+        self._truncations: set[asyncio.Task[dict[Log, KafkaError]]] = set()
         self._reported: set[TopicPartition] = set()
         self._intervals: dict[str, Millis] = {
             "retention": retention_check_interval_ms,
-            "recovery points": recovery_point_checkpoint_interval_ms,
-            "log starts": log_start_checkpoint_interval_ms,
+            RECOVERY_POINT_CHECKPOINT: recovery_point_checkpoint_interval_ms,
+            REPLICATION_OFFSET_CHECKPOINT: high_watermark_checkpoint_interval_ms,
+            LOG_START_OFFSET_CHECKPOINT: log_start_checkpoint_interval_ms,
             "producers": producer_expiry_interval_ms,
             "cache": CACHE_TRIM_INTERVAL_MS,
         }
         self._last: dict[str, Millis] = {}
+        self.cordoned: Collection[str] = ()
+        """Log directories that get new partitions only where there is no other."""
         self.progress: str | None = None
         """How far `loading` is, in words; None before and after."""
         self.flush_seconds: Histogram | None = None
         """Where the times of fsyncs are counted."""
+        self.on_log_failed: Callable[[str, OSError], None] | None = None
+        """Called with the log directory of a log whose disk failed, and with the error."""
 
     # Directories
 
@@ -127,6 +144,21 @@ class LogManager:
     def lock(self) -> None:
         """Take the `.lock` of every log directory. Raises `OttlaError` when another process holds one."""
         self._directories.lock()
+
+    def _log_failed(self, directory: str, error: OSError) -> None:
+        if self.on_log_failed is not None:
+            self.on_log_failed(directory, error)
+
+    def take_offline(self, directory: str, error: OSError) -> list[Log]:
+        """The disk of a log directory failed: nothing in it is used until the next start (KIP-112). Returns its logs,
+        which refuse everything from now on; none where it was offline already."""
+        if directory not in self.online_dirs:
+            return []
+        self._directories.take_offline(directory, error)
+        failed = self.logs_in(directory)
+        for log in failed:
+            log.health.fail(error)
+        return failed
 
     # Loading
 
@@ -160,16 +192,21 @@ class LogManager:
                         _LOG.info("loading logs", extra=fields(progress=progress))
                     yield
             except OSError as error:
-                self._directories.take_offline(directory, error)
-                for log in self.logs_in(directory):
-                    self.detach(log.topic_partition)
+                self._lose(directory, error)
+        self.futures.find_unfinished(self.online_dirs, self._lose)
+        if not self.offline_dirs:
+            self._loader.unmark_copies()
         self.progress = None
-        for key in [key for key in self.offline_logs if key in self._logs]:  # found in another directory
-            del self.offline_logs[key]
         log_recoveries(list(self._logs.values()), self._warn)
         log_offline_logs(self.offline_logs.values())
         now_ms = self._clock.now_ms()
         self._last = dict.fromkeys(self._intervals, now_ms)
+
+    def _lose(self, directory: str, error: OSError) -> None:
+        """A log directory failed while it was loaded."""
+        self._directories.take_offline(directory, error)
+        for log in self.logs_in(directory):
+            self.detach(log.topic_partition)
 
     # The set of logs
 
@@ -190,6 +227,7 @@ class LogManager:
         topic, partition = log.topic_partition
         self._logs[log.topic_partition] = log
         log.count_flush_seconds(self.flush_seconds)
+        log.health.on_failure = partial(self._log_failed, posixpath.dirname(log.directory))
         if self._flush_timer is not None:
             log.watch_unflushed(self._flush_timer.note)
         self._by_topic.setdefault(topic, {})[partition] = log
@@ -259,19 +297,71 @@ class LogManager:
     def _checkpoint_now(self, directory: str, name: str) -> None:
         self._checkpoints.write_now(directory, name, self._offsets(name, directory))
 
-    def truncate_to(self, log: Log, offset: Offset) -> None:
-        """Truncate a log; before it grows again the checkpoint has to say that what comes there is not fsynced.
+    async def truncate(self, offsets: Mapping[Log, Offset]) -> dict[Log, KafkaError]:
+        """Drop the records of each log from its offset on, in one batch of work for the disk; returns what failed.
 
-        Raises `KafkaError`.
+        A log that is being cut refuses everything, and when it is open again no checkpoint calls fsynced what may grow
+        there. What has begun comes to its end if the caller is cancelled.
         """
-        log.truncate_to(offset)
-        directory = posixpath.dirname(log.directory)
-        self._checkpoint_now(directory, RECOVERY_POINT_CHECKPOINT)
-        if log.cleaned_offset is not None and offset <= log.cleaned_offset:
-            self._checkpoint_now(directory, CLEANER_OFFSET_CHECKPOINT)
+        return await self._cut(offsets, starts_over=False)
+
+    async def start_over(self, offsets: Mapping[Log, Offset]) -> dict[Log, KafkaError]:
+        """The same, but each log drops everything, and starts and ends at its offset."""
+        return await self._cut(offsets, starts_over=True)
+
+    async def _cut(self, offsets: Mapping[Log, Offset], *, starts_over: bool) -> dict[Log, KafkaError]:
+        if not offsets:
+            return {}
+        task = asyncio.ensure_future(self._truncate(offsets, starts_over))
+        self._truncations.add(task)
+        task.add_done_callback(self._truncations.discard)
+        return await asyncio.shield(task)
+
+    async def _truncate(self, offsets: Mapping[Log, Offset], starts_over: bool) -> dict[Log, KafkaError]:
+        cuts: dict[Log, Truncation] = {}
+        failed: dict[Log, KafkaError] = {}
+        for number, (log, offset) in enumerate(offsets.items(), 1):
+            try:
+                cuts[log] = log.truncator.begin(offset, starts_over=starts_over)
+            except KafkaError as error:
+                failed[log] = error
+            if number % TRUNCATIONS_PER_STEP == 0:
+                await asyncio.sleep(0)
+        for cut in cuts.values():
+            await cut.fsyncs_ended()
+
+        def work() -> None:
+            for cut in cuts.values():
+                cut.work()
+
+        if cuts:
+            await self._fs.run(work)
+        checkpoints: dict[str, KafkaError | None] = {}
+        for directory in dict.fromkeys(posixpath.dirname(log.directory) for log in cuts):
+            checkpoints[directory] = await self._checkpoint_cuts(directory, cuts)
+        for log in cuts:
+            try:
+                log.truncator.end(checkpoints[posixpath.dirname(log.directory)])
+            except KafkaError as error:
+                failed[log] = error
+            if self._flush_timer is not None:
+                self._flush_timer.settings_changed(log)
+        return failed
+
+    async def _checkpoint_cuts(self, directory: str, cuts: Mapping[Log, Truncation]) -> KafkaError | None:
+        """Let the checkpoints of a directory say what is left; returns why they cannot."""
+        names = [RECOVERY_POINT_CHECKPOINT]
+        if any(cut.is_clean_point_moved for log, cut in cuts.items() if posixpath.dirname(log.directory) == directory):
+            names.append(CLEANER_OFFSET_CHECKPOINT)
+        try:
+            for name in names:
+                await self._checkpoints.write_newest(directory, name, partial(self._offsets, name, directory))
+        except KafkaError as error:
+            return error
+        return None
 
     def _choose_directory(self) -> str:
-        online = self.online_dirs
+        online = [each for each in self.online_dirs if each not in self.cordoned] or self.online_dirs
         if not online:
             raise KafkaError(ErrorCode.kafka_storage_error, "no log directory is online")
         if len(online) == 1:
@@ -299,12 +389,6 @@ class LogManager:
             if self._flush_timer is not None:
                 self._flush_timer.settings_changed(log)
 
-    def set_producer_expiration(self, expiration_ms: Millis) -> None:
-        """Follow a change of producer.id.expiration.ms."""
-        self._opener.producer_id_expiration_ms = expiration_ms
-        for log in self._logs.values():
-            log.producer_state.set_expiration_ms(expiration_ms)
-
     def delete(self, topic_partition: TopicPartition) -> None:
         """Detach the log and rename its directory; its files go after `file.delete.delay.ms`, by `background`."""
         log = self.detach(topic_partition)
@@ -316,21 +400,32 @@ class LogManager:
         self._rename_for_deletion(log, "delete")
         self._deletions.add(self._clock.now_ms() + log.config.file_delete_delay_ms, log.directory)
 
+    def replace_by_future(self, log: Log) -> Log:
+        """Let the copy in another directory, which is returned, take a log's place; to be followed by `end_move`.
+        Raises `KafkaError`."""
+        new = self.futures.finish(log)
+        log.health.on_offline = log.health.on_failure = None
+        self.detach(log.topic_partition)
+        self._add(new)
+        return new
+
+    async def end_move(self, log: Log, new: Log) -> None:
+        """Delete a log that was replaced, once all that it had is on disk in the other directory. Raises `KafkaError`,
+        and the log stays: the next start serves the one that has what the other has."""
+        if not new.health.is_closed:
+            await new.flush_all_async()
+        self.schedule_deletion(log)
+        await self.futures.ended(log, new)
+        await self.checkpoint(*CHECKPOINTS)
+
     def detach_offline(self, key: TopicPartition, suffix: str) -> None:
         """A log that cannot be opened is no longer wanted: rename its directory, if there is one."""
         log = self.offline_logs.pop(key, None)
-        if log is None or not self._fs.is_dir(log.directory):
-            return
-        target = renamed_directory(log.directory, key, self._opener.random, suffix)
-        try:
-            self._fs.rename(log.directory, target)
-        except OSError as error:
-            self._warn("a log that is offline stays where it is", log=log.directory, error=str(error))
-            return
-        if suffix == "delete":
-            self._deletions.add(self._clock.now_ms() + self._opener.config_of(key.topic).file_delete_delay_ms, target)
-        else:
-            self._warn("the metadata does not know a log, which is kept", partition=key, log=target)
+        for each in () if log is None else log.copies:
+            target = move_away(self._fs, each, suffix, self._opener.random, self._warn)
+            if target is not None and suffix == "delete":
+                delay_ms = self._opener.config_of(key.topic).file_delete_delay_ms
+                self._deletions.add(self._clock.now_ms() + delay_ms, target)
 
     def rename_strays(self, is_stray: Callable[[Log | OfflineLog], bool]) -> list[TopicPartition]:
         """Detach and rename (`...-stray`) logs that the metadata no longer assigns here; a person deletes them."""
@@ -349,10 +444,8 @@ class LogManager:
         return [*(log.topic_partition for log in strays), *lost]
 
     def _rename_for_deletion(self, log: Log, suffix: str) -> None:
-        try:
+        with self._reporting(log):
             log.rename_for_deletion(suffix)
-        except KafkaError as error:
-            self._report(log, error)
 
     # Periodic tasks
 
@@ -367,16 +460,21 @@ class LogManager:
         """Do what is due and quick: retention, producer expiry, the limit of cached indexes."""
         if self._is_due("retention", now_ms):
             for log in self:
-                if log.failure is None:
-                    try:
+                if log.is_open:
+                    with self._reporting(log):
                         log.delete_old_segments(now_ms)
-                    except KafkaError as error:
-                        self._report(log, error)
         if self._is_due("producers", now_ms):
             for log in self:
                 log.producer_state.remove_expired(now_ms)
         if self._is_due("cache", now_ms):
             self._cache.trim_indexes()
+
+    @contextlib.contextmanager
+    def _reporting(self, log: Log) -> Iterator[None]:
+        try:
+            yield
+        except KafkaError as error:
+            self._report(log, error)
 
     def _report(self, log: Log, error: KafkaError) -> None:
         if log.topic_partition not in self._reported:
@@ -386,10 +484,9 @@ class LogManager:
     async def background(self, now_ms: Millis) -> None:
         """Do what is due and waits for the disk: fsyncs (rolled segments, flush.ms), checkpoints, removal of files."""
         await self.flush_due(now_ms)
-        if self._is_due("recovery points", now_ms):
-            await self.checkpoint(RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT)
-        if self._is_due("log starts", now_ms):
-            await self.checkpoint(LOG_START_OFFSET_CHECKPOINT)
+        for name in (RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT):
+            if self._is_due(name, now_ms):
+                await self.checkpoint(name)
         await self.delete_scheduled(now_ms)
 
     def _is_served(self, log: Log) -> bool:
@@ -420,9 +517,9 @@ class LogManager:
         """What a checkpoint file should say. Log starts that the first segment has in its name are left out."""
         logs = self.logs_in(directory)
         found = {
-            key: log.checkpointed[name]
-            for key, log in self.offline_logs.items()
-            if name in log.checkpointed and log.log_dir == directory
+            log.topic_partition: log.checkpointed[name]
+            for log in self._loader.offline_in(directory)
+            if name in log.checkpointed
         }
         if name == RECOVERY_POINT_CHECKPOINT:
             return found | {log.topic_partition: log.recovery_point for log in logs}
@@ -450,6 +547,8 @@ class LogManager:
         """Close every log with its fsyncs off the event loop, so many of each directory at once; then `shutdown`."""
         if self._flush_timer is not None:
             await self._flush_timer.close()
+        if self._truncations:
+            await asyncio.wait(self._truncations)
         workers = []
         for directory in self.online_dirs:
             logs = self.logs_in(directory)
@@ -459,21 +558,22 @@ class LogManager:
 
     async def _close_each(self, logs: Iterator[Log]) -> None:
         for log in logs:
-            try:
+            with self._reporting(log):
                 await log.close_async()
-            except KafkaError as error:
-                self._report(log, error)
 
     def shutdown(self, *, broker_epoch: int = -1) -> None:
         """Close every log, write the checkpoints and the clean-shutdown markers, release the locks. Blocks."""
+        self.futures.close()
+        for directory in self.offline_dirs:
+            for log in self.logs_in(directory):  # files are closed; what is on them nobody knows
+                with contextlib.suppress(KafkaError):
+                    log.close()
         for directory in self.online_dirs:
             # What was not checked after a crash must not count as fsynced next time.
-            clean = all(log.opening.clean_shutdown for log in self.offline_logs.values() if log.log_dir == directory)
+            clean = all(log.opening.clean_shutdown for log in self._loader.offline_in(directory))
             for log in self.logs_in(directory):
-                try:
+                with self._reporting(log):
                     log.close()
-                except KafkaError as error:
-                    self._report(log, error)
                 clean = clean and log.failure is None
             try:
                 for name in CHECKPOINTS:

@@ -33,6 +33,14 @@ class LogState:
         self.truncations = 0
         """How often the log was cut since it was loaded."""
 
+    def holds_nothing(self, offset: Offset, high_watermark: Offset, log_start: Offset) -> bool:
+        """Whether a reader at `offset` gets neither records nor an error, and both watermarks are still these."""
+        return (
+            self.high_watermark == high_watermark
+            and self.log_start == log_start
+            and high_watermark <= offset <= self.log_end
+        )
+
     def advance_log_start(self, offset: Offset) -> None:
         """Records below `offset` are not served any more; they count as committed."""
         self.log_start = offset

@@ -1,4 +1,4 @@
-"""What makes a log shorter or exchanges parts of it: truncation, retention, and what compaction puts in place.
+"""What takes segments out of a log or exchanges them: the log start, retention, and what compaction puts in place.
 
 Segments, leader epochs, producer snapshots and offsets follow each other in an order that a crash may interrupt
 anywhere. The callers (`Log`) see to checks and to what a disk error means: everything here raises `OSError`.
@@ -10,12 +10,10 @@ from collections.abc import Callable, Sequence
 
 from ottla.filesystem import FileSystem
 from ottla.model import Millis, Offset
-from ottla.steps import at_once
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_flusher import LogFlusher
 from ottla.storage.log_state import LogState
 from ottla.storage.producer_state import ProducerStateManager
-from ottla.storage.recovery import replay_producers
 from ottla.storage.retention import count_deletable
 from ottla.storage.segment import Segment
 from ottla.storage.segment_list import Replacement, SegmentList
@@ -52,31 +50,6 @@ class LogTrimmer:
         self._epochs.truncate_from_start(offset)
         self._producer_state.on_log_start_offset(offset)
 
-    def truncate_to(self, offset: Offset) -> None:
-        """Drop the records from `offset` on."""
-        state, segments = self._state, self._segments
-        if offset >= state.log_end:
-            self._epochs.truncate_from_end(state.log_end)
-        elif offset < segments.bases[0]:
-            self.truncate_fully_and_start_at(offset)
-        else:
-            segments.drop_from(segments.index_of(offset) + 1, state.now_ms)
-            segments.active.truncate_to(offset)
-            segments.recount()
-            self._epochs.truncate_from_end(offset)
-            state.truncate(offset)
-            at_once(replay_producers(self._producer_state, segments.items, state.log_start, offset, state.now_ms))
-
-    def truncate_fully_and_start_at(self, offset: Offset) -> None:
-        """Drop everything; the log starts and ends at `offset`."""
-        state, segments = self._state, self._segments
-        segments.drop_from(0, state.now_ms)
-        segments.add(offset, state.now_ms)
-        self._flusher.fsync_later(segments.directory)
-        self._epochs.clear()
-        self._producer_state.truncate_fully_and_start_at(offset)
-        state.restart_at(offset)
-
     def delete_old_segments(self) -> int:
         """Apply retention as of the state's time; returns the number of segments dropped."""
         state, segments = self._state, self._segments
@@ -87,6 +60,8 @@ class LogTrimmer:
         if not count:
             return 0
         if count == len(segments.items):
+            if not self._producer_state.is_empty:
+                self._producer_state.take_snapshot()  # nothing else will say whose retry is a duplicate
             self._roll(state.log_end)
             # Were the new file's name lost with a power failure, the log would start over at an old offset.
             self._fs.fsync_dir(segments.directory)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.errors import KafkaError
-from ottla.model import Buffer, Millis, Offset
-from ottla.protocol.record_batch import BatchHeader
+from ottla.model import Buffer, LeaderEpoch, Millis, Offset
+from ottla.protocol.record_batch import LOG_OVERHEAD, BatchHeader, unpack_header
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_flusher import LogFlusher
 from ottla.storage.log_health import LogHealth
@@ -17,8 +17,9 @@ from ottla.storage.log_state import LogState
 from ottla.storage.producer_batches import note_producers
 from ottla.storage.producer_state import ProducerStateManager
 from ottla.storage.segment import RollLimits, Segment
-from ottla.storage.segment_files import TIME_INDEX
+from ottla.storage.segment_files import LOG, TIME_INDEX
 from ottla.storage.segment_list import SegmentList
+from ottla.storage.stamp import Stamped
 
 
 class LogWriter:
@@ -52,49 +53,93 @@ class LogWriter:
         """Write checked batches and take them into account. Raises `KafkaError`."""
         first, last = headers[0], headers[-1]
         last_offset = last.base_offset + last.last_offset_delta
-        state, segments = self._state, self._segments
-        state.now_ms = now_ms
-        segment = segments.active
-        try:
-            if segment.should_roll(size, last_offset, max_timestamp, now_ms, self.limits):
-                self.roll(first.base_offset)
-                segment = segments.active
-            if last.leader_epoch != self._epochs.noted_epoch:
-                self._note_epochs(headers)
-        except OSError as error:
-            raise self._health.refuse(error) from error
-        position = segment.size
-        try:
-            segment.append(buffer, headers)
-        except OSError as error:
-            raise self._roll_back(segment, position, error) from error
-        state.log_end = last_offset + 1
-        segments.size_bytes += size
+        segment = self._segment_for(size, first.base_offset, last_offset, max_timestamp, now_ms)
+        if last.leader_epoch != self._epochs.noted_epoch:
+            self._note_epochs(headers)
+        self._write(segment, buffer)
+        for header in headers:
+            segment.note_batch(header[0], header[0] + header[6], header[1] + LOG_OVERHEAD, header[8])
+        self._written(size, last_offset + 1)
         if first.producer_id >= 0 or len(headers) > 1:
-            try:
-                note_producers(self._producer_state, segment, buffer, headers)
-            except OSError as error:  # the transaction index; what it lacks comes back in recovery
-                raise self._health.fail(error) from error
+            self._note_producers(segment, buffer, headers)
         self._producer_state.map_end_offset = last_offset + 1
         if self.on_unflushed is not None:
             self.on_unflushed()
 
+    def append_stamped(
+        self,
+        buffer: Buffer,
+        stamped: Stamped,
+        headers: list[BatchHeader] | None,
+        leader_epoch: LeaderEpoch,
+        now_ms: Millis,
+    ) -> None:
+        """The same for one batch; `headers` has its header where it is of a producer that has an id."""
+        size, last_offset = stamped.size, stamped.last_offset
+        segment = self._segment_for(size, stamped.base_offset, last_offset, stamped.max_timestamp, now_ms)
+        if leader_epoch != self._epochs.noted_epoch:
+            self._note_epochs([unpack_header(buffer)])
+        self._write(segment, buffer)
+        segment.note_batch(stamped.base_offset, last_offset, size, stamped.max_timestamp)
+        self._written(size, last_offset + 1)
+        if headers is not None:
+            self._note_producers(segment, buffer, headers)
+        self._producer_state.map_end_offset = last_offset + 1
+        if self.on_unflushed is not None:
+            self.on_unflushed()
+
+    def _segment_for(
+        self, size: int, base_offset: Offset, last_offset: Offset, max_timestamp: Millis, now_ms: Millis
+    ) -> Segment:
+        """The segment that batches go to, a new one if they have to. Raises `KafkaError`."""
+        self._state.now_ms = now_ms
+        segment = self._segments.active
+        try:
+            if not segment.should_roll(size, last_offset, max_timestamp, now_ms, self.limits):
+                return segment
+            self.roll(base_offset)
+        except OSError as error:
+            raise self._health.refuse(error) from error
+        return self._segments.active
+
+    def _write(self, segment: Segment, buffer: Buffer) -> None:
+        position = segment.size
+        try:
+            segment.write(buffer)
+        except OSError as error:
+            raise self._roll_back(segment, position, error) from error
+
+    def _written(self, size: int, log_end: Offset) -> None:
+        self._state.log_end = log_end
+        self._segments.size_bytes += size
+
+    def _note_producers(self, segment: Segment, buffer: Buffer, headers: list[BatchHeader]) -> None:
+        try:
+            note_producers(self._producer_state, segment, buffer, headers)
+        except OSError as error:  # the transaction index; what it lacks comes back in recovery
+            raise self._health.fail(error) from error
+
     def _roll_back(self, segment: Segment, position: int, error: OSError) -> KafkaError:
-        """Cut a write that failed half-way out of the file again, so that the next one follows whole batches."""
+        """Cut a write that failed half-way out of the file again, so that the next one follows whole batches. Until
+        that is fsynced a power failure may bring it back, at the end of a segment that gets no more records."""
         try:
             segment.open().file.truncate(position)
         except OSError as second:
             return self._health.fail(second)
+        self._flusher.fsync_later(segment.path(LOG))
         return self._health.refuse(error)
 
     def _note_epochs(self, headers: list[BatchHeader]) -> None:
         """Written by the next full fsync; until then recovery finds the epochs in the batches."""
         epochs = self._epochs
-        for header in headers:
-            if header.leader_epoch != epochs.noted_epoch and header.leader_epoch >= 0:
-                epochs.note(header.leader_epoch, header.base_offset)
-                if not epochs.is_written:
-                    self._flusher.write_later(epochs.path, epochs.encode)
+        try:
+            for header in headers:
+                if header.leader_epoch != epochs.noted_epoch and header.leader_epoch >= 0:
+                    epochs.note(header.leader_epoch, header.base_offset)
+                    if not epochs.is_written:
+                        self._flusher.write_later(epochs.path, epochs.encode)
+        except OSError as error:
+            raise self._health.refuse(error) from error
 
     def roll(self, base_offset: Offset) -> None:
         """Start a new segment, unless the active one is empty and starts there already. Raises `OSError`."""

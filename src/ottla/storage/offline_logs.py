@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from ottla.errors import KafkaError
+from ottla.filesystem import FileSystem
 from ottla.model import Offset, TopicPartition
 from ottla.storage.damage import Damage, DamagedLog
+from ottla.storage.log_directories import Warn
 
 DIRECTORY_NAME_MAX = 255
-_RENAMED = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)\.[0-9a-f]{32}-(?:delete|stray|future)")
+_RENAMED = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)\.[0-9a-f]{32}-(?P<suffix>delete|stray|future)")
 
 
 @dataclass(slots=True)
@@ -42,6 +44,13 @@ class OfflineLog:
     opening: Opening
     checkpointed: Mapping[str, Offset]
     """Its entries of the offset checkpoints, by file name."""
+    other: OfflineLog | None = None
+    """The same partition's log in another log directory."""
+
+    @property
+    def copies(self) -> list[OfflineLog]:
+        """This one, and those of the same partition in other log directories."""
+        return [self] if self.other is None else [self, *self.other.copies]
 
     @property
     def damage(self) -> Damage | None:
@@ -75,6 +84,27 @@ def renamed_directory(directory: str, key: TopicPartition, random: random_module
     """What a partition's directory is called while it waits to be deleted, or for a person."""
     ending = f"-{key.partition}.{random.getrandbits(128):032x}-{suffix}"
     return posixpath.join(posixpath.dirname(directory), key.topic[: DIRECTORY_NAME_MAX - len(ending)] + ending)
+
+
+def move_away(fs: FileSystem, log: OfflineLog, suffix: str, random: random_module.Random, warn: Warn) -> str | None:
+    """Rename the directory of a log that is wanted no more; returns its new name, None where there is none."""
+    if not fs.is_dir(log.directory):
+        return None
+    target = renamed_directory(log.directory, log.topic_partition, random, suffix)
+    try:
+        fs.rename(log.directory, target)
+    except OSError as error:
+        warn("a log that is offline stays where it is", log=log.directory, error=str(error))
+        return None
+    if suffix != "delete":
+        warn("a log that cannot be used is renamed and kept", partition=log.topic_partition, log=target)
+    return target
+
+
+def parse_renamed(name: str, suffix: str) -> TopicPartition | None:
+    """The partition of a renamed directory with this suffix."""
+    match = _RENAMED.fullmatch(name)
+    return TopicPartition(match["topic"], int(match["partition"])) if match and match["suffix"] == suffix else None
 
 
 def _was_renamed(key: TopicPartition, renamed: Iterable[tuple[str, int]]) -> bool:

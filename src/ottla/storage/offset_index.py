@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from itertools import islice
 from operator import lt
 
@@ -53,10 +53,23 @@ class OffsetIndex(IndexFile):
         found = bisect_right(self.offsets, relative)
         return self.positions[found - 1] if found else 0
 
+    def around(self, offset: Offset) -> tuple[int, int, Offset]:
+        """`position_before`, with the position of the next entry and the last offset of its batch; -1 without one."""
+        found = bisect_right(self.offsets, offset - self.base_offset) if offset >= self.base_offset else 0
+        position = self.positions[found - 1] if found else 0
+        if found == len(self.positions):
+            return position, -1, -1
+        return position, self.positions[found], self.base_offset + self.offsets[found]
+
     def boundary_at_or_before(self, position: int) -> int:
         """The largest known batch boundary not above `position`."""
         found = bisect_right(self.positions, position)
         return self.positions[found - 1] if found else 0
+
+    def offset_from(self, position: int) -> Offset:
+        """The last offset of the first known batch that begins at `position` or behind it; -1 without one."""
+        found = bisect_left(self.positions, position)
+        return self.base_offset + self.offsets[found] if found < len(self.positions) else -1
 
     def count_below(self, offset: Offset) -> int:
         """How many entries speak of batches that end below `offset`."""

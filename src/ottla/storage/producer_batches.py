@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from functools import partial
 
-from ottla.model import Buffer
-from ottla.protocol.record_batch import BatchHeader
+from ottla.model import NO_GUARD, Buffer
+from ottla.protocol.record_batch import BatchHeader, read_end_marker
 from ottla.storage.producer_entry import Duplicate
-from ottla.storage.producer_snapshot import read_end_marker
 from ottla.storage.producer_state import ProducerStateManager
-from ottla.storage.recovery import note_producer
+from ottla.storage.rebuild import note_producer
 from ottla.storage.segment import Segment
 from ottla.storage.validation import Origin
 
 
 def check_producers(
-    state: ProducerStateManager, buffer: Buffer, headers: list[BatchHeader], origin: Origin
+    state: ProducerStateManager,
+    buffer: Buffer,
+    headers: list[BatchHeader],
+    origin: Origin,
+    guard: int = NO_GUARD,
+    transaction_version: int = 0,
 ) -> Duplicate | None:
     """The batch that a producer repeats. Raises `KafkaError` for what the state refuses."""
     position = 0
@@ -23,7 +27,9 @@ def check_producers(
         if header.producer_id >= 0:
             size = header.size
             marker = read_end_marker(buffer[position : position + size]) if header.is_control else None
-            duplicate = state.check(header, origin=origin, marker=marker)
+            duplicate = state.check(
+                header, origin=origin, marker=marker, guard=guard, transaction_version=transaction_version
+            )
             if duplicate is not None:
                 return duplicate
         position += header.size

@@ -1,13 +1,29 @@
-"""What is kept of one producer: its epoch, its last five batches, its open transaction.
+"""What is kept of one producer: its epoch, its last five batches, its open transaction (KIP-98), and the question
+whether a transaction is open (KIP-890).
 
-Behaviour follows Kafka's ProducerStateEntry and BatchMetadata (KIP-98).
+Between that question, to the transaction's coordinator, and the first append the transaction may end, and a batch that
+came late would then open one that nobody ends. So the question leaves a guard here, the append has to show it, and
+whatever is written to the transaction meanwhile, a marker above all, takes it away. Behaviour follows Kafka's
+ProducerStateEntry, BatchMetadata, VerificationStateEntry and VerificationGuard.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.model import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, Millis, Offset, ProducerEpoch, Sequence
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import (
+    NO_GUARD,
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    NOT_TRANSACTIONAL,
+    Millis,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    Sequence,
+)
 
 if TYPE_CHECKING:
     from ottla.protocol.record_batch import BatchHeader
@@ -45,14 +61,6 @@ class Duplicate(NamedTuple):
     timestamp: Millis
 
 
-class EndMarker(NamedTuple):
-    """The content of a transaction's control batch."""
-
-    is_abort: bool
-    coordinator_epoch: int
-    timestamp: Millis
-
-
 class ProducerEntry:
     """The state of one producer id in one partition."""
 
@@ -69,6 +77,9 @@ class ProducerEntry:
     @property
     def last_sequence(self) -> Sequence:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def has_open_transaction(self, epoch: ProducerEpoch) -> bool:
+        return self.current_txn_first_offset is not None and self.producer_epoch == epoch
 
     def duplicate_of(self, header: BatchHeader) -> Duplicate | None:
         """The retained batch with the same epoch and exactly the same sequences, if there is one."""
@@ -94,3 +105,92 @@ class ProducerEntry:
             BatchMetadata(header.last_sequence, last_offset, header.last_offset_delta, header.max_timestamp)
         )
         self.last_timestamp = header.max_timestamp
+
+
+def check_has_id(guard: int) -> None:
+    """Raises TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transactional batch of a request without a transactional
+    id."""
+    if guard == NOT_TRANSACTIONAL:
+        raise KafkaError(
+            ErrorCode.transactional_id_authorization_failed, "transactional records without a transactional id"
+        )
+
+
+class NotVerified(KafkaError):
+    """A batch was refused before a look at the log. Where there is a message, the answer has it."""
+
+
+class Verification:
+    """The question about one producer."""
+
+    __slots__ = ("begins_transaction", "epoch", "guard", "lowest_sequence", "started_ms")
+
+    def __init__(
+        self, guard: int, sequence: Sequence, epoch: ProducerEpoch, begins_transaction: bool, now_ms: Millis
+    ) -> None:
+        self.guard = guard
+        self.lowest_sequence = sequence
+        """A batch with a higher one is not written before it: its own verification may have failed, and it comes
+        again."""
+        self.epoch = epoch
+        self.begins_transaction = begins_transaction
+        """The client counts on the coordinator to add the partition (transaction.version 2): each of its transactions
+        has an epoch of its own, whose first sequence is 0."""
+        self.started_ms = now_ms
+
+    def note(self, sequence: Sequence, epoch: ProducerEpoch) -> None:
+        """One more batch asks before any was written."""
+        if epoch > self.epoch:
+            self.epoch = epoch
+            self.lowest_sequence = sequence
+        elif epoch == self.epoch and sequence < self.lowest_sequence:
+            self.lowest_sequence = sequence
+
+
+class Verifications:
+    """Those of one partition, by producer. They are of this node alone, and in no snapshot."""
+
+    __slots__ = ("_entries", "_last_guard")
+
+    def __init__(self) -> None:
+        self._entries: dict[ProducerId, Verification] = {}
+        self._last_guard = NO_GUARD
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def start(self, header: BatchHeader, begins_transaction: bool, now_ms: Millis) -> int:
+        """The guard to show when the batch is appended: the same for all batches that ask at the same time."""
+        sequence, epoch = header.base_sequence, header.producer_epoch
+        entry = self._entries.get(header.producer_id)
+        if entry is None:
+            self._last_guard += 1
+            entry = Verification(self._last_guard, sequence, epoch, begins_transaction, now_ms)
+            self._entries[header.producer_id] = entry
+        else:
+            entry.note(sequence, epoch)
+        return entry.guard
+
+    def of(self, producer_id: ProducerId) -> Verification | None:
+        return self._entries.get(producer_id)
+
+    def holds(self, producer_id: ProducerId, guard: int) -> bool:
+        """Whether nothing was written to the transaction since this guard was given."""
+        entry = self._entries.get(producer_id)
+        return entry is not None and entry.guard == guard
+
+    def on_batch(self, header: BatchHeader) -> None:
+        """A transactional batch was written. The marker that ends a transaction has the epoch of the next one
+        (transaction.version 2), which may be asked about already."""
+        entry = self._entries.get(header.producer_id)
+        if entry is None:
+            return
+        is_of_next = entry.begins_transaction and header.is_control and header.producer_epoch == entry.epoch
+        if not is_of_next:
+            del self._entries[header.producer_id]
+
+    def remove_expired(self, now_ms: Millis, expiration_ms: Millis) -> None:
+        """Forget questions after which no batch came."""
+        expired = [key for key, entry in self._entries.items() if now_ms - entry.started_ms >= expiration_ms]
+        for producer_id in expired:
+            del self._entries[producer_id]

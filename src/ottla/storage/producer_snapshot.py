@@ -9,20 +9,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
-from crc32c import crc32c
-
 from ottla.model import Offset, ProducerId
-from ottla.protocol.record_batch import iterate_records
+from ottla.protocol.crc32c import crc32c
 from ottla.storage.checkpoints import CorruptFile
-from ottla.storage.producer_entry import BatchMetadata, EndMarker, ProducerEntry
+from ottla.storage.producer_entry import BatchMetadata, ProducerEntry
 
 SNAPSHOT_VERSION = 1
 _HEADER = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
 _ENTRY = struct.Struct(">qhiqiqiq")
-_MARKER_KEY = struct.Struct(">hh")
-_MARKER_VALUE = struct.Struct(">hi")
-_ABORT, _COMMIT = 0, 1
 
 
 def encode_snapshot(producers: Mapping[ProducerId, ProducerEntry]) -> bytes:
@@ -78,22 +73,3 @@ def _entry(fields: tuple[int, ...]) -> tuple[ProducerId, ProducerEntry]:
 
 def _offset(value: int) -> Offset | None:
     return value if value >= 0 else None
-
-
-def read_end_marker(batch: bytes | bytearray | memoryview) -> EndMarker | None:
-    """The transaction marker in a control batch; None if the batch is empty or its record is of another kind.
-
-    The key holds a version and the type, the value a version and the coordinator's epoch; newer versions may append
-    fields, which are ignored.
-    """
-    for record in iterate_records(batch):
-        if record.key is None or len(record.key) < _MARKER_KEY.size:
-            return None
-        _, kind = _MARKER_KEY.unpack_from(record.key)
-        if kind not in (_ABORT, _COMMIT):
-            return None
-        if record.value is None or len(record.value) < _MARKER_VALUE.size:
-            return None
-        _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
-        return EndMarker(kind == _ABORT, coordinator_epoch, record.timestamp)
-    return None

@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import FileSystem
 from ottla.model import (
+    NO_GUARD,
     NO_PRODUCER_EPOCH,
     Millis,
     Offset,
     ProducerId,
     TopicPartition,
 )
+from ottla.protocol.record_batch import EndMarker
 from ottla.storage.checkpoints import CorruptFile
-from ottla.storage.producer_entry import SEQUENCE_MAX, Duplicate, EndMarker, ProducerEntry
+from ottla.storage.producer_entry import SEQUENCE_MAX, Duplicate, ProducerEntry, Verifications
 from ottla.storage.producer_snapshot import decode_snapshot, encode_snapshot
 from ottla.storage.validation import Origin
 
@@ -38,6 +40,25 @@ RECALL_MS = 10 * 60 * 1000
 
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
 """Default of producer.id.expiration.ms."""
+
+
+EPOCH_MAX = 2**15 - 1
+"""A producer's last epoch; after it comes another producer id."""
+
+EPOCH_PER_TRANSACTION = 2
+"""The transaction.version from which on every transaction ends in an epoch of its own (KIP-890)."""
+
+
+class ProducerSettings:
+    """What all partitions of a node have in common; they share one object."""
+
+    __slots__ = ("expiration_ms", "verifies_transactions")
+
+    def __init__(self, expiration_ms: Millis = PRODUCER_ID_EXPIRATION_MS, verifies_transactions: bool = False) -> None:
+        self.expiration_ms = expiration_ms
+        """producer.id.expiration.ms"""
+        self.verifies_transactions = verifies_transactions
+        """transaction.partition.verification.enable"""
 
 
 class CompletedTransaction(NamedTuple):
@@ -56,15 +77,16 @@ class ProducerStateManager:
     __slots__ = (
         "_completed",
         "_directory",
-        "_expiration_ms",
         "_first_unstable_offset",
         "_fs",
         "_last_snapshot_offset",
         "_ongoing",
         "_producers",
+        "_settings",
         "_snapshots",
         "map_end_offset",
         "topic_partition",
+        "verifications",
     )
 
     def __init__(
@@ -73,14 +95,15 @@ class ProducerStateManager:
         directory: str,
         topic_partition: TopicPartition,
         *,
-        expiration_ms: Millis = PRODUCER_ID_EXPIRATION_MS,
+        settings: ProducerSettings | None = None,
         file_names: Iterable[str] | None = None,
     ) -> None:
         """No state yet: `truncate_and_reload` loads it. `file_names` saves listing `directory` a second time."""
         self._fs = fs
         self._directory = directory
         self.topic_partition = topic_partition
-        self._expiration_ms = expiration_ms
+        self._settings = settings or ProducerSettings()
+        self.verifications = Verifications()
         self._producers: dict[ProducerId, ProducerEntry] = {}
         self._ongoing: dict[Offset, ProducerId] = {}
         """Open transactions by first offset, ascending."""
@@ -96,32 +119,55 @@ class ProducerStateManager:
 
     # Appending
 
+    def start_verification(self, header: BatchHeader, *, begins_transaction: bool, now_ms: Millis) -> int:
+        """A batch of a transaction is about to come: the guard to `check` it with, once the coordinator says that the
+        partition is part of the transaction. NO_GUARD where that is known, and for what was written before: a retry
+        that comes late would be refused, and leave a sequence behind that those of the next transaction are held to.
+        Raises INVALID_PRODUCER_EPOCH."""
+        entry = self._producers.get(header.producer_id)
+        if entry is not None:
+            if header.producer_epoch < entry.producer_epoch:
+                raise self._stale_epoch(header, entry, "smaller than")
+            if entry.has_open_transaction(header.producer_epoch) or entry.duplicate_of(header) is not None:
+                return NO_GUARD
+        return self.verifications.start(header, begins_transaction, now_ms)
+
     def check(
-        self, header: BatchHeader, *, origin: Origin = Origin.CLIENT, marker: EndMarker | None = None
+        self,
+        header: BatchHeader,
+        *,
+        origin: Origin = Origin.CLIENT,
+        marker: EndMarker | None = None,
+        guard: int = NO_GUARD,
+        transaction_version: int = 0,
     ) -> Duplicate | None:
         """Whether a batch may be appended; changes nothing. The header has the offsets that the log will give it.
 
-        Returns the earlier batch if this one is a retry of it. A control batch comes with its `marker`. Batches
-        without a producer id need no check. Raises `KafkaError`: INVALID_PRODUCER_EPOCH,
+        Returns the earlier batch if this one is a retry of it. A control batch comes with its `marker` and the
+        `transaction_version` of its transaction, the first batch of a transaction with the `guard` of its
+        verification. Batches without a producer id need no check. Raises `KafkaError`: INVALID_PRODUCER_EPOCH,
         OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED.
         """
         entry = self._producers.get(header.producer_id)
-        if entry is None:
-            return None
-        if origin is Origin.CLIENT and (duplicate := entry.duplicate_of(header)) is not None:
+        if origin is Origin.CLIENT and entry is not None and (duplicate := entry.duplicate_of(header)) is not None:
             return duplicate
-        if origin is not Origin.REPLICATION and header.producer_epoch < entry.producer_epoch:
-            raise KafkaError(
-                ErrorCode.invalid_producer_epoch,
-                f"Epoch of producer {header.producer_id} at offset {header.base_offset} in {self.topic_partition} is "
-                f"{header.producer_epoch}, which is smaller than the last seen epoch {entry.producer_epoch}",
-            )
+        if origin is not Origin.REPLICATION and entry is not None and header.producer_epoch < entry.producer_epoch:
+            raise self._stale_epoch(header, entry, "smaller than")
         if header.is_control:
-            self._check_marker(header, entry, origin, marker)
+            if entry is not None and origin is not Origin.REPLICATION and marker is not None:
+                self._check_marker(header, entry, marker, transaction_version)
             return None
+        if header.is_transactional and origin is not Origin.REPLICATION and self._settings.verifies_transactions:
+            is_open = entry is not None and entry.has_open_transaction(header.producer_epoch)
+            if not is_open and not self.verifications.holds(header.producer_id, guard):
+                raise KafkaError(
+                    ErrorCode.invalid_txn_state,
+                    f"Record of producer {header.producer_id} in partition {self.topic_partition} was not part of an "
+                    "ongoing transaction",
+                )
         if origin is Origin.CLIENT:
             self._check_sequence(header, entry)
-        if entry.current_txn_first_offset is not None and not header.is_transactional:
+        if entry is not None and entry.current_txn_first_offset is not None and not header.is_transactional:
             raise KafkaError(
                 ErrorCode.invalid_txn_state,
                 f"Expected transactional write from producer {header.producer_id} at offset {header.base_offset} "
@@ -129,8 +175,29 @@ class ProducerStateManager:
             )
         return None
 
-    def _check_sequence(self, header: BatchHeader, entry: ProducerEntry) -> None:
+    def _stale_epoch(self, header: BatchHeader, entry: ProducerEntry, comparison: str) -> KafkaError:
+        return KafkaError(
+            ErrorCode.invalid_producer_epoch,
+            f"Epoch of producer {header.producer_id} at offset {header.base_offset} in {self.topic_partition} is "
+            f"{header.producer_epoch}, which is {comparison} the last seen epoch {entry.producer_epoch}",
+        )
+
+    def _check_sequence(self, header: BatchHeader, entry: ProducerEntry | None) -> None:
         first = header.base_sequence
+        verification = self.verifications.of(header.producer_id) if self.verifications else None
+        if verification is not None:
+            has_batches = entry is not None and entry.batches
+            if first > verification.lowest_sequence or (
+                verification.begins_transaction and first != 0 and not has_batches
+            ):
+                raise KafkaError(
+                    ErrorCode.out_of_order_sequence_number,
+                    f"Out of order sequence number of producer {header.producer_id} in partition "
+                    f"{self.topic_partition}: {first} (incoming seq. number), "
+                    f"{verification.lowest_sequence if has_batches else 0} (expected first)",
+                )
+        if entry is None:
+            return
         place = f"of producer {header.producer_id} at offset {header.base_offset} in partition {self.topic_partition}"
         if header.producer_epoch != entry.producer_epoch:
             if first != 0 and entry.producer_epoch != NO_PRODUCER_EPOCH:
@@ -150,10 +217,16 @@ class ProducerStateManager:
             )
 
     def _check_marker(
-        self, header: BatchHeader, entry: ProducerEntry, origin: Origin, marker: EndMarker | None
+        self, header: BatchHeader, entry: ProducerEntry, marker: EndMarker, transaction_version: int
     ) -> None:
-        if marker is None or origin is Origin.REPLICATION:
-            return
+        """A marker of transaction.version 2 has a new epoch. One with the same is late, and would end the transaction
+        that came next; unless none is open, for then the coordinator repeats it, not having heard of the first."""
+        if (
+            transaction_version >= EPOCH_PER_TRANSACTION
+            and header.producer_epoch == entry.producer_epoch != EPOCH_MAX
+            and entry.current_txn_first_offset is not None
+        ):
+            raise self._stale_epoch(header, entry, "no larger than")
         if entry.coordinator_epoch > marker.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.transaction_coordinator_fenced,
@@ -182,6 +255,8 @@ class ProducerStateManager:
                     entry.current_txn_first_offset = header.base_offset
                     self._ongoing[header.base_offset] = producer_id
                     self._refresh_first_unstable_offset()
+            if self.verifications and header.is_transactional:
+                self.verifications.on_batch(header)
         self.map_end_offset = header.base_offset + header.last_offset_delta + 1
         return completed
 
@@ -233,13 +308,6 @@ class ProducerStateManager:
         known = [offset for offset in (ongoing, completed) if offset is not None]
         self._first_unstable_offset = min(known, default=None)
 
-    def has_late_transaction(self, now_ms: Millis, transaction_timeout_ms_max: Millis) -> bool:
-        """Whether the oldest open transaction has been idle for longer than any coordinator would let it (KIP-664)."""
-        oldest = next(iter(self._ongoing.values()), None)
-        entry = None if oldest is None else self._producers.get(oldest)
-        grace_ms = transaction_timeout_ms_max + 5 * 60 * 1000
-        return entry is not None and entry.last_timestamp > 0 and now_ms - entry.last_timestamp > grace_ms
-
     # Looking and expiring
 
     @property
@@ -254,25 +322,27 @@ class ProducerStateManager:
     def is_empty(self) -> bool:
         return not self._producers and not self._completed
 
-    def set_expiration_ms(self, expiration_ms: Millis) -> None:
-        self._expiration_ms = expiration_ms
-
     def remove_expired(self, now_ms: Millis) -> None:
         """Forget producers that have not written for producer.id.expiration.ms and have no open transaction."""
         expired = [producer_id for producer_id, entry in self._producers.items() if self._is_expired(entry, now_ms)]
         for producer_id in expired:
             del self._producers[producer_id]
+        self.verifications.remove_expired(now_ms, self._settings.expiration_ms)
 
     def _is_expired(self, entry: ProducerEntry, now_ms: Millis) -> bool:
-        return entry.current_txn_first_offset is None and now_ms - entry.last_timestamp >= self._expiration_ms
+        return entry.current_txn_first_offset is None and now_ms - entry.last_timestamp >= self._settings.expiration_ms
 
     # Log start, truncation, reload
 
     def on_log_start_offset(self, log_start_offset: Offset) -> None:
-        """The log start moved up. Producers stay known although their batches are gone, so that retries still match."""
+        """The log start moved up. Producers stay known although their batches are gone, so that retries still match.
+
+        The log alone says so no more: there is to be a snapshot, at the log start too (where Kafka writes none).
+        """
         self._remove_completed_below(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
-        self._last_snapshot_offset = self._snapshots[-1] if self._snapshots else log_start_offset
+        without = log_start_offset if not self._producers else log_start_offset - 1
+        self._last_snapshot_offset = self._snapshots[-1] if self._snapshots else without
 
     def truncate_and_reload(self, log_start_offset: Offset, log_end_offset: Offset, now_ms: Millis) -> None:
         """Drop snapshots outside [start, end] and, unless the state is that of `log_end_offset`, load the latest one.
@@ -287,6 +357,26 @@ class ProducerStateManager:
             return
         self._clear()
         self._load_latest_snapshot(log_start_offset, now_ms)
+
+    def without_content(self) -> ProducerStateManager:
+        """Another one of the same log, to be loaded while this one goes on."""
+        return ProducerStateManager(
+            self._fs, self._directory, self.topic_partition, settings=self._settings, file_names=()
+        )
+
+    def find_snapshots(self) -> None:
+        """Look which snapshots there are. Raises `OSError`."""
+        self._scan(self._fs.listdir(self._directory))
+
+    def take_over(self, other: ProducerStateManager) -> None:
+        """Become what `other` is, which nobody uses after that. What is being verified stays so."""
+        self._producers = other._producers
+        self._ongoing = other._ongoing
+        self._completed = other._completed
+        self._first_unstable_offset = other._first_unstable_offset
+        self._last_snapshot_offset = other._last_snapshot_offset
+        self._snapshots = other._snapshots
+        self.map_end_offset = other.map_end_offset
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
         """Clear everything, snapshots included; the log starts empty at `offset`."""

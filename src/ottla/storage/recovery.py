@@ -10,30 +10,24 @@ from __future__ import annotations
 
 import posixpath
 import struct
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from functools import partial
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import File, FileSystem
-from ottla.model import Buffer, LeaderEpoch, Millis, Offset
+from ottla.model import LeaderEpoch, Offset
 from ottla.protocol.record_batch import CRC_POSITION, HEADER_SIZE, BatchHeader, CorruptBatch, compute_crc
 from ottla.protocol.record_batch import read_batch_header as read_header
 from ottla.steps import at_once
-from ottla.storage.batch_scan import FoundBatch
 from ottla.storage.checkpoints import CorruptFile
 from ottla.storage.damage import Damage, DamagedLog, free_name, is_known, keep_aside, read_known_gaps
 from ottla.storage.index_file import RELATIVE_OFFSET_MAX
 from ottla.storage.interrupted_work import finish_interrupted_work
-from ottla.storage.interrupted_work import segment_offset as segment_offset
 from ottla.storage.offset_index import OffsetIndex
-from ottla.storage.producer_snapshot import read_end_marker
-from ottla.storage.producer_state import ProducerStateManager
 from ottla.storage.scan import Scan, walk
 from ottla.storage.segment import Segment
-from ottla.storage.segment_files import DELETED, INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX
+from ottla.storage.segment_files import DELETED, INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, segment_offset
 from ottla.storage.segment_list import CLEANED, SWAP
-from ottla.storage.transaction_index import AbortedTransaction
 
 READ_BYTES = 1024 * 1024
 """What recovery reads before it yields to the event loop; a larger batch is read whole."""
@@ -44,10 +38,6 @@ BATCHES_AT_ONCE = 1_000
 QUICK_BATCHES_MAX = 1_000
 """Headers that are looked at behind the last index entry of a segment that is trusted; with more the index is
 rebuilt."""
-
-RECALL_BYTES = 2 * 1024 * 1024
-"""How much of the log before a producer snapshot is looked through for what the snapshot leaves out: with 16 KiB
-batches the last five of some twenty producers."""
 
 _OLD_FORMATS = (0, 1)
 _INDEX_ENTRY = struct.Struct(">II")
@@ -77,6 +67,8 @@ class LoadedSegments:
     kept_batches: int = 0
     kept_records: int = 0
     """How many whole ones are in them."""
+    kept_bytes: int = 0
+    """The sizes of these files."""
 
 
 def load_segments(
@@ -371,6 +363,7 @@ class _Loading:
         """
         loaded = self._loaded
         data, start = b"", segment.size
+        gap: Offset | None = None  # where one before the last valid batch begins: it may come from a raised base offset
         epoch = loaded.epochs[-1][0] if loaded.epochs else -1
         while segment.size < file_size:
             position, expected = segment.size, loaded.next_offset
@@ -392,13 +385,15 @@ class _Loading:
                 data, start = file.pread(max(size, READ_BYTES), position), position
             claims = f"a batch claims offsets {header.base_offset} to {header.last_offset}"
             if not _fits(header, segment.base_offset, expected):
-                return min(expected, header.base_offset), f"{claims}, where {expected} is next"
+                is_in_order = gap is not None and gap <= header.base_offset < expected
+                return header.base_offset if is_in_order else expected, f"{claims}, where {expected} is next"
             if limit is not None and header.last_offset >= limit:
                 return expected, f"{claims}, but the next segment begins at {limit}"
             if self._is_fsynced(expected) and not self._adjoins(expected, header.base_offset):
                 return expected, f"offsets {expected} to {header.base_offset - 1} are missing"
             if position + size > start + len(data) or compute_crc(data, position - start, size) != header.crc:
                 return expected, "the batch's checksum does not match its bytes"
+            gap = expected if header.base_offset > expected else None
             loaded.next_offset = header.next_offset
             segment.note_batch(header.base_offset, header.last_offset, size, header.max_timestamp)
             if header.leader_epoch > epoch:
@@ -408,7 +403,7 @@ class _Loading:
 
     def _behind(self, segment: Segment, file: File, file_size: int) -> Generator[None, None, str]:
         """What is whole behind the first invalid batch, in words."""
-        scan = yield from _look_behind(file, segment.size, file_size, self._loaded.next_offset)
+        scan = yield from look_behind(file, segment.size, file_size, self._loaded.next_offset)
         behind = scan.damaged[0].behind if scan.damaged else f"{scan.batches} whole batches lie behind it in this file"
         others = [
             name
@@ -432,11 +427,12 @@ class _Loading:
         if position is not None:
             file = segment.open().file
             file_size = file.size()
-            scan = yield from _look_behind(file, position, file_size, loaded.next_offset)
+            scan = yield from look_behind(file, position, file_size, loaded.next_offset)
             if scan.batches:
                 loaded.kept_files.append((yield from keep_aside(self._fs, segment.path(LOG), position, file_size)))
                 loaded.kept_batches += scan.batches
                 loaded.kept_records += scan.records
+                loaded.kept_bytes += file_size - position
             loaded.truncated_bytes += file_size - position
             file.truncate(position)
             file.fsync()  # or a power failure might bring back the old tail behind what is appended next
@@ -451,7 +447,7 @@ class _Loading:
             size = fs.size(path)
             file = fs.open(path, read_only=True)
             try:
-                scan = yield from _look_behind(file, 0, size, 0)
+                scan = yield from look_behind(file, 0, size, 0)
             finally:
                 file.close()
             loaded.truncated_bytes += size
@@ -461,6 +457,7 @@ class _Loading:
                 loaded.kept_files.append(target)
                 loaded.kept_batches += scan.batches
                 loaded.kept_records += scan.records
+                loaded.kept_bytes += size
             else:
                 fs.remove(path)
             for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
@@ -472,7 +469,7 @@ class _Loading:
             fs.fsync_dir(self._directory)  # or a power failure might bring them back behind what is appended next
 
 
-def _look_behind(file: File, start: int, size: int, offset_min: Offset) -> Generator[None, None, Scan]:
+def look_behind(file: File, start: int, size: int, offset_min: Offset) -> Generator[None, None, Scan]:
     """Count the whole batches from `start` on."""
     scan = Scan(size)
     for number, _ in enumerate(walk(file, scan, offset_min, deep=False, start=start), 1):
@@ -531,94 +528,3 @@ def _refuse_old_format(data: bytes, position: int, segment: Segment, error: Corr
         if offset == segment.base_offset:
             message = f"{segment.path(LOG)} has message format {magic}, which is not supported"
             raise KafkaError(ErrorCode.unsupported_for_message_format, message) from error
-
-
-def _trusted_batches(segment: Segment, position: int) -> Iterator[FoundBatch]:
-    """The batches of a segment that recovery trusts or has checked. Raises `DamagedLog`."""
-    try:
-        for batch in segment.batches(position):
-            position = batch.position + batch.size
-            yield batch
-    except KafkaError as error:
-        file = segment.open().file
-        scan = at_once(_look_behind(file, position, file.size(), segment.base_offset))
-        what = scan.damaged[0].why if scan.damaged else error.message or "no batch begins here"
-        behind = scan.damaged[0].behind if scan.damaged else "nothing lies behind it"
-        raise DamagedLog(Damage(segment.directory, segment.path(LOG), position, what, behind)) from error
-
-
-def epochs_of_batches(segments: list[Segment]) -> Generator[None, None, list[tuple[LeaderEpoch, Offset]]]:
-    """Leader epochs with their first offsets, from all batches. Yields to the event loop now and then."""
-    found: list[tuple[LeaderEpoch, Offset]] = []
-    for segment in segments:
-        for count, batch in enumerate(_trusted_batches(segment, 0), 1):
-            epoch = segment.read_header(batch).leader_epoch
-            if not found or epoch > found[-1][0]:
-                found.append((epoch, batch.base_offset))
-            if count % BATCHES_AT_ONCE == 0:
-                yield
-    return found
-
-
-def replay_producers(
-    state: ProducerStateManager, segments: list[Segment], log_start: Offset, log_end: Offset, now_ms: Millis
-) -> Generator[None, None, None]:
-    """Load the latest producer snapshot and replay what was appended after it, transaction indexes included.
-
-    Takes a snapshot at the start of the last segment on the way, so that the next start has less to read. Yields now
-    and then.
-    """
-    state.truncate_and_reload(log_start, log_end, now_ms)
-    if state.wants_recall(now_ms):
-        state.recall(_producer_headers_before(segments, state.map_end_offset))
-    for number, segment in enumerate(segments):
-        last = number == len(segments) - 1
-        end = log_end if last else segments[number + 1].base_offset
-        if end <= state.map_end_offset:
-            continue
-        if last and segment.base_offset > state.map_end_offset:
-            state.map_end_offset = segment.base_offset
-            if number:
-                state.take_snapshot(fsync=False)
-        start = state.map_end_offset
-        for count, batch in enumerate(_trusted_batches(segment, segment.offset_index.position_before(start)), 1):
-            if count % BATCHES_AT_ONCE == 0:
-                yield
-            if batch.producer_id >= 0 and batch.last_offset >= start:
-                note_producer(state, segment, segment.read_header(batch), partial(segment.read_batch, batch))
-    state.map_end_offset = log_end
-
-
-def _producer_headers_before(segments: list[Segment], end: Offset) -> Iterator[BatchHeader]:
-    """The headers of idempotent batches in the last `RECALL_BYTES` of the log before `end`, in order."""
-    wanted = RECALL_BYTES
-    starts: list[tuple[Segment, int]] = []
-    for segment in reversed(segments):
-        if segment.base_offset >= end or wanted <= 0:
-            continue
-        index = segment.offset_index
-        stop = segment.size if starts or segment is segments[-1] else index.position_before(end)
-        start = index.boundary_at_or_before(max(0, stop - wanted))
-        starts.append((segment, start))
-        wanted -= stop - start
-    for segment, start in reversed(starts):
-        for batch in _trusted_batches(segment, start):
-            if batch.base_offset >= end:
-                return
-            if batch.producer_id >= 0:
-                yield segment.read_header(batch)
-
-
-def note_producer(
-    state: ProducerStateManager, segment: Segment, header: BatchHeader, read: Callable[[], Buffer]
-) -> None:
-    """Update the state with a batch that is in the log; `read` gets its bytes if they are needed. Raises `OSError`."""
-    marker = read_end_marker(read()) if header.is_control else None
-    completed = state.update(header, marker=marker)
-    if completed is not None and completed.is_aborted:
-        segment.transaction_index.append(
-            AbortedTransaction(
-                completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset
-            )
-        )
-        segment.index_changes += 1

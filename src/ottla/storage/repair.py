@@ -10,12 +10,12 @@ from __future__ import annotations
 import posixpath
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import replace
 from itertools import zip_longest
 from typing import NamedTuple
 
 from ottla.filesystem import File, FileSystem
-from ottla.model import METADATA_TOPIC, Offset, TopicPartition
+from ottla.model import METADATA_TOPIC, Offset
 from ottla.protocol.record_batch import LEADER_EPOCH_POSITION, BatchHeader
 from ottla.steps import at_once
 from ottla.storage.checkpoints import (
@@ -27,125 +27,34 @@ from ottla.storage.checkpoints import (
 from ottla.storage.damage import COPY_BYTES, CUT, is_known, keep_aside, read_known_gaps, write_known_gaps
 from ottla.storage.directory_checkpoints import DirectoryCheckpoints, read_directory_checkpoints
 from ottla.storage.fsynced_end import read_fsynced_end
-from ottla.storage.interrupted_work import segment_offset
 from ottla.storage.log_directories import parse_directory_name
+from ottla.storage.repair_plan import LogStart, Patch, Plan, Range, SegmentPlan
 from ottla.storage.scan import Scan, walk
-from ottla.storage.segment_files import INDEX, LOG, TIME_INDEX
+from ottla.storage.segment_files import INDEX, LOG, TIME_INDEX, base_offsets, segment_offset
 from ottla.storage.segment_list import CLEANED
 
 _INT64, _INT32 = struct.Struct(">q"), struct.Struct(">i")
 
 
-class Range(NamedTuple):
-    """Bytes [start, end) of a file, and why they go."""
-
-    start: int
-    end: int
-    why: str
-
-
-class Patch(NamedTuple):
-    """A field outside a batch's checksum that its neighbours prove wrong."""
-
-    position: int
-    data: bytes
-    why: str
-
-
-@dataclass
-class SegmentPlan:
-    """What is to be done to one log file."""
-
-    path: str
-    base_offset: Offset
-    size: int
-    cuts: list[Range] = field(default_factory=list)
-    patches: list[Patch] = field(default_factory=list)
-    batches: int = 0
-    """Whole ones, which stay."""
-    records: int = 0
-
-    def kept(self) -> Iterator[tuple[int, int]]:
-        """The ranges that stay."""
-        position = 0
-        for cut in sorted(self.cuts):
-            if cut.start > position:
-                yield position, cut.start
-            position = max(position, cut.end)
-        if position < self.size:
-            yield position, self.size
-
-
-class LogStart(NamedTuple):
-    """An entry of the log start checkpoint."""
-
-    path: str
-    partition: TopicPartition
-    offset: Offset
-
-
-@dataclass
-class Plan:
-    """What is to be done to one partition's log."""
-
-    directory: str
-    segments: list[SegmentPlan] = field(default_factory=list)
-    gaps: list[tuple[Offset, Offset]] = field(default_factory=list)
-    """Offsets that are missing and not known to be, [first, end)."""
-    new_segment: Offset | None = None
-    """An empty segment to make, so that offsets which were given are not given again."""
-    end: Offset = 0
-    """The offset behind the last record that is there."""
-    stale_indexes: list[str] = field(default_factory=list)
-    """Indexes of what is not there."""
-    log_start: LogStart | None = None
-    """A log start beyond the end, which is dropped."""
-    snapshots: list[str] = field(default_factory=list)
-    """Damaged snapshots of the metadata log, which an older one and the log replace."""
-    beyond_repair: list[str] = field(default_factory=list)
-    """What no repair can bring back, and what to do."""
-
-    @property
-    def is_empty(self) -> bool:
-        changed = any(each.cuts or each.patches for each in self.segments)
-        return not (
-            changed
-            or self.gaps
-            or self.new_segment is not None
-            or self.log_start is not None
-            or self.snapshots
-            or self.beyond_repair
-        )
-
-    def steps(self) -> Iterator[str]:
-        """The plan in words."""
-        for segment in self.segments:
-            for cut in segment.cuts:
-                yield (
-                    f"{segment.path}: cut bytes {cut.start} to {cut.end} ({cut.why}), kept in "
-                    f"{posixpath.basename(segment.path)}.{cut.start}{CUT}; {segment.batches} whole batches with "
-                    f"{segment.records} records stay in the file"
-                )
-            for patch in segment.patches:
-                yield f"{segment.path}: at byte {patch.position} {patch.why}"
-        for name in self.snapshots:
-            path = posixpath.join(self.directory, name)
-            yield f"{path}: renamed to {name}{CUT}; an older one and the log replace it"
-        for first, end in self.gaps:
-            yield f"{self.directory}: offsets {first} to {end - 1} are missing, which is noted as known"
-        if self.new_segment is not None:
-            yield f"{self.directory}: begin an empty segment at offset {self.new_segment}, as those below were given"
-        for path in self.stale_indexes:
-            yield f"{path}: removed, as the log that it speaks of is not there"
-        if self.log_start is not None:
-            path, key, offset = self.log_start
-            yield f"{path}: drop the entry of {key}, which begins the log at {offset}, beyond its end at {self.end}"
-        yield from self.beyond_repair
-
-
 class _Entry(NamedTuple):
     position: int
     header: BatchHeader
+
+
+class _Kept(NamedTuple):
+    """A batch that stays, and what was so before it."""
+
+    entry: _Entry
+    expected: Offset
+    gaps: int
+
+
+class _BehindGap(NamedTuple):
+    """Where in its segment the first batch behind a gap lies, and what is kept before it there."""
+
+    position: int
+    batches: int
+    records: int
 
 
 def plan_repair(fs: FileSystem, directory: str, *, known_end: Offset = 0, contiguous: bool) -> Plan:
@@ -191,8 +100,13 @@ def _plan_metadata(fs: FileSystem, directory: str) -> Plan:
         if name.endswith(".checkpoint") and offset.isdecimal():
             (damaged if is_snapshot_damaged(fs, posixpath.join(directory, name)) else whole).append(name)
     snapshot_end = max((int(name.partition("-")[0]) for name in whole), default=0)
-    plan = plan_repair(fs, directory, known_end=max(snapshot_end, read_fsynced_end(fs, directory)), contiguous=True)
+    planner = _Planner(fs, directory, max(snapshot_end, read_fsynced_end(fs, directory)), contiguous=True)
+    plan = planner.plan
     plan.snapshots = damaged
+    if plan.records_end < snapshot_end:
+        return _behind_snapshot(plan, snapshot_end, _known_gaps(fs, directory))
+    if any(first < snapshot_end for first, _ in plan.gaps):
+        _begin_behind_gaps(plan, planner.behind_gaps, snapshot_end)
     first = plan.segments[0].base_offset if plan.segments else plan.end
     if not whole and (first or not any(segment.batches for segment in plan.segments)):
         lost = Plan(directory)
@@ -203,6 +117,74 @@ def _plan_metadata(fs: FileSystem, directory: str) -> Plan:
         known = _known_gaps(fs, directory)
         plan.gaps = [gap for gap in plan.gaps if not is_known(known, *gap)]
     return plan
+
+
+def _behind_snapshot(found: Plan, snapshot_end: Offset, known: list[tuple[Offset, Offset]]) -> Plan:
+    """The plan for a metadata log that ends before its newest snapshot does, from that for a log without one.
+
+    The snapshot has all that such a log had, and a start drops the log for it. So what is whole needs no repair, and of
+    what is damaged nothing is missed; only what was fsynced behind the snapshot is.
+    """
+    is_damaged = any(each.is_changed for each in found.segments)
+    has_gaps = any(first < found.records_end for first, _ in found.gaps)
+    plan = Plan(found.directory, records_end=found.records_end, end=found.end, snapshots=found.snapshots)
+    if snapshot_end < found.end:
+        plan.new_segment = found.end
+        if not is_known(known, snapshot_end, found.end):
+            plan.gaps = [(snapshot_end, found.end)]
+    if is_damaged or has_gaps or plan.new_segment is not None:
+        plan.segments = [_dropped(each, snapshot_end) for each in found.segments]
+        plan.stale_indexes = found.stale_indexes
+    return plan
+
+
+def _begin_behind_gaps(plan: Plan, behind_gaps: dict[Offset, _BehindGap], snapshot_end: Offset) -> None:
+    """Let a metadata log that goes on behind its newest snapshot begin behind what is missing below it.
+
+    The snapshot has that, and all that was before it: nothing is lost, and no reader meets a hole.
+    """
+    begin = max(end for first, end in plan.gaps if first < snapshot_end)
+    plan.gaps = [(max(first, snapshot_end), end) for first, end in plan.gaps if end > snapshot_end]
+    behind = behind_gaps.get(begin)
+    """None where a segment begins there, or nothing is behind it."""
+    bases = [each.base_offset for each in plan.segments]
+    for number, (segment, following) in enumerate(zip_longest(plan.segments, bases[1:])):
+        if segment.base_offset >= begin:
+            break
+        if behind is None or (following is not None and following <= begin):
+            plan.segments[number] = _dropped(segment, snapshot_end)
+            continue
+        cuts = [cut for cut in segment.cuts if cut.start >= behind.position]
+        before = [Range(0, behind.position, _has_all_of_it(snapshot_end))] if behind.position else []
+        segment.cuts = before + cuts
+        segment.patches = [patch for patch in segment.patches if patch.position >= behind.position]
+        segment.batches -= behind.batches
+        segment.records -= behind.records
+        segment.begins_at = begin
+
+
+def _dropped(segment: SegmentPlan, snapshot_end: Offset) -> SegmentPlan:
+    whole = [Range(0, segment.size, _has_all_of_it(snapshot_end))] if segment.size else []
+    return SegmentPlan(segment.path, segment.base_offset, segment.size, whole, is_dropped=True)
+
+
+def _has_all_of_it(snapshot_end: Offset) -> str:
+    return f"the snapshot up to offset {snapshot_end} has all of it"
+
+
+def plan_covered(fs: FileSystem, directory: str, snapshot_end: Offset) -> Plan | None:
+    """What of the repair of a metadata log loses nothing, as its newest snapshot, which ends at `snapshot_end`, has all
+    of it; None if nothing does. Raises `OSError`.
+
+    A log that ends before that is left to an operator: what cannot be read in it may have been behind the snapshot.
+    """
+    plan = _plan_metadata(fs, directory)
+    covered = [each for each in plan.segments if each.is_dropped or each.begins_at is not None]
+    left = [each for each in plan.segments if not each.is_dropped]
+    if plan.snapshots or not covered or not left or (left[0].begins_at or left[0].base_offset) > snapshot_end:
+        return None
+    segments = [replace(each, cuts=[cut for cut in each.cuts if not cut.start], patches=[]) for each in covered]
+    return Plan(directory, segments)
 
 
 def _known_gaps(fs: FileSystem, directory: str) -> list[tuple[Offset, Offset]]:
@@ -224,14 +206,6 @@ def is_snapshot_damaged(fs: FileSystem, path: str) -> bool:
         return bool(scan.problems or scan.preallocated_bytes) or not ends_well
     finally:
         file.close()
-
-
-def base_offsets(fs: FileSystem, directory: str) -> list[Offset]:
-    """Those of the segments in a directory, which may be missing."""
-    if not fs.is_dir(directory):
-        return []
-    found = (segment_offset(name) for name in fs.listdir(directory) if name.endswith(LOG))
-    return sorted(offset for offset in found if offset is not None)
 
 
 def _stale_indexes(fs: FileSystem, directory: str) -> list[str]:
@@ -270,8 +244,11 @@ class _Planner:
 
     def __init__(self, fs: FileSystem, directory: str, known_end: Offset, contiguous: bool) -> None:
         self._fs = fs
+        self._known_end = known_end
         self._contiguous = contiguous
         self.plan = plan = Plan(directory)
+        self.behind_gaps: dict[Offset, _BehindGap] = {}
+        """By the offset that a gap ends at; of those that end within a segment."""
         self._known = _known_gaps(fs, directory)
         bases = base_offsets(fs, directory)
         self._expected = bases[0] if bases else known_end
@@ -279,8 +256,9 @@ class _Planner:
             path = posixpath.join(directory, f"{base:020d}{LOG}")
             plan.segments.append(SegmentPlan(path, base, fs.size(path)))
             self._miss_up_to(base)
-            self._take(plan.segments[-1], following if following is not None else known_end or None)
+            self._take(plan.segments[-1], following)
         plan.stale_indexes = _stale_indexes(fs, directory)
+        plan.records_end = self._expected if bases else 0
         plan.end = max(self._expected, known_end)
         if not bases or self._expected < known_end:
             plan.new_segment = known_end
@@ -294,7 +272,8 @@ class _Planner:
             self._expected = offset
 
     def _take(self, segment: SegmentPlan, limit: Offset | None) -> None:
-        """Plan one segment; nothing in it may reach beyond `limit`."""
+        """Plan one segment; nothing in it may reach beyond `limit`, where the next one begins. None for the last: more
+        may be whole there than anybody noted."""
         file = self._fs.open(segment.path, read_only=True)
         try:
             scan = Scan(segment.size)
@@ -307,34 +286,48 @@ class _Planner:
             segment.cuts.append(Range(segment.size - scan.preallocated_bytes, segment.size, "zeros"))
         broken = {damaged.start for damaged in scan.damaged} | {damaged.end for damaged in scan.damaged}
         _mend_epochs(segment, entries)
-        previous: tuple[_Entry, Offset] | None = None
+        previous: _Kept | None = None
+        reached = 0
+        """Up to here in the file nothing lies between the batches."""
         for number, entry in enumerate(entries):
             if number + 1 < len(entries):
                 next_base: Offset | None = entries[number + 1].header.base_offset
             else:
-                next_base = limit
+                next_base = limit if limit is not None else self._known_end or None
             # One in its place has to lie beside it in the file: a file of other batches proves nothing.
             beside = number + 1 < len(entries) or (
-                previous is not None and previous[0].position + previous[0].header.size == entry.position
+                previous is not None and previous.entry.position + previous.entry.header.size == entry.position
             )
             first = not number or previous is not None
-            sure = beside and first and not broken & {entry.position, entry.position + entry.header.size}
-            before = self._expected
+            is_behind, end = entry.position == reached, entry.position + entry.header.size
+            sure = beside and first and not broken & {entry.position, end}
+            kept = _Kept(entry, self._expected, len(self.plan.gaps))
             if sure and self._mend_base(segment, entry, next_base, limit):
-                previous = entry, before
+                previous, reached = kept, end
+            elif is_behind and limit is None and self._jumps(entry):
+                _cut(segment, entry, self._expected)
+                previous, reached = None, end
             elif self._is_misplaced(entry, limit):
                 fits = limit is None or entry.header.next_offset <= limit
                 if previous is not None and fits and _claimed_too_much(previous, entry):
-                    _cut(segment, *previous)
-                    self._expected = previous[1]
+                    self._uncount(segment, previous)
+                    _cut(segment, previous.entry, previous.expected)
                     self._keep(segment, entry)
-                    previous = entry, previous[1]
+                    previous, reached = previous._replace(entry=entry), end
                 else:
                     _cut(segment, entry, self._expected)
                     previous = None
             else:
                 self._keep(segment, entry)
-                previous = entry, before
+                previous, reached = kept, end
+
+    def _jumps(self, entry: _Entry) -> bool:
+        """Whether a batch right behind another claims offsets beyond all that is known to have been given: where the
+        log has all its offsets, or if some of those that it leaves out were given."""
+        header, expected, known_end = entry.header, self._expected, self._known_end
+        if not expected < header.base_offset or not 0 < known_end < header.next_offset:
+            return False
+        return (self._contiguous or expected < known_end) and not is_known(self._known, expected, header.base_offset)
 
     def _is_misplaced(self, entry: _Entry, limit: Offset | None) -> bool:
         header = entry.header
@@ -355,9 +348,18 @@ class _Planner:
         return True
 
     def _keep(self, segment: SegmentPlan, entry: _Entry) -> None:
+        if self._expected < entry.header.base_offset:
+            self.behind_gaps[entry.header.base_offset] = _BehindGap(entry.position, segment.batches, segment.records)
         self._miss_up_to(entry.header.base_offset)
         self._count(segment, entry)
         self._expected = entry.header.next_offset
+
+    def _uncount(self, segment: SegmentPlan, kept: _Kept) -> None:
+        """Let it be as it was before this batch, the last one that was kept."""
+        segment.batches -= 1
+        segment.records -= kept.entry.header.count
+        del self.plan.gaps[kept.gaps :]
+        self._expected = kept.expected
 
     @staticmethod
     def _count(segment: SegmentPlan, entry: _Entry) -> None:
@@ -365,10 +367,9 @@ class _Planner:
         segment.records += entry.header.count
 
 
-def _claimed_too_much(previous: tuple[_Entry, Offset], entry: _Entry) -> bool:
+def _claimed_too_much(previous: _Kept, entry: _Entry) -> bool:
     """Whether it is the batch before that does not fit: without it this one does."""
-    before, expected = previous
-    return before.header.base_offset > expected and expected <= entry.header.base_offset
+    return previous.entry.header.base_offset > previous.expected <= entry.header.base_offset
 
 
 def _cut(segment: SegmentPlan, entry: _Entry, expected: Offset) -> None:
@@ -414,13 +415,16 @@ def apply(fs: FileSystem, plan: Plan) -> list[str]:
     if plan.gaps:
         write_known_gaps(fs, directory, [*_known_gaps(fs, directory), *plan.gaps])
     for segment in plan.segments:
-        if segment.cuts or segment.patches:
+        if segment.is_dropped:
+            _remove(fs, segment, INDEX, TIME_INDEX, LOG)
+        elif segment.is_changed:
             _change(fs, segment)
     for name in plan.snapshots:
         fs.rename(posixpath.join(directory, name), posixpath.join(directory, name + CUT))
         kept.append(posixpath.join(directory, name + CUT))
     for path in plan.stale_indexes:
-        fs.remove(path)
+        if fs.exists(path):  # it went with its log otherwise
+            fs.remove(path)
     if plan.log_start is not None:
         offsets = read_offset_checkpoint(fs, plan.log_start.path)
         offsets.pop(plan.log_start.partition, None)
@@ -433,9 +437,16 @@ def apply(fs: FileSystem, plan: Plan) -> list[str]:
     return kept
 
 
+def _remove(fs: FileSystem, segment: SegmentPlan, *suffixes: str) -> None:
+    for suffix in suffixes:
+        path = segment.path.removesuffix(LOG) + suffix
+        if fs.exists(path):
+            fs.remove(path)
+
+
 def _change(fs: FileSystem, segment: SegmentPlan) -> None:
     """Rewrite the file beside the old one and put it in its place. The node rebuilds its indexes."""
-    temporary = segment.path + CLEANED  # which a start removes
+    temporary = segment.new_path + CLEANED  # which a start removes
     source = fs.open(segment.path, read_only=True)
     file = fs.open(temporary, create=True)
     try:
@@ -448,12 +459,12 @@ def _change(fs: FileSystem, segment: SegmentPlan) -> None:
     finally:
         source.close()
         file.close()
-    stem = segment.path.removesuffix(LOG)
-    for suffix in (INDEX, TIME_INDEX):
-        if fs.exists(stem + suffix):
-            fs.remove(stem + suffix)
+    _remove(fs, segment, INDEX, TIME_INDEX)
     fs.fsync_dir(posixpath.dirname(segment.path))
-    fs.rename(temporary, segment.path)
+    fs.rename(temporary, segment.new_path)
+    if segment.begins_at is not None:
+        fs.fsync_dir(posixpath.dirname(segment.path))
+        _remove(fs, segment, LOG)
 
 
 def _copy(source: File, file: File, segment: SegmentPlan) -> None:

@@ -19,12 +19,17 @@ INDEX_BYTES_MIN = 4096
 """One entry of each index (8 and 12 bytes) for so many bytes of a log."""
 
 
-def full_disk_error(fs: FileSystem, directories: Sequence[str], error: Exception) -> OttlaError | None:
-    """The sentence for an error that a full disk caused, None for any other."""
+def is_full_disk(error: BaseException) -> bool:
+    """Whether a full disk caused an error: there may be room again later."""
     cause: BaseException | None = error
     while cause is not None and not (isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)):
         cause = cause.__cause__
-    if cause is None or not isinstance(error, KafkaError | OSError):
+    return cause is not None
+
+
+def full_disk_error(fs: FileSystem, directories: Sequence[str], error: Exception) -> OttlaError | None:
+    """The sentence for an error that a full disk caused, None for any other."""
+    if not is_full_disk(error) or not isinstance(error, KafkaError | OSError):
         return None
     told = []
     for directory in directories:

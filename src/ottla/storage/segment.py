@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import errno
 import posixpath
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
 
 from ottla.errors import KafkaError
 from ottla.filesystem import FileSystem
 from ottla.model import NO_TIMESTAMP, Buffer, LeaderEpoch, Millis, Offset
 from ottla.protocol.record_batch import HEADER_SIZE, BatchHeader, first_record, read_batch_header
-from ottla.storage.batch_scan import FoundBatch, corrupt, scan_batches
+from ottla.storage.batch_scan import SCAN_BYTES, FoundBatch, batch_at, corrupt, scan_batches
 from ottla.storage.index_file import RELATIVE_OFFSET_MAX
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.segment_cache import SegmentCache
@@ -36,6 +35,7 @@ from ottla.storage.transaction_index import TransactionIndex
 
 WRITEBACK_STEP_BYTES = 8 << 20
 """After so many bytes the kernel is asked to begin writing them to disk: a fraction of what it would collect itself."""
+_STEP = WRITEBACK_STEP_BYTES  # a C global when compiled
 
 
 class Segment:
@@ -46,7 +46,9 @@ class Segment:
         "_fs",
         "_fsynced_index_changes",
         "_handle",
-        "_hint",
+        "_hint_offset",
+        "_hint_position",
+        "_hint_size",
         "_indexes",
         "_max_timestamp",
         "_max_timestamp_offset",
@@ -89,8 +91,10 @@ class Segment:
         self.recently_used = False
         self.first_timestamp: Millis | None = None
         """Largest timestamp of the first batch, from which `segment.ms` counts; None until looked at."""
-        self._hint = (-1, 0, 0)
+        self._hint_offset: Offset = -1
         """First offset, position and size of the last batch appended: consumers at the tail ask for just that."""
+        self._hint_position = 0
+        self._hint_size = 0
         self._max_timestamp: Millis | None = None
         self._max_timestamp_offset: Offset = base_offset
         self._handle: SegmentFile | None = None
@@ -119,13 +123,17 @@ class Segment:
             jitter_ms=jitter_ms,
             now_ms=now_ms,
         )
+        segment.create_files()
+        return segment
+
+    def create_files(self) -> None:
+        """Make the files, empty, replacing leftovers of the same name. Raises `OSError`."""
         for suffix in (INDEX, TIME_INDEX, LOG):
-            file = fs.open(segment.path(suffix), create=True)
+            file = self._fs.open(self.path(suffix), create=True)
             if file.size():
                 file.truncate(0)
             file.close()
-        segment._max_timestamp = NO_TIMESTAMP
-        return segment
+        self._max_timestamp = NO_TIMESTAMP
 
     def __repr__(self) -> str:
         return f"Segment({self.base_offset}, {self.size} bytes, {self.directory})"
@@ -222,21 +230,20 @@ class Segment:
 
     # Appending
 
-    def append(self, buffer: Buffer, headers: Sequence[BatchHeader]) -> None:
-        """Append whole batches with their headers. On `OSError` the file may have a partial write behind `size`."""
+    def write(self, buffer: Buffer) -> None:
+        """Write what is next in the file. On `OSError` there may be a partial write behind `size`.
+
+        `note_batch` for each of its batches follows, before anything else.
+        """
         position = self.size
         handle = self._handle
         if handle is None:
             handle = self.open()
         self.recently_used = True
         end = position + handle.file.pwrite((buffer,), position)
-        if position // WRITEBACK_STEP_BYTES != end // WRITEBACK_STEP_BYTES:
-            start = position - position % WRITEBACK_STEP_BYTES
+        if position // _STEP != end // _STEP:
+            start = position - position % _STEP
             self._fs.start_writeback(handle.file, end - start, start)
-        for header in headers:
-            base_offset = header.base_offset
-            last_offset = base_offset + header.last_offset_delta
-            self.note_batch(base_offset, last_offset, header.batch_length + 12, header.max_timestamp)
 
     def note_batch(self, base_offset: Offset, last_offset: Offset, size: int, max_timestamp: Millis) -> None:
         """Update size, indexes and largest timestamp for a batch that is next in the file."""
@@ -256,7 +263,9 @@ class Segment:
             self.bytes_since_index = size
         else:
             self.bytes_since_index += size
-        self._hint = (base_offset, position, size)
+        self._hint_offset = base_offset
+        self._hint_position = position
+        self._hint_size = size
         self.size = position + size
 
     def should_roll(
@@ -315,7 +324,14 @@ class Segment:
         """The first batch that ends at or above `offset`, None if the segment ends before."""
         if nowait and self._indexes.offset is None and self.size:
             self._indexes.check_warm()
-        position = self.offset_index.position_before(offset)
+        index = self._indexes.offset
+        position, following, last_offset = (self.offset_index if index is None else index).around(offset)
+        if following - position > SCAN_BYTES:
+            # The batch of an index entry ends below `offset`. Where batches are large the next entry is the next batch,
+            # which nearly always is the one, and need not be reached by way of the one before.
+            guess = batch_at(self.open(), following, self.size, nowait=nowait)
+            if guess is not None and guess.base_offset <= offset <= guess.last_offset == last_offset:
+                return guess
         try:
             if position and position >= self.size:
                 raise self._corrupt(position)
@@ -364,15 +380,14 @@ class Segment:
         self.size = self.bytes_since_index = 0
         self.set_max_timestamp(NO_TIMESTAMP, self.base_offset)
         self.first_timestamp = None
-        self._hint = (-1, 0, 0)
+        self._hint_offset = -1
 
     def read(
         self, offset: Offset, max_bytes: int, *, end: int, min_one_batch: bool, nowait: bool = False
     ) -> LogSlice | None:
         """Batches from the one that holds `offset` up to position `end`. Empty if none fits, None if there are none."""
-        hint = self._hint
-        if hint[0] == offset:
-            _, position, size = hint
+        if self._hint_offset == offset:
+            position, size = self._hint_position, self._hint_size
             first_offset = offset
         else:
             batch = self.find(offset, nowait=nowait)
@@ -470,7 +485,7 @@ class Segment:
         self.time_index.truncate(self.time_index.count_below(offset))
         self.transaction_index.truncate_to(offset)
         self.index_changes += 1
-        self._hint = (-1, 0, 0)
+        self._hint_offset = -1
         self.bytes_since_index = 0
         if not position:
             self.first_timestamp = None
@@ -504,9 +519,11 @@ class Segment:
 
     def mark_deleted(self) -> list[str]:
         """Rename the files to `.deleted` and let go of them; returns what is to be removed later. Raises `OSError`."""
-        self._cache.discard(self)
-        self._handle = None
-        self._indexes.drop()
+        self.close()
+        return self.rename_to_deleted()
+
+    def rename_to_deleted(self) -> list[str]:
+        """The second half of `mark_deleted`, which may run in a thread."""
         renamed = []
         for suffix in SUFFIXES:
             path = self.path(suffix)
@@ -517,6 +534,19 @@ class Segment:
             renamed.append(path + DELETED)
         return renamed
 
+    def private_copy(self) -> Segment:
+        """Another one of the same files, that shares nothing with this one: for a thread, until `join`."""
+        return Segment(
+            self._fs, SegmentCache(), self.directory, self.base_offset, size=self.size,
+            index_interval_bytes=self.index_interval_bytes, jitter_ms=self.jitter_ms, now_ms=self.created_ms,
+        )  # fmt: skip
+
+    def join(self, other: Segment) -> None:
+        """Take the place of the segment that this one is a copy of."""
+        other.close()
+        self._cache = other._cache
+        self._cache.add(self)
+
     def close(self) -> None:
         """Let go of the file and the indexes without writing."""
         self._cache.discard(self)
@@ -524,10 +554,13 @@ class Segment:
         self._indexes.drop()
 
 
-class RollLimits(NamedTuple):
+class RollLimits:
     """A log's limits for its segments, computed once from its configuration."""
 
-    segment_bytes: int
-    segment_ms: Millis
-    offset_entries_max: int
-    time_entries_max: int
+    __slots__ = ("offset_entries_max", "segment_bytes", "segment_ms", "time_entries_max")
+
+    def __init__(self, segment_bytes: int, segment_ms: Millis, offset_entries_max: int, time_entries_max: int) -> None:
+        self.segment_bytes = segment_bytes
+        self.segment_ms = segment_ms
+        self.offset_entries_max = offset_entries_max
+        self.time_entries_max = time_entries_max

@@ -10,6 +10,23 @@ from ottla.model import Offset
 LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX = ".log", ".index", ".timeindex", ".txnindex"
 SUFFIXES = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
 DELETED = ".deleted"
+_NAME_DIGITS = 20
+
+
+def segment_offset(name: str) -> Offset | None:
+    """The offset that a file of a segment or a snapshot has in its name."""
+    digits = name[:_NAME_DIGITS]
+    if len(name) > _NAME_DIGITS and digits.isdecimal() and name[_NAME_DIGITS] == ".":
+        return int(digits)
+    return None
+
+
+def base_offsets(fs: FileSystem, directory: str) -> list[Offset]:
+    """Those of the segments in a directory, which may be missing."""
+    if not fs.is_dir(directory):
+        return []
+    found = (segment_offset(name) for name in fs.listdir(directory) if name.endswith(LOG))
+    return sorted(offset for offset in found if offset is not None)
 
 
 def fsync_file(fs: FileSystem, path: str) -> None:
@@ -66,6 +83,6 @@ class LogSlice:
         """The bytes, from disk if need be. Raises `OSError`."""
         return self.file.pread(self.length, self.position)
 
-    def read_nowait(self) -> bytes | None:
+    def read_nowait(self) -> bytes | bytearray | None:
         """The bytes, or None where they are not wholly in the page cache."""
         return self.file.pread_nowait(self.length, self.position)

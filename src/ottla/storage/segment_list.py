@@ -22,6 +22,8 @@ from ottla.storage.segment_cache import SegmentCache
 from ottla.storage.segment_files import SUFFIXES, TRANSACTION_INDEX, LogSlice
 from ottla.storage.transaction_index import AbortedTransaction
 
+OFFSET_MAX = 2**63 - 1
+
 CLEANED, SWAP = ".cleaned", ".swap"
 """What compaction is writing; what it has finished and is about to put in place."""
 
@@ -47,8 +49,6 @@ class SegmentList:
         "size_bytes",
     )  # fmt: skip
 
-    active: Segment
-
     def __init__(
         self, fs: FileSystem, cache: SegmentCache, directory: str, config: LogConfig, random: random_module.Random
     ) -> None:
@@ -60,6 +60,7 @@ class SegmentList:
         self.items: list[Segment] = []
         self.bases: list[Offset] = []
         """Base offsets of `items`."""
+        self.active: Segment
         self.size_bytes = 0
         """Of all log files."""
         self.scheduled_deletions: list[tuple[Millis, str]] = []
@@ -136,6 +137,35 @@ class SegmentList:
         if self.items:
             self.active = self.items[-1]
 
+    # Truncation
+
+    def detach_from(self, number: int) -> list[Segment]:
+        """Take the newest segments out, newest first; their files stay as they are."""
+        detached = self.items[number:][::-1]
+        del self.items[number:], self.bases[number:]
+        for segment in detached:
+            segment.close()
+            self.size_bytes -= segment.size
+        if self.items:
+            self.active = self.items[-1]
+        return detached
+
+    def add_placeholder(self, base_offset: Offset, now_ms: Millis) -> None:
+        """An active segment whose files are still to be made."""
+        self.active = self.open(base_offset, 0, now_ms)
+        self.items.append(self.active)
+        self.bases.append(base_offset)
+
+    def private_copies(self) -> list[Segment]:
+        """Of all segments, for a thread."""
+        return [segment.private_copy() for segment in self.items]
+
+    def replace_active(self, segment: Segment) -> None:
+        """Put the copy in its place, which was cut."""
+        segment.join(self.active)
+        self.items[-1] = self.active = segment
+        self.recount()
+
     # Compaction
 
     def has_run(self, segments: Sequence[Segment]) -> bool:
@@ -200,6 +230,14 @@ class SegmentList:
             if found is not None:
                 return found if found.length else None
         return None
+
+    def end_of(self, part: LogSlice) -> Offset:
+        """An offset behind the batches of a slice, not far behind them: what the next entry of the index says."""
+        number = self.index_of(part.first_offset)
+        behind = self.items[number].offset_index.offset_from(part.position + part.length)
+        if behind >= 0:
+            return behind
+        return self.bases[number + 1] if number + 1 < len(self.bases) else OFFSET_MAX
 
     def aborted_transactions(self, start: Offset, end: Offset) -> list[AbortedTransaction]:
         found: list[AbortedTransaction] = []

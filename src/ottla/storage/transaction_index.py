@@ -7,6 +7,9 @@ stable offset at that time, in the order of the last offsets. The file exists fr
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
+from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
 from ottla.filesystem import FileSystem
@@ -27,13 +30,15 @@ class AbortedTransaction(NamedTuple):
 class TransactionIndex:
     """The entries of one segment in memory; every append goes to the file at once, as aborts are rare."""
 
-    __slots__ = ("_fs", "entries", "path")
+    __slots__ = ("_fs", "entries", "is_whole", "path")
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         """Load the file; nothing is there without it. Entries from the first bad one on are left out."""
         self._fs = fs
         self.path = path
         self.entries: list[AbortedTransaction] = []
+        self.is_whole = True
+        """Whether the file had nothing but good entries."""
         try:
             data = fs.read_bytes(path)
         except FileNotFoundError:
@@ -45,6 +50,13 @@ class TransactionIndex:
                 break
             last = entry.last_offset
             self.entries.append(entry)
+        self.is_whole = len(data) == len(self.entries) * ENTRY.size
+
+    def replace(self, entries: list[AbortedTransaction]) -> None:
+        """Replace the file, durably. Raises `OSError`."""
+        self._fs.write_atomic(self.path, b"".join(ENTRY.pack(_VERSION, *entry) for entry in entries))
+        self.entries = entries
+        self.is_whole = True
 
     def append(self, entry: AbortedTransaction) -> None:
         """Add a transaction, unless recovery finds it here already. Raises `OSError`."""
@@ -72,8 +84,9 @@ class TransactionIndex:
     def overlapping(self, start: Offset, end: Offset) -> tuple[list[AbortedTransaction], bool]:
         """The transactions that overlap [start, end), and whether later segments cannot have more of them."""
         found = []
-        for entry in self.entries:
-            if entry.last_offset >= start and entry.first_offset < end:
+        entries = self.entries
+        for entry in islice(entries, bisect_left(entries, start, key=attrgetter("last_offset")), None):
+            if entry.first_offset < end:
                 found.append(entry)
             if entry.last_stable_offset >= end:
                 return found, True

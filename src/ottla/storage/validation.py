@@ -17,7 +17,9 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_PRODUCER_ID, NO_TIMESTAMP, Buffer
 from ottla.protocol import _records
 from ottla.protocol.compression import DECOMPRESSED_BYTES_MAX, Codec, TooLong, compress, room_for
+from ottla.protocol.crc32c import crc32c
 from ottla.protocol.record_batch import (
+    ATTRIBUTES_POSITION,
     CODEC_MASK,
     CONTROL,
     HEADER_SIZE,
@@ -28,7 +30,6 @@ from ottla.protocol.record_batch import (
     LOG_OVERHEAD,
     MAGIC,
     MAGIC_POSITION,
-    TRANSACTIONAL,
     BatchHeader,
     CorruptBatch,
     LongWork,
@@ -57,6 +58,10 @@ COMPRESSED_INLINE_BYTES_MAX: Final = 65_536
 _DELTA_BYTES_MAX: Final = 5
 _LENGTH_MIN: Final = 14
 """Of the oldest message format: below it, the length is not one."""
+
+
+LAST_OFFSET_MAX: Final = 2**63 - 2
+"""The log end behind it is the largest number that an offset may be."""
 
 
 class Origin(enum.Enum):
@@ -161,9 +166,8 @@ def validate(
     check has passed, except that a buffer of several batches may have its first ones changed.
 
     Raises KafkaError: CORRUPT_MESSAGE (lengths, format, CRC), MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE,
-    INVALID_RECORD and INVALID_TIMESTAMP (as InvalidRecords where single records are at fault),
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED (clients' transactional batches). For a client's batch of many records it
-    raises LongWork, which gives `Examined`, to be validated instead.
+    INVALID_RECORD and INVALID_TIMESTAMP (as InvalidRecords where single records are at fault). For a client's batch of
+    many records it raises LongWork, which gives `Examined`, to be validated instead.
     """
     if type(records) is Examined:
         return _assign(
@@ -368,15 +372,19 @@ def _validate_replicated(records: Buffer) -> Validated:
     end = 0
     last_offset = max_timestamp = offset_of_max_timestamp = -1
     for position, header in iterate_batches(view):
-        end = position + header.size
-        if compute_crc(view, position, header.size) != header.crc:
-            raise CorruptBatch(f"CRC {header.crc} is not of the batch at offset {header.base_offset}")
-        if header.base_offset <= last_offset or header.last_offset < header.base_offset:
-            raise CorruptBatch(f"offset {header.base_offset} follows {last_offset}")
-        last_offset = header.last_offset
-        if header.max_timestamp > max_timestamp:
-            max_timestamp = header.max_timestamp
-            offset_of_max_timestamp = last_offset
+        # By index: the names cost a tenth of what a replicated batch of 64 KB costs its follower.
+        base_offset, end = header[0], position + header[1] + LOG_OVERHEAD
+        if crc32c(view[position + ATTRIBUTES_POSITION : end]) != header[4]:
+            raise CorruptBatch(f"CRC {header.crc} is not of the batch at offset {base_offset}")
+        last = base_offset + header[6]
+        if base_offset <= last_offset or last < base_offset:
+            raise CorruptBatch(f"offset {base_offset} follows {last_offset}")
+        if last > LAST_OFFSET_MAX:
+            raise CorruptBatch(f"the last offset {last} of a batch is no offset")
+        last_offset = last
+        if header[8] > max_timestamp:
+            max_timestamp = header[8]
+            offset_of_max_timestamp = last
         headers.append(header)
     return Validated(view[:end], headers, max_timestamp, offset_of_max_timestamp, NO_TIMESTAMP)
 
@@ -388,14 +396,8 @@ def _check_claims(header: BatchHeader) -> None:
         raise KafkaError(
             ErrorCode.invalid_record, f"a batch of {count} records cannot have a last offset delta of {header[6]}"
         )
-    if attributes & (CONTROL | TRANSACTIONAL):
-        if attributes & CONTROL:
-            raise KafkaError(ErrorCode.invalid_record, "clients may not write control records")
-        # Requests with a transactional id are refused before they get here, until there are transactions: an open one
-        # that nobody can end would hold back the last stable offset for good.
-        raise KafkaError(
-            ErrorCode.transactional_id_authorization_failed, "transactional records without a transactional id"
-        )
+    if attributes & CONTROL:
+        raise KafkaError(ErrorCode.invalid_record, "clients may not write control records")
     if header[9] != NO_PRODUCER_ID and header[11] < 0:
         raise KafkaError(ErrorCode.invalid_record, f"producer {header[9]} sent the sequence {header[11]}")
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeAlias
 
+from ottla.testing.lifetime import Lifetime
 from ottla.testing.process import BrokerError, Process, ending, with_output
 
 Setting: TypeAlias = str | int | float | bool | list[str] | tuple[str, ...] | None
@@ -19,7 +18,7 @@ Topics: TypeAlias = Iterable[str] | Mapping[str, int | Mapping[str, Setting]]
 """Names, or names with a number of partitions, or with settings of which `partitions` is one."""
 
 
-class Broker:
+class Broker(Lifetime):
     """A node on loopback with a port and a directory of its own.
 
     with Broker(topics={"orders": 3}, num_partitions=6) as broker:
@@ -41,11 +40,8 @@ class Broker:
         **keywords: Setting,
     ) -> None:
         named = {name.replace("_", "."): value for name, value in keywords.items()}
-        self.settings = _as_text({**(settings or {}), **named})
-        if isinstance(topics, str):
-            raise TypeError(f"topics is a list of names or a mapping, such as {{{topics!r}: 3}}")
-        wanted = topics if isinstance(topics, Mapping) else dict.fromkeys(topics)
-        self.topics = [_topic(name, each) for name, each in wanted.items()]
+        self.settings = as_text({**(settings or {}), **named})
+        self.topics = topic_requests(topics)
         self.keep = None if keep is None else Path(keep).absolute()
         self.bootstrap = ""
         """What clients call bootstrap.servers. Stays the same over `restart`."""
@@ -118,7 +114,7 @@ class Broker:
 
     def create_topic(self, name: str, partitions: int | None = None, **settings: Setting) -> str:
         """Create a topic and return its name; settings are Kafka's with underscores. Raises BrokerError."""
-        self._ask({"topics": [_topic(name, {"partitions": partitions, **settings})]})
+        self._ask({"topics": [topic_request(name, {"partitions": partitions, **settings})]})
         return name
 
     def clear(self) -> None:
@@ -152,49 +148,23 @@ class Broker:
             raise BrokerError(with_output(f"the node {what}", node.read_output()))
         return node
 
-    def __enter__(self) -> Broker:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.stop()
-            return
-        if self._node is not None and self._node.owner == os.getpid():
-            output = self._node.read_output()
-            if output:
-                error.add_note(with_output("the test failed with this broker", output))
-        with contextlib.suppress(BrokerError):  # the test's own error says more
-            self.stop()
-
-    async def __aenter__(self) -> Broker:
-        import asyncio
-
-        starting = asyncio.ensure_future(asyncio.to_thread(self.start))
-        try:
-            return await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            with contextlib.suppress(BrokerError):
-                await starting
-                await asyncio.to_thread(self.stop)
-            raise
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        import asyncio
-
-        await asyncio.to_thread(self.__exit__, kind, error, trace)
-
-    def __getstate__(self) -> None:
-        raise TypeError("a Broker cannot be sent to another process: send its address, broker.bootstrap")
+    def printed(self) -> str:
+        node = self._node
+        return node.read_output() if node is not None and node.owner == os.getpid() else ""
 
     def __repr__(self) -> str:
         return f"<Broker {self.bootstrap}>" if self._node is not None else "<Broker, not started>"
 
 
-def _as_text(settings: Mapping[str, Setting]) -> dict[str, str]:
+def topic_requests(topics: Topics) -> list[dict[str, Any]]:
+    """Each as CreateTopics has it."""
+    if isinstance(topics, str):
+        raise TypeError(f"topics is a list of names or a mapping, such as {{{topics!r}: 3}}")
+    wanted = topics if isinstance(topics, Mapping) else dict.fromkeys(topics)
+    return [topic_request(name, each) for name, each in wanted.items()]
+
+
+def as_text(settings: Mapping[str, Setting]) -> dict[str, str]:
     """Values as a properties file has them."""
     return {name: _value(value) for name, value in settings.items() if value is not None}
 
@@ -207,7 +177,7 @@ def _value(value: Setting) -> str:
     return str(value)
 
 
-def _topic(name: str, wanted: int | Mapping[str, Setting] | None) -> dict[str, Any]:
+def topic_request(name: str, wanted: int | Mapping[str, Setting] | None) -> dict[str, Any]:
     """As CreateTopics has it. -1 partitions means what `num.partitions` says."""
     settings: dict[str, Setting] = dict(wanted) if isinstance(wanted, Mapping) else {"partitions": wanted}
     partitions = settings.pop("partitions", None)
@@ -217,5 +187,5 @@ def _topic(name: str, wanted: int | Mapping[str, Setting] | None) -> dict[str, A
         "num_partitions": -1 if partitions is None else partitions,
         "replication_factor": -1,
         "assignments": [],
-        "configs": [{"name": name, "value": value} for name, value in _as_text(named).items()],
+        "configs": [{"name": name, "value": value} for name, value in as_text(named).items()],
     }

@@ -16,7 +16,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ottla.config.server import ServerConfig
     from ottla.server.node import Node
+    from ottla.testing.packet_filter import CutNetwork
 
 TOPIC_ALREADY_EXISTS = 36
 RETENTION = frozenset({"log.retention.ms", "log.retention.minutes", "log.retention.hours"})
@@ -34,6 +36,8 @@ class Child:
         if not line:
             raise SystemExit(1)  # the parent died before it could say anything
         self.order: dict[str, Any] = json.loads(line)
+        self.network: CutNetwork | None = None
+        """Of a node of several."""
         self._dismissed = False
         """Whether the parent has no more use for this node, started again or not."""
 
@@ -41,6 +45,7 @@ class Child:
         """Be the node until told to stop; returns the exit status."""
         from ottla.config.server import ServerConfig
         from ottla.errors import OttlaError
+        from ottla.network import host_name
         from ottla.server.main import run
 
         try:
@@ -49,13 +54,29 @@ class Child:
             settings = {"ottla.log.level": "WARN", **self.order["settings"]}
             if not RETENTION & settings.keys():
                 settings["log.retention.ms"] = "-1"
-            return run(ServerConfig.load(None, settings, {}), self.attend)
+            config = ServerConfig.load(None, settings, {}, host_name)
+            if self.order["cluster_id"] is not None:
+                self._join_cluster(config, settings)
+            return run(config, self.attend, self.network)
         except (OttlaError, OSError) as error:
             self._say({"error": str(error)})
             return 1
         finally:
             if self.order["temporary"] and (self._dismissed or self._parent_is_gone()):
                 shutil.rmtree(self.order["temporary"], ignore_errors=True)
+
+    def _join_cluster(self, config: ServerConfig, settings: dict[str, str]) -> None:
+        """Be one of several: a directory of their cluster, and a network that can be cut."""
+        from random import Random
+
+        from ottla.clock import SystemClock
+        from ottla.filesystem import OsFileSystem
+        from ottla.server.local_cluster import format_directory
+        from ottla.testing.packet_filter import CutNetwork
+
+        fs, now, dice = OsFileSystem(), SystemClock().now_ms(), Random(os.urandom(16))
+        format_directory(fs, config.metadata_log_dir, settings, self.order["cluster_id"], dice, now)
+        self.network = CutNetwork(config["socket.send.buffer.bytes"], config.node_id)
 
     async def attend(self, node: Node, stop: asyncio.Event) -> None:
         """The node serves: make the topics, watch the parent, say where it is. Raises OttlaError for a bad topic."""
@@ -79,10 +100,25 @@ class Child:
             while received := await loop.sock_recv(self._control, 64 << 10):
                 *lines, waiting = (waiting + received).split(b"\n")
                 for line in lines:
-                    failure = await _fulfil(node, json.loads(line))
-                    self._say({"error": failure} if failure else {})
+                    self._say(await self._fulfil(node, json.loads(line)))
         self._dismissed = True
         stop.set()
+
+    async def _fulfil(self, node: Node, request: dict[str, Any]) -> dict[str, Any]:
+        """Do what the parent asks for. It waits for an answer, whatever happens."""
+        try:
+            if "cut" in request:
+                assert self.network is not None
+                await self.network.cut(*request["cut"])
+                return {}
+            if "leader" in request:
+                return {"leader": _leader(node, *request["leader"])}
+            if "clear" in request:
+                await _clear(node)
+            failure = await _create(node, request["topics"], (0,))
+        except Exception as error:
+            failure = str(error) or repr(error)
+        return {"error": failure} if failure else {}
 
     def _watch_parent(self, stop: asyncio.Event) -> None:
         """The socket says nothing while forks of the parent live on and have it open; this does."""
@@ -111,14 +147,15 @@ class Child:
             pass
 
 
-async def _fulfil(node: Node, request: dict[str, Any]) -> str | None:
-    """Do what the parent asks for; returns why not, or None. The parent waits for an answer, whatever happens."""
-    try:
-        if "clear" in request:
-            await _clear(node)
-        return await _create(node, request["topics"], (0,))
-    except Exception as error:
-        return str(error) or repr(error)
+def _leader(node: Node, topic: str, partition: int) -> int:
+    """As this node knows it; -1 where there is none. Raises OttlaError for what is not there."""
+    from ottla.errors import OttlaError
+
+    found = node.image.topics_by_name.get(topic)
+    state = None if found is None else found.partitions.get(partition)
+    if state is None:
+        raise OttlaError(f"there is no partition {partition} of topic {topic}")
+    return int(state.leader)
 
 
 async def _clear(node: Node) -> None:
@@ -130,17 +167,19 @@ async def _clear(node: Node) -> None:
 
 
 async def _delete(node: Node, names: list[str]) -> None:
-    from ottla.controller.topics import delete_topics
+    from ottla.protocol.messages import ApiKey
 
-    asked = {"topic_names": names}
-    await node.controller.submit(lambda image, now: delete_topics(image, asked, node.config))
+    await node.channel.send(ApiKey.DELETE_TOPICS, {"topic_names": names})
 
 
 async def _create(node: Node, topics: list[dict[str, Any]], accepted: tuple[int, ...]) -> str | None:
     """Create topics; returns what was refused, in words, or None."""
     if not topics:
         return None
-    response = await node.controller.create_topics({"topics": topics, "timeout_ms": 30_000, "validate_only": False})
+    from ottla.protocol.messages import ApiKey
+
+    request = {"topics": topics, "timeout_ms": 30_000, "validate_only": False}
+    response = await node.channel.send(ApiKey.CREATE_TOPICS, request)
     refused = [row for row in response["topics"] if row["error_code"] not in accepted]
     return "; ".join(f"topic {row['name']}: {row['error_message']}" for row in refused) or None
 

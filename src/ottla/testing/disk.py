@@ -20,12 +20,14 @@ import errno
 import io
 import os
 import posixpath
+import threading
+import zlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
-from ottla.filesystem import File
+from ottla.filesystem import File, Mutex
 from ottla.model import Buffer
 from ottla.testing.disk_nodes import Directory, Inode, SimulatedCrash
 
@@ -126,7 +128,7 @@ class SimulatedFile:
             # What fits before the disk is full, or before the device fails, is there: the caller has to undo it.
             self._inode.write(position, data[: self._fs.random.randint(0, len(data))], self._fs.now_ms())
             raise
-        if self._fs.step_is_cut():
+        if self._fs.step_is_cut(f"write of {len(data)} at {position} {zlib.crc32(data):08x} to {self.path}"):
             self._inode.write(position, data[: self._fs.random.randint(0, len(data))], self._fs.now_ms())
             raise SimulatedCrash(f"write to {self.path}")
         self._inode.write(position, data, self._fs.now_ms())
@@ -180,6 +182,13 @@ class SimulatedFileSystem:
         """Changes so far."""
         self.generation = 0
         """Restarts so far; files of an earlier one are gone."""
+        self.observer: Callable[[str], None] | None = None
+        """Told of every change before it is made."""
+        self.replacing: Mutex = threading.Lock()
+        self.before_call: Callable[[], None] | None = None
+        """Called before every call: a simulation lets other things happen then."""
+        self.on_crash: Callable[[], None] = lambda: None
+        """Called when a planned crash comes."""
         self._crash: PlannedCrash | None = None
         self._crashed = False
         self._root = Directory()
@@ -249,6 +258,14 @@ class SimulatedFileSystem:
         chosen = self.random.randrange(len(inode.content) * 8) if bit is None else bit
         inode.flip(chosen)
         return chosen
+
+    def look(self, path: str) -> Directory | Inode | None:
+        """What is there, for a checker: no fault strikes, and a crash does not matter."""
+        return self._find(path)
+
+    def wipe(self) -> None:
+        """A new, empty disk."""
+        self._root = Directory()
 
     def files(self, path: str = "/") -> dict[str, bytes]:
         """Every file below a directory with its content."""
@@ -408,7 +425,12 @@ class SimulatedFileSystem:
 
     # For SimulatedFile
 
+    def mutex(self) -> Mutex:
+        return threading.Lock()
+
     def check_running(self) -> None:
+        if self.before_call is not None:
+            self.before_call()
         if self._crashed:
             raise SimulatedCrash("the process is gone")
 
@@ -420,19 +442,24 @@ class SimulatedFileSystem:
                 raise OSError(fault.error, os.strerror(fault.error), path)
 
     def check_space(self, size: int, end: int) -> None:
+        if self.capacity_bytes >= CAPACITY_BYTES:
+            return  # counting costs more than all else
         if end > size and self._root.used_bytes() + end - size > self.capacity_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def step_is_cut(self) -> bool:
+    def step_is_cut(self, what: str) -> bool:
         """Count a step; whether the crash falls on it."""
         self.steps += 1
+        if self.observer is not None:
+            self.observer(what)
         if self._crash is not None and self.steps > self._crash.at_step:
             self._crash.fired = self._crashed = True
+            self.on_crash()
         return self._crashed
 
     def step(self, change: Callable[[], object], what: str) -> None:
         """Do a change that is atomic in itself; when the crash falls on it, it happened or it did not."""
-        cut = self.step_is_cut()
+        cut = self.step_is_cut(what)
         if not cut or self.random.random() < 0.5:
             change()
         if cut:

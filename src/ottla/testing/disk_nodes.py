@@ -68,6 +68,11 @@ class Inode:
         self._pending.append(change)
         self.mtime_ms = now_ms
 
+    @property
+    def durable(self) -> bytearray:
+        """What is certainly on the disk."""
+        return self._durable
+
     def fsync(self) -> None:
         for change in self._pending:
             _apply(self._durable, change)
@@ -159,6 +164,11 @@ class Directory:
             entries.pop(change.name, None)
         else:
             entries[change.new_name] = entries.pop(change.name)
+
+    @property
+    def durable(self) -> dict[str, Directory | Inode]:
+        """The names that are certainly on the disk."""
+        return self._durable
 
     def fsync(self) -> None:
         self._durable = dict(self.entries)

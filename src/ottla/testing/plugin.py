@@ -1,7 +1,8 @@
 """Fixtures for pytest, there as soon as Ottla is installed. Nothing is loaded or started before a test asks.
 
 `ottla_broker`: one broker for the session, which with pytest-xdist means one per worker. `ottla_topic`: the name of a
-topic of the test's own on it. `ottla_settings`: to be overridden in a `conftest.py`, the settings of that broker.
+topic of the test's own on it. `ottla_cluster`: three
+nodes for one test. `ottla_settings`: to be overridden in a `conftest.py`, the settings of these.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pytest
 
 if TYPE_CHECKING:
     from ottla.testing.broker import Broker
+    from ottla.testing.cluster import Cluster
 
 TOPIC_NAME_LENGTH_MAX = 100
 """Kafka allows 249 characters; names of tests can be longer than what one wants to read in a log."""
@@ -41,6 +43,15 @@ def ottla_broker(ottla_settings: Mapping[str, Any]) -> Iterator[Broker]:
 
     with Broker(ottla_settings) as broker:
         yield broker
+
+
+@pytest.fixture
+def ottla_cluster(ottla_settings: Mapping[str, Any]) -> Iterator[Cluster]:
+    """Three nodes of the test's own, to be killed, paused and cut off; clients use its `bootstrap`."""
+    from ottla.testing.cluster import Cluster
+
+    with Cluster(3, ottla_settings) as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ is gone however abruptly, the node stops and removes its temporary directory.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -37,14 +38,20 @@ class Process:
     """One node, over all its restarts. Only the process that made it may use it: forks leave it alone."""
 
     def __init__(
-        self, settings: Mapping[str, str], topics: Sequence[Mapping[str, Any]], keep: Path | None, port: int
+        self,
+        settings: Mapping[str, str],
+        topics: Sequence[Mapping[str, Any]],
+        keep: Path | None,
+        port: int,
+        cluster_id: str | None = None,
     ) -> None:
-        """Raises BrokerError if the port is taken."""
+        """`cluster_id` is that of a node of several. Raises BrokerError if the port is taken."""
         self.owner = os.getpid()
         self.expected_end = False
         """Whether the end of the process was asked for."""
         self._settings = settings
         self._topics = topics
+        self._cluster_id = cluster_id
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._answers: IO[bytes] | None = None
@@ -60,6 +67,11 @@ class Process:
 
     def start(self) -> str:
         """Run the process; returns the address once it serves. Raises BrokerError."""
+        self.launch()
+        return self.ready()
+
+    def launch(self) -> None:
+        """Run the process, which `ready` waits for. Raises BrokerError."""
         self._close_control()
         here, there = socket.socketpair()
         self._control, self._answers = here, here.makefile("rb")
@@ -75,15 +87,20 @@ class Process:
                 what = f"cannot run Python as {sys.executable!r} (sys.executable): {error.strerror}"
                 raise BrokerError(what) from error
         self.expected_end = True
-        answer = self.ask(
+        self._tell(
             {
                 "path": [os.path.abspath(entry) for entry in sys.path],
                 "parent": os.getpid(),
                 "settings": {"log.dirs": str(self.data), **self._settings, **self._listeners()},
                 "topics": self._topics,
                 "temporary": self._temporary,
+                "cluster_id": self._cluster_id,
             }
         )
+
+    def ready(self) -> str:
+        """The address of a process that was launched, once it serves. Raises BrokerError."""
+        answer = self._answer()
         if "error" in answer:
             self.wait()
             raise BrokerError(with_output(answer["error"], self.read_output()))
@@ -97,9 +114,17 @@ class Process:
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """One line there, one line back. Raises BrokerError if the process dies or takes too long."""
-        assert self._control is not None and self._answers is not None
-        try:
+        self._tell(request)
+        return self._answer()
+
+    def _tell(self, request: Mapping[str, Any]) -> None:
+        assert self._control is not None
+        with contextlib.suppress(ConnectionError):  # the answer says so
             self._control.sendall(json.dumps(request).encode() + b"\n")
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._answers is not None
+        try:
             line = self._answers.readline()
         except TimeoutError:
             self.kill()
@@ -159,15 +184,22 @@ class Process:
         self._process.kill()
         self._process.wait()
 
+    def signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def dismiss(self) -> None:
+        """Have the node stop for good; `finish` waits for that. Does nothing in a fork of the process that made it."""
+        if self.owner == os.getpid() and self._control is not None and self._process is not None:
+            with contextlib.suppress(OSError):  # it is gone already
+                self._control.shutdown(socket.SHUT_WR)  # the end for the node, even if forks have the socket open
+
     def finish(self) -> None:
         """Stop, and give everything back. Does nothing in a fork of the process that made it."""
         if self.owner != os.getpid():
             return
+        self.dismiss()
         if self._control is not None and self._process is not None:
-            try:
-                self._control.shutdown(socket.SHUT_WR)  # the end for the node, even if forks have the socket open
-            except OSError:  # it is gone already
-                pass
             self.wait()
         self._close_control()
         if self._temporary is not None:

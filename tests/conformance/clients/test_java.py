@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import threading
@@ -16,10 +15,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.protocol.messages import ApiKey
-from ottla.server.handlers import TABLE
 from peers.kafka import START_FAST, install, java, tool
 from tests.conformance.clients import build
 from tests.conformance.compatibility import Ran
+from tests.conformance.pair import Wire
 
 TOOLS = "org.apache.kafka.tools"
 TEXT = ["the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog"]
@@ -154,7 +153,8 @@ OWN_LIMIT = "Timed out after 10000 ms."
 
 def _compatibility_test(bootstrap: str, topic: str) -> subprocess.CompletedProcess[str]:
     create(bootstrap, topic)
-    acls = "OTTLA_TEST_BOOTSTRAP" in os.environ or ApiKey.DESCRIBE_ACLS in TABLE
+    offered = Wire(bootstrap).ask(ApiKey.API_VERSIONS, 3, {"client_software_name": "t", "client_software_version": "1"})
+    acls = any(each["api_key"] == ApiKey.DESCRIBE_ACLS for each in offered["api_keys"])
     delete_if_there(bootstrap, "newtopic")
     try:
         return tool(

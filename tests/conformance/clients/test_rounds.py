@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from tests.conformance.compatibility import Ran
 HERE = Path(__file__).parent
 EVERY_CODEC = {"none", "gzip", "snappy", "lz4", "zstd"}
 PER_CODEC, AGAIN = 50, 5
+LIMIT_S = 300
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,16 @@ CLIENTS = [
 ]
 
 
-def round_of(client: Client, *arguments: str) -> dict[str, Any]:
-    """Run a client's program and return its report. Skips where the language is not installed."""
+class GaveUp(AssertionError):
+    """A client's program ended with an error of its own, and with no report."""
+
+
+def round_of(client: Client, *arguments: str, middle: Callable[[str], None] | None = None) -> dict[str, Any]:
+    """Run a client's program and return its report. Skips where the language is not installed.
+
+    In the middle of writing and of reading, and when all is read, the program waits until `middle` has returned.
+    Raises GaveUp if the program ends with an error.
+    """
     built = ""
     if client.language != "python":
         reason = build.missing(client.language)
@@ -72,12 +84,34 @@ def round_of(client: Client, *arguments: str) -> dict[str, Any]:
             pytest.skip(reason)
         built = str(build.build(client.language))
     command = [part.replace("{built}", built) for part in client.command]
-    done = subprocess.run(
-        [*command, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    report: dict[str, Any] = json.loads(done.stdout)
-    return report
+    printed: list[dict[str, Any]] = []
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            [*command, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+        stop = threading.Timer(LIMIT_S, process.kill)
+        stop.start()
+        try:
+            assert process.stdin is not None and process.stdout is not None
+            for line in process.stdout:
+                printed.append(json.loads(line))
+                if "middle" in printed[-1]:
+                    if middle is not None:
+                        middle(printed[-1]["middle"])
+                    process.stdin.write("\n")
+                    process.stdin.flush()
+            status = process.wait()
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        finally:
+            stop.cancel()
+        errors.seek(0)
+        if status != 0:
+            raise GaveUp(errors.read())
+    assert [each.get("middle") for each in printed] == ["writing", "reading", "end", None]
+    return printed[-1]
 
 
 def read_all(bootstrap: str, topic: str, count: int) -> Counter[str]:
@@ -122,8 +156,14 @@ def note(ran: Ran, client: Client, report: dict[str, Any]) -> None:
 def test_round(bootstrap: str, topic: str, client: Client, ran: Ran) -> None:
     arguments = (bootstrap, topic, f"group-{topic}") if client.groups else (bootstrap, topic)
     report = round_of(client, *arguments)
-    assert report["client"] == client.name
     note(ran, client, report)
+    assert report["repeated"] == 0
+    judge(client, report, bootstrap, topic)
+
+
+def judge(client: Client, report: dict[str, Any], bootstrap: str, topic: str) -> None:
+    """Everything was written and read, once; and an independent reader finds the same."""
+    assert report["client"] == client.name
     assert report["partitions"] == 2
     assert client.codecs <= report["produced"].keys() <= EVERY_CODEC
     assert set(report["produced"].values()) == {PER_CODEC}

@@ -46,6 +46,11 @@ def test_a_table_has_a_row_for_each_side_and_the_ratio_of_the_pairs() -> None:
         {"side": compare.RATIO, "req/s": "0.60 x (0.50 x to 1.10 x)", "p50 ms": "2.50 x"},
     ]
     assert [row["side"] for row in rows({"ottla": ours})] == ["ottla"]
+    with_base = rows({"ottla": ours, "base": theirs, "kafka": [{"req/s": 50.0, "p50 ms": 1.0}] * 3})
+    assert [(row["side"], row["req/s"]) for row in with_base[3:]] == [
+        (compare.BASE_RATIO, "0.60 x"),
+        (compare.RATIO, "2.20 x"),
+    ]
 
 
 def test_loads_stand_below_each_other_with_both_sides_in_a_row() -> None:
@@ -59,6 +64,12 @@ def test_loads_stand_below_each_other_with_both_sides_in_a_row() -> None:
             "ottla CPU": "1", "kafka CPU": "0", "x CPU": "",
         }
     ]  # fmt: skip
+
+
+def test_ratios_are_those_to_another_commit_where_there_is_one() -> None:
+    one = {side: [{"ms": each}] for side, each in (("ottla", 2.0), ("base", 8.0), ("kafka", 1.0))}
+    (row,) = pivot("event", {"leave": one}, (), ("ms",))
+    assert row == {"event": "leave", "ottla ms": "2", "base ms": "8", "kafka ms": "1", "x ms": "0.25 x"}
 
 
 def test_medians_are_taken_by_name() -> None:

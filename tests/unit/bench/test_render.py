@@ -9,7 +9,7 @@ import pytest
 from bench import render
 from bench.compare import rows
 from bench.load import Result
-from bench.render import COLD, WARM, Line, made, page_with, readme_table
+from bench.render import COLD, COMPARED, WARM, Line, before_after, made, page_with, readme_table
 from bench.results import Results
 from bench.rounds import Measured, busy
 from bench.steady import Rule, WarmUp
@@ -80,6 +80,27 @@ def test_how_it_was_measured_is_said_once_or_for_each_group_of_tables(results: R
     results.sections["attacks"].made["date"] = "2001-01-01"
     assert "Tables small: Measured on" in made(results)
     assert "Tables flood: Measured on 2001-01-01" in made(results)
+
+
+def test_two_commits_stand_beside_each_other_in_a_row_for_each_load_that_was_measured(
+    results: Results, run: Run
+) -> None:
+    assert render.NOT_MEASURED in page_with("<!-- bench: before-after -->\n<!-- end -->", results)
+    figures = {
+        "ottla": {"rounds": [{"req/s": 100.0, "CPU ms per 1,000": 2.0}, {"req/s": 300.0, "CPU ms per 1,000": 3.0}]},
+        "base": {"rounds": [{"req/s": 50.0, "CPU ms per 1,000": 4.0}, {"req/s": 100.0, "CPU ms per 1,000": 4.0}]},
+    }
+    name = next(line.name for line in COMPARED if line.key == "compare-group-requests")
+    note = busy([Measured(WarmUp(Rule()), [Result(seconds=1.0, other_cpu_seconds=1.0)])])
+    results.add("compare", Section("One record", [], "", "compare-produce-one-record", figures), run)
+    assert render.PROVISIONAL not in before_after(results)
+    results.add("compare", Section("Groups", [], note, "compare-group-requests", {name: figures}), run)
+    page = page_with("<!-- bench: before-after -->\n<!-- end -->", results)
+    row = "| 75 requests/s | 200 requests/s | 2.50 x (2.00 x to 3.00 x) | 0.62 x (0.50 x to 0.75 x) |"
+    assert page.splitlines()[4:] == [
+        f"| produce, one 100-byte record a request {row}", f"| {name} {row}", "", render.PROVISIONAL, "",
+        "<!-- end -->",
+    ]  # fmt: skip
 
 
 def test_the_readme_shows_where_kafka_is_faster() -> None:

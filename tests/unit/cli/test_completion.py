@@ -27,6 +27,9 @@ def test_commands_and_options() -> None:
     assert words("topic", "create", "t", "--pa") == ["--partitions"]
     assert "--partitions" not in words("topic", "create", "t", "--partitions", "3", "--")
     assert words("topic", "alter", "t", "--set", "retention.ms=5", "--se") == ["--set"], "may be repeated"
+    assert words("topic", "describe", "--un") == ["--under-replicated", "--under-min-isr"]
+    assert words("topic", "elect", "t", "--partition", "0", "--pa") == ["--partition"], "may be repeated"
+    assert words("topic", "elect", "t", "--u") == ["--unclean"]
     assert words("nonsense", "") == []
     assert words("consume", "t", "--nonsense", "") == []
 

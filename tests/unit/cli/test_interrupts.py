@@ -8,10 +8,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
 from ottla.cli import interrupts
+
+END_LATE = interrupts._end_late
 
 
 @pytest.fixture(autouse=True)
@@ -100,3 +103,46 @@ def test_what_was_ignored_stays_ignored() -> None:
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (143, "here\n", "")
+
+
+OUTPUT_SCRIPT = """
+import os, signal, sys
+from ottla.cli import interrupts, streams
+
+interrupts.install()
+streams.prepare(serves=False)
+interrupts.command_begins()
+
+def strike(frame, event, function):
+    name = getattr(function, "__name__", "")
+    if event == "c_return" and name == "write" and frame.f_code.co_filename.endswith("streams.py"):
+        sys.setprofile(None)
+        os.kill(os.getpid(), signal.SIGINT)
+
+sys.setprofile(strike)
+try:
+    print("once", flush=True)
+    signal.pause()
+except KeyboardInterrupt:
+    interrupts.leave(interrupts.code_of_end())
+"""
+
+
+def test_what_was_written_when_a_signal_came_is_not_written_again() -> None:
+    done = subprocess.run([sys.executable, "-c", OUTPUT_SCRIPT], capture_output=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"once\n", b"")
+
+
+def test_a_report_may_take_longer_than_the_end_of_other_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    ended: list[int] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 1:
+            interrupts.allow(300.0)
+
+    monkeypatch.setattr(interrupts, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: sum(slept)))
+    monkeypatch.setattr(interrupts, "end", ended.append)
+    END_LATE(130)
+    assert (slept, ended) == ([interrupts.GRACE_S, 300.0 - interrupts.GRACE_S], [130])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import socket
+from pathlib import Path
 
 import pytest
 
 from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE
-from ottla.cli.main import main
+from ottla.cli.main import _complain, main
 
 
 def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,3 +48,15 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_path_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["log", "dump", "/nowhere/at/all"]) == FAILED
     assert "/nowhere/at/all" in capsys.readouterr().err
+
+
+def test_a_name_of_two_lines_stays_on_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What begins a line is a complaint of its own or advice."""
+    named = tmp_path / "two\nlines"
+    named.mkdir()
+    assert main(["storage", "format", "data", "--ignore-formatted", "--config", str(named)]) == MISUSED
+    [line] = capsys.readouterr().err.splitlines()
+    assert "two\\nlines: Is a directory" in line
+    _complain("no two\nlines\n  make\n  them\nottla: nor more", MISUSED, as_json=True)
+    found = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(each["error"], each["hint"]) for each in found] == [("no two\\nlines", "make them"), ("nor more", None)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ottla.cli.topic_explain import Facts, explanation
@@ -49,6 +51,23 @@ def test_three_copies_two_of_them_required() -> None:
     )
     assert "refused with fewer than 2 in sync" in text["acks"]
     assert "all machines with an in-sync copy" in text["power"]
+
+
+def test_where_the_copies_are() -> None:
+    facts = Facts("t", 3, [3, 3], [3, 3], (), SETTINGS)
+    assert dict(explanation(facts))["copies"] == "2 partitions with 3 copies each, on 3 brokers."
+    apart, together = (dict(explanation(replace(facts, racks=racks)))["copies"] for racks in ([3, 2], [2, 1]))
+    assert "in 2 racks at least (broker.rack): one of them may be lost" in apart
+    assert "may be in one rack" in together
+
+
+def test_what_it_prefers_when_all_in_sync_copies_are_gone() -> None:
+    assert "waits until one comes back, rather than lose" in said(3)["outage"]
+    assert "may go on alone" in said(3)["outage"]
+    assert "refuse acks=all as soon as fewer than 2 are in sync" in said(3, min_insync_replicas="2")["outage"]
+    assert "prefers to be available" in said(3, unclean_leader_election_enable="true")["outage"]
+    assert "waits until" not in said(3, unclean_leader_election_enable="true")["outage"]
+    assert "outage" not in said()
 
 
 def test_copies_that_are_all_required_or_not_safe() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.config.checks import parse_address
 from ottla.config.listeners import Listener
-from ottla.config.server import EMBEDDED, ServerConfig
+from ottla.config.server import EMBEDDED, ServerConfig, SettingsFile
 from ottla.errors import OttlaError
 from ottla.storage.config import LogConfig
 
@@ -30,7 +30,7 @@ def test_precedence(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("num.partitions=2\nmessage.max.bytes=2\nnum.io.threads=2\n")
     environ = {"OTTLA_MESSAGE_MAX_BYTES": "3", "OTTLA_NUM_IO_THREADS": "3", "PATH": "/bin"}
-    config = ServerConfig.load(str(file), {"num.io.threads": "4"}, environ)
+    config = ServerConfig.load(SettingsFile(file.name, file.read_bytes()), {"num.io.threads": "4"}, environ)
     assert (config["num.partitions"], config["message.max.bytes"], config["num.io.threads"]) == (2, 3, 4)
 
 
@@ -41,7 +41,7 @@ def test_a_whole_kafka_configuration_keeps_kafkas_defaults(tmp_path: Path) -> No
         "listeners=PLAINTEXT://:19092,CONTROLLER://:19093\nadvertised.listeners=PLAINTEXT://example.org:19092\n"
         "controller.quorum.voters=7@localhost:19093\nlog.dirs=/a, /b\nmetadata.log.dir=/m\n"
     )
-    config = ServerConfig.load(str(file))
+    config = ServerConfig.load(SettingsFile(file.name, file.read_bytes()))
     assert config.node_id == config["broker.id"] == 7
     assert config["offsets.topic.replication.factor"] == 3
     assert config.log_dirs == ("/a", "/b")
@@ -55,6 +55,12 @@ def test_older_names_of_node_id_and_log_dirs() -> None:
     config = ServerConfig.load(overrides={"broker.id": "5", "log.dir": "/x"})
     assert config.node_id == 5
     assert config.log_dirs == ("/x",)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", ()), ("/b", ("/b",)), ("*", ("/a", "/b"))])
+def test_cordoned_directories(text: str, expected: tuple[str, ...]) -> None:
+    config = ServerConfig.load(overrides={"log.dirs": "/a,/b", "cordoned.log.dirs": text})
+    assert config.cordoned_log_dirs == expected
 
 
 REFUSED = [
@@ -74,20 +80,74 @@ REFUSED = [
     ({"advertised.listeners": "SSL://h:1"}, "SSL is not among the broker's listeners"),
     ({"listener.security.protocol.map": "A:B"}, "'A:B' is not NAME:PROTOCOL"),
     ({"broker.id": "2", "node.id": "3"}, "broker.id is 2 but node.id is 3"),
-    ({"controller.quorum.voters": "1@a:1,2@b:2"}, "this version runs a quorum of one"),
+    ({"controller.quorum.voters": "1@a:1,2@b:2"}, "the other controllers have to reach this one"),
+    (
+        {"cordoned.log.dirs": "/b,/c", "log.dirs": "/a,/b"},
+        "must be present in log.dirs or log.dir. Missing entries : /c",
+    ),
+    ({"cordoned.log.dirs": "*,/a", "log.dirs": "/a"}, r"set to \*, it must not contain other values"),
     ({"config.providers": "env"}, "does not replace"),
     ({"process.roles": "broker,controller"}, "setting node.id is missing; it must be at least 0"),
-    (
-        {"process.roles": "broker", "node.id": "1", "controller.listener.names": "CONTROLLER"},
-        "this version runs nodes that are both",
-    ),
 ]
+
+BROKER = {
+    "process.roles": "broker", "node.id": "2", "controller.listener.names": "CONTROLLER",
+    "listeners": "PLAINTEXT://127.0.0.1:9092", "controller.quorum.voters": "1@h:9093",
+}  # fmt: skip
+CONTROLLER = {**BROKER, "process.roles": "controller", "node.id": "1", "listeners": "CONTROLLER://127.0.0.1:9093"}
+
+REFUSED_ROLES = [
+    ({**BROKER, "controller.quorum.voters": ""}, "say where the controllers are"),
+    ({**BROKER, "controller.quorum.voters": "1@h"}, "'1@h' is not of the form id@host:port"),
+    ({**BROKER, "controller.quorum.voters": "1@h:1,1@i:1"}, "names node 1 twice"),
+    ({**BROKER, "controller.quorum.voters": "1@h:0"}, "at h:0 cannot be found"),
+    ({**BROKER, "controller.quorum.bootstrap.servers": "h"}, "'h' is not of the form host:port"),
+    ({**BROKER, "node.id": "1"}, "node.id 1 is among controller.quorum.voters: give the broker another"),
+    (
+        {**BROKER, "listeners": "PLAINTEXT://h:1,CONTROLLER://h:2"},
+        "the listener CONTROLLER://h:2 is among controller.listener.names",
+    ),
+    ({**BROKER, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"}, "CONTROLLER has no security protocol"),
+    ({**BROKER, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"}, "CONTROLLER needs SSL"),
+    ({**CONTROLLER, "node.id": "2"}, "node.id 2, which has the role controller, must be among them"),
+    ({**CONTROLLER, "controller.quorum.voters": "1@h:0,2@h:0"}, "a controller at h:0 cannot be found"),
+    ({**CONTROLLER, "controller.quorum.voters": ""}, "say which controllers vote"),
+    ({**CONTROLLER, "listeners": "PLAINTEXT://h:1"}, "the listener PLAINTEXT://h:1 is for clients"),
+    (
+        {**CONTROLLER, "listeners": "CONTROLLER://h:1", "advertised.listeners": "PLAINTEXT://h:1"},
+        "advertised.listeners has PLAINTEXT://h:1, which is for clients",
+    ),
+    ({**CONTROLLER, "listener.security.protocol.map": "CONTROLLER:SSL"}, "CONTROLLER://127.0.0.1:9093 needs SSL"),
+]
+
+
+def test_roles() -> None:
+    broker = ServerConfig.load(overrides={**BROKER, "controller.quorum.bootstrap.servers": "a:1,[::1]:2"})
+    assert (broker.is_broker, broker.is_controller) == (True, False)
+    assert broker.quorum_voters == {1: ("h", 9093)}
+    assert broker.quorum_servers == (("a", 1), ("::1", 2))
+    assert broker.controller_listeners == broker.advertised_controller_listeners == ()
+    several = ServerConfig.load(overrides={**BROKER, "controller.quorum.voters": "1@h:1,3@h:3"})
+    assert list(several.quorum_voters) == [1, 3]  # a broker may follow any quorum
+    controller = ServerConfig.load(overrides=CONTROLLER)
+    assert (controller.is_broker, controller.is_controller) == (False, True)
+    assert controller.listeners == controller.advertised_listeners == ()
+    assert controller.advertised_controller_listeners == (Listener("CONTROLLER", "127.0.0.1", 9093),)
+    advertised = {**CONTROLLER, "listeners": "CONTROLLER://:9093", "advertised.listeners": "CONTROLLER://c.example:9"}
+    controller = ServerConfig.load(overrides=advertised)
+    assert controller.advertised_controller_listeners == (Listener("CONTROLLER", "c.example", 9),)
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED_ROLES)
+def test_roles_refused(settings: dict[str, str], message: str) -> None:
+    with pytest.raises(OttlaError, match=message):
+        ServerConfig.load(overrides=settings)
 
 
 @pytest.mark.parametrize(("settings", "message"), REFUSED)
 def test_refused(settings: dict[str, str], message: str) -> None:
     with pytest.raises(OttlaError, match=message):
-        ServerConfig.load(overrides=settings)
+        ServerConfig.load(overrides=settings, host_name=lambda: "here")
 
 
 def test_a_refused_password_is_not_printed() -> None:
@@ -96,9 +156,19 @@ def test_a_refused_password_is_not_printed() -> None:
     assert "hunter2" not in str(refused.value)
 
 
-def test_a_missing_file() -> None:
-    with pytest.raises(OttlaError, match="cannot read the configuration file /nowhere: No such file"):
-        ServerConfig.load("/nowhere")
+def test_the_name_of_this_host_is_asked_for_where_it_is_needed() -> None:
+    asked = []
+
+    def host_name() -> str:
+        asked.append(1)
+        return "here.example.org"
+
+    config = ServerConfig.load(None, {"listeners": "PLAINTEXT://:9092"}, {}, host_name)
+    assert config.advertised_listeners == (Listener("PLAINTEXT", "here.example.org", 9092),) and asked == [1]
+    ServerConfig.load(None, {"listeners": "PLAINTEXT://127.0.0.1:9092"}, {}, host_name)
+    assert asked == [1]
+    with pytest.raises(OttlaError, match=r"clients cannot connect to all interfaces; set advertised.listeners="):
+        ServerConfig.load(None, {"listeners": "PLAINTEXT://:9092"})
 
 
 def test_environment() -> None:
@@ -121,7 +191,7 @@ def test_http_addresses_that_are_none(text: str, tmp_path: Path) -> None:
     with pytest.raises(
         OttlaError, match=r"server.properties line 2: setting ottla.http.listener=.* allowed is host:port"
     ):
-        ServerConfig.load(str(file))
+        ServerConfig.load(SettingsFile(file.name, file.read_bytes()))
 
 
 def test_http_addresses() -> None:
@@ -214,6 +284,6 @@ def test_kafkas_own_example_file_starts_a_node(tmp_path: Path) -> None:
         "controller.listener.names=CONTROLLER\n"
         "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT\n"
     )
-    config = ServerConfig.load(str(file))
+    config = ServerConfig.load(SettingsFile(file.name, file.read_bytes()))
     assert config.advertised_listeners == (Listener("PLAINTEXT", "localhost", 9092),)
     assert [each.name for each in config.controller_listeners] == ["CONTROLLER"]

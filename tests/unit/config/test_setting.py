@@ -149,7 +149,7 @@ def test_checks_refuse_with_the_words_of_kafka(resource: str, name: str, text: s
     assert str(refused.value) == message
 
 
-@pytest.mark.parametrize("text", ["*", "0:1,1:2", ""])
+@pytest.mark.parametrize("text", ["*", "0:1,1:2", "", "0:1,", "0:1,,1:2", ","])
 def test_throttled_replicas(text: str) -> None:
     definitions.TOPIC["follower.replication.throttled.replicas"].parse(text)
 

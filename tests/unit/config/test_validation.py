@@ -23,6 +23,7 @@ Validate = Callable[[Mapping[str, str]], None]
 CONFIG = ServerConfig.load()
 topic = partial(validate_topic_configs, defaults=CONFIG.topic_defaults())
 one_broker = partial(validate_broker_configs, per_broker=True)
+two_directories = partial(one_broker, log_dirs=("/a", "/b"))
 all_brokers = partial(validate_broker_configs, per_broker=False)
 group = partial(validate_group_configs, config=CONFIG)
 metrics = validate_client_metrics_configs
@@ -46,6 +47,14 @@ REFUSED: list[tuple[Validate, dict[str, str], ErrorCode, str]] = [
         "Invalid value abc for configuration log.retention.ms: Not a number of type LONG",
     ),
     (
+        one_broker, {"leader.replication.throttled.rate": "abc"}, REQUEST,
+        "Invalid value abc for configuration leader.replication.throttled.rate: Not a number of type LONG",
+    ),
+    (
+        all_brokers, {"follower.replication.throttled.rate": "-1"}, REQUEST,
+        "Invalid value -1 for configuration follower.replication.throttled.rate: Value must be at least 0",
+    ),
+    (
         one_broker, {"ssl.keystore.location": "/x"}, REQUEST,
         "These security configs can be dynamically updated only per-listener using the listener prefix: "
         "[ssl.keystore.location]",
@@ -58,6 +67,15 @@ REFUSED: list[tuple[Validate, dict[str, str], ErrorCode, str]] = [
     (
         one_broker, {"listeners": "PLAINTEXT://127.0.0.1:5"}, REQUEST,
         "Ottla reads these configs at start only; change the configuration file: [listeners]",
+    ),
+    (
+        two_directories, {"cordoned.log.dirs": "/b,/c"}, REQUEST,
+        "requirement failed: All entries in cordoned.log.dirs must be present in log.dirs or log.dir. "
+        "Missing entries : /c",
+    ),
+    (
+        two_directories, {"cordoned.log.dirs": "/a,*"}, REQUEST,
+        "requirement failed: When cordoned.log.dirs is set to *, it must not contain other values",
     ),
     (group, {"bogus": "1"}, INVALID, "Unknown group config name: bogus"),
     (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.config.server import ServerConfig
-from ottla.controller.configs import Operation, alter_configs, incremental_alter_configs
+from ottla.controller.configs import Operation, alter_configs, incremental_alter_configs, refused_by_broker
 from ottla.errors import ErrorCode
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.internal import metadata_records as r
@@ -35,7 +35,7 @@ def alter(
         }
         for kind, name, changes in resources
     ]
-    decision = at_once(incremental_alter_configs(image, {"resources": asked, **fields}, CONFIG, 1))
+    decision = at_once(incremental_alter_configs(image, {"resources": asked, **fields}, CONFIG.effective))
     rows = [(row.get("error_code", 0), row["error_message"]) for row in decision.response["responses"]]
     return rows, list(decision.records)
 
@@ -88,8 +88,6 @@ REFUSED: list[tuple[int, str, list[Change], ErrorCode, str]] = [
     (TOPIC, "z", [("retention.ms", SET, "1")], ErrorCode.unknown_topic_or_partition, "The topic 'z' does not exist."),
     (TOPIC, "", [("retention.ms", SET, "1")], BAD, "Default topic resources are not allowed."),
     (77, "t", [], BAD, "Unknown resource type 77"),
-    (BROKER, "1", [("node.id", SET, "2")], BAD, "Cannot update these configs dynamically: [node.id]"),
-    (BROKER, "2", [("x", SET, "2")], BAD, "Unexpected broker id, expected 1, but received 2"),
     (BROKER, "x", [("x", SET, "2")], BAD, "Node id must be an integer, but it is: x"),
     (
         BROKER,
@@ -151,8 +149,62 @@ def test_the_older_form_replaces_all_settings() -> None:
     image = cluster(r.ConfigRecord(TOPIC, "t", "segment.ms", "9"), r.ConfigRecord(TOPIC, "t", "retention.ms", "5"))
     configs = [{"name": "retention.ms", "value": "6"}]
     request = {"resources": [{"resource_type": TOPIC, "resource_name": "t", "configs": configs}]}
-    decision = at_once(alter_configs(image, request, CONFIG, 1))
+    decision = at_once(alter_configs(image, request, CONFIG.effective))
     assert list(decision.records) == [
         r.ConfigRecord(TOPIC, "t", "retention.ms", "6"),
         r.ConfigRecord(TOPIC, "t", "segment.ms", None),
     ]
+
+
+def test_a_broker_passes_on_what_it_does_not_refuse_itself() -> None:
+    """Kafka's ConfigAdminManager: another broker's settings, forms that cannot be; the rest is the controller's."""
+
+    def resource(kind: int, name: str, *configs: tuple[str, str | None]) -> dict[str, Any]:
+        entries = [{"name": key, "config_operation": SET, "value": value} for key, value in configs]
+        return {"resource_type": kind, "resource_name": name, "configs": entries}
+
+    asked = [
+        resource(BROKER, "1", ("log.cleaner.threads", "2")),
+        resource(BROKER, "2", ("log.cleaner.threads", "2")),
+        resource(BROKER, "x", ("log.cleaner.threads", "2")),
+        resource(BROKER, "", ("log.cleaner.threads", "2")),
+        resource(TOPIC, "t", ("retention.ms", None)),
+        resource(TOPIC, "u", ("no such setting", "1")),
+        resource(8, "2", ("root", "INFO")),
+        resource(GROUP, "g"),
+        resource(GROUP, "g"),
+    ]
+    assert refusals(asked, incremental=True) == {
+        1: "Unexpected broker id, expected 1, but received 2",
+        2: "Node id must be an integer, but it is: x",
+        4: "Null value not supported for : retention.ms",
+        7: "Each resource must appear at most once.",
+        8: "Each resource must appear at most once.",
+    }
+
+
+def refusals(resources: list[dict[str, Any]], *, incremental: bool) -> dict[int, str | None]:
+    found = at_once(refused_by_broker(cluster(), {"resources": resources}, 1, incremental=incremental))
+    return {place: error.message for place, error in found.items()}
+
+
+def test_only_a_broker_checks_the_values_of_brokers_settings() -> None:
+    """A controller does not: the broker may be of another release, or of Kafka."""
+    bad = {
+        "num.io.threads": ("0", "Invalid value 0 for configuration num.io.threads: Value must be at least 1"),
+        "node.id": ("2", "Cannot update these configs dynamically: [node.id]"),
+    }
+    logger = {"resource_type": 8, "resource_name": "1", "configs": []}
+    for name, (value, why) in bad.items():
+        of_one = {"resource_type": BROKER, "resource_name": "1", "configs": [{"name": name, "value": value}]}
+        assert refusals([of_one, logger], incremental=False) == {0: why, 1: "Unknown resource type 8"}
+        operation = {"name": name, "value": value, "config_operation": SET}
+        assert refusals([{**of_one, "configs": [operation]}, logger], incremental=True) == {0: why}
+        rows, records = alter(cluster(), (BROKER, "1", [(name, SET, value)]))
+        assert (rows, len(records)) == ([(ErrorCode.none, None)], 1)
+
+
+def test_another_brokers_settings_are_the_controllers_to_record() -> None:
+    """Any broker forwards those that it was asked for."""
+    rows, records = alter(cluster(), (BROKER, "2", [("log.cleaner.threads", SET, "2")]))
+    assert (rows, len(records)) == ([(ErrorCode.none, None)], 1)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ottla.controller.features import update_features
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
-from ottla.protocol.internal.metadata_records import FeatureLevelRecord, RegisterControllerRecord
+from ottla.protocol.internal.metadata_records import ConfigRecord, FeatureLevelRecord, RegisterControllerRecord
 from tests.unit.metadata.images import apply, broker_records, feature_records
 
 UP, SAFE, UNSAFE = 1, 2, 3
@@ -15,11 +17,9 @@ def cluster(level: int = 30) -> MetadataImage:
     return apply([*feature_records(level), RegisterControllerRecord(controller_id=1), *broker_records(1)])
 
 
-def update(
-    image: MetadataImage, *updates: tuple[str, int, int], validate_only: bool = False
-) -> list[FeatureLevelRecord]:
+def update(image: MetadataImage, *updates: tuple[str, int, int], validate_only: bool = False) -> list[Any]:
     asked = [{"feature": name, "max_version_level": level, "upgrade_type": kind} for name, level, kind in updates]
-    return list(update_features(image, {"feature_updates": asked, "validate_only": validate_only}).records)
+    return list(update_features(image, {"feature_updates": asked, "validate_only": validate_only}, "2").records)
 
 
 def test_levels_go_up_and_safely_down() -> None:
@@ -31,7 +31,7 @@ def test_levels_go_up_and_safely_down() -> None:
 
 def test_the_first_version_of_the_request_knows_only_allow_downgrade() -> None:
     asked = {"feature": "group.version", "max_version_level": 0, "allow_downgrade": True}
-    assert list(update_features(cluster(), {"feature_updates": [asked]}).records)
+    assert list(update_features(cluster(), {"feature_updates": [asked]}, "2").records)
 
 
 DOWN = (
@@ -80,3 +80,20 @@ def test_every_broker_must_support_a_level() -> None:
     image = apply([record], cluster())
     with pytest.raises(KafkaError, match="Broker 2 does not support this feature"):
         update(image, ("group.version", 1, UP))
+
+
+def test_eligible_leader_replicas_need_one_min_isr_for_the_whole_cluster() -> None:
+    """KIP-966: the controller's own is taken where there is none, and those of brokers go."""
+    name = "eligible.leader.replicas.version"
+    off = FeatureLevelRecord(name, 0)
+    own = ConfigRecord(4, "1", "min.insync.replicas", "3")
+    image = apply([off, own], cluster())
+    level = FeatureLevelRecord(name, 1)
+    assert update(image, (name, 1, UP)) == [
+        level,
+        ConfigRecord(4, "", "min.insync.replicas", "2"),
+        ConfigRecord(4, "1", "min.insync.replicas", None),
+    ]
+    image = apply([off, ConfigRecord(4, "", "min.insync.replicas", "1")], cluster())
+    assert update(image, (name, 1, UP)) == [level]
+    assert len(update(apply([level], image), (name, 1, UP))) == 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.effects import WRITE_ERRORS, Effect, Now, Write
+from ottla.coordinator.effects import OUTSIDE, WRITE_ERRORS, Effect, Marker, Now, Write
 from ottla.coordinator.shard import GroupShard
 from ottla.errors import ErrorCode
 from ottla.protocol.internal.group_records import GroupRecord, decode_record, encode_key, encode_value
@@ -32,6 +32,8 @@ class SimulatedDriver:
 
     config: GroupConfig = field(default_factory=GroupConfig)
     log: list[list[GroupRecord]] = field(default_factory=list)
+    of_transactions: list[Marker | int] = field(default_factory=list)
+    """Of each batch of the log: its producer id, or the marker that it is."""
     replies: list[tuple[Any, Any]] = field(default_factory=list)
     """(token, response or error code)"""
     events: list[Write | tuple[Any, Any]] = field(default_factory=list)
@@ -70,8 +72,12 @@ class SimulatedDriver:
     def _commit(self, write: Write) -> None:
         self.log.append(write.records)
         self.events.append(write)
+        producer_id = (write.transaction or OUTSIDE).producer_id
+        self.of_transactions.append(write.marker or producer_id)
         for record in write.records:
-            self.shard.replay(record, len(self.log) - 1)
+            self.shard.replay(record, len(self.log) - 1, producer_id)
+        if write.marker is not None:
+            self.shard.replay_transaction_end(write.marker.producer_id, write.marker.committed)
         if write.committed is not None:
             write.committed()
             self.run()
@@ -113,10 +119,16 @@ class SimulatedDriver:
         self.shard.unload(self.now)
         self.run()
         self.shard = GroupShard(self.config, self.random)
-        for offset, batch in enumerate(self.log):
+        of_log = [
+            *self.of_transactions,
+            *[-1] * (len(self.log) - len(self.of_transactions)),
+        ]  # some put records into it
+        for offset, (batch, of) in enumerate(zip(self.log, of_log, strict=True)):
             for record in batch:
                 decoded = decode_record(encode_key(record.key), encode_value(record.value))
-                assert decoded == record
-                self.shard.replay(decoded, offset)
+                assert decoded == record and isinstance(of, int)
+                self.shard.replay(decoded, offset, of)
+            if isinstance(of, Marker):
+                self.shard.replay_transaction_end(of.producer_id, of.committed)
         self.shard.on_loaded(self.now)
         self.run()

@@ -4,7 +4,9 @@
     sync GROUP id=MEMBER gen=N [assign=MEMBER:TEXT,...]      heartbeat GROUP id=MEMBER gen=N [instance=I]
     leave GROUP [ids=MEMBER[/INSTANCE],...] [instance=I]
     commit GROUP [id=MEMBER gen=N] [instance=I] [metadata=TEXT[*N]] [retention=MS] topic-0=17 ...
-    fetch GROUP [topic-0 ...]    describe GROUP    list      delete GROUP...    delete_offsets GROUP topic-0 ...
+    txn_commit PRODUCER GROUP [id=MEMBER gen=N] [instance=I] topic-0=17 ...
+    end PRODUCER commit|abort
+    fetch GROUP [stable] [topic-0 ...]   describe GROUP   list   delete GROUP...   delete_offsets GROUP topic-0 ...
     wait 10s | 500ms             restart [name=value ...] (with changed settings)    unload
     hold (writes stay uncommitted)   release                 fail ERROR (the next write)
     config name=value ...        (a new, empty coordinator)
@@ -20,11 +22,11 @@ import struct
 from typing import Any
 
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.effects import Write
+from ottla.coordinator.effects import InTransaction, Marker, Write
 from ottla.coordinator.group.admin import wanted
 from ottla.coordinator.group.requests import JoinGroup, Leaving, OffsetCommit, OffsetToCommit, SyncGroup
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import ZERO_UUID, TopicPartition
+from ottla.model import NO_GUARD, ZERO_UUID, TopicPartition
 from ottla.protocol.internal.group_records import GroupMetadataValue, GroupRecord, OffsetCommitKey, OffsetCommitValue
 from tests.unit.coordinator.harness import WALL_START_MS, SimulatedDriver
 
@@ -139,12 +141,34 @@ class Script:
         )
         self.driver.shard.commit(token, request, self.driver.now)
 
-    def do_fetch(self, token: str, positional: list[str], named: dict[str, str]) -> None:
-        wanted = [(*partition(name),) for name in positional[1:]]
-        topics = self.driver.shard.fetch_offsets(
-            positional[0], [(topic, ZERO_UUID, [number]) for topic, number in wanted] if wanted else None
+    def do_txn_commit(self, token: str, positional: list[str], named: dict[str, str]) -> None:
+        member_id, generation = named.pop("id", ""), int(named.pop("gen", -1))
+        instance = named.pop("instance", None)
+        request = OffsetCommit(
+            group_id=positional[1],
+            member_id=long(member_id),
+            generation=generation,
+            instance_id=instance,
+            offsets=tuple(OffsetToCommit(*partition(name), int(offset), 0, "") for name, offset in named.items()),
         )
-        found = [f"{topic.name}-{each.partition}={each.offset}" for topic in topics for each in topic.partitions]
+        transaction = InTransaction(int(positional[0]), 0, NO_GUARD)
+        self.driver.shard.commit_in_transaction(token, request, transaction, self.driver.now)
+
+    def do_end(self, token: str, positional: list[str], named: dict[str, str]) -> None:
+        marker = Marker(int(positional[0]), 1, positional[1] == "commit", 0, 2, ())
+        self.driver.shard.end_transaction(token, marker, self.driver.now)
+
+    def do_fetch(self, token: str, positional: list[str], named: dict[str, str]) -> None:
+        stable = "stable" in positional
+        wanted = [(*partition(name),) for name in positional[1:] if name != "stable"]
+        topics = self.driver.shard.fetch_offsets(
+            positional[0], [(topic, ZERO_UUID, [number]) for topic, number in wanted] if wanted else None, stable
+        )
+        found = [
+            f"{topic.name}-{each.partition}={each.error.name.upper() if each.error else each.offset}"
+            for topic in topics
+            for each in topic.partitions
+        ]
         self.out.append(f"{token} <- {' '.join(found) or 'nothing'}")
 
     def do_delete_offsets(self, token: str, positional: list[str], named: dict[str, str]) -> None:
@@ -199,7 +223,11 @@ class Script:
 
     def render(self, event: Write | tuple[Any, Any]) -> list[str]:
         if isinstance(event, Write):
-            return [f"write {short(self.render_record(record))}" for record in event.records]
+            marker, transaction = event.marker, event.transaction
+            if marker is not None:
+                return [f"write {'commit' if marker.committed else 'abort'} of {marker.producer_id}"]
+            inside = "" if transaction is None else f" in {transaction.producer_id}"
+            return [f"write {short(self.render_record(record))}{inside}" for record in event.records]
         token, response = event
         if isinstance(response, ErrorCode):
             return [f"{token} <- {response.name.upper()}"]
@@ -244,7 +272,10 @@ class Script:
     def render_commit(self, response: dict[str, Any]) -> str:
         return self._render_codes({str(tp): code for tp, code in response["partitions"].items()})
 
-    render_delete_offsets = render_commit
+    render_delete_offsets = render_txn_commit = render_commit
+
+    def render_end(self, response: dict[str, Any]) -> str:
+        return "ok"
 
     def render_delete(self, response: dict[str, Any]) -> str:
         return self._render_codes(response["groups"])

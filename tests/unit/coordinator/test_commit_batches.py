@@ -9,7 +9,7 @@ import pytest
 
 from ottla.coordinator.group.offset_store import BLOCK_OFFSETS_MAX, OffsetStore
 from ottla.coordinator.group.requests import OffsetCommit, SyncGroup
-from ottla.drivers.coordinator import NotBatched
+from ottla.drivers.group_coordinator import NotBatched
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.model import ZERO_UUID
 from ottla.protocol.offset_block import CommitShape, CommittedPartition, OffsetBlock
@@ -34,15 +34,15 @@ def test_commits_of_one_turn_are_one_batch_and_answered_when_it_is_in_the_log() 
     async def scene(world: World) -> None:
         ours, other = shape(), shape("another", 3)
         waiters = [commit(world, ours, 1), commit(world, other, 5), commit(world, ours, 2)]
-        assert world.partition.log.batches == [] and [waiter.results for waiter in waiters] == [[], [], []]
+        assert world.log.batches == [] and [waiter.results for waiter in waiters] == [[], [], []]
         await asyncio.sleep(0)
         assert [waiter.results for waiter in waiters] == [[None], [None], [None]]
-        (batch,) = world.partition.log.batches
+        (batch,) = world.log.batches
         assert read_batch_header(batch).count == 3
         assert (world.committed(), world.committed("another")) == (2, 5)
         later = commit(world, ours, 3)
         await asyncio.sleep(0)
-        assert later.results == [None] and len(world.partition.log.batches) == 2
+        assert later.results == [None] and len(world.log.batches) == 2
         world.restart()
         await until(lambda: _loaded(world))
         assert (world.committed(), world.committed("another")) == (3, 5)
@@ -88,7 +88,7 @@ def _is_loaded(world: World) -> bool:
 def test_a_failed_append_fails_every_commit_in_it_and_changes_nothing() -> None:
     async def scene(world: World) -> None:
         world.commit(1)
-        world.partition.log.failure = KafkaError(ErrorCode.kafka_storage_error)
+        world.log.failure = KafkaError(ErrorCode.kafka_storage_error)
         waiters = [commit(world, shape(), 2), commit(world, shape("new"), 3)]
         await asyncio.sleep(0)
         assert [waiter.results for waiter in waiters] == [[ErrorCode.not_coordinator]] * 2
@@ -108,7 +108,7 @@ def code_of_describe(world: World, group_id: str) -> ErrorCode:
 
 def test_commits_that_must_be_fsynced_are_answered_and_seen_after_the_fsync() -> None:
     async def scene(world: World) -> None:
-        log = world.partition.log
+        log = world.log
         log.must_fsync = True
         log.may_flush.clear()
         first, second = commit(world, shape(), 1), commit(world, shape(partition=1), 2)
@@ -130,7 +130,7 @@ def test_a_lost_partition_fails_what_was_collected() -> None:
         world.lead(False)
         assert waiter.results == [ErrorCode.not_coordinator]
         await asyncio.sleep(0)
-        assert world.partition.log.batches == []
+        assert world.log.batches == []
         with pytest.raises(NotBatched):
             commit(world, shape(), 2)
 
@@ -161,11 +161,11 @@ def test_the_linger_says_when_a_batch_is_appended(linger_ms: int) -> None:
         world.node.config["group.coordinator.append.linger.ms"] = linger_ms
         world.restart()
         waiters = [commit(world, shape(), number) for number in range(2)]
-        assert len(world.partition.log.batches) == (0 if linger_ms else 2)
+        assert len(world.log.batches) == (0 if linger_ms else 2)
         await asyncio.sleep(0)
         waiters.append(commit(world, shape(), 2))
         await until(lambda: all(waiter.results for waiter in waiters))
-        assert len(world.partition.log.batches) == (1 if linger_ms else 3)
+        assert len(world.log.batches) == (1 if linger_ms else 3)
 
     play(scene)
 
@@ -178,7 +178,7 @@ def test_batches_are_compressed_as_the_setting_says(codec: int) -> None:
         world.commit(1)
         commit(world, shape(partition=1), 2)
         await asyncio.sleep(0)
-        assert [read_batch_header(batch).codec for batch in world.partition.log.batches] == [codec, codec]
+        assert [read_batch_header(batch).codec for batch in world.log.batches] == [codec, codec]
         world.restart()
         await until(lambda: _loaded(world))
         topics = world.driver.fetch_offsets("simple", [("t", ZERO_UUID, [0, 1])], False)
@@ -198,7 +198,7 @@ def test_a_batch_does_not_outgrow_the_log() -> None:
             world.driver.commit_block(OffsetCommit(group_id="simple"), large, [bytes(12)] * 3_000, waiters[-1])
         await asyncio.sleep(0)
         assert [waiter.results for waiter in waiters] == [[None]] * 3
-        assert [read_batch_header(batch).count for batch in world.partition.log.batches] == [3_000] * 3
+        assert [read_batch_header(batch).count for batch in world.log.batches] == [3_000] * 3
 
     play(scene)
 

@@ -6,11 +6,12 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from ottla.coordinator.group.requests import JoinGroup, OffsetCommit, OffsetToCommit, SyncGroup
-from ottla.drivers.coordinator import GroupCoordinatorDriver
+from ottla.drivers.group_coordinator import GroupCoordinatorDriver
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.image import PartitionRegistration
 from ottla.metrics.instruments import NodeMetrics
 from ottla.model import OFFSETS_TOPIC, ZERO_UUID, TopicPartition
 from ottla.protocol.internal.group_records import (
@@ -21,60 +22,72 @@ from ottla.protocol.internal.group_records import (
     encode_value,
 )
 from ottla.protocol.record_batch import SimpleRecord, build_batch, read_batch_header, set_base_offset_and_epoch
+from ottla.replication.partition import Partition
 from tests.unit.coordinator.harness import WALL_START_MS
 
 
 class Info(NamedTuple):
     first_offset: int
     last_offset: int
+    size_bytes: int = 0
+    needs_flush: bool = False
+    leader_epoch: int = 0
 
 
 class MemoryLog:
-    """As much of a log as the driver touches. With `must_fsync`, nothing is committed before `flush_async`."""
+    """As much of a log as the driver and the partition touch. With `must_fsync`, it counts as far as it was fsynced."""
+
+    is_open = True
 
     def __init__(self) -> None:
         self.batches: list[bytearray] = []
         self.log_start_offset = 0
         self.high_watermark = 0
+        self.durable = 0
         self.must_fsync = False
         self.failure: KafkaError | None = None
         self.may_flush = asyncio.Event()
         self.may_flush.set()
+        self.flushing: asyncio.Task[None] | None = None
 
     @property
     def log_end_offset(self) -> int:
         return read_batch_header(self.batches[-1]).next_offset if self.batches else 0
 
-    def append(self, batch: bytearray) -> Info:
+    @property
+    def safe_end_offset(self) -> int:
+        return self.durable if self.must_fsync else self.log_end_offset
+
+    def append(self, batch: bytearray, leader_epoch: int = 0) -> Info:
         if self.failure is not None:
             failure, self.failure = self.failure, None
             raise failure
-        set_base_offset_and_epoch(batch, 0, self.log_end_offset, 0)
+        set_base_offset_and_epoch(batch, 0, self.log_end_offset, leader_epoch)
         self.batches.append(batch)
         header = read_batch_header(batch)
-        if not self.must_fsync:
-            self.high_watermark = header.next_offset
-        return Info(header.base_offset, header.last_offset)
+        return Info(header.base_offset, header.last_offset, len(batch), self.must_fsync, leader_epoch)
+
+    def append_as_leader(self, records: bytearray, leader_epoch: int, **options: Any) -> Info:
+        return self.append(records, leader_epoch)
 
     def read(self, offset: int, max_bytes: int, *, up_to: int) -> Any:
         data = b"".join(batch for batch in self.batches if read_batch_header(batch).last_offset >= offset)
         return SimpleNamespace(read=lambda: data) if data else None
 
-    async def flush_async(self, up_to: int) -> None:
+    def assign_epoch(self, epoch: int) -> None:
+        pass
+
+    def observe(self, fsynced: Callable[[], None], *others: Any) -> None:
+        self.fsynced = fsynced
+
+    def begin_flush(self) -> None:
+        if self.flushing is None or self.flushing.done():
+            self.flushing = asyncio.ensure_future(self._flush())
+
+    async def _flush(self) -> None:
         await self.may_flush.wait()
-
-
-class MemoryPartition:
-    def __init__(self, number: int) -> None:
-        self.topic_partition = TopicPartition(OFFSETS_TOPIC, number)
-        self.is_leader = True
-        self.log = MemoryLog()
-
-    def append_as_leader(self, records: bytearray, acks: int, *, now_ms: int, origin: Any) -> Info:
-        return self.log.append(records)
-
-    def advance_high_watermark(self, offset: int) -> None:
-        self.log.high_watermark = offset
+        self.durable = self.log_end_offset
+        self.fsynced()
 
 
 class Waiter:
@@ -102,6 +115,7 @@ class Settings(dict[str, Any]):
             "offsets.load.buffer.size": 5_242_880,
             "offsets.topic.compression.codec": 0,
             "group.coordinator.append.linger.ms": -1,
+            "offsets.commit.timeout.ms": 5_000,
         })  # fmt: skip
 
 
@@ -109,7 +123,10 @@ class World:
     """A node with one partition of `__consumer_offsets`."""
 
     def __init__(self) -> None:
-        self.partition = MemoryPartition(0)
+        self.log = MemoryLog()
+        self.partition = Partition(1, TopicPartition(OFFSETS_TOPIC, 0), ZERO_UUID, cast(Any, self.log))
+        self.epoch = 0
+        self.isr: tuple[int, ...] = (1,)
         self.node = SimpleNamespace(
             config=Settings(),
             clock=SimpleNamespace(now_ms=lambda: WALL_START_MS),
@@ -129,7 +146,11 @@ class World:
         self.lead()
 
     def lead(self, is_leader: bool = True) -> None:
-        self.partition.is_leader = is_leader
+        """Become leader or stop being it, in a new leader epoch."""
+        self.epoch += 1
+        leader = 1 if is_leader else 2
+        ids = (ZERO_UUID, ZERO_UUID)
+        self.partition.update(PartitionRegistration((1, 2), self.isr, leader, self.epoch, self.epoch, ids))
         for callback in self.node.replicas.on_leadership:
             callback(self.partition)
 
@@ -188,14 +209,14 @@ def test_a_commit_is_answered_and_read_when_it_is_in_the_log() -> None:
     async def scene(world: World) -> None:
         assert world.commit(5).results == [OK]
         assert world.committed() == 5
-        assert len(world.partition.log.batches) == 1
+        assert len(world.log.batches) == 1
 
     play(scene)
 
 
 def test_answers_wait_for_the_fsync_and_keep_their_order() -> None:
     async def scene(world: World) -> None:
-        log = world.partition.log
+        log = world.log
         log.must_fsync = True
         log.may_flush.clear()
         first, second = world.commit(1), world.commit(2)
@@ -213,7 +234,7 @@ def test_answers_wait_for_the_fsync_and_keep_their_order() -> None:
 
 def test_a_failed_append_is_an_error_that_the_client_can_act_on() -> None:
     async def scene(world: World) -> None:
-        world.partition.log.failure = KafkaError(ErrorCode.kafka_storage_error)
+        world.log.failure = KafkaError(ErrorCode.kafka_storage_error)
         assert world.commit(1).results == [ErrorCode.not_coordinator]
         assert world.commit(2).results == [OK]
 
@@ -256,7 +277,7 @@ def test_a_log_of_kafka_with_transactions_and_unknown_records_loads() -> None:
             record = GroupRecord(OffsetCommitKey(group, "t", 0), OffsetCommitValue(value, -1, "", WALL_START_MS))
             return SimpleRecord(0, encode_key(record.key), encode_value(record.value))
 
-        log = world.partition.log
+        log = world.log
         abort, commit = b"\0\0\0\0", b"\0\0\0\1"
         log.append(build_batch([SimpleRecord(0, b"\0\3\0\1g", b"\0\0\0\0\0\1\0")]))
         log.append(build_batch([offset("a", 1), offset("b", 1)]))
@@ -278,7 +299,7 @@ def test_a_log_of_kafka_with_transactions_and_unknown_records_loads() -> None:
 
 def test_a_log_that_cannot_be_read_has_no_coordinator() -> None:
     async def scene(world: World) -> None:
-        world.partition.log.append(build_batch([SimpleRecord(0, b"\0\1garbage", b"")]))
+        world.log.append(build_batch([SimpleRecord(0, b"\0\1garbage", b"")]))
         world.restart()
         await until(lambda: code_of_or_none(world) is ErrorCode.coordinator_not_available)
 
@@ -306,8 +327,8 @@ def test_members_that_wait_are_answered_when_leadership_or_the_node_ends() -> No
 
 def test_a_commit_that_waits_fails_when_leadership_ends() -> None:
     async def scene(world: World) -> None:
-        world.partition.log.must_fsync = True
-        world.partition.log.may_flush.clear()
+        world.log.must_fsync = True
+        world.log.may_flush.clear()
         waiting = world.commit(1)
         world.lead(False)
         assert waiting.results == [ErrorCode.not_coordinator]

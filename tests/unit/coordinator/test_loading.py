@@ -16,7 +16,7 @@ import pytest
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.group.requests import Leaving, OffsetCommit, SyncGroup
 from ottla.coordinator.shard import GroupShard
-from ottla.drivers import coordinator
+from ottla.drivers import coordinator_shards
 from ottla.drivers.coordinator_load import load
 from ottla.errors import ErrorCode
 from ottla.protocol.internal import codec
@@ -26,6 +26,7 @@ from ottla.protocol.internal.group_records import (
     GroupRecord,
     OffsetCommitKey,
     OffsetCommitValue,
+    decode_record,
     encode_key,
     encode_value,
 )
@@ -99,6 +100,64 @@ def test_leadership_that_ends_while_loading_ends_the_load() -> None:
         world.lead()
         await until(lambda: not world.driver.loading())
         assert world.committed() == 5
+
+    play(scene)
+
+
+TURNS = 100
+"""Of the event loop: far more than a load takes that waits for nothing."""
+
+
+async def turns() -> None:
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+def test_a_new_coordinator_waits_until_what_it_loaded_is_committed() -> None:
+    """An offset that is told to a consumer before could be lost with this node."""
+
+    async def scene(world: World) -> None:
+        log = world.log
+        world.commit(4)
+        world.restart()
+        await turns()
+        assert (world.driver.loading(), world.committed()) == (0, 4)
+        log.must_fsync = True
+        log.may_flush.clear()
+        waiting = world.commit(5)
+        world.restart()
+        await turns()
+        assert (log.high_watermark, log.log_end_offset) == (1, 2)
+        assert (waiting.results, world.driver.loading()) == ([ErrorCode.not_coordinator], 1)
+        assert code_of(world.committed) is LOADING
+        assert code_of(lambda: world.commit(6)) is LOADING
+        log.may_flush.set()
+        await until(lambda: not world.driver.loading())
+        assert log.high_watermark == 2
+        assert world.committed() == 5
+
+    play(scene)
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["a new epoch", "another leader"])
+def test_a_change_of_leadership_ends_the_wait_for_what_was_loaded(is_gone: bool) -> None:
+    async def scene(world: World) -> None:
+        world.log.must_fsync = True
+        world.log.may_flush.clear()
+        world.commit(5)
+        world.restart()
+        await turns()
+        assert code_of(world.committed) is LOADING
+        world.lead(not is_gone)
+        await turns()
+        assert code_of(world.committed) is (ErrorCode.not_coordinator if is_gone else LOADING)
+        world.log.may_flush.set()
+        await turns()
+        if is_gone:
+            assert code_of(world.committed) is ErrorCode.not_coordinator
+        else:
+            assert world.committed() == 5
+        assert world.driver.damaged() == {}
 
     play(scene)
 
@@ -184,7 +243,7 @@ def test_offsets_of_old_brokers_expire_by_the_retention_of_this_one(version: int
             return type("Part", (), {"read": lambda part: bytes(build_batch([record]))})()
 
     fs = type("Fs", (), {"run": staticmethod(run)})()
-    asyncio.run(load(driver.shard, Log(), fs, 1_000))
+    asyncio.run(load(driver.shard, Log(), fs, 1_000, decode_record))
     driver.shard.on_loaded(driver.now)
     driver.wait(3_000_000)
     assert [topic.partitions[0].offset for topic in driver.shard.fetch_offsets("g", None)] == [1]
@@ -260,7 +319,7 @@ def test_clients_get_the_error_in_every_version(tmp_path: Path, monkeypatch: pyt
             await client.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
             await client.ask(ApiKey.OFFSET_COMMIT, 8, commit_values("g"))
             client.close()
-        monkeypatch.setattr(coordinator, "load", slow)
+        monkeypatch.setattr(coordinator_shards, "load", slow)
         async with running(str(tmp_path), settings) as node:
             client = await Client.connect(node)
             found = await client.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})

@@ -1,4 +1,5 @@
-"""The scenarios in tests/scripts/groups_*.txt. After a wanted change, `OTTLA_REWRITE=1 pytest` writes new traces."""
+"""The scenarios in tests/scripts, of groups and transactions. After a wanted change, `OTTLA_REWRITE=1 pytest` writes
+new traces."""
 
 from __future__ import annotations
 
@@ -7,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.coordinator.script import run_file
+from tests.unit.coordinator import script, transaction_script
 
-SCRIPTS = sorted((Path(__file__).parents[2] / "scripts").glob("groups_*.txt"))
+FOLDER = Path(__file__).parents[2] / "scripts"
+RUN = {"groups": script.run_file, "transactions": transaction_script.run_file}
+SCRIPTS = sorted(path for kind in RUN for path in FOLDER.glob(f"{kind}_*.txt"))
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_scenario(path: Path) -> None:
     text = path.read_text()
-    trace = run_file(text)
+    trace = RUN[path.stem.partition("_")[0]](text)
     if os.environ.get("OTTLA_REWRITE"):
         path.write_text(trace)
     else:
@@ -23,4 +26,4 @@ def test_scenario(path: Path) -> None:
 
 
 def test_there_are_scenarios() -> None:
-    assert len(SCRIPTS) >= 8
+    assert len(SCRIPTS) >= 20

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+from ottla.config.effective import EffectiveConfig
 from ottla.metadata import features
 from ottla.metadata.delta import MetadataDelta
-from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
+from ottla.metadata.image import EMPTY_IMAGE, ConfigResourceType, MetadataImage
 from ottla.metadata.replay import replay
 from ottla.protocol.internal import metadata_records as r
 
@@ -60,6 +61,12 @@ def apply(records: Iterable[Any], base: MetadataImage = EMPTY_IMAGE) -> Metadata
         replay(record, delta)
         count += 1
     return delta.apply(base.offset + count, 1, 1000 + count)
+
+
+def settings(image: MetadataImage, **static: str) -> EffectiveConfig:
+    """Those of a controller; `static` has underscores for dots."""
+    names = {name.replace("_", "."): value for name, value in static.items()}
+    return EffectiveConfig(names, image.config(ConfigResourceType.BROKER, ""), {})
 
 
 def one_broker(*records: Any) -> MetadataImage:

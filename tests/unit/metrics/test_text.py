@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -87,3 +88,11 @@ def test_totals_survive_the_topics_they_came_from() -> None:
     both.add(metrics.deleted_topics)
     both.add(metrics.deleted_topics)
     assert both.bytes_in == 10
+
+
+@pytest.mark.parametrize("openmetrics", [False, True])
+def test_what_there_is_no_value_of(openmetrics: bool) -> None:
+    page = Exposition()
+    page.add(MEMBERS, float("nan"), labels(consumergroup="g"))
+    assert b'kafka_consumergroup_members{consumergroup="g"} NaN\n' in b"".join(page.write(openmetrics=openmetrics))
+    assert math.isnan(parsed(page, openmetrics)[MEMBERS].samples[0].value)

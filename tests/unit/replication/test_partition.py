@@ -1,57 +1,14 @@
-"""Leadership, the high watermark and its waiters, on a log that is only numbers."""
+"""Leadership, epochs and waiting fetches, on a log that is only numbers."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
 
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.image import PartitionRegistration
-from ottla.model import TopicPartition
-from ottla.replication.partition import Partition
 from ottla.replication.purgatory import DelayedFetch
-
-
-class NumbersLog:
-    def __init__(self) -> None:
-        self.high_watermark = 0
-        self.log_start_offset = 0
-        self.log_end_offset = 0
-        self.last_stable_offset = 0
-        self.needs_flush = False
-        self.epochs: list[int] = []
-
-    def append_as_leader(self, records: bytes, leader_epoch: int, **options: Any) -> Any:
-        self.log_end_offset += 1
-        return SimpleNamespace(
-            first_offset=self.log_end_offset - 1,
-            last_offset=self.log_end_offset - 1,
-            size_bytes=len(records),
-            needs_flush=self.needs_flush,
-        )
-
-    def read(self, *args: Any, **options: Any) -> None:
-        return None
-
-    def assign_epoch(self, epoch: int) -> None:
-        self.epochs.append(epoch)
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        return (epoch, 17) if epoch >= 0 else (-1, -1)
-
-
-def registration(leader: int = 1, epoch: int = 0, partition_epoch: int = 0, isr: tuple[int, ...] = (1,)) -> Any:
-    return PartitionRegistration((1, 2), isr, leader, epoch, partition_epoch, (UUID(int=9),) * 2)
-
-
-def leading(isr: tuple[int, ...] = (1,)) -> tuple[Partition, NumbersLog]:
-    log = NumbersLog()
-    partition = Partition(1, TopicPartition("t", 0), UUID(int=5), log)
-    partition.update(registration(isr=isr))
-    return partition, log
+from tests.unit.replication.numbers_log import leading, registration
 
 
 def code_of(call: Any) -> ErrorCode:
@@ -66,27 +23,19 @@ def test_an_append_of_the_only_replica_is_committed_at_once() -> None:
     assert log.high_watermark == 1
 
 
-def test_an_append_that_needs_an_fsync_is_committed_after_it() -> None:
-    partition, log = leading()
-    log.needs_flush = True
-    info = partition.append_as_leader(b"abc", -1, now_ms=0)
-    assert log.high_watermark == 0
-    partition.advance_high_watermark(info.last_offset + 1)
-    partition.advance_high_watermark(0)
-    assert log.high_watermark == 1
-
-
-def test_an_append_waits_for_other_replicas_in_sync() -> None:
-    partition, log = leading(isr=(1, 2))
-    partition.append_as_leader(b"abc", -1, now_ms=0)
-    assert log.high_watermark == 0
-
-
 def test_too_few_in_sync_replicas_concern_acks_all_only() -> None:
     partition, _ = leading()
-    partition.min_isr = 2
+    partition.set_min_isr(2)
     assert code_of(lambda: partition.append_as_leader(b"", -1, now_ms=0)) == ErrorCode.not_enough_replicas
     partition.append_as_leader(b"", 1, now_ms=0)
+
+
+def test_no_more_replicas_are_required_than_there_are() -> None:
+    partition, log = leading()
+    partition.set_min_isr(2)
+    partition.update(registration(partition_epoch=1, replicas=(1,)))
+    partition.append_as_leader(b"", -1, now_ms=0)
+    assert log.high_watermark == 1
 
 
 def test_claimed_epochs() -> None:
@@ -137,3 +86,15 @@ def test_a_change_of_leadership_wakes_the_waiters() -> None:
     DelayedFetch((partition,), 1 << 40, lambda: woken.append(1))
     partition.wake()
     assert woken
+
+
+def test_a_new_leader_gives_those_in_sync_the_whole_time_to_fetch() -> None:
+    """However late it is by the clock: a leader that was made just now has heard nobody yet."""
+    late_ms = 10**9
+    partition, _ = leading((1, 2, 3))
+    partition.append_as_leader(b"abc", 1, now_ms=0)
+    assert partition.shrunk_isr(late_ms) is None
+    assert partition.shrunk_isr(late_ms + partition.lag_ms_max) is None
+    assert partition.shrunk_isr(late_ms + partition.lag_ms_max + 1) == (1,)
+    partition.update(registration(epoch=1, partition_epoch=1, replicas=(1, 2, 3), isr=(1, 2, 3)))
+    assert partition.shrunk_isr(3 * late_ms) is None

@@ -26,6 +26,7 @@ from ottla.metrics.instruments import NodeMetrics
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.server import api
+from ottla.steps import at_once
 
 DIRECTORY = UUID(int=1000)
 CLUSTER_ID = "cluster-of-this-test.."
@@ -78,10 +79,10 @@ class Controller:
     def __init__(self) -> None:
         self.requests: list[Mapping[str, Any]] = []
         self.node: Any = None
-        self.directory_ids = {"/data": DIRECTORY}
         self.refuse: Exception | None = None
 
-    async def create_topics(self, request: Mapping[str, Any], *, principal: str) -> dict[str, Any]:
+    async def send(self, api_key: ApiKey, request: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+        assert api_key is ApiKey.CREATE_TOPICS
         self.requests.append(request)
         if self.refuse is not None:
             raise self.refuse
@@ -96,9 +97,11 @@ def node_of(image: MetadataImage, **settings: str) -> Any:
     overrides = {"log.dirs": "/data", **{name.replace("_", "."): value for name, value in settings.items()}}
     controller = Controller()
     node = SimpleNamespace(
+        lost={},
         image=image,
         config=ServerConfig.load(overrides=overrides),
-        controller=controller,
+        channel=controller,
+        directory_ids={"/data": DIRECTORY},
         random=random.Random(1),
         cluster_id=CLUSTER_ID,
         node_id=1,
@@ -124,6 +127,7 @@ def ask(
             outcome = asyncio.run(_result_of(outcome))
     except KafkaError as error:
         outcome = loaded.on_error(context, request, error)
+        outcome = at_once(outcome) if isinstance(outcome, Generator) else outcome
     if isinstance(outcome, api.EncodedResponse):
         data = b"".join(map(bytes, outcome.parts))
         assert len(data) == outcome.length

@@ -12,6 +12,7 @@ from typing import Any
 from ottla.clock import SystemClock
 from ottla.config.server import ServerConfig
 from ottla.filesystem import FileSystem, OsFileSystem
+from ottla.network import SystemNetwork
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import SimpleRecord, build_batch
@@ -30,7 +31,7 @@ async def running(
         "ottla.log.slow.request.ms": "-1",  # a loaded machine is no reason for a warning
     }  # fmt: skip
     config = ServerConfig.load(None, {**defaults, **(settings or {})}, {})
-    node = Node(config, fs or OsFileSystem(), SystemClock(), random.Random(seed))
+    node = Node(config, fs or OsFileSystem(), SystemClock(), random.Random(seed), SystemNetwork())
     try:
         await node.start()
         yield node

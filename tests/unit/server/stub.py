@@ -13,10 +13,11 @@ import uvloop
 
 from ottla.metadata.image import EMPTY_IMAGE
 from ottla.metrics.instruments import NodeMetrics
+from ottla.network import SystemNetwork
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
-from ottla.server import api, dispatch
-from ottla.server.api import EncodedResponse
+from ottla.server import api
+from ottla.server.api import Deferred, EncodedResponse
 from ottla.server.listener import ConnectionLimits, Listener, new_receive_buffer
 
 
@@ -41,18 +42,31 @@ def serve(monkeypatch: Any, handle: Callable[..., Any], *, pipelined: bool = Fal
     )
     real = api.load
     monkeypatch.setattr(api, "load", lambda key: fake if key == ApiKey.HEARTBEAT else real(key))
-    assert dispatch.api is api
+
+
+def serve_later(monkeypatch: Any, *, pipelined: bool = False) -> list[Deferred]:
+    """The answer to every Heartbeat is deferred; returns those of the requests that were begun."""
+    waiting: list[Deferred] = []
+
+    def handle(context: Any, request: bytes) -> Any:
+        waiting.append(Deferred())
+        return waiting[-1]
+
+    serve(monkeypatch, handle, pipelined=pipelined)
+    return waiting
 
 
 @asynccontextmanager
 async def listening(**options: Any) -> AsyncIterator[tuple[Listener, int]]:
-    node: Any = SimpleNamespace(image=EMPTY_IMAGE, metrics=NodeMetrics())
+    metadata = SimpleNamespace(controller_versions=options.pop("controller_versions", {}))
+    node: Any = SimpleNamespace(image=EMPTY_IMAGE, metrics=NodeMetrics(), lost={}, metadata=metadata)
     limits = ConnectionLimits(
         options.pop("connections_max", 1000), options.pop("per_host_max", 1000), options.pop("overrides", {})
     )
     listener = Listener(
         node,
         "PLAINTEXT",
+        network=SystemNetwork(),
         limits=limits,
         request_bytes_max=options.pop("request_bytes_max", 10_000_000),
         idle_ms_max=options.pop("idle_ms_max", 600_000),
@@ -90,6 +104,7 @@ def run(test: Any) -> Any:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    """Let the loop turn until something has happened."""
-    while not condition():  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
+    """Let the loop turn until something has happened; the test fails after a minute that it did not."""
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)

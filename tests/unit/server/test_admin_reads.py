@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from collections.abc import Mapping
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -182,6 +183,7 @@ class Logs(dict[TopicPartition, Any]):
     """The logs of two directories, of which the second is offline."""
 
     online_dirs = ("/data",)
+    futures: Mapping[TopicPartition, Any] = MappingProxyType({})
 
     def __init__(self, *names: tuple[str, int, int]) -> None:
         super().__init__()

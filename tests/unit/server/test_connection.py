@@ -143,6 +143,29 @@ def test_pipelined_requests_begin_at_once_and_answer_in_order(monkeypatch: Any) 
     stub.run(test())
 
 
+def test_another_api_behind_a_pipelined_one_is_not_begun_before_its_turn(monkeypatch: Any) -> None:
+    """Its answer could only be sent then, and would be old."""
+    waiting = stub.serve_later(monkeypatch, pipelined=True)
+
+    async def test() -> None:
+        async with stub.listening() as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(stub.frame(b"1", 1) + stub.frame(b"2", 2) + stub.api_versions(3, 3) + stub.frame(b"4", 4))
+            await stub.until(lambda: len(waiting) == 2)
+            waiting[1].complete(stub.answer(2, b"second"))
+            await asyncio.sleep(0)
+            assert len(waiting) == 2
+            waiting[0].complete(stub.answer(1, b"first"))
+            answers = [await stub.read_frame(reader) for _ in range(3)]
+            assert answers[:2] == [(1, b"first"), (2, b"second")] and answers[2][0] == 3
+            await stub.until(lambda: len(waiting) == 3)
+            waiting[2].complete(stub.answer(4, b"fourth"))
+            assert await stub.read_frame(reader) == (4, b"fourth")
+            writer.close()
+
+    stub.run(test())
+
+
 def test_a_coroutine_answers_too(monkeypatch: Any) -> None:
     async def handle(context: Any, request: bytes) -> Any:
         await asyncio.sleep(0)
@@ -258,13 +281,7 @@ def test_a_reader_that_does_not_read_is_held_back(monkeypatch: Any) -> None:
 
 
 def test_a_half_closed_client_still_gets_its_answer(monkeypatch: Any) -> None:
-    waiting: list[Deferred] = []
-
-    def handle(context: Any, request: bytes) -> Any:
-        waiting.append(Deferred())
-        return waiting[-1]
-
-    stub.serve(monkeypatch, handle)
+    waiting = stub.serve_later(monkeypatch)
 
     async def test() -> None:
         async with stub.listening() as (_, port):
@@ -386,11 +403,30 @@ def test_a_client_that_never_reads_its_answers_is_closed_one_that_reads_slowly_i
                 while reading.outbox.queued == before:
                     await slow_reader.read(100_000)
                 sweep(listener, 3)
-            await stub.until(lambda: listener.connections == {reading})
+            await stub.until(lambda: list(listener.connections) == [reading])
             sweep(listener, 3)
             assert not reading.closing
             deaf.close()
             slow.close()
+
+    stub.run(test())
+
+
+def test_of_what_is_forwarded_a_broker_serves_what_its_controller_does() -> None:
+    """A client would be refused otherwise, by a controller that it does not see."""
+    others = {ApiKey.CREATE_TOPICS: (0, 5), ApiKey.DELETE_TOPICS: (7, 9), ApiKey.FETCH: (4, 4)}
+
+    async def test() -> None:
+        async with stub.listening(controller_versions=others) as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(stub.api_versions(3))
+            _, body = await stub.read_frame(reader)
+            _, answer = messages.decode_response(ApiKey.API_VERSIONS, 3, struct.pack(">i", 7) + body)
+            found = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+            assert found[ApiKey.CREATE_TOPICS] == (2, 5)
+            assert ApiKey.DELETE_TOPICS not in found and ApiKey.CREATE_PARTITIONS not in found
+            assert found[ApiKey.FETCH][1] > 4, "that is not forwarded"
+            writer.close()
 
     stub.run(test())
 

@@ -152,13 +152,7 @@ def open_descriptors() -> int:
 
 def test_a_request_that_comes_while_another_waits_is_not_begun(monkeypatch: Any) -> None:
     """Also when nothing of it came together with the first."""
-    waiting: list[Deferred] = []
-
-    def handle(context: Any, request: bytes) -> Any:
-        waiting.append(Deferred())
-        return waiting[-1]
-
-    stub.serve(monkeypatch, handle)
+    waiting = stub.serve_later(monkeypatch)
 
     async def test() -> None:
         async with stub.listening() as (_, port):
@@ -235,13 +229,7 @@ def test_a_full_socket_neither_cuts_nor_repeats_an_answer(monkeypatch: Any, size
 
 
 def test_a_refusal_behind_which_answers_wait_still_ends_the_connection(monkeypatch: Any) -> None:
-    waiting: list[Deferred] = []
-
-    def handle(context: Any, request: bytes) -> Any:
-        waiting.append(Deferred())
-        return waiting[-1]
-
-    stub.serve(monkeypatch, handle, pipelined=True)
+    waiting = stub.serve_later(monkeypatch, pipelined=True)
 
     async def test() -> None:
         async with stub.listening() as (_, port):

@@ -136,6 +136,25 @@ def test_numbers_of_topics_and_requests(tmp_path: Any) -> None:
     run(test())
 
 
+def test_what_the_quorum_measures(tmp_path: Any) -> None:
+    """Over windows of an hour, so that nothing falls out of them."""
+
+    async def test() -> None:
+        async with running(str(tmp_path), LISTENER | {"metrics.sample.window.ms": "3600000"}) as node:
+            await busy(node)
+            found = await scrape(node)
+            prefix = "kafka_server_raft_metrics_"
+            measured = {name: value(found, prefix + name) for name in node.metadata.quorum.metrics.values()}
+            assert len(measured) == 7 and None not in measured.values()
+            for name in ("commit_latency", "election_latency"):
+                assert 0 < (measured[f"{name}_avg"] or 0) <= (measured[f"{name}_max"] or 0) < 600_000
+            assert 0 < (measured["append_records_rate"] or 0) < 1
+            assert measured["fetch_records_rate"] == 0
+            assert 0 < (measured["poll_idle_ratio_avg"] or 0) < 1
+
+    run(test())
+
+
 def test_produce_requests_that_take_the_short_way_are_counted_too(tmp_path: Any) -> None:
     async def test() -> None:
         async with running(str(tmp_path), LISTENER) as node:
@@ -280,8 +299,8 @@ def test_records_that_are_not_in_memory_are_read_in_a_thread_and_few_at_once(tmp
 
 
 def test_other_clients_are_served_during_a_scrape(tmp_path: Any, monkeypatch: Any) -> None:
-    """With a turn of no time at all, everything else on the loop gets a turn between any two pieces of work."""
-    monkeypatch.setattr(http_metrics, "TURN_SECONDS", -1)
+    """With one piece of work in a turn, everything else on the loop gets a turn between any two pieces of work."""
+    monkeypatch.setattr(http_metrics, "PIECES_AT_ONCE", 1)
 
     async def test() -> None:
         async with running(str(tmp_path), LISTENER) as node:
@@ -307,7 +326,7 @@ def test_other_clients_are_served_during_a_scrape(tmp_path: Any, monkeypatch: An
 
 def test_the_page_says_what_happens_while_topics_go(tmp_path: Any, monkeypatch: Any) -> None:
     """A topic that is deleted between two pieces of a scrape does not break it."""
-    monkeypatch.setattr(http_metrics, "TURN_SECONDS", -1)
+    monkeypatch.setattr(http_metrics, "PIECES_AT_ONCE", 1)
 
     async def test() -> None:
         async with running(str(tmp_path), LISTENER) as node:
@@ -391,3 +410,34 @@ async def set_lag(client: Client, milliseconds: str) -> None:
     values = {"resources": [resource], "validate_only": False}
     answer = await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, values)
     assert not answer["responses"][0]["error_code"], answer
+
+
+def test_what_a_recovery_cut_off_and_kept(tmp_path: Path) -> None:
+    """The first of two batches is broken, and nothing says that they were fsynced: both go into a side file."""
+    directory = str(tmp_path)
+
+    async def recovered(node: Node) -> dict[str, float | None]:
+        found = await scrape(node)
+        return {name: value(found, f"ottla_recovery_{name}_bytes", directory=directory) for name in names}
+
+    names = ("checked", "truncated", "kept")
+
+    async def test() -> None:
+        async with running(directory, LISTENER) as node:
+            client = await Client.connect(node)
+            await client.create("cut")
+            await client.produce("cut", batch(1000))
+            await client.produce("cut", batch(1000))
+            client.close()
+            assert await recovered(node) == dict.fromkeys(names, 0)
+        path = tmp_path / "cut-0" / f"{0:020d}.log"
+        data = bytearray(path.read_bytes())
+        data[100] ^= 1
+        path.write_bytes(data)
+        (tmp_path / ".kafka_cleanshutdown").unlink()
+        (tmp_path / "recovery-point-offset-checkpoint").unlink()
+        async with running(directory, LISTENER, seed=2) as node:
+            found = await recovered(node)
+            assert found["truncated"] == found["kept"] == len(data)
+
+    asyncio.run(test())

@@ -10,6 +10,8 @@ import pytest
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import OFFSETS_TOPIC
 from ottla.protocol.messages import ApiKey
+from ottla.protocol.metadata import PARTITIONS_PER_STEP, Partition, Topic, encode_in_steps
+from ottla.server.long_answers import RowsOf
 from tests.unit.server.admin import CLUSTER_ID, asking, broker, image_of, node_of, partition, topic, topic_id
 
 ask = asking(ApiKey.METADATA)
@@ -68,7 +70,7 @@ def test_topics_that_are_not_there() -> None:
         "x" * 250: ErrorCode.invalid_topic_exception,
     }
     assert len(response["topics"]) == 5
-    assert node.controller.requests == []
+    assert node.channel.requests == []
 
 
 def test_topics_by_id() -> None:
@@ -106,7 +108,7 @@ def test_a_missing_topic_is_created(version: int) -> None:
         "a": ErrorCode.none,
         "b a d": ErrorCode.invalid_topic_exception,
     }
-    (request,) = node.controller.requests
+    (request,) = node.channel.requests
     assert request["topics"] == [
         {"name": "a", "num_partitions": -1, "replication_factor": -1, "assignments": [], "configs": []}
     ]
@@ -115,12 +117,12 @@ def test_a_missing_topic_is_created(version: int) -> None:
 def test_creation_switched_off() -> None:
     node = node_of(image_of(), auto_create_topics_enable="false")
     assert errors(ask(node, {"topics": named("a")})) == {"a": ErrorCode.unknown_topic_or_partition}
-    assert node.controller.requests == []
+    assert node.channel.requests == []
 
 
 def test_creation_refused() -> None:
     node = node_of(image_of())
-    node.controller.refuse = KafkaError(ErrorCode.not_controller)
+    node.channel.refuse = KafkaError(ErrorCode.not_controller)
     assert errors(ask(node, {"topics": named("a")})) == {"a": ErrorCode.unknown_topic_or_partition}
 
 
@@ -128,7 +130,7 @@ def test_an_internal_topic_is_created_as_its_coordinator_wants_it() -> None:
     node = node_of(image_of())
     (found,) = ask(node, {"topics": named(OFFSETS_TOPIC)})["topics"]
     assert found["is_internal"]
-    (asked,) = node.controller.requests[0]["topics"]
+    (asked,) = node.channel.requests[0]["topics"]
     assert (asked["num_partitions"], asked["replication_factor"]) == (50, 1)
     assert {each["name"]: each["value"] for each in asked["configs"]} == {
         "cleanup.policy": "compact",
@@ -192,3 +194,25 @@ def test_another_listener() -> None:
     assert [each["node_id"] for each in response["brokers"]] == [3]
     assert response["controller_id"] == 3
     assert ask(cluster(), {"topics": []}, listener="NONE")["controller_id"] == -1
+
+
+@pytest.mark.parametrize("version", [0, 4, 8, 13])
+def test_the_partitions_of_one_topic_are_encoded_in_steps(version: int) -> None:
+    """Those of a topic that grew beyond what one request creates."""
+    count, made = 5 * PARTITIONS_PER_STEP, 0
+
+    def described(number: int) -> Partition:
+        nonlocal made
+        made += 1
+        return Partition(ErrorCode.none, number, 1, 3, (1,), (1,), ())
+
+    topics = [Topic(ErrorCode.none, "a", topic_id("a"), False, RowsOf(range(count), described), 0)]
+    steps = encode_in_steps(
+        version, brokers=(), cluster_id=None, controller_id=1, topics=topics, topic_count=1,
+        cluster_authorized_operations=0,
+    )  # fmt: skip
+    before = pauses = 0
+    for _ in steps:
+        assert made - before <= PARTITIONS_PER_STEP
+        before, pauses = made, pauses + 1
+    assert made == count and pauses >= 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 import time
@@ -174,8 +175,8 @@ def test_cold_data_is_read_away_from_the_loop(tmp_path: Any, monkeypatch: Any, s
     stub.run(test())
 
 
-@pytest.mark.parametrize("asked_by", ["topic", "node"])
-def test_an_answer_waits_for_the_fsync_that_the_topic_asks_for(tmp_path: Any, asked_by: str) -> None:
+@pytest.mark.parametrize(("asked_by", "acks"), [("topic", -1), ("node", -1), ("topic", 1)])
+def test_an_answer_waits_for_the_fsync_that_the_topic_asks_for(tmp_path: Any, asked_by: str, acks: int) -> None:
     of_topic = {"flush.messages": "1"} if asked_by == "topic" else {}
     of_node = {"log.flush.interval.messages": "1"} if asked_by == "node" else {}
 
@@ -184,11 +185,11 @@ def test_an_answer_waits_for_the_fsync_that_the_topic_asks_for(tmp_path: Any, as
             producer, consumer = await Client.connect(node), await Client.connect(node)
             await producer.create("t", of_topic)
             for n in range(2):
-                assert (await producer.produce("t", batch()))["base_offset"] == n
+                assert (await producer.produce("t", batch(), acks=acks))["base_offset"] == n
             log = next(iter(node.replicas)).log
             assert log.durable_offset == 2
             for n in range(8):  # of which the first fsync may serve one, and the next one all others
-                producer.send(ApiKey.PRODUCE, 9, produce_values("t", batch()), n)
+                producer.send(ApiKey.PRODUCE, 9, produce_values("t", batch(), acks), n)
             for n in range(8):
                 answer = await producer.receive(ApiKey.PRODUCE, 9)
                 assert answer["responses"][0]["partition_responses"][0]["base_offset"] == 2 + n
@@ -245,3 +246,33 @@ def test_a_directory_in_use_is_refused_and_left_alone(tmp_path: Any) -> None:
         stub.run(test())
         holder.kill()
     assert [each.name for each in lock.parent.iterdir()] == [".lock"]
+
+
+def test_a_read_error_is_an_error_of_its_partition(tmp_path: Any, monkeypatch: Any) -> None:
+    """Not of the request, whose other partitions may lie on another disk. Found by the simulation of whole nodes."""
+
+    async def test() -> None:
+        async with running(str(tmp_path)) as node:
+            client = await Client.connect(node)
+            await client.create("t", partitions=2)
+            for partition in (0, 1):
+                assert not (await client.produce("t", batch(), partition=partition))["error_code"]
+            real = OsFile.pread_nowait
+
+            def failing(self: OsFile, length: int, position: int) -> bytes | None:
+                if "/t-0/" in self.path:
+                    raise OSError(errno.EIO, "Input/output error")
+                return real(self, length, position)
+
+            monkeypatch.setattr(OsFile, "pread_nowait", failing)
+            values = fetch_values("t", 0)
+            asked = values["topics"][0]["partitions"][0]
+            values["topics"][0]["partitions"] = [asked, {**asked, "partition": 1}]
+            answer = await client.ask(ApiKey.FETCH, 12, values)
+            assert not answer["error_code"]
+            bad, good = answer["responses"][0]["partitions"]
+            assert (bad["error_code"], bad["records"] or b"") == (ErrorCode.kafka_storage_error, b"")
+            assert not good["error_code"] and good["records"]
+            client.close()
+
+    stub.run(test())

@@ -106,11 +106,18 @@ def test_a_failed_batch_is_an_error_for_each_commit_in_it(tmp_path: Path, monkey
     async def scene(node: Node, client: Client) -> None:
         partition = node.replicas.find(OFFSETS_TOPIC, 0)
 
-        def refuse(*arguments: Any, **named: Any) -> Any:
-            raise KafkaError(ErrorCode.not_enough_replicas)
+        class Refusing:
+            def __init__(self, log: Any) -> None:
+                self.log = log
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self.log, name)
+
+            def append_as_leader(self, *arguments: Any, **named: Any) -> Any:
+                raise KafkaError(ErrorCode.not_enough_replicas)
 
         with monkeypatch.context() as patched:
-            patched.setattr(type(partition), "append_as_leader", refuse)
+            patched.setattr(partition, "log", Refusing(partition.log))
             for turn in range(3):
                 client.send(ApiKey.OFFSET_COMMIT, 9, commit(100 * turn), turn)
             for _ in range(3):

@@ -6,7 +6,10 @@ import asyncio
 import os
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ import pytest
 from ottla.clock import SystemClock
 from ottla.config.server import ServerConfig
 from ottla.filesystem import OsFileSystem
+from ottla.network import SystemNetwork
 from ottla.server import main
 from ottla.server.http.pages import health, readiness
 from ottla.server.node import Node
@@ -41,7 +45,7 @@ def crashed(tmp_path: Path) -> Iterator[Path]:
 
 def new_node(directory: Path) -> Node:
     settings = {"log.dirs": str(directory), "listeners": "PLAINTEXT://127.0.0.1:0"}
-    return Node(ServerConfig.load(None, settings, {}), OsFileSystem(), SystemClock(), random.Random(1))
+    return Node(ServerConfig.load(None, settings, {}), OsFileSystem(), SystemClock(), random.Random(1), SystemNetwork())
 
 
 async def until_recovering(node: Node, starting: asyncio.Future[None]) -> None:
@@ -93,3 +97,42 @@ async def stop_while_recovering(crashed: Path) -> None:
     async with running(str(crashed)) as again:  # the lock is free, and what was left off is recovered
         assert [log.log_end_offset for log in again.logs] == [2] * TOPICS
         assert sum(log.recovered_bytes for log in again.logs) > 0
+
+
+OTTLA_MODULES_MAX = 200
+"""At the start of a node that is alone. Each costs every start up to a millisecond, and memory: what is needed
+later, or by clusters only, is imported there."""
+NOT_AT_A_START = (
+    "ottla.cli", "ottla.controller.directories", "ottla.controller.isr", "ottla.controller.reassignments",
+    "ottla.controller.replica_requests", "ottla.drivers.broker_watch", "ottla.drivers.controller_link",
+    "ottla.drivers.controller_registration", "ottla.drivers.isr_updater", "ottla.drivers.metadata_follower",
+    "ottla.drivers.node_client", "ottla.drivers.node_connection", "ottla.drivers.quorum_changes",
+    "ottla.drivers.quorum_peers", "ottla.drivers.replica_fetcher", "ottla.drivers.replication",
+    "ottla.quorum.changes", "ottla.replication.follower", "ottla.server.handlers.fetch", "ottla.server.http",
+    "ottla.storage.repair", "ottla.testing", "ottla.simulation",
+    "argparse", "email", "zipfile", "importlib.metadata", "http", "h11", "cyclopts", "rich", "confluent_kafka",
+)  # fmt: skip
+
+
+def test_a_node_that_is_alone_loads_nothing_that_it_does_not_need(tmp_path: Path) -> None:
+    code = """if True:
+        import asyncio, sys
+        from ottla.config.server import ServerConfig
+        from ottla.server import main
+
+        async def attend(node, stop):
+            print(*sys.modules)
+            stop.set()
+
+        main.run(ServerConfig.load(None, {"log.dirs": sys.argv[1], "listeners": "PLAINTEXT://127.0.0.1:0"}, {}), attend)
+    """
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=300)
+    loaded = done.stdout.split()
+    assert "ottla.server.node" in loaded, done.stderr
+    assert not set(NOT_AT_A_START) & set(loaded)
+    assert len([name for name in loaded if name.startswith("ottla")]) <= OTTLA_MODULES_MAX
+
+
+def test_each_module_that_is_not_loaded_exists() -> None:
+    """A renamed one would be loaded unseen."""
+    assert not [name for name in NOT_AT_A_START if find_spec(name) is None]

@@ -182,3 +182,16 @@ def test_a_response_in_steps_is_the_same(
             values = {rows: several}
             steps = messages.encode_response_in_steps(key, version, 7, values, rows, shared)
             assert b"".join(at_once(steps)) == messages.encode_response(key, version, 7, values)
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "rows"),
+    [(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 1, "responses"), (ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, "topics")],
+)
+@pytest.mark.parametrize("message", [None, "", "why", "é" * 63, "x" * 20_000])
+def test_a_response_in_steps_may_begin_with_a_message(
+    key: ApiKey, version: int, rows: str, message: str | None
+) -> None:
+    values = {"error_code": 3, "error_message": message, rows: [{"name": f"t{n}", "partitions": []} for n in range(40)]}
+    steps = messages.encode_response_in_steps(key, version, 7, values, rows)
+    assert b"".join(at_once(steps)) == messages.encode_response(key, version, 7, values)

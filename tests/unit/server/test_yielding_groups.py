@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 
+from ottla.coordinator.group.requests import JoinGroup
 from ottla.drivers.cooperative import SLICE
 from ottla.errors import ErrorCode
 from ottla.protocol import messages
 from ottla.protocol.messages import ROWS_PER_STEP, ApiKey
 from ottla.protocol.offset_delete import encode_response
+from ottla.protocol.record_batch import iterate_batches
 from ottla.server.api import ROW_COST
+from ottla.server.coordinator_replies import AwaitedReply
+from ottla.server.handlers.leave_group import LEAVING_AT_ONCE
 from ottla.server.handlers.offset_commit import COMMITTED_AT_ONCE
 from ottla.steps import at_once
 from tests.unit.server.node import Client, running
@@ -64,8 +68,8 @@ def one_by_one(key: ApiKey, values: dict[str, Any]) -> list[dict[str, Any]]:
         (ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": NAMES}, "coordinators", 2 * STEPS),
         (ApiKey.FIND_COORDINATOR, 6, {"key_type": 1, "coordinator_keys": NAMES}, "coordinators", 2 * STEPS),
         (ApiKey.OFFSET_FETCH, 8, fetch(NAMES), "groups", COUNT * ROW_COST // SLICE),
-        (ApiKey.LEAVE_GROUP, 3, leave("g0", NAMES), "members", STEPS),
-        (ApiKey.LEAVE_GROUP, 5, leave("absent", NAMES), "members", STEPS),
+        (ApiKey.LEAVE_GROUP, 3, leave("g0", NAMES), "members", STEPS + COUNT // LEAVING_AT_ONCE - 1),
+        (ApiKey.LEAVE_GROUP, 5, leave("absent", NAMES), "members", STEPS + COUNT // LEAVING_AT_ONCE - 1),
         (ApiKey.DELETE_GROUPS, 1, {"groups_names": [*NAMES[60:], *NAMES[60:]]}, "results", 2 * STEPS - 8),
         (ApiKey.DELETE_GROUPS, 2, {"groups_names": NAMES}, "results", 2 * STEPS),
     ],
@@ -170,6 +174,10 @@ def test_a_long_commit_is_several_writes(tmp_path: Path) -> None:
             number = node.groups.partition_of("g")
             log = node.replicas.find("__consumer_offsets", number).log
             assert log.log_end_offset == count
+            written = log.read(0, 1 << 24, up_to=count)
+            assert written is not None
+            batches = [header.count for _, header in iterate_batches(written.read())]
+            assert batches == [COMMITTED_AT_ONCE] * 3 + [1]
             client.close()
 
     asyncio.run(test())
@@ -204,3 +212,37 @@ def test_a_response_in_steps_is_the_same(key: ApiKey, versions: range, rows: str
             values = {"error_code": ErrorCode.none, rows: [row] * count}
             steps = messages.encode_response_in_steps(key, version, 7, values, rows)
             assert b"".join(at_once(steps)) == messages.encode_response(key, version, 7, values)
+
+
+def test_many_members_leave_in_steps_and_one_rebalance_follows(tmp_path: Path) -> None:
+    staying = 5
+
+    def joining(member: str = "") -> JoinGroup:
+        return JoinGroup(
+            group_id="g", member_id=member, session_timeout_ms=60_000, rebalance_timeout_ms=60_000,
+            protocol_type="consumer", protocols={"range": b""}, require_known_member_id=False,
+        )  # fmt: skip
+
+    async def test() -> None:
+        async with running(str(tmp_path), SETTINGS) as node, turns_of(node) as turns:
+            client = await ready(node)
+            waiting = [AwaitedReply() for _ in range(COUNT)]
+            for each in waiting:
+                node.groups.join(each, joining())
+            members = [(await each.result)["member_id"] for each in waiting]
+            assert len(set(members)) == COUNT
+            (group,) = (group for group, _ in node.groups.groups())
+            first = group.generation
+            before, rebalances = turns.count, node.metrics.rebalances
+            answer = await client.ask(ApiKey.LEAVE_GROUP, 5, leave("g", [*members[staying:], "nobody"]))
+            assert [each["error_code"] for each in answer["members"]] == [0] * (COUNT - staying) + [
+                ErrorCode.unknown_member_id
+            ]
+            assert turns.count - before >= COUNT // LEAVING_AT_ONCE
+            rejoined = [AwaitedReply() for _ in range(staying)]
+            for each, member in zip(rejoined, members, strict=False):
+                node.groups.join(each, joining(member))
+            assert {(await each.result)["generation_id"] for each in rejoined} == {first + 1}
+            assert node.metrics.rebalances == rebalances + 1
+
+    asyncio.run(test())

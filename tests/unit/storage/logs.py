@@ -7,8 +7,9 @@ from typing import Any
 
 from ottla.model import TopicPartition
 from ottla.protocol.record_batch import SimpleRecord, build_batch, iterate_batches, iterate_records
+from ottla.storage.append_info import AppendInfo
 from ottla.storage.config import LogConfig
-from ottla.storage.log import AppendInfo, Log
+from ottla.storage.log import Log
 from ottla.storage.log_loader import load_log
 from ottla.testing.disk import SimulatedFileSystem
 

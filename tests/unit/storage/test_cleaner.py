@@ -485,7 +485,7 @@ def test_a_changed_log_ends_its_cleaning(what: str) -> None:
         while not any(name.endswith(".cleaned") for name in log.fs.listdir(DIRECTORY)):  # noqa: ASYNC110 - the disk sets no event
             await asyncio.sleep(0)
         if what == "truncate":
-            log.logs.truncate_to(log.log, 4)
+            await log.logs.truncate({log.log: 4})
         elif what == "start over":
             log.log.truncate_fully_and_start_at(2)
         elif what == "delete":
@@ -516,7 +516,7 @@ def test_truncation_takes_the_clean_point_with_it() -> None:
     log.log.roll()
     log.clean()
     assert log.log.cleaned_offset == 3
-    log.logs.truncate_to(log.log, 1)
+    assert asyncio.run(log.logs.truncate({log.log: 1})) == {}
     assert log.log.cleaned_offset == 1
     assert log.fs.read_bytes(f"{ROOT}/cleaner-offset-checkpoint") == b"0\n1\nt 0 1\n"
     log.logs.delete(KEY)

@@ -185,7 +185,24 @@ def test_what_lies_behind_the_fsynced_end_is_no_damage(tail: bytes) -> None:
     assert log.truncated_bytes == len(tail)
 
 
+def test_a_raised_base_offset_before_the_fsynced_end_of_a_compacted_log_is_damage() -> None:
+    """No checksum covers it: the batch behind it tells."""
+    fs = filled(close=False)
+    edit(fs, log_file(25), put(2 * BATCH, (28).to_bytes(8, "big")))
+    with pytest.raises(DamagedLog, match="claims offsets 28 to 28, where 29 is next"):
+        load(fs, COMPACTED, clean_shutdown=False, recovery_point=29)
+
+
 # What was not fsynced
+
+
+@pytest.mark.parametrize("lost", [8, 10])
+def test_a_batch_that_lost_its_first_bytes_with_the_power_is_no_damage(lost: int) -> None:
+    """They were in another block of the disk than the rest, and no checksum covers them."""
+    fs = filled(close=False)
+    edit(fs, log_file(25), put(3 * BATCH, bytes(lost)))
+    log = load(fs, SMALL, clean_shutdown=False, recovery_point=27)
+    assert all_offsets(log) == list(range(28))
 
 
 def test_whole_batches_behind_the_cut_are_kept_and_counted() -> None:
@@ -314,6 +331,49 @@ def test_a_leader_epoch_that_its_neighbours_prove_is_written_back() -> None:
     steps, kept = repair(fs)
     assert len(steps) == 1 and "leader epoch 77 becomes 0" in steps[0] and not kept
     assert logs(fs) == original
+
+
+@pytest.mark.parametrize("contiguous", [False, True])
+@pytest.mark.parametrize("known_end", [0, 3, 25, 27, COUNT])
+def test_a_sound_log_needs_no_repair_however_little_is_known_of_its_end(known_end: int, contiguous: bool) -> None:
+    """The checkpoints of a killed node are older than its logs."""
+    fs = filled(close=False)
+    assert plan_repair(fs, DIRECTORY, known_end=known_end, contiguous=contiguous).is_empty
+
+
+@pytest.mark.parametrize("contiguous", [False, True])
+@pytest.mark.parametrize("number", range(5))
+def test_what_is_whole_behind_the_known_end_stays(number: int, contiguous: bool) -> None:
+    fs = filled(close=False)
+    edit(fs, log_file(25), flip(number * BATCH + 70))
+    kept = apply(fs, plan_repair(fs, DIRECTORY, known_end=27, contiguous=contiguous))
+    assert kept == [f"{log_file(25)}.{number * BATCH}.cut"]
+    log = load(fs, SMALL if contiguous else COMPACTED, recovery_point=27)
+    assert all_offsets(log) == [each for each in range(COUNT) if each != 25 + number]
+
+
+@pytest.mark.parametrize("contiguous", [False, True])
+@pytest.mark.parametrize("known_end", [27, 29])
+def test_a_last_batch_that_claims_offsets_beyond_the_known_end_is_cut(known_end: int, contiguous: bool) -> None:
+    """Nothing lies between it and the batch before, which ends where it should begin."""
+    fs = filled(close=False)
+    edit(fs, log_file(25), put(4 * BATCH, (1000).to_bytes(8, "big")))
+    plan = plan_repair(fs, DIRECTORY, known_end=known_end, contiguous=contiguous)
+    if not contiguous:  # a compacted log may have left offsets out behind what is known of it
+        assert plan.is_empty
+        return
+    assert apply(fs, plan) == [f"{log_file(25)}.{4 * BATCH}.cut"]
+    assert all_offsets(load(fs, SMALL, recovery_point=known_end)) == list(range(29))
+
+
+def test_a_batch_that_leaves_out_offsets_that_were_given_is_cut_from_a_compacted_log_too() -> None:
+    fs = filled(close=False)
+    edit(fs, log_file(25), put(3 * BATCH, (999).to_bytes(8, "big")))
+    edit(fs, log_file(25), put(4 * BATCH, (1000).to_bytes(8, "big")))
+    kept = apply(fs, plan_repair(fs, DIRECTORY, known_end=COUNT, contiguous=False))
+    assert kept == [f"{log_file(25)}.{number * BATCH}.cut" for number in (3, 4)]
+    log = load(fs, COMPACTED, **CLEAN)
+    assert all_offsets(log) == list(range(28)) and log.log_end_offset == COUNT
 
 
 @pytest.mark.parametrize("steps", range(25))

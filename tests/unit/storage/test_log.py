@@ -33,11 +33,13 @@ def test_a_new_log_is_empty() -> None:
 
 def test_appends_get_offsets_and_epoch_in_place() -> None:
     log = load(new_disk())
-    assert append(log, 3, epoch=4)[:2] == (0, 2)
+    info = append(log, 3, epoch=4)
+    assert (info.first_offset, info.last_offset) == (0, 2)
     sent = batch(2)
     info = log.append_as_leader(memoryview(sent), 4, now_ms=NOW)
     assert (info.first_offset, info.last_offset, info.log_append_time_ms, info.size_bytes) == (3, 4, -1, len(sent))
-    assert info[4:] == (NOW + 1, 4, len(sent), 1, False, False)
+    assert (info.max_timestamp_ms, info.leader_epoch, info.batch_count) == (NOW + 1, 4, 1)
+    assert not info.is_duplicate and not info.needs_flush
     header = read_batch_header(sent)
     assert (header.base_offset, header.leader_epoch) == (3, 4)
     found = log.read(3, 10_000, up_to=5)
@@ -158,6 +160,22 @@ def test_followers_take_the_leaders_offsets() -> None:
     assert [tuple(entry) for entry in log.epochs.entries] == [(3, 0), (4, 5)]
     with pytest.raises(KafkaError):
         log.append_as_follower(batch(1, base_offset=7, leader_epoch=4), now_ms=NOW)
+
+
+def test_an_empty_follower_takes_a_batch_that_its_leaders_log_starts_inside_of() -> None:
+    """DeleteRecords moves the start of a log to any offset; what is fetched from there begins before it."""
+    log = load(new_disk())
+    log.truncate_fully_and_start_at(7)
+    info = log.append_as_follower(batch(5, base_offset=4, leader_epoch=3), now_ms=NOW)
+    assert (info.first_offset, info.last_offset, log.log_start_offset, log.log_end_offset) == (4, 8, 4, 9)
+    log.high_watermark = 9
+    log.advance_log_start(7)
+    with pytest.raises(KafkaError, match="Unexpected offset"):
+        log.append_as_follower(batch(5, base_offset=8, leader_epoch=3), now_ms=NOW)
+    other = load(new_disk())
+    other.truncate_fully_and_start_at(7)
+    with pytest.raises(KafkaError, match="Unexpected offset"):
+        other.append_as_follower(batch(3, base_offset=4, leader_epoch=3), now_ms=NOW)  # ends below
 
 
 def test_epochs() -> None:
@@ -442,7 +460,7 @@ def test_renaming_for_deletion_closes_but_slices_live() -> None:
     assert log.directory.startswith(f"{ROOT}/t-0.") and log.directory.endswith("-delete")
     with pytest.raises(KafkaError):
         append(log)
-    log.delete()
+    fs.rmtree(log.directory)
     assert fs.listdir(ROOT) == []
 
 

@@ -146,6 +146,17 @@ def test_new_logs_go_where_there_are_fewest() -> None:
     assert [len(managed.logs.logs_in(directory)) for directory in ("/data", "/other")] == [3, 3]
 
 
+def test_cordoned_directories_get_new_logs_only_where_there_is_no_other() -> None:
+    managed = Managed(new_disk(), ("/data", "/other"))
+    managed.logs.cordoned = ("/other",)
+    for partition in range(3):
+        managed.logs.create(TopicPartition("t", partition), ID)
+    assert managed.logs.logs_in("/other") == []
+    managed.logs.cordoned = ("/data", "/other")
+    managed.logs.create(TopicPartition("t", 3), ID)
+    assert len(managed.logs.logs_in("/other")) == 1
+
+
 def test_topic_settings_reach_every_log_of_the_topic() -> None:
     managed = Managed(new_disk(), topic_config=lambda topic: LogConfig(segment_bytes=len(topic) * 1000))
     logs = [managed.logs.create(TopicPartition("abc", partition), ID) for partition in range(3)]
@@ -283,7 +294,7 @@ def test_truncation_takes_the_recovery_point_back_on_disk() -> None:
     append(log, 5)
     log.flush()
     managed.background(60_000)
-    managed.logs.truncate_to(log, 5)
+    assert asyncio.run(managed.logs.truncate({log: 5})) == {}
     assert fs.read_bytes("/data/recovery-point-offset-checkpoint") == b"0\n1\nt 0 5\n"
 
 

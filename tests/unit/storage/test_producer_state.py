@@ -6,10 +6,17 @@ import pytest
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
-from ottla.protocol.record_batch import BatchHeader, SimpleRecord, assemble, build_batch, read_batch_header
-from ottla.storage.producer_entry import SEQUENCE_MAX, Duplicate, EndMarker
-from ottla.storage.producer_snapshot import read_end_marker
-from ottla.storage.producer_state import ProducerStateManager
+from ottla.protocol.record_batch import (
+    BatchHeader,
+    EndMarker,
+    SimpleRecord,
+    assemble,
+    build_batch,
+    read_batch_header,
+    read_end_marker,
+)
+from ottla.storage.producer_entry import SEQUENCE_MAX, Duplicate
+from ottla.storage.producer_state import ProducerSettings, ProducerStateManager
 from ottla.storage.validation import Origin
 from ottla.testing.disk import SimulatedFileSystem
 
@@ -26,7 +33,8 @@ def make_fs() -> SimulatedFileSystem:
 
 
 def make_state(fs: SimulatedFileSystem | None = None, expiration_ms: int = 1000) -> ProducerStateManager:
-    return ProducerStateManager(fs or make_fs(), DIRECTORY, TopicPartition("t", 0), expiration_ms=expiration_ms)
+    settings = ProducerSettings(expiration_ms)
+    return ProducerStateManager(fs or make_fs(), DIRECTORY, TopicPartition("t", 0), settings=settings)
 
 
 def batch(
@@ -189,14 +197,6 @@ def test_producers_expire_unless_a_transaction_is_open() -> None:
     append(state, batch(3, 99, producer_id=1))
 
 
-def test_a_transaction_older_than_any_timeout_is_late() -> None:
-    state = make_state()
-    append(state, batch(0, 0, attributes=TRANSACTIONAL))
-    limit = NOW + 900_000 + 300_000
-    assert not state.has_late_transaction(limit, 900_000)
-    assert state.has_late_transaction(limit + 1, 900_000)
-
-
 def test_a_snapshot_brings_the_state_back() -> None:
     fs = make_fs()
     state = make_state(fs)
@@ -212,6 +212,23 @@ def test_a_snapshot_brings_the_state_back() -> None:
     assert loaded.check(batch(9, 0, count=4)) == Duplicate(0, 3, NOW)
     assert loaded.first_unstable_offset == 4
     append(loaded, batch(5, 4))
+
+
+def test_a_snapshot_is_written_though_all_records_were_deleted() -> None:
+    """A retry after DeleteRecords and a clean restart: the log has nothing that the state could be made from."""
+    fs = make_fs()
+    state = make_state(fs)
+    for number in range(2):
+        append(state, batch(number, number))
+    state.on_log_start_offset(2)
+    assert state.take_snapshot() == f"{DIRECTORY}/{2:020}.snapshot"
+    assert state.take_snapshot() is None
+    again = make_state(fs)
+    again.truncate_and_reload(2, 2, NOW)
+    assert isinstance(again.check(batch(2, 1)), Duplicate)
+    nobody = make_state()
+    nobody.on_log_start_offset(2)
+    assert nobody.take_snapshot() is None
 
 
 def test_the_batches_before_a_snapshot_are_recalled_from_the_log() -> None:

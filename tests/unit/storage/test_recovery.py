@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.storage import recovery
+from ottla.storage import rebuild
 from ottla.storage.config import LogConfig
 from ottla.storage.log import Log
 from ottla.storage.log_loader import loading_log
@@ -260,6 +260,60 @@ def test_producers_come_back_from_snapshot_and_log() -> None:
                 append(again, 1, producer_id=7, producer_epoch=2, base_sequence=25)
 
 
+@pytest.mark.parametrize("how", ["a part", "all", "all, with its files", "all, by its age"])
+def test_a_retry_after_deletion_and_a_kill_is_a_duplicate(how: str) -> None:
+    """Where Kafka takes it for new: what was deleted is served no more, and is known until a producer expires."""
+    fs = new_disk()
+    config = LogConfig(segment_bytes=2000, index_interval_bytes=100, retention_ms=1000)
+    log = load(fs, config)
+    other = batch(1, size=300, producer_id=8, producer_epoch=0, base_sequence=0)
+    sent = [batch(1, size=300, producer_id=7, producer_epoch=2, base_sequence=number) for number in range(20)]
+    for data in [other, *sent]:
+        append_whole(log, data)
+    log.flush()
+    segments = len(names(fs, ".log"))
+    if how != "all, by its age":
+        log.delete_records(3 if how == "a part" else -1)
+    if how.startswith("all,"):
+        log.delete_old_segments(NOW + (2000 if "age" in how else 0))
+        assert len(names(fs, ".log")) == 1 < segments
+    start = log.log_start_offset
+    assert (start, log.log_end_offset) == (3 if how == "a part" else 21, 21)
+    fs.restart(power_loss=False)
+    again = load(fs, config, log_start_offset=start, recovery_point=15)
+    assert (again.log_start_offset, again.log_end_offset) == (start, 21)
+    for data in [other, sent[-1]]:
+        assert again.append_as_leader(bytearray(data), 0, now_ms=NOW).is_duplicate
+    with pytest.raises(KafkaError):
+        append_whole(again, sent[2])
+    assert append(again, 1, producer_id=7, producer_epoch=2, base_sequence=20).first_offset == 21
+    assert all_offsets(again) == [*range(start, 22)]
+
+
+def append_whole(log: Log, data: bytearray) -> None:
+    log.high_watermark = log.append_as_leader(bytearray(data), 0, now_ms=NOW).last_offset + 1
+
+
+@pytest.mark.parametrize("damaged", [0, 2])
+def test_damage_in_what_was_deleted_is_not_in_the_way(damaged: int) -> None:
+    """Then the producers are those of the records that are served, as in Kafka."""
+    fs = new_disk()
+    log = load(fs, SMALL)
+    sent = [batch(1, size=300, producer_id=7, producer_epoch=2, base_sequence=number) for number in range(21)]
+    for data in sent:
+        append_whole(log, data)
+    log.flush()
+    bases = [int(name[:20]) for name in names(fs, ".log")]
+    log.delete_records(bases[-1])
+    for name in names(fs, ".snapshot"):
+        fs.remove(posixpath.join(DIRECTORY, name))
+    edit(fs, path(bases[damaged], ".log"), lambda data: data[:400] + bytes(30) + data[430:])
+    again = load(fs, SMALL, log_start_offset=bases[-1], recovery_point=21)
+    assert (again.log_start_offset, again.log_end_offset) == (bases[-1], 21)
+    assert again.append_as_leader(bytearray(sent[-1]), 0, now_ms=NOW).is_duplicate
+    assert append(again, 1, producer_id=7, producer_epoch=2, base_sequence=21).first_offset == 21
+
+
 @pytest.mark.parametrize("content", [b"", b"garbage", b"0\n1\n"])
 def test_damaged_epochs_are_read_from_the_batches(content: bytes) -> None:
     fs, _ = filled()
@@ -269,7 +323,7 @@ def test_damaged_epochs_are_read_from_the_batches(content: bytes) -> None:
 
 def test_looking_for_epochs_yields(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node answers probes while it loads, also where the file of epochs is gone."""
-    monkeypatch.setattr(recovery, "BATCHES_AT_ONCE", 10)
+    monkeypatch.setattr(rebuild, "BATCHES_AT_ONCE", 10)
     fs = new_disk()
     written = load(fs)
     for number in range(95):

@@ -109,11 +109,6 @@ REFUSALS = {
     "bytes left over": Refusal(patched(GOOD + b"\0\0", ">i", 8, len(GOOD) - 10), E.invalid_record),
     "record length": Refusal(patched(GOOD, ">b", HEADER_SIZE, 1), E.invalid_record),
     "control": Refusal(patched(GOOD, ">h", 21, 0x20), E.invalid_record),
-    "transactional": Refusal(patched(GOOD, ">h", 21, 0x10), E.transactional_id_authorization_failed),
-    "transactional producer": Refusal(
-        bytes(build_batch(some(), producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)),
-        E.transactional_id_authorization_failed,
-    ),
     "no sequence": Refusal(patched(GOOD, ">q", 43, 1234), E.invalid_record),
     "codec 5": Refusal(patched(GOOD, ">h", 21, 5), E.unsupported_compression_type, kafka=E.unknown_server_error),
     "no gzip": Refusal(patched(GOOD, ">h", 21, 1), E.invalid_record, kafka=E.unknown_server_error),

@@ -18,6 +18,7 @@ from ottla.filesystem import FileLock, FileSystem, OsFileSystem
 from ottla.storage import repair as repairs
 from ottla.storage.directory_checkpoints import read_directory_checkpoints
 from ottla.storage.log_directories import LOCK_FILE, parse_directory_name
+from ottla.storage.repair_plan import Plan
 
 
 def repair(
@@ -28,7 +29,8 @@ def repair(
     """Show what a repair of damaged logs would do; with --apply, do it. The node must be stopped.
 
     Only what is no whole batch is cut, and kept in a side file next to the log (`.cut`, which `ottla log dump` reads);
-    every whole batch before and behind it stays. Offsets that are missing since are noted in `known-gaps`, and no
+    every whole batch before and behind it stays, but for those of a metadata log that its newest snapshot has and that
+    lie before a damage: the log begins behind it then. Offsets that are missing since are noted in `known-gaps`, and no
     offset is given twice. Exit code 0 if there is nothing to do or it was done, 1 if there is something to do.
 
     Parameters
@@ -77,7 +79,7 @@ def _targets(fs: FileSystem, path: str) -> tuple[str, list[str]]:
     return path, [each for each in found if parse_directory_name(posixpath.basename(each)) is not None]
 
 
-def _applied(fs: FileSystem, plan: repairs.Plan) -> list[str]:
+def _applied(fs: FileSystem, plan: Plan) -> list[str]:
     try:
         return repairs.apply(fs, plan)
     except OSError as error:
@@ -99,14 +101,14 @@ def _lock(fs: FileSystem, directory: str, *, apply: bool) -> FileLock | None:
         return None
 
 
-def _plans(fs: FileSystem, parent: str, directories: list[str]) -> Iterator[repairs.Plan]:
+def _plans(fs: FileSystem, parent: str, directories: list[str]) -> Iterator[Plan]:
     for directory in directories:
         plan = repairs.plan_directory(fs, parent, directory)
         if not plan.is_empty:
             yield plan
 
 
-def _show(plan: repairs.Plan, kept: list[str], *, apply: bool, json: bool) -> None:
+def _show(plan: Plan, kept: list[str], *, apply: bool, json: bool) -> None:
     if json:
         print_json_line(
             {"kind": "plan", "path": plan.directory, "steps": [*plan.steps()], "applied": apply, "kept": kept}

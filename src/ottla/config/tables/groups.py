@@ -38,7 +38,7 @@ GROUPS: tuple[Setting, ...] = (
             doc="Bytes of a segment of __consumer_offsets; small, so that it loads and compacts fast."),
     Setting("offsets.topic.compression.codec", INT, "0",
             doc="The codec of the coordinator's batches: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."),
-    Setting("offsets.commit.timeout.ms", INT, "5000", AtLeast(1), acts=False,
+    Setting("offsets.commit.timeout.ms", INT, "5000", AtLeast(1),
             doc="Milliseconds that a commit waits for the replicas of __consumer_offsets."),
     Setting("offsets.load.buffer.size", INT, "5242880", AtLeast(1),
             doc="Bytes that are read at once when the coordinator loads a partition."),

@@ -7,6 +7,10 @@ from ottla.config.setting import Setting, Type
 
 # fmt: off
 OTTLA: tuple[Setting, ...] = (
+    Setting("ottla.cluster.id", Type.STRING, None,
+            doc="The cluster that a new log directory is of, as `kafka-storage.sh random-uuid` makes them. The "
+                "controllers of a new cluster of several need it, the same for all, unless their directories are "
+                "formatted; other nodes ask the controllers that their settings name."),
     Setting("ottla.http.listener", Type.STRING, "", Address(),
             doc="Where the node answers /metrics, /health and /ready over HTTP, as host:port; an empty host means all "
                 "interfaces, port 0 any free port. Empty for nowhere."),
@@ -18,5 +22,9 @@ OTTLA: tuple[Setting, ...] = (
             doc="Whether a logged event is a line of text or a JSON object in a line."),
     Setting("ottla.log.slow.request.ms", Type.INT, "1000", AtLeast(-1),
             doc="Milliseconds from which a request is logged as slow; -1 for none."),
+    Setting("ottla.failover.confirm.ms", Type.INT, "100", AtLeast(-1),
+            doc="A node whose connection ends and whose listener refuses new ones, for so many milliseconds, is taken "
+                "for dead: a controller fences such a broker, voters elect another controller. -1: only "
+                "broker.session.timeout.ms and controller.quorum.fetch.timeout.ms tell."),
 )
 # fmt: on

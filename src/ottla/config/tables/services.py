@@ -15,7 +15,7 @@ BOOLEAN, STRING, SHORT, INT, LONG, DOUBLE, LIST, CLASS = (
     Type.LIST,
     Type.CLASS,
 )
-CLUSTER_WIDE = Mode.CLUSTER_WIDE
+CLUSTER_WIDE, PER_BROKER = Mode.CLUSTER_WIDE, Mode.PER_BROKER
 
 # fmt: off
 TRANSACTIONS: tuple[Setting, ...] = (
@@ -23,17 +23,17 @@ TRANSACTIONS: tuple[Setting, ...] = (
             doc="Milliseconds after which a producer that writes no more expires."),
     Setting("producer.id.expiration.check.interval.ms", INT, "600000", AtLeast(1), internal=True,
             doc="Milliseconds between looks for expired producers."),
-    Setting("transactional.id.expiration.ms", INT, "604800000", AtLeast(1), acts=False,
+    Setting("transactional.id.expiration.ms", INT, "604800000", AtLeast(1),
             doc="Milliseconds after which an unused transactional id expires."),
-    Setting("transaction.max.timeout.ms", INT, "900000", AtLeast(1), acts=False,
+    Setting("transaction.max.timeout.ms", INT, "900000", AtLeast(1),
             doc="The greatest transaction timeout in milliseconds that a client may ask for."),
-    Setting("transaction.partition.verification.enable", BOOLEAN, "true", mode=CLUSTER_WIDE, acts=False,
+    Setting("transaction.partition.verification.enable", BOOLEAN, "true", mode=CLUSTER_WIDE,
             doc="Whether a partition asks the coordinator if a transaction it has not seen is open."),
-    Setting("transaction.two.phase.commit.enable", BOOLEAN, "false", acts=False,
+    Setting("transaction.two.phase.commit.enable", BOOLEAN, "false",
             doc="Whether clients may take part in two-phase commit."),
-    Setting("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, "10000", AtLeast(1), acts=False,
+    Setting("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, "10000", AtLeast(1),
             doc="Milliseconds between looks for transactions to abort."),
-    Setting("transaction.remove.expired.transaction.cleanup.interval.ms", INT, "3600000", AtLeast(1), acts=False,
+    Setting("transaction.remove.expired.transaction.cleanup.interval.ms", INT, "3600000", AtLeast(1),
             doc="Milliseconds between looks for expired transactional ids."),
     Setting("transaction.state.log.num.partitions", INT, "50", AtLeast(1),
             doc="Partitions of __transaction_state; not to be changed once it exists."),
@@ -43,11 +43,11 @@ TRANSACTIONS: tuple[Setting, ...] = (
             doc="In-sync replicas that __transaction_state needs."),
     Setting("transaction.state.log.segment.bytes", INT, "104857600", AtLeast(1),
             doc="Bytes of a segment of __transaction_state."),
-    Setting("transaction.state.log.load.buffer.size", INT, "5242880", AtLeast(1), acts=False,
+    Setting("transaction.state.log.load.buffer.size", INT, "5242880", AtLeast(1),
             doc="Bytes that are read at once when the transaction coordinator loads a partition."),
-    Setting("add.partitions.to.txn.retry.backoff.ms", INT, "20", AtLeast(1), acts=False,
+    Setting("add.partitions.to.txn.retry.backoff.ms", INT, "20", AtLeast(1),
             doc="Milliseconds before adding a partition to a transaction is tried again."),
-    Setting("add.partitions.to.txn.retry.backoff.max.ms", INT, "100", AtLeast(0), acts=False,
+    Setting("add.partitions.to.txn.retry.backoff.max.ms", INT, "100", AtLeast(0),
             doc="Milliseconds in all during which it is tried again."),
 )
 
@@ -55,10 +55,10 @@ METRICS_AND_QUOTAS: tuple[Setting, ...] = (
     Setting("metric.reporters", LIST, "org.apache.kafka.common.metrics.JmxReporter", ListOf(), mode=CLUSTER_WIDE,
             acts=False,
             doc="Classes that report metrics."),
-    Setting("metrics.num.samples", INT, "2", AtLeast(1), acts=False,
-            doc="Samples from which a metric is computed."),
-    Setting("metrics.sample.window.ms", LONG, "30000", AtLeast(1), acts=False,
-            doc="Milliseconds that a sample spans."),
+    Setting("metrics.num.samples", INT, "2", AtLeast(1),
+            doc="Samples from which averages, maxima and rates of the metadata quorum are computed."),
+    Setting("metrics.sample.window.ms", LONG, "30000", AtLeast(1),
+            doc="Milliseconds that such a sample spans."),
     Setting("metrics.recording.level", STRING, "INFO", acts=False,
             doc="The level of detail of metrics: INFO, DEBUG or TRACE."),
     Setting("kafka.metrics.reporters", LIST, "", ListOf(), acts=False,
@@ -71,13 +71,13 @@ METRICS_AND_QUOTAS: tuple[Setting, ...] = (
             doc="Samples that client quotas keep."),
     Setting("quota.window.size.seconds", INT, "1", AtLeast(1), acts=False,
             doc="Seconds that a sample of client quotas spans."),
-    Setting("replication.quota.window.num", INT, "11", AtLeast(1), acts=False,
+    Setting("replication.quota.window.num", INT, "11", AtLeast(1),
             doc="Samples that replication quotas keep."),
-    Setting("replication.quota.window.size.seconds", INT, "1", AtLeast(1), acts=False,
+    Setting("replication.quota.window.size.seconds", INT, "1", AtLeast(1),
             doc="Seconds that a sample of replication quotas spans."),
-    Setting("alter.log.dirs.replication.quota.window.num", INT, "11", AtLeast(1), acts=False,
+    Setting("alter.log.dirs.replication.quota.window.num", INT, "11", AtLeast(1),
             doc="Samples that quotas of moves between directories keep."),
-    Setting("alter.log.dirs.replication.quota.window.size.seconds", INT, "1", AtLeast(1), acts=False,
+    Setting("alter.log.dirs.replication.quota.window.size.seconds", INT, "1", AtLeast(1),
             doc="Seconds that a sample of those quotas spans."),
     Setting("controller.quota.window.num", INT, "11", AtLeast(1), acts=False,
             doc="Samples that quotas of changes to metadata keep."),
@@ -157,3 +157,32 @@ TIERED_STORAGE: tuple[Setting, ...] = (
             doc="Bytes of tiered segments on the local disk; -2 for as much as the partition keeps."),
 )
 # fmt: on
+
+UNLIMITED = "9223372036854775807"
+
+THROTTLES: tuple[Setting, ...] = (
+    Setting(
+        "leader.replication.throttled.rate",
+        LONG,
+        UNLIMITED,
+        AtLeast(0),
+        mode=PER_BROKER,
+        doc="Bytes per second that a broker sends of throttled replicas which it leads.",
+    ),
+    Setting(
+        "follower.replication.throttled.rate",
+        LONG,
+        UNLIMITED,
+        AtLeast(0),
+        mode=PER_BROKER,
+        doc="Bytes per second that a broker fetches of its throttled replicas.",
+    ),
+    Setting(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        LONG,
+        UNLIMITED,
+        AtLeast(0),
+        mode=PER_BROKER,
+        doc="Bytes per second that a broker moves between its log directories.",
+    ),
+)

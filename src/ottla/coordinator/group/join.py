@@ -78,7 +78,7 @@ def _undo_creation(
         for member in group.members.values():
             refuse_waiters(state, group, member, error, "")
             state.cancel_session(group, member.member_id)
-        for member_id in group.pending_members:
+        for member_id in sorted(group.pending_members):
             state.cancel_session(group, member_id)
         state.cancel_join_timer(group)
         state.become(group, State.DEAD)

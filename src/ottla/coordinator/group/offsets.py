@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
-from ottla.coordinator.effects import Token
+from ottla.coordinator.effects import InTransaction, Marker, Token, Write
 from ottla.coordinator.group.classic import ClassicGroup, State
 from ottla.coordinator.group.offset_store import CommittedOffset
 from ottla.coordinator.group.requests import OffsetCommit
@@ -30,6 +30,23 @@ PartitionErrors = dict[TopicPartition, ErrorCode]
 def commit(state: GroupState, token: Token, request: OffsetCommit) -> None:
     """Write the offsets as one batch and reply with the error of each partition, as a mapping. Raises KafkaError."""
     check_commit(state, request)
+    _write(state, token, request)
+
+
+def commit_in_transaction(state: GroupState, token: Token, request: OffsetCommit, transaction: InTransaction) -> None:
+    """The same for offsets that count once their transaction is committed; no session starts again. Raises
+    KafkaError, for the log's sake too: for a fenced producer, or one whose transaction is not open any more."""
+    _checked_in_transaction(state, request)
+    _write(state, token, request, transaction)
+
+
+def end_transaction(state: GroupState, token: Token, marker: Marker) -> None:
+    """Write the marker of a transaction, and reply when its offsets count, or never will."""
+    state.effects.append(Write([], marker=marker))
+    state.reply(token, {})
+
+
+def _write(state: GroupState, token: Token, request: OffsetCommit, transaction: InTransaction | None = None) -> None:
     errors: PartitionErrors = {}
     records = []
     now = state.now.wall_ms
@@ -44,7 +61,7 @@ def commit(state: GroupState, token: Token, request: OffsetCommit) -> None:
             value = OffsetCommitValue(offset, -1, metadata, now, min(now + request.retention_ms, INT64_MAX))
         records.append(GroupRecord(OffsetCommitKey(request.group_id, topic, partition), value))
     if records:
-        state.write_commit(request.group_id, records)
+        state.write_commit(request.group_id, records, transaction)
     state.reply(token, {"partitions": errors})
 
 
@@ -84,6 +101,22 @@ def _checked_for_commit(state: GroupState, request: OffsetCommit) -> ClassicGrou
     if group.state is State.COMPLETING_REBALANCE:
         raise KafkaError(ErrorCode.rebalance_in_progress)
     return group
+
+
+def _checked_in_transaction(state: GroupState, request: OffsetCommit) -> None:
+    """Raises KafkaError. Who says neither member nor generation may commit to any group (KIP-447), and a rebalance
+    hinders nobody: consumers know of it before they take over partitions."""
+    group = state.groups.get(request.group_id)
+    is_named = bool(request.generation >= 0 or request.member_id or request.instance_id is not None)
+    if group is None:
+        if request.generation >= 0:
+            raise KafkaError(ErrorCode.illegal_generation)
+    elif isinstance(group, UnservedGroup):
+        group.check_commit_in_transaction(request, is_named)
+    elif is_named and not (request.generation < 0 and group.state is State.EMPTY):
+        group.check_member(request.member_id, request.instance_id)
+        if request.generation != group.generation:
+            raise KafkaError(ErrorCode.illegal_generation)
 
 
 Wanted = Sequence[tuple[str, UUID, Sequence[int]]]

@@ -130,7 +130,7 @@ def sync_timer_expired(state: GroupState, group: ClassicGroup) -> None:
     """Members that joined and never asked for their assignment are dropped."""
     if group.state not in (State.COMPLETING_REBALANCE, State.STABLE) or not group.pending_sync:
         return
-    for member_id in [*group.pending_sync]:
+    for member_id in sorted(group.pending_sync):
         state.cancel_session(group, member_id)
         group.remove(member_id)
     prepare(state, group, "members did not ask for their assignment")

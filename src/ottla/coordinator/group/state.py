@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.effects import Effect, Now, Reply, Token, Write
+from ottla.coordinator.effects import Effect, InTransaction, Now, Reply, Token, Write
 from ottla.coordinator.group.classic import ClassicGroup, State
 from ottla.coordinator.group.member import Member
 from ottla.coordinator.group.offset_store import OffsetStore
@@ -72,7 +72,7 @@ class GroupState:
             is_last = end >= len(records)
             self.write(records[start:end], committed if is_last else None, failed if is_last else None)
 
-    def write_commit(self, group_id: str, records: list[GroupRecord]) -> None:
+    def write_commit(self, group_id: str, records: list[GroupRecord], transaction: InTransaction | None = None) -> None:
         """Write offsets; until they are in the log, whoever deletes or expires offsets finds them `in_flight`."""
         flights = self.in_flight.setdefault(group_id, {})
         key = id(records)
@@ -83,7 +83,7 @@ class GroupState:
             if not flights and self.in_flight.get(group_id) is flights:
                 del self.in_flight[group_id]
 
-        self.write(records, landed, landed)
+        self.effects.append(Write(records, landed, landed, transaction))
 
     def offsets_in_flight(self, group_id: str) -> set[tuple[str, int]]:
         """Topics and partitions whose commits are not in the log yet."""

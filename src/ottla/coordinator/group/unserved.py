@@ -126,6 +126,17 @@ class UnservedGroup(ClassicGroup):
         if request.generation != self._member_state(request.member_id)[0]:
             raise KafkaError(ErrorCode.stale_member_epoch)
 
+    def check_commit_in_transaction(self, request: OffsetCommit, is_named: bool) -> None:
+        """The same for a commit of a transaction, whose sender knows no epochs of members. Raises KafkaError."""
+        if not self.keeps_offsets:
+            raise KafkaError(ErrorCode.group_id_not_found, f"Group {self.group_id} is not a consumer group.")
+        if not is_named or (request.generation < 0 and self.state is State.EMPTY):
+            return
+        if request.member_id not in self.member_ids:
+            raise KafkaError(ErrorCode.unknown_member_id)
+        if request.generation != self._member_state(request.member_id)[0]:
+            raise KafkaError(ErrorCode.illegal_generation)
+
     def describe_members(self) -> list[dict[str, Any]]:
         """Consumers, as DescribeGroups can show them."""
         return [

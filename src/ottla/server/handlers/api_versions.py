@@ -1,18 +1,22 @@
-"""ApiVersions, versions 0-4 (KIP-35, KIP-511, KIP-584): what this node serves, and its features.
+"""ApiVersions, versions 0-4 (KIP-35, KIP-511, KIP-584): what this listener serves, and the node's features.
 
-Answers are derived from the table of handlers. From version 3 on the client names its software; odd names are refused
-as Kafka does (INVALID_REQUEST). Version 3 hides features whose lowest level is 0, which old clients cannot parse.
+Answers are derived from the table of the listener's handlers; of what a broker forwards, the versions that its active
+controller serves too, once that is known. From version 3 on the client names its software; odd
+names are refused as Kafka does (INVALID_REQUEST). Version 3 hides features whose lowest level is 0, which old clients
+cannot parse.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from ottla.errors import ErrorCode
 from ottla.metadata.features import SUPPORTED
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.controller_handlers import FORWARDABLE
 from ottla.server.handlers import TABLE
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -25,15 +29,15 @@ def handle(context: RequestContext, request: Any) -> Response:
         name, software_version = request.client_software_name, request.client_software_version
         if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(software_version):
             return {"error_code": ErrorCode.invalid_request}
-        if context.session is not None:
-            context.session.client_software = (name, software_version)
     image = context.node.image
+    table = TABLE if context.session is None else context.session.apis.table
+    ranges = ((key, served.min_version, served.max_version) for key, served in table.items())
+    elsewhere = context.node.metadata.controller_versions
+    if elsewhere and table is TABLE:
+        ranges = (each for key, low, high in ranges if (each := _served_by_both(key, low, high, elsewhere)) is not None)
     return {
         "error_code": ErrorCode.none,
-        "api_keys": [
-            {"api_key": key, "min_version": served.min_version, "max_version": served.max_version}
-            for key, served in TABLE.items()
-        ],
+        "api_keys": [{"api_key": key, "min_version": low, "max_version": high} for key, low, high in ranges],
         "supported_features": [
             {"name": name, "min_version": low, "max_version": high}
             for name, (low, high) in SUPPORTED.items()
@@ -46,3 +50,14 @@ def handle(context: RequestContext, request: Any) -> Response:
         ],
         "zk_migration_ready": False,
     }
+
+
+def _served_by_both(
+    key: int, low: int, high: int, elsewhere: Mapping[int, tuple[int, int]]
+) -> tuple[int, int, int] | None:
+    """None for what a controller does not serve at all (`ApiVersionsResponse.intersectForwardableApis`)."""
+    if key not in FORWARDABLE:
+        return key, low, high
+    other_low, other_high = elsewhere.get(key, (0, -1))
+    low, high = max(low, other_low), min(high, other_high)
+    return (key, low, high) if low <= high else None

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.controller.topics import create_partitions
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.stepwise import plain
 from ottla.server.api import RequestContext, Response, api
-from ottla.server.long_answers import encoded
+from ottla.server.forwarding import to_controller
+from ottla.server.long_answers import RowsOf, encoded
 
 
 def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
     row = {"error_code": error.code, "error_message": error.message}
-    return {"results": [{"name": topic.name, **row} for topic in request.topics]}
+    return {"results": RowsOf(request.topics, lambda topic: {"name": topic.name, **row})}
 
 
 @api(ApiKey.CREATE_PARTITIONS, versions=(0, 3), on_error=_on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
     asked = await run_yielding(plain(request))
-    random = context.node.random
-    answer = await context.node.controller.submit(lambda image, now: create_partitions(image, asked, random))
+    answer = await to_controller(context, asked)
     return await encoded(context, answer, "results")

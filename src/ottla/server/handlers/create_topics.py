@@ -12,15 +12,24 @@ from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.stepwise import plain
 from ottla.server.api import RequestContext, Response, api
-from ottla.server.long_answers import encoded
+from ottla.server.forwarding import to_controller
+from ottla.server.freeing import freeing, without_frames
+from ottla.server.long_answers import RowsOf, encoded
 
 
 def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
     row = {"error_code": error.code, "error_message": error.message}
-    return {"topics": [{"name": topic.name, **row} for topic in request.topics]}
+    return {"topics": RowsOf(request.topics, lambda topic: {"name": topic.name, **row})}
 
 
 @api(ApiKey.CREATE_TOPICS, versions=(2, 7), on_error=_on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
-    answer = await context.node.controller.create_topics(await run_yielding(plain(request)))
+    asked = [await run_yielding(plain(request))]
+    try:
+        answer = await to_controller(context, asked[0])
+    except KafkaError as error:
+        without_frames(error)  # they refer to what was asked
+        raise
+    finally:
+        await run_yielding(freeing(asked))
     return await encoded(context, answer, "topics", shared="configs")

@@ -10,11 +10,12 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.coordinator_replies import AwaitedReply
-from ottla.server.long_answers import encoded, in_steps
+from ottla.server.long_answers import RowsOf, encoded, in_steps
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
-    return {"results": [{"group_id": group_id, "error_code": error.code} for group_id in request.groups_names]}
+    code = error.code
+    return {"results": RowsOf(request.groups_names, lambda group_id: {"group_id": group_id, "error_code": code})}
 
 
 @api(ApiKey.DELETE_GROUPS, versions=(0, 2), on_error=on_error)

@@ -1,44 +1,71 @@
 """DeleteRecords, versions 0-2: move the start of a log up (KIP-107). Offset -1 means the high watermark.
 
-The answer's low watermark is the new log start. Internal topics are refused with INVALID_TOPIC_EXCEPTION.
+The answer's low watermark is the lowest log start of all living replicas; it waits until that has reached what was
+asked for (Kafka's DelayedDeleteRecords). Internal topics are refused with INVALID_TOPIC_EXCEPTION.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import INTERNAL_TOPICS
+from ottla.model import INTERNAL_TOPICS, Offset
 from ottla.protocol.messages import ApiKey
-from ottla.server.api import ROW_COST, Handling, RequestContext, api
+from ottla.replication.partition import Partition
+from ottla.server.api import ROW_COST, Handling, RequestContext, Response, api
 
 DELETION_COST = 200
 """Files may have to be renamed."""
 
 
+class _Behind(NamedTuple):
+    """A deletion that not all replicas have made."""
+
+    partition: Partition
+    offset: Offset
+    row: dict[str, Any]
+
+
 @api(ApiKey.DELETE_RECORDS, versions=(0, 2))
 def handle(context: RequestContext, request: Any) -> Handling:
     topics: dict[str, dict[int, dict[str, Any]]] = {}
+    behind: dict[Partition, _Behind] = {}
     for topic in request.topics:
         for asked in topic.partitions:
-            low_watermark, error = -1, ErrorCode.none
+            row = {"partition_index": asked.partition_index, "low_watermark": -1, "error_code": ErrorCode.none}
             try:
-                low_watermark = _delete(context, topic.name, asked.partition_index, asked.offset)
+                partition = context.node.replicas.find(topic.name, asked.partition_index)
+                if topic.name in INTERNAL_TOPICS:
+                    raise KafkaError(ErrorCode.invalid_topic_exception)
+                offset = partition.delete_records(asked.offset)
+                row["low_watermark"] = low_watermark = partition.low_watermark
+                if low_watermark < offset:
+                    behind[partition] = _Behind(partition, offset, row)
             except KafkaError as refused:
-                error = refused.code
-            row = {"partition_index": asked.partition_index, "low_watermark": low_watermark, "error_code": error}
+                row["error_code"] = refused.code
             topics.setdefault(topic.name, {})[asked.partition_index] = row
-            yield ROW_COST if error else DELETION_COST
-    return {"topics": [{"name": name, "partitions": list(rows.values())} for name, rows in topics.items()]}
+            yield ROW_COST if row["error_code"] else DELETION_COST
+    response = {"topics": [{"name": name, "partitions": list(rows.values())} for name, rows in topics.items()]}
+    return _when_deleted(response, list(behind.values()), request.timeout.total_seconds()) if behind else response
 
 
-def _delete(context: RequestContext, topic: str, number: int, offset: int) -> int:
-    partition = context.node.replicas.find(topic, number)
-    if topic in INTERNAL_TOPICS:
-        raise KafkaError(ErrorCode.invalid_topic_exception)
-    partition.check_leader()
-    log = partition.log
-    if offset != -1 and not 0 <= offset <= log.high_watermark:
-        raise KafkaError(ErrorCode.offset_out_of_range)
-    new_start: int = log.delete_records(offset)
-    return new_start
+async def _when_deleted(response: Response, behind: Sequence[_Behind], timeout_s: float) -> Response:
+    """The answer, when all living replicas have followed or the request's time is over."""
+    loop = asyncio.get_running_loop()
+    futures: list[asyncio.Future[ErrorCode]] = [loop.create_future() for _ in behind]
+    waits = [
+        each.partition.wait_for_deletion(each.offset, future.set_result)
+        for each, future in zip(behind, futures, strict=True)
+    ]
+    await asyncio.wait(futures, timeout=max(timeout_s, 0))
+    for each, future, wait in zip(behind, futures, waits, strict=True):
+        if future.done():
+            each.row["error_code"] = future.result()
+        else:
+            each.row["error_code"] = ErrorCode.request_timed_out
+            if wait is not None:
+                each.partition.stop_waiting(wait)
+        each.row["low_watermark"] = -1 if each.row["error_code"] else each.partition.low_watermark
+    return response

@@ -17,7 +17,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ConfigResourceType
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import RequestContext, Response, api
-from ottla.server.long_answers import encoded
+from ottla.server.long_answers import RowsOf, encoded
 
 if TYPE_CHECKING:
     from ottla.server.node import Node
@@ -34,7 +34,7 @@ _MALFORMED = (
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
-    return {"results": [_failed(resource, error) for resource in request.resources]}
+    return {"results": RowsOf(request.resources, lambda resource: _failed(resource, error))}
 
 
 @api(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), on_error=on_error)
@@ -123,7 +123,7 @@ def _failed(resource: Any, error: KafkaError) -> dict[str, Any]:
 
 def _entries(node: Node, resource_type: int, name: str) -> Iterable[describe.Entry]:
     """The settings of one resource. Raises KafkaError."""
-    image, config = node.image, node.config
+    image, config = node.image, node.config.effective
     if resource_type == ConfigResourceType.TOPIC:
         validate_topic_name(name)
         if image.topic(name) is None:

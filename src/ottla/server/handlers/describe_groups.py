@@ -12,7 +12,7 @@ from typing import Any, Final
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import RequestContext, Response, api
-from ottla.server.long_answers import row_by_row
+from ottla.server.long_answers import RowsOf, row_by_row
 
 READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11
 ALL_OPERATIONS: Final = sum(1 << operation for operation in (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS))
@@ -21,7 +21,7 @@ NOT_ASKED: Final = -(2**31)
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
-    return {"groups": [_failed(group_id, error) for group_id in request.groups]}
+    return {"groups": RowsOf(request.groups, lambda group_id: _failed(group_id, error))}
 
 
 @api(ApiKey.DESCRIBE_GROUPS, versions=(0, 6), on_error=on_error)

@@ -31,13 +31,14 @@ def handle(context: RequestContext, request: Any) -> Handling:
                 yield 2
         logs = [asked[key] for key in sorted(asked)]
     by_directory: dict[str, list[Log]] = defaultdict(list)
-    for log in logs:
+    wanted = {log.topic_partition for log in logs}
+    for log in (*logs, *(each for each in node.logs.futures if each.topic_partition in wanted)):
         by_directory[os.path.abspath(os.path.dirname(log.directory))].append(log)
         yield 2
     online = {os.path.abspath(path) for path in node.logs.online_dirs}
     registration = node.image.brokers.get(node.node_id)
     cordoned = () if registration is None else registration.cordoned_log_dirs
-    ids = {os.path.abspath(path): directory_id for path, directory_id in node.controller.directory_ids.items()}
+    ids = {os.path.abspath(path): directory_id for path, directory_id in node.directory_ids.items()}
     results = []
     for path in map(os.path.abspath, node.config.log_dirs):
         if path in online:
@@ -54,13 +55,17 @@ def _directory(context: RequestContext, path: str, logs: list[Log], *, is_cordon
     except OSError:
         return {"error_code": ErrorCode.kafka_storage_error, "log_dir": path, "topics": []}
     topics: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    served = context.node.logs
     for log in logs:
+        current = served.get(log.topic_partition)
+        is_future = current is not None and log is served.futures.get(log.topic_partition)
+        end = log.high_watermark if current is None or not is_future else current.log_end_offset
         topics[log.topic_partition.topic].append(
             {
                 "partition_index": log.topic_partition.partition,
                 "partition_size": log.size_bytes,
-                "offset_lag": max(log.high_watermark - log.log_end_offset, 0),
-                "is_future_key": False,
+                "offset_lag": max(end - log.log_end_offset, 0),
+                "is_future_key": is_future,
             }
         )
         yield ROW_COST

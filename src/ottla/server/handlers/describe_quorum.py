@@ -1,24 +1,54 @@
-"""DescribeQuorum, versions 0-2: who leads the metadata quorum and how far its replicas are (KIP-595, 836, 853)."""
+"""DescribeQuorum, versions 0-2: who leads the metadata quorum and how far its replicas are (KIP-595, 836, 853).
+
+Only the leader knows: who is asked by clients and is not the leader asks it; who is asked as a controller says so.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.model import METADATA_TOPIC
-from ottla.protocol.messages import ApiKey
-from ottla.quorum.core import Replica
+from ottla.protocol.messages import ApiKey, plain
+from ottla.quorum.leader import Replica
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.forwarding import forwards_quorum_request, to_controller
+
+NOT_LEADER = (
+    "For requests intended only for the leader, this error indicates that the broker is not the current leader."
+)
+NOTHING_KNOWN = {"leader_id": 0, "leader_epoch": 0, "high_watermark": 0}
 
 
 @api(ApiKey.DESCRIBE_QUORUM, versions=(0, 2))
-def handle(context: RequestContext, request: Any) -> Response:
+def handle(context: RequestContext, request: Any) -> Response | Awaitable[Response]:
+    if forwards_quorum_request(context):
+        return _asked_of_leader(context, request)
+    return _described(context, request)
+
+
+async def _asked_of_leader(context: RequestContext, request: Any) -> Response:
+    try:
+        return await to_controller(context, plain(request))
+    except KafkaError:
+        if not context.node.metadata.quorum.is_leader:  # it has become that meanwhile
+            raise
+    return _described(context, request)
+
+
+def _described(context: RequestContext, request: Any) -> Response:
+    node = context.node
     asked = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in request.topics]
     if not asked:
         return {"error_code": ErrorCode.none, "error_message": "", "topics": (), "nodes": ()}
     if asked != [(METADATA_TOPIC, [0])]:
         return {"error_code": ErrorCode.none, "error_message": "", "topics": _unknown(asked), "nodes": ()}
-    info = context.node.controller.quorum_info()
+    if not node.metadata.quorum.is_leader:
+        row = {"partition_index": 0, "error_code": ErrorCode.not_leader_or_follower, "error_message": NOT_LEADER}
+        topics = [{"topic_name": METADATA_TOPIC, "partitions": [{**row, **NOTHING_KNOWN}]}]
+        return {"error_code": ErrorCode.none, "error_message": "", "topics": topics, "nodes": ()}
+    info = node.metadata.quorum.info()
     partition = {
         "partition_index": 0,
         "error_code": ErrorCode.none,
@@ -34,7 +64,7 @@ def handle(context: RequestContext, request: Any) -> Response:
             "node_id": node_id,
             "listeners": [{"name": name, "host": end.host, "port": end.port} for name, end in endpoints.items()],
         }
-        for node_id, endpoints in info.endpoints.items()
+        for node_id, endpoints in ((each.id, each.endpoints) for each in node.image.controllers.values())
     ]
     topics = [{"topic_name": METADATA_TOPIC, "partitions": [partition]}]
     return {"error_code": ErrorCode.none, "error_message": "", "topics": topics, "nodes": nodes}
@@ -42,8 +72,8 @@ def handle(context: RequestContext, request: Any) -> Response:
 
 def _replica(replica: Replica) -> dict[str, Any]:
     return {
-        "replica_id": replica.node_id,
-        "replica_directory_id": replica.directory_id,
+        "replica_id": replica.key.node_id,
+        "replica_directory_id": replica.key.directory_id,
         "log_end_offset": replica.end_offset,
         "last_fetch_timestamp": replica.last_fetch_ms,
         "last_caught_up_timestamp": replica.last_caught_up_ms,
@@ -55,9 +85,7 @@ def _unknown(asked: list[tuple[str, list[int]]]) -> list[dict[str, Any]]:
     row = {
         "error_code": ErrorCode.unknown_topic_or_partition,
         "error_message": "This server does not host this topic-partition.",
-        "leader_id": 0,
-        "leader_epoch": 0,
-        "high_watermark": 0,
+        **NOTHING_KNOWN,
     }
     return [
         {"topic_name": name, "partitions": [{"partition_index": n, **row} for n in numbers]} for name, numbers in asked

@@ -15,17 +15,14 @@ from ottla.metadata.image import TopicImage
 from ottla.model import INTERNAL_TOPICS
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import ROW_COST, Handling, RequestContext, Response, api
-from ottla.server.long_answers import sorting
+from ottla.server.long_answers import RowsOf, sorting
 from ottla.server.metadata_view import OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS, MetadataView
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
     """The error on every topic of the request."""
-    topics = [
-        {"error_code": error.code, "name": topic.name, "topic_authorized_operations": OPERATIONS_NOT_ASKED}
-        for topic in request.topics
-    ]
-    return {"topics": topics, "next_cursor": None}
+    row = {"error_code": error.code, "topic_authorized_operations": OPERATIONS_NOT_ASKED}
+    return {"topics": RowsOf(request.topics, lambda topic: {"name": topic.name, **row}), "next_cursor": None}
 
 
 @api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0), on_error=on_error)

@@ -1,6 +1,9 @@
 """Fetch, versions 4-18: read partitions from given offsets, waiting until there is enough (long poll).
 
-Sessions (KIP-227), topic ids (KIP-516), leader epochs and divergence (KIP-320, 595), hints at leaders (KIP-951).
+Sessions (KIP-227), topic ids (KIP-516), leader epochs and divergence (KIP-320, 595), hints at leaders (KIP-951). A
+replica's fetch (with its node id) reads up to the log end, and says how far its log is; consumers read what is
+committed, from version 11 on of any replica (KIP-392).
+
 Records stay in their files: the answer holds slices, which the connection sends with sendfile. Small slices are read
 here, which beats a second system call for each. A slice that is not in the page cache is read by a disk thread first,
 so that other clients do not wait for this one's disk.
@@ -9,14 +12,14 @@ so that other clients do not wait for this one's disk.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
-from uuid import UUID
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol import fetch
 from ottla.protocol.fetch import EpochEndOffset, FetchedPartition, FetchedTopic, FetchRequest, FetchResponse
+from ottla.protocol.fetch_plain import decode_plain, encode_plain
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.wire import LeaderIdAndEpoch
 from ottla.replication.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, CachedPartition, FetchSession
@@ -32,26 +35,34 @@ from ottla.server.api import (
     api,
 )
 from ottla.server.handlers.produce import LEADER_ERRORS, endpoints_of
-from ottla.server.replica_manager import READ_COMMITTED, READ_UNCOMMITTED, Read
+from ottla.server.partition_read import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    Follower,
+    Read,
+    has_nothing_new,
+    read_as_follower,
+    take_cached,
+    warm,
+)
+from ottla.server.partition_read import read as read_partition
 from ottla.steps import at_once
 from ottla.storage.log import ColdRead
-
-INLINE_BYTES_MAX = 32_768
-"""Slices up to this are read and sent together with their headers; above, sendfile saves more than it costs."""
-
-WARM_STEP_BYTES = 1 << 20
-"""How much a disk thread reads at once to bring a range into the page cache."""
 
 PARTITIONS_AT_ONCE = 100
 """Partitions that are read in one step; each takes some microseconds."""
 
 READ_COST = 8
+"""Of a partition; one of a session without anything new costs a twentieth."""
+
+PREFERRED_REPLICA_SINCE = 11
+"""The version from which on consumers may read from followers."""
+
+STRANGERS_MAX = 1000
+"""Partitions that are not here and that a session may have all the same: topics come and go."""
 
 COLD_READS_MAX = 8
 """Look-ups handed to a disk thread for one request; then memory is so short that waiting for the disk is no worse."""
-
-Entry = tuple[Any, Any, CachedPartition | None]
-"""((topic name or id, partition number), FetchPartition, the session's partition)."""
 
 
 def refuse(context: RequestContext, request: FetchRequest, error: KafkaError) -> Response:
@@ -67,7 +78,10 @@ def refuse(context: RequestContext, request: FetchRequest, error: KafkaError) ->
     return _encode(context, response)
 
 
-@api(ApiKey.FETCH, versions=(4, 18), decode=fetch.decode_in_steps, on_error=refuse, cost_shift=RECORDS_COST_SHIFT)
+@api(
+    ApiKey.FETCH, versions=(4, 18), decode=fetch.decode_in_steps, decode_plain=decode_plain, on_error=refuse,
+    cost_shift=RECORDS_COST_SHIFT,
+)  # fmt: skip
 def handle(context: RequestContext, request: FetchRequest) -> Response | Deferred | Handling:
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         raise KafkaError(ErrorCode.invalid_request)
@@ -77,10 +91,13 @@ def handle(context: RequestContext, request: FetchRequest) -> Response | Deferre
 class _Found:
     """What was read so far."""
 
-    __slots__ = ("reads", "size", "urgent")
+    __slots__ = ("count", "reads", "size", "urgent")
 
     def __init__(self) -> None:
-        self.reads: list[Read] = []
+        self.reads: list[Read | None] = []
+        """Of each entry; None for one of a session of which there is nothing to say."""
+        self.count = 0
+        """Of those that are not None."""
         self.size = 0
         """Bytes of records."""
         self.urgent = False
@@ -90,37 +107,65 @@ class _Found:
 class Fetch:
     """One fetch request from its first read to its answer."""
 
-    __slots__ = ("_cold_reads", "_context", "_deferred", "_delayed", "_entries", "_expired", "_max_bytes", "_min_bytes",
-                 "_new_session", "_node", "_request", "_scheduled", "_session", "_timer")  # fmt: skip
+    __slots__ = ("_cold_reads", "_context", "_deferred", "_delayed", "_entries", "_expired", "_follower", "_max_bytes",
+                 "_min_bytes", "_new_session", "_node", "_rack", "_replicas", "_request", "_scheduled", "_session",
+                 "_timer")  # fmt: skip
 
     def __init__(self, context: RequestContext, request: FetchRequest) -> None:
         self._context = context
         self._node = context.node
+        self._replicas = context.node.replicas
         self._request = request
         bytes_max = self._node.config["fetch.max.bytes"]
         self._max_bytes = min(request.max_bytes, bytes_max)
         self._min_bytes = min(request.min_bytes, bytes_max)
         self._session: FetchSession | None = None
         self._new_session = False
-        self._entries: Sequence[Entry] = ()
+        self._entries: list[CachedPartition] = []
         self._deferred: Deferred | None = None
         self._delayed: DelayedFetch | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._expired = False
         self._cold_reads = 0
         self._scheduled = False
+        self._rack: str | None = None
+        """Where the consumer is, if replicas nearer than the leader are to be told of."""
+        self._follower: Follower | None = None
+        if request.replica_id >= 0:
+            now_ms = int(asyncio.get_running_loop().time() * 1000)
+            metrics = context.node.metrics
+            throttle, traffic = self._replicas.leader_throttle, metrics.replication
+            self._follower = Follower(request.replica_id, request.replica_epoch, now_ms, traffic, throttle)
+        elif self._replicas.rack_aware and request.rack_id:
+            self._rack = request.rack_id
 
     def begin(self) -> Response | Deferred | Handling:
         """The answer, a `Deferred` of it, or steps to it. Raises KafkaError for the whole request."""
         request = self._request
-        if len(request.topics) + len(request.forgotten_topics) <= PARTITIONS_AT_ONCE:
-            partitions = sum([len(topic.partitions) for topic in request.topics])
-            if partitions + sum([len(topic.partitions) for topic in request.forgotten_topics]) <= PARTITIONS_AT_ONCE:
-                at_once(self._open_session())
-                if len(self._entries) <= PARTITIONS_AT_ONCE:
-                    return self._attempt()
-                return self._attempt_in_steps()
-        return self._begin_in_steps()
+        rows = len(request.topics) + len(request.forgotten_topics)
+        for topic in request.topics:
+            rows += len(topic.partitions)
+        for forgotten in request.forgotten_topics:
+            rows += len(forgotten.partitions)
+        if rows > PARTITIONS_AT_ONCE:
+            return self._begin_in_steps()
+        if request.session_epoch != FINAL_EPOCH or request.session_id or not self._take_distinct():
+            at_once(self._open_session())
+        if len(self._entries) <= PARTITIONS_AT_ONCE:
+            return self._attempt()
+        return self._attempt_in_steps()
+
+    def _take_distinct(self) -> bool:
+        """What `_open_session` does where there is none and no partition comes twice; False where one does."""
+        entries: list[CachedPartition] = []
+        for topic in self._request.topics:
+            name = topic.name if topic.topic_id is None else topic.topic_id
+            for asked in topic.partitions:
+                entries.append(CachedPartition((name, asked[0]), asked))  # noqa: PERF401
+        if len(entries) > 1 and len({cached.key for cached in entries}) != len(entries):
+            return False
+        self._entries = entries
+        return True
 
     def _begin_in_steps(self) -> Handling:
         yield from self._open_session()
@@ -138,12 +183,12 @@ class Fetch:
                 yield 4 + len(some) // 4
         if len(requested) > 1:
             # Of duplicates the last one counts.
-            requested = list((yield from _dictionary(requested)).items())
+            requested = yield from _distinct(requested)
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id:
                 sessions.remove(request.session_id)
             self._new_session = request.session_epoch == INITIAL_EPOCH
-            self._entries = [(key, asked, None) for key, asked in requested]
+            self._entries = yield from _without_session(requested)
             return
         session = sessions.resume(
             request.session_id,
@@ -161,11 +206,13 @@ class Fetch:
                 yield 2 + PARTITIONS_AT_ONCE // 4
         if session.partitions:
             self._session = session
-            self._entries = [(cached.key, cached.request, cached) for cached in session.partitions.values()]
+            self._entries = list(session.partitions.values())
+            if not self._may_cache(len(self._entries)):
+                sessions.remove(session.id)  # answered once more; then the client begins a new one, or gets none
         else:
             # As if there had been none: what is both asked for and forgotten is answered once more.
             sessions.remove(session.id)
-            self._entries = [(key, asked, None) for key, asked in requested]
+            self._entries = yield from _without_session(requested)
 
     # Reading and waiting.
 
@@ -179,32 +226,45 @@ class Fetch:
             return self._answer_later()
         if self._is_enough(found):
             return self._finish(found.reads)
-        self._wait([each for key, _, _ in self._entries if isinstance(each := self._find(key), Partition)], found.size)
+        self._wait(self._partitions(), found.size)
         return self._answer_later()
 
     def _attempt_in_steps(self) -> Handling:
         """The same for many partitions. Others append between the steps, so before it waits it looks once more."""
         while True:
             found = _Found()
-            partitions: dict[Partition, int] = {}
+            partitions: list[Partition] = []
+            seen: list[int] = []
             try:
                 for start in range(0, len(self._entries), PARTITIONS_AT_ONCE):
                     some = self._entries[start : start + PARTITIONS_AT_ONCE]
+                    count = found.count
                     self._read(some, found)
-                    for key, _, _ in some:
-                        partition = self._find(key)
+                    for cached in some:
+                        partition = cached.found
                         if isinstance(partition, Partition):
-                            partitions[partition] = partition.log.high_watermark
-                    yield PARTITIONS_AT_ONCE * READ_COST
+                            partitions.append(partition)
+                            seen.append(self._end_of(partition))
+                    yield (found.count - count) * READ_COST + len(some) * READ_COST // 20
             except ColdRead as cold:
                 self._cold_reads += 1
                 yield self._node.fs.run(cold.warm)
                 continue
             if self._is_enough(found):
                 return (yield from self._finish_in_steps(found.reads))
-            if all(each.log.high_watermark == seen for each, seen in partitions.items()):
-                self._wait(list(partitions), found.size)
+            if self._follower is not None:
+                self._follower.is_retry = True
+            if seen == [self._end_of(partition) for partition in partitions]:
+                self._wait(partitions, found.size)
                 return self._answer_later()
+
+    def _end_of(self, partition: Partition) -> int:
+        """What a fetch of it waits to see grow."""
+        log = partition.log
+        return log.high_watermark if self._follower is None else log.log_end_offset
+
+    def _partitions(self) -> list[Partition]:
+        return [cached.found for cached in self._entries if isinstance(cached.found, Partition)]
 
     def _is_enough(self, found: _Found) -> bool:
         return (
@@ -216,44 +276,64 @@ class Fetch:
             or self._node.stopping
         )
 
-    def _read(self, entries: Sequence[Entry], found: _Found) -> None:
+    def _read(self, entries: list[CachedPartition], found: _Found) -> None:
         """What every partition gives. Raises ColdRead."""
-        replicas = self._node.replicas
         isolation = self._request.isolation_level
+        generation = self._replicas.generation
+        in_session = self._session is not None
+        nowait = self._cold_reads < COLD_READS_MAX
+        follower = self._follower
+        leader_only = self._context.api_version < PREFERRED_REPLICA_SINCE
         size = found.size
         remaining = self._max_bytes - size
         reads = found.reads
-        for key, asked, _ in entries:
-            partition = self._find(key)
+        for cached in entries:
+            if cached.generation != generation:
+                cached.found = self._find(cached.key)
+                cached.generation = generation
+            partition = cached.found
             if isinstance(partition, Partition):
-                read = replicas.read(
-                    partition,
-                    asked[1],
-                    min(remaining, asked[2]),
-                    isolation=isolation,
-                    leader_epoch=asked[3],
-                    last_fetched_epoch=asked[4],
-                    min_one_batch=not size,
-                    nowait=self._cold_reads < COLD_READS_MAX,
-                )
+                asked = cached.request
+                if follower is not None:
+                    read = read_as_follower(
+                        partition, asked, min(remaining, asked[2]), follower, min_one_batch=not size, nowait=nowait
+                    )
+                elif in_session and has_nothing_new(cached, partition):
+                    reads.append(None)
+                    continue
+                else:
+                    read = read_partition(
+                        partition, asked, min(remaining, asked[2]), isolation, min_one_batch=not size, nowait=nowait,
+                        leader_only=leader_only,
+                    )  # fmt: skip
+                    if self._rack is not None and not read.error:
+                        self._prefer(partition, asked[1], read)
             else:
-                read = Read(partition, aborted=[])
+                read = Read(partition)
+                read.aborted = []
+            found.count += 1
             if read.records is not None:
                 length = read.records.length
                 size += length
                 remaining -= length
-            elif read.error or read.diverging is not None:
+            elif read.error or read.diverging is not None or read.preferred >= 0:
                 found.urgent = True
                 if read.error:
                     self._context.count_error(read.error)
             reads.append(read)
         found.size = size
 
-    def _find(self, key: tuple[str | UUID, int]) -> Partition | ErrorCode:
-        if self._request.replica_id >= 0:
-            return ErrorCode.not_leader_or_follower
+    def _prefer(self, partition: Partition, offset: int, read: Read) -> None:
+        """Send the consumer to a replica in its rack, if there is one that has what it asks for."""
+        assert self._rack is not None
+        read.preferred = self._replicas.preferred_replica(partition, self._rack, offset)
+        if read.preferred >= 0:
+            read.records = None
+
+    def _find(self, key: Any) -> Partition | ErrorCode:
+        """The partition of a (topic name or id, number)."""
         topic, number = key
-        replicas = self._node.replicas
+        replicas = self._replicas
         partitions = replicas.by_name.get(topic) if isinstance(topic, str) else replicas.by_id.get(topic)
         if partitions is None:
             return ErrorCode.unknown_topic_or_partition if isinstance(topic, str) else ErrorCode.unknown_topic_id
@@ -265,7 +345,10 @@ class Fetch:
         return found or ErrorCode.unknown_topic_or_partition
 
     def _wait(self, partitions: Sequence[Partition], size: int) -> None:
-        self._delayed = DelayedFetch(partitions, self._min_bytes - size, self._ready)
+        follower = self._follower
+        if follower is not None:
+            follower.is_retry = True
+        self._delayed = DelayedFetch(partitions, self._min_bytes - size, self._ready, at_end=follower is not None)
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._request.max_wait_ms / 1000, self._expire)
@@ -328,9 +411,9 @@ class Fetch:
 
     # Answering.
 
-    def _finish(self, reads: list[Read]) -> Response | Deferred:
+    def _finish(self, reads: list[Read | None]) -> Response | Deferred:
         """Encode the answer, after a disk thread has read what is not in memory."""
-        cold = _take_cached(reads)
+        cold = take_cached(reads)
         if not cold:
             return at_once(self._answer(reads))
         self._end()  # a second answer would update the session with what the client never gets
@@ -338,44 +421,60 @@ class Fetch:
         self._run(lambda: warm(cold), lambda: deferred.complete(at_once(self._answer(reads))))
         return deferred
 
-    def _finish_in_steps(self, reads: list[Read]) -> Handling:
+    def _finish_in_steps(self, reads: list[Read | None]) -> Handling:
         self._end()
         cold = []
         for start in range(0, len(reads), PARTITIONS_AT_ONCE):
-            cold += _take_cached(reads[start : start + PARTITIONS_AT_ONCE])
+            cold += take_cached(reads[start : start + PARTITIONS_AT_ONCE])
             yield PARTITIONS_AT_ONCE
         if cold:
             yield self._node.fs.run(lambda: warm(cold))
         return (yield from self._answer(reads))
 
     def _run(self, work: Any, then: Any) -> None:
-        """Do `work` in a disk thread, `then` here; a failure of the disk becomes the answer."""
+        """Do `work` in a disk thread, `then` here; a failure of the disk becomes the answer. Neither for a client that
+        is gone when its turn comes: a thousand that come and go would keep the disk from those that stay."""
+        deferred = self._answer_later()
 
         async def run() -> None:
             try:
-                await self._node.fs.run(work)
-                then()
+                await self._node.fs.run(lambda: None if deferred.cancelled else work())
+                if not deferred.cancelled:
+                    then()
             except OSError as error:
                 self._end()
-                self._answer_later().complete(KafkaError(ErrorCode.kafka_storage_error, str(error)))
+                deferred.complete(KafkaError(ErrorCode.kafka_storage_error, str(error)))
             except Exception as error:
                 self._end()
-                self._answer_later().complete(error)
+                deferred.complete(error)
 
-        self._answer_later()
         self._node.spawn(run())
 
-    def _answer(self, reads: list[Read]) -> Generator[int, None, EncodedResponse]:
-        response = FetchResponse([])
+    def _answer(self, reads: list[Read | None]) -> Generator[int, None, EncodedResponse]:
+        session_id = fetch.NO_SESSION
         session = self._session
-        rows: Iterable[tuple[Any, Read]]
         if session is not None:
-            response.session_id = session.id
+            session_id = session.id
             rows = yield from self._news(session, reads)
         else:
             if self._new_session:
-                response.session_id = yield from self._create_session(reads)
-            rows = ((entry[0], read) for entry, read in zip(self._entries, reads, strict=True))
+                session_id = yield from self._create_session(reads)
+            rows = []
+            for start in range(0, len(reads), PARTITIONS_AT_ONCE):
+                if start:
+                    yield PARTITIONS_AT_ONCE // 4
+                some = self._entries[start : start + PARTITIONS_AT_ONCE]
+                for cached, read in zip(some, reads[start : start + PARTITIONS_AT_ONCE], strict=True):
+                    assert read is not None  # there is no session
+                    rows.append((cached.key, read))
+        if len(rows) <= PARTITIONS_AT_ONCE and _is_plain(rows):
+            context = self._context
+            return EncodedResponse(*encode_plain(context.api_version, context.correlation_id, session_id, rows))
+        return (yield from self._answer_any(session_id, rows))
+
+    def _answer_any(self, session_id: int, rows: list[tuple[Any, Read]]) -> Generator[int, None, EncodedResponse]:
+        """The answer with whatever there can be in it."""
+        response = FetchResponse([], session_id=session_id)
         topic: FetchedTopic | None = None
         last: object = None
         count = 0
@@ -396,37 +495,47 @@ class Fetch:
         encoded = yield from fetch.encode_response_in_steps(version, self._context.correlation_id, response)
         return EncodedResponse(*encoded)
 
-    def _news(self, session: FetchSession, reads: list[Read]) -> Generator[int, None, list[tuple[Any, Read]]]:
+    def _news(self, session: FetchSession, reads: list[Read | None]) -> Generator[int, None, list[tuple[Any, Read]]]:
         """What an incremental answer must tell; partitions that gave data go to the end of the session's order."""
         rows = []
         count = 0
-        for (key, _, cached), read in zip(self._entries, reads, strict=True):
-            assert cached is not None
-            has_more = read.records is not None or read.diverging is not None
-            if cached.is_news(read.error, read.high_watermark, read.log_start_offset, has_more):
-                rows.append((key, read))
-                if read.records is not None and session.partitions.get(key) is cached:
-                    session.move_to_end(key)
+        for cached, read in zip(self._entries, reads, strict=True):
             count += 1
-            if count == PARTITIONS_AT_ONCE:
-                count = 0
+            if count % (20 * PARTITIONS_AT_ONCE) == 0:
                 yield PARTITIONS_AT_ONCE
+            if read is None:
+                continue
+            has_more = read.records is not None or read.diverging is not None or read.preferred >= 0
+            if cached.is_news(read.error, read.high_watermark, read.log_start_offset, has_more):
+                rows.append((cached.key, read))
+                if read.records is not None and session.partitions.get(cached.key) is cached:
+                    session.move_to_end(cached.key)
         return rows
 
-    def _create_session(self, reads: list[Read]) -> Generator[int, None, int]:
+    def _may_cache(self, count: int) -> bool:
+        """Whether a session may have so many partitions. It lasts, and its memory with it: so not many more than there
+        are here. A client without a session sends full requests."""
+        here = self._replicas.by_name.values()
+        return count <= STRANGERS_MAX or count <= STRANGERS_MAX + sum(map(len, here))
+
+    def _create_session(self, reads: list[Read | None]) -> Generator[int, None, int]:
+        if not self._may_cache(len(self._entries)):
+            return fetch.NO_SESSION
         session = self._node.sessions.create(
             len(self._entries),
             self._node.clock.now_ms(),
-            privileged=False,
+            privileged=self._follower is not None,
             uses_topic_ids=self._context.api_version >= fetch.TOPIC_IDS_SINCE,
         )
         if session is None:
             return fetch.NO_SESSION
         for start in range(0, len(reads), PARTITIONS_AT_ONCE):
             some = self._entries[start : start + PARTITIONS_AT_ONCE]
-            session.update([(key, asked) for key, asked, _ in some], ())
-            for (key, _, _), read in zip(some, reads[start : start + PARTITIONS_AT_ONCE], strict=True):
-                session.partitions[key].is_news(read.error, read.high_watermark, read.log_start_offset, False)
+            session.update([(cached.key, cached.request) for cached in some], ())
+            for cached, read in zip(some, reads[start : start + PARTITIONS_AT_ONCE], strict=True):
+                assert read is not None  # there was no session yet
+                known = session.partitions[cached.key]
+                known.is_news(read.error, read.high_watermark, read.log_start_offset, False)
             yield len(some) * 4
         return session.id
 
@@ -447,32 +556,30 @@ class Fetch:
             response.node_endpoints = endpoints_of(self._context, node_ids)
 
 
-def _take_cached(reads: Sequence[Read]) -> list[Any]:
-    """Count what is read, and take small slices into memory; gives those that are not in the page cache."""
-    cold = []
-    for read in reads:
-        records = read.records
-        if records is None:
-            continue
-        if read.traffic is not None:
-            read.traffic.bytes_out += records.length
-        if records.length <= INLINE_BYTES_MAX:
-            data = records.read_nowait()
-            if data is None:
-                cold.append(records)
-            else:
-                read.records = data
-        elif not records.file.is_cached(records.length, records.position):
-            cold.append(records)
-    return cold
+def _is_plain(rows: list[tuple[Any, Read]]) -> bool:
+    """Whether there is nothing in an answer but records and watermarks."""
+    for _, read in rows:
+        if read.error or read.aborted is not None or read.diverging is not None or read.preferred >= 0:
+            return False
+    return True
 
 
-def _dictionary(items: list[tuple[Any, Any]]) -> Generator[int, None, dict[Any, Any]]:
+def _distinct(items: list[tuple[Any, Any]]) -> Generator[int, None, list[tuple[Any, Any]]]:
     found: dict[Any, Any] = {}
     for start in range(0, len(items), PARTITIONS_AT_ONCE):
         found.update(items[start : start + PARTITIONS_AT_ONCE])
         yield PARTITIONS_AT_ONCE // 4
-    return found
+    if len(found) == len(items):
+        return items
+    return list(found.items())
+
+
+def _without_session(requested: Sequence[tuple[Any, Any]]) -> Generator[int, None, list[CachedPartition]]:
+    entries: list[CachedPartition] = []
+    for start in range(0, len(requested), PARTITIONS_AT_ONCE):
+        entries += [CachedPartition(key, asked) for key, asked in requested[start : start + PARTITIONS_AT_ONCE]]
+        yield PARTITIONS_AT_ONCE // 4
+    return entries
 
 
 def _fetched(number: int, read: Read) -> FetchedPartition:
@@ -483,17 +590,10 @@ def _fetched(number: int, read: Read) -> FetchedPartition:
         answer.aborted_transactions = [(each.producer_id, each.first_offset) for each in read.aborted]
     if read.diverging is not None:
         answer.diverging_epoch = EpochEndOffset(*read.diverging)
+    answer.preferred_read_replica = read.preferred
     return answer
 
 
 def _encode(context: RequestContext, response: FetchResponse) -> EncodedResponse:
     parts, size = fetch.encode_response(context.api_version, context.correlation_id, response)
     return EncodedResponse(parts, size)
-
-
-def warm(slices: Sequence[Any]) -> None:
-    """Read slices through, so that they are in the page cache. Blocks; for a disk thread."""
-    for records in slices:
-        end = records.position + records.length
-        for position in range(records.position, end, WARM_STEP_BYTES):
-            records.file.pread(min(WARM_STEP_BYTES, end - position), position)

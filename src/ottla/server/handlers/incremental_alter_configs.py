@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.controller.configs import incremental_alter_configs
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import KafkaError
 from ottla.metadata.image import ConfigResourceType
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.stepwise import plain
 from ottla.server.api import RequestContext, Response, api
-from ottla.server.handlers.alter_configs import on_error
+from ottla.server.handlers.alter_configs import altered, on_error
 from ottla.server.log_levels import alter_log_levels
 from ottla.server.long_answers import encoded
 
@@ -23,18 +22,11 @@ from ottla.server.long_answers import encoded
 async def handle(context: RequestContext, request: Any) -> Response:
     asked = await run_yielding(plain(request))
     node = context.node
-    is_logger = [each["resource_type"] == ConfigResourceType.BROKER_LOGGER for each in asked["resources"]]
-    stored = [each for each, logger in zip(asked["resources"], is_logger, strict=True) if not logger]
-    answer: dict[str, Any] = {"responses": []}
-    if stored:
-        request_stored = {**asked, "resources": stored}
-        answer = await node.controller.submit(
-            lambda image, now: incremental_alter_configs(image, request_stored, node.config, node.node_id)
-        )
-    rows = iter(answer["responses"])
-    responses = []
-    for each, logger in zip(asked["resources"], is_logger, strict=True):
-        responses.append(_logger_row(node.node_id, each, asked["validate_only"]) if logger else next(rows))
+    rows = await altered(context, asked, ConfigResourceType.BROKER_LOGGER)
+    responses = [
+        rows[place] if place in rows else _logger_row(node.node_id, each, asked["validate_only"])
+        for place, each in enumerate(asked["resources"])
+    ]
     return await encoded(context, {"responses": responses}, "responses")
 
 

@@ -1,29 +1,50 @@
-"""InitProducerId, versions 0-5: a producer id for an idempotent producer (KIP-98, KIP-360).
+"""InitProducerId, versions 0-5: a producer id and epoch (KIP-98, KIP-360).
 
-Without a transactional id every call gives a new id in epoch 0, whatever id the client had. Transactional ids are
-refused with UNSUPPORTED_VERSION, which clients treat as fatal: this version has no transactions.
+Without a transactional id every call gives a new id in epoch 0, whatever id the client had. With one, the coordinator
+of that id fences those who had it before, and aborts the transaction that they left. Version 3 says what the client
+had, version 4 brought PRODUCER_FENCED. Version 6 (two-phase commit, KIP-939) is not stable in Kafka 4.3.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
+from ottla.coordinator.transaction.requests import InitProducerId, ProducerIdAndEpoch
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from ottla.protocol.messages import ApiKey
-from ottla.server.api import RequestContext, Response, api
+from ottla.protocol.messages import ApiKey, millis
+from ottla.server.api import Deferred, RequestContext, Response, api
+from ottla.server.coordinator_replies import DeferredReply
+from ottla.server.transactional import fenced_before
+
+NOTHING = {"producer_id": NO_PRODUCER_ID, "producer_epoch": NO_PRODUCER_EPOCH}
 
 
 def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
-    return {"error_code": error.code, "producer_id": NO_PRODUCER_ID, "producer_epoch": NO_PRODUCER_EPOCH}
+    return {"error_code": fenced_before(4, context, error.code), **NOTHING}
 
 
 @api(ApiKey.INIT_PRODUCER_ID, versions=(0, 5), on_error=_on_error)
-async def handle(context: RequestContext, request: Any) -> Response:
-    given = getattr(request, "producer_id", NO_PRODUCER_ID), getattr(request, "producer_epoch", NO_PRODUCER_EPOCH)
-    if (given[0] == NO_PRODUCER_ID) != (given[1] == NO_PRODUCER_EPOCH) or request.transactional_id == "":
+def handle(context: RequestContext, request: Any) -> Deferred | Awaitable[Response]:
+    given = ProducerIdAndEpoch(
+        getattr(request, "producer_id", NO_PRODUCER_ID), getattr(request, "producer_epoch", NO_PRODUCER_EPOCH)
+    )
+    if (given.producer_id == NO_PRODUCER_ID) != (given.producer_epoch == NO_PRODUCER_EPOCH):
         raise KafkaError(ErrorCode.invalid_request)
-    if request.transactional_id is not None:
-        raise KafkaError(ErrorCode.unsupported_version)
-    producer_id = await context.node.controller.allocate_producer_id()
+    if request.transactional_id is None:
+        return _idempotent(context)
+    expected = None if given.producer_id == NO_PRODUCER_ID else given
+
+    def finish(answer: Mapping[str, Any]) -> Response:
+        return {**NOTHING, **answer, "error_code": fenced_before(4, context, answer["error_code"])}
+
+    reply = DeferredReply(finish)
+    asked = InitProducerId(request.transactional_id, millis(request.transaction_timeout), expected)
+    context.node.transactions.init_producer_id(reply, asked)
+    return reply.deferred
+
+
+async def _idempotent(context: RequestContext) -> Response:
+    producer_id = await context.node.producer_ids.next()
     return {"error_code": ErrorCode.none, "producer_id": producer_id, "producer_epoch": 0}

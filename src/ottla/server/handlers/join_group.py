@@ -6,20 +6,19 @@ returning static leader skips the assignment (KIP-814). See `coordinator/group/j
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ottla.coordinator.group import replies
 from ottla.coordinator.group.requests import JoinGroup
 from ottla.errors import KafkaError
 from ottla.protocol.group_responses import encode_join
-from ottla.protocol.messages import ApiKey, millis, response_header
-from ottla.server.api import Deferred, EncodedResponse, RequestContext, Response, api
-from ottla.server.coordinator_replies import DeferredReply
+from ottla.protocol.messages import ApiKey, millis
+from ottla.server.api import Deferred, RequestContext, Response, api
+from ottla.server.coordinator_replies import encoded, encoded_reply
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
-    return _encoded(context, replies.join_error(error.code))
+    return encoded(context, encode_join, replies.join_error(error.code))
 
 
 @api(ApiKey.JOIN_GROUP, versions=(0, 9), on_error=on_error)
@@ -38,17 +37,6 @@ def handle(context: RequestContext, request: Any) -> Deferred:
         require_known_member_id=context.api_version >= 4,
         can_skip_assignment=context.api_version >= 9,
     )
-    waiter = DeferredReply(lambda response: _answer(context, response))
+    waiter = encoded_reply(context, encode_join)
     context.node.groups.join(waiter, asked)
     return waiter.deferred
-
-
-def _answer(context: RequestContext, response: Mapping[str, Any]) -> EncodedResponse:
-    if response["error_code"]:
-        context.count_error(response["error_code"])
-    return _encoded(context, response)
-
-
-def _encoded(context: RequestContext, response: Mapping[str, Any]) -> EncodedResponse:
-    header = response_header(ApiKey.JOIN_GROUP, context.api_version, context.correlation_id)
-    return EncodedResponse([encode_join(context.api_version, response, header)])

@@ -46,7 +46,7 @@ def _configured(resource_type: ConfigResourceType) -> Callable[[MetadataImage, s
 
 
 _NAMES: dict[int, Callable[[MetadataImage, str], Iterable[str]]] = {
-    ConfigResourceType.TOPIC: lambda image, listener: image.topics_by_name,
+    ConfigResourceType.TOPIC: lambda image, listener: [topic.name for topic in image.topics],
     ConfigResourceType.BROKER: _brokers,
     ConfigResourceType.BROKER_LOGGER: _brokers,
     ConfigResourceType.CLIENT_METRICS: _configured(ConfigResourceType.CLIENT_METRICS),

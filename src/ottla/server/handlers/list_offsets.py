@@ -18,13 +18,18 @@ from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import LongWork
 from ottla.replication.partition import Partition
 from ottla.server.api import ROW_COST, Handling, RequestContext, api
-from ottla.server.replica_manager import READ_COMMITTED
+from ottla.server.partition_read import READ_COMMITTED
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 
 SPECIAL_SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9,
                  EARLIEST_PENDING_UPLOAD: 11}  # fmt: skip
 """The request version that brought each special timestamp."""
+
+LOG_END = -1
+"""In place of an isolation level: a replica asks, for which everything counts."""
+
+OFFSET_NOT_AVAILABLE_SINCE = 5
 
 LOOK_UP_COST = 200
 """By timestamp: reading an index, some headers and a batch."""
@@ -35,7 +40,7 @@ NOTHING: Found = (NO_TIMESTAMP, UNKNOWN_OFFSET, NO_LEADER_EPOCH)
 
 @api(ApiKey.LIST_OFFSETS, versions=(1, 11))
 def handle(context: RequestContext, request: Any) -> Handling:
-    isolation = getattr(request, "isolation_level", 0)
+    isolation = LOG_END if request.replica_id >= 0 else getattr(request, "isolation_level", 0)
     counts: Counter[tuple[str, int]] = Counter()
     for topic in request.topics:
         for asked in topic.partitions:
@@ -76,8 +81,8 @@ def find_offset(
     """(timestamp, offset, epoch) of what is asked for, NOTHING if there is no such record. Raises KafkaError."""
     log = partition.log
     if timestamp == LATEST:
-        end = log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
-        return NO_TIMESTAMP, end, partition.leader_epoch
+        _check_known(context, partition, isolation)
+        return NO_TIMESTAMP, _end(partition, isolation), partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
         # Where there is no record yet, it is the current epoch's that comes next.
@@ -98,7 +103,22 @@ def find_offset(
             work, start = long.do, long.next_offset
         found = yield context.node.long_work(work)
     yield LOOK_UP_COST
-    visible_end = log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
-    if found is None or found[1] >= visible_end:
+    if found is None or found[1] >= _end(partition, isolation):
+        _check_known(context, partition, isolation)
         return NOTHING
     return found
+
+
+def _end(partition: Partition, isolation: int) -> Offset:
+    log = partition.log
+    if isolation == LOG_END:
+        return log.log_end_offset
+    return log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
+
+
+def _check_known(context: RequestContext, partition: Partition, isolation: int) -> None:
+    """A new leader does not know what is committed before that reaches the start of its epoch: what it said could be
+    less than what its predecessor did (KIP-207)."""
+    if isolation != LOG_END and partition.log.high_watermark < partition.epoch_start:
+        known = context.api_version >= OFFSET_NOT_AVAILABLE_SINCE
+        raise KafkaError(ErrorCode.offset_not_available if known else ErrorCode.leader_not_available)

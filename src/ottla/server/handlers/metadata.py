@@ -19,9 +19,10 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import NO_LEADER, MetadataImage, PartitionRegistration, TopicImage
 from ottla.model import INTERNAL_TOPICS, ZERO_UUID
 from ottla.protocol.messages import ApiKey, response_header
-from ottla.protocol.metadata import Broker, Partition, Topic, encode_in_steps, encode_response
+from ottla.protocol.metadata import Broker, Partition, Topic, encode_in_steps
 from ottla.server import topic_creation
-from ottla.server.api import EncodedResponse, Handling, RequestContext, Response, api
+from ottla.server.api import EncodedResponse, Handling, RequestContext, api
+from ottla.server.long_answers import RowsOf
 from ottla.server.metadata_view import (
     CLUSTER_OPERATIONS,
     NO_CONTROLLER,
@@ -36,15 +37,13 @@ _LISTENER_NOT_FOUND_SINCE = 6
 _IDS_SINCE = 12
 
 
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+def on_error(context: RequestContext, request: Any, error: KafkaError) -> Handling:
     """The error on every topic of the request, and no brokers."""
-    topics = [
-        _failed(each.name or "", error.code, getattr(each, "topic_id", None) or ZERO_UUID)
-        for each in request.topics or ()
-    ]
-    body = encode_response(
+    asked = request.topics or ()
+    topics = (_failed(each.name or "", error.code, getattr(each, "topic_id", None) or ZERO_UUID) for each in asked)
+    body = yield from encode_in_steps(
         context.api_version, brokers=(), cluster_id=None, controller_id=NO_CONTROLLER, topics=topics,
-        cluster_authorized_operations=OPERATIONS_NOT_ASKED, error_code=error.code,
+        topic_count=len(asked), cluster_authorized_operations=OPERATIONS_NOT_ASKED, error_code=error.code,
     )  # fmt: skip
     return _encoded(context, body)
 
@@ -58,7 +57,7 @@ def handle(context: RequestContext, request: Any) -> Handling:
     asked = request.topics
     image = context.node.image
     if asked is None or (not asked and context.api_version == 0):
-        return (yield from _response(context, request, image, [], list(image.topics_by_name.values()), []))
+        return (yield from _response(context, request, image, [], list(image.topics), []))
     ids: dict[Any, None] = {}
     names: dict[str, None] = {}
     for topic in asked:
@@ -131,7 +130,7 @@ def _answer(
     found: Collection[TopicImage],
     missing: Collection[str],
 ) -> Generator[None, None, bytes]:
-    placement = MetadataView(image, context.listener_name)
+    placement = MetadataView(image, context.listener_name, context.node.lost)
     asked_operations = getattr(request, "include_topic_authorized_operations", False)
     operations = TOPIC_OPERATIONS if asked_operations else OPERATIONS_NOT_ASKED
     topics = _counted(
@@ -145,7 +144,7 @@ def _answer(
     with_operations = getattr(request, "include_cluster_authorized_operations", False)
     return encode_in_steps(
         context.api_version,
-        brokers=[Broker(each.id, each.host, each.port, each.rack) for each in placement.alive.values()],
+        brokers=[Broker(each.id, each.host, each.port, each.rack) for each in placement.listed()],
         cluster_id=context.node.cluster_id,
         controller_id=placement.controller_id(context.node.random),
         topics=topics,
@@ -164,19 +163,21 @@ def _counted(context: RequestContext, topics: Iterable[Topic]) -> Iterator[Topic
 def _topic(placement: MetadataView, topic: TopicImage, version: int, operations: int) -> Topic:
     alive, offline = placement.alive, placement.offline
     none = ErrorCode.none
-    partitions = [
-        Partition(none, number, each.leader, each.leader_epoch, each.replicas, each.isr, offline(each))
-        if each.leader in alive
-        else _without_leader(placement, number, each, version)
-        for number, each in topic.partitions.items()
-    ]
-    if version == 0:
-        partitions = [_hide_unreachable(placement, each) for each in partitions]
+
+    def described(numbered: tuple[int, PartitionRegistration]) -> Partition:
+        number, each = numbered
+        if each.leader in alive:
+            found = Partition(none, number, each.leader, each.leader_epoch, each.replicas, each.isr, offline(each))
+        else:
+            found = _without_leader(placement, number, each, version)
+        return _hide_unreachable(placement, found) if version == 0 else found
+
+    partitions = RowsOf(list(topic.partitions.items()), described)
     return Topic(none, topic.name, topic.id, topic.name in INTERNAL_TOPICS, partitions, operations)
 
 
 def _without_leader(placement: MetadataView, number: int, partition: PartitionRegistration, version: int) -> Partition:
-    registered = partition.leader in placement.image.brokers
+    registered = partition.leader in placement.image.brokers and partition.leader not in placement.lost
     known = registered and version >= _LISTENER_NOT_FOUND_SINCE
     code = ErrorCode.listener_not_found if known else ErrorCode.leader_not_available
     offline = placement.offline(partition)

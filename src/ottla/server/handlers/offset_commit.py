@@ -7,7 +7,7 @@ Version 6 adds leader epochs (KIP-320), 7 static members (KIP-345), 10 topic ids
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from ottla.coordinator.group.requests import OffsetCommit, OffsetToCommit
@@ -21,12 +21,15 @@ from ottla.protocol.offset_commit import (
     decode_in_steps,
     encode_response_in_steps,
 )
-from ottla.server.api import ROW_COST, Deferred, EncodedResponse, Handling, RequestContext, Response, api
+from ottla.server.api import ROW_COST, Deferred, EncodedResponse, Handling, RequestContext, api
 from ottla.server.coordinator_replies import AwaitedReply
-from ottla.server.long_answers import count_failures
+from ottla.server.freeing import without_frames
+from ottla.server.long_answers import RowsOf, count_failures
 from ottla.server.repeated_commits import learn
 from ottla.steps import at_once
 
+COUNTED_AT_ONCE = 1000
+"""Rows whose errors are counted in one go."""
 COMMITTED_AT_ONCE = 200
 """A longer commit is several writes, of some milliseconds each; so many have the commits of nearly everybody."""
 
@@ -34,14 +37,12 @@ Topics = list[tuple[str, CommittedTopic]]
 """Each topic's name and what is already known of its answer: the partitions that do not exist."""
 
 
-def on_error(context: RequestContext, request: OffsetCommitRequest, error: KafkaError) -> Response:
-    return _encoded(
-        context,
-        [
-            CommittedTopic(name, topic_id, [(each.partition_index, error.code) for each in partitions])
-            for name, topic_id, partitions in request.topics
-        ],
-    )
+def on_error(context: RequestContext, request: OffsetCommitRequest, error: KafkaError) -> Handling:
+    def failed(topic: Any) -> CommittedTopic:
+        name, topic_id, partitions = topic
+        return CommittedTopic(name, topic_id, RowsOf(partitions, lambda each: (each.partition_index, error.code)))
+
+    return (yield from _encoding(context, RowsOf(request.topics, failed)))
 
 
 @api(ApiKey.OFFSET_COMMIT, versions=(2, 10), on_error=on_error, decode=decode_in_steps, learn=learn)
@@ -59,6 +60,7 @@ def handle(context: RequestContext, request: OffsetCommitRequest) -> Handling:
         try:
             errors.update((yield reply.result)["partitions"])
         except KafkaError as error:
+            without_frames(error)  # they refer to the request and to what waits for the error
             errors.update((TopicPartition(each.topic, each.partition), error.code) for each in part)
         yield COMMITTED_AT_ONCE * ROW_COST
     return (yield from _encoding(context, (yield from _answering(topics, errors))))
@@ -79,6 +81,7 @@ def _commit(
     try:
         context.node.groups.commit(waiter, asked)
     except KafkaError as error:
+        without_frames(error)
         waiter.complete(error)
 
 
@@ -145,10 +148,13 @@ def _encoded(context: RequestContext, topics: list[CommittedTopic]) -> EncodedRe
     return at_once(_encoding(context, topics))
 
 
-def _encoding(context: RequestContext, topics: list[CommittedTopic]) -> Generator[int, None, EncodedResponse]:
+def _encoding(context: RequestContext, topics: Sequence[CommittedTopic]) -> Generator[int, None, EncodedResponse]:
     version = context.api_version
     for topic in topics:
-        count_failures(context, (error for _, error in topic.partitions if error))
-        yield 5 + len(topic.partitions) // 4
+        for start in range(0, len(topic.partitions), COUNTED_AT_ONCE):
+            some = topic.partitions[start : start + COUNTED_AT_ONCE]
+            count_failures(context, (error for _, error in some if error))
+            yield len(some) // 4
+        yield 5
     header = response_header(ApiKey.OFFSET_COMMIT, version, context.correlation_id)
     return EncodedResponse([(yield from encode_response_in_steps(version, topics, header=header))])

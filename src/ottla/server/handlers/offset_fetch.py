@@ -19,35 +19,38 @@ from ottla.protocol.group_responses import (
 )
 from ottla.protocol.messages import ApiKey, response_header
 from ottla.server.api import ROW_COST, EncodedResponse, Handling, RequestContext, api
-from ottla.server.long_answers import count_failures
-from ottla.steps import at_once
+from ottla.server.long_answers import RowsOf, count_failures
+from ottla.server.repeated_offset_fetches import learn, note
 
 Wanted = tuple[str, UUID, Sequence[int]]
 
 
-def on_error(context: RequestContext, request: OffsetFetchRequest, error: KafkaError) -> EncodedResponse:
-    return _encoded(context, [_refused(context, group, error.code) for group in request.groups])
+def on_error(context: RequestContext, request: OffsetFetchRequest, error: KafkaError) -> Handling:
+    if context.api_version == 1:
+        (group,) = request.groups
+        return (yield from _encoding(context, [(yield from _refused(context, group, error.code))]))
+    groups = RowsOf(request.groups, lambda group: FetchedGroup(group.group_id, [], error.code))
+    return (yield from _encoding(context, groups))
 
 
 PARTITIONS_AT_ONCE = 500
 """Of which each costs a microsecond or two."""
 
 
-@api(ApiKey.OFFSET_FETCH, versions=(1, 10), on_error=on_error, decode=decode_offset_fetch_in_steps)
+@api(ApiKey.OFFSET_FETCH, versions=(1, 10), on_error=on_error, decode=decode_offset_fetch_in_steps, learn=learn)
 def handle(context: RequestContext, request: OffsetFetchRequest) -> Handling:
     groups = []
     for group in request.groups:
         groups.append((yield from _fetch(context, request.require_stable, group)))
         yield ROW_COST
-    return (yield from _encoding(context, groups))
-
-
-def _encoded(context: RequestContext, groups: Sequence[FetchedGroup]) -> EncodedResponse:
-    return at_once(_encoding(context, groups))
+    response = yield from _encoding(context, groups)
+    note(context, request, groups, response)
+    return response
 
 
 def _encoding(context: RequestContext, groups: Sequence[FetchedGroup]) -> Generator[int, None, EncodedResponse]:
     for group in groups:
+        yield 1
         if group.error:
             context.count_error(group.error)
         for topic in group.topics:
@@ -70,7 +73,7 @@ def _fetch(context: RequestContext, require_stable: bool, group: GroupToFetch) -
             wanted, unknown = yield from _named(context, group.topics)
             topics = (yield from _fetched(context, group.group_id, wanted, require_stable)) + unknown
     except KafkaError as error:
-        return _refused(context, group, error.code)
+        return (yield from _refused(context, group, error.code))
     return FetchedGroup(group.group_id, topics)
 
 
@@ -94,9 +97,12 @@ def _fetched(
     return topics
 
 
-def _refused(context: RequestContext, group: GroupToFetch, error: ErrorCode) -> FetchedGroup:
+def _refused(context: RequestContext, group: GroupToFetch, error: ErrorCode) -> Generator[int, None, FetchedGroup]:
     """Version 1 can only say so of each partition."""
-    topics = [at_once(_failing(topic, error)) for topic in group.topics or ()] if context.api_version == 1 else []
+    topics = []
+    for topic in group.topics or () if context.api_version == 1 else ():
+        topics.append((yield from _failing(topic, error)))
+        yield ROW_COST
     return FetchedGroup(group.group_id, topics, error)
 
 

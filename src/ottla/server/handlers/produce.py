@@ -1,32 +1,40 @@
 """Produce, versions 0-13: append producers' batches. The hot path: no copy, no task, no work per record here.
 
 Versions 0-2 are advertised and refused by closing, as Kafka does for librdkafka's sake (KAFKA-18659). acks=0 has no
-answer, and a failure closes the connection, so that the producer looks at the metadata again. Where a topic asks for
-fsyncs (`flush.messages`), the answer waits for one that serves every append of that moment, while the connection's next
-produce requests begin already.
+answer, and a failure closes the connection, so that the producer looks at the metadata again. Where an append is not
+committed at once (other replicas in sync, or `flush.messages` asks for an fsync), the answer waits for the partition
+to say so (`WaitingProduce`), while the connection's next produce requests begin already.
 """
 
 from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Coroutine, Generator
+from collections.abc import Generator
 from typing import Any
+
+try:
+    import cython
+except ImportError:  # interpreted, where Cython is not installed
+    from ottla import no_cython as cython
 
 from ottla.drivers.cooperative import Cost
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import INTERNAL_TOPICS
+from ottla.model import INTERNAL_TOPICS, NO_GUARD, NOT_TRANSACTIONAL
 from ottla.protocol import produce
 from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.protocol.produce import ProducedPartition, ProducedTopic, ProduceRequest, ProduceResponse
-from ottla.protocol.record_batch import HEADER_SIZE, LongWork
-from ottla.protocol.varint import read_uvarint, uvarint_size
-from ottla.protocol.wire import INT32, LeaderIdAndEpoch, NodeEndpoint
-from ottla.replication.partition import ACKS_NONE, Partition
+from ottla.protocol.record_batch import HEADER_SIZE, MAGIC, MAGIC_POSITION, TRANSACTIONAL, LongWork
+from ottla.protocol.varint import uvarint_size
+from ottla.protocol.wire import LeaderIdAndEpoch, NodeEndpoint
+from ottla.replication.partition import ACKS_ALL, ACKS_NONE, Partition
+from ottla.replication.purgatory import DelayedProduce
+from ottla.replication.replica_log import Appended
 from ottla.server.api import (
     RECORDS_COST_SHIFT,
     Call,
     CloseConnection,
+    Deferred,
     EncodedResponse,
     Handling,
     RequestContext,
@@ -34,6 +42,8 @@ from ottla.server.api import (
     api,
     load,
 )
+from ottla.server.waiting_appends import EXPIRY_SECONDS_MIN, WaitingAppends
+from ottla.storage.producer_entry import NotVerified
 from ottla.storage.validation import InvalidRecords, NotOneBatch
 
 ADMIN_CLIENT_ID = "__admin_client"
@@ -42,8 +52,7 @@ ADMIN_CLIENT_ID = "__admin_client"
 WITHOUT_LOG_START = frozenset({
     ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id, ErrorCode.not_leader_or_follower,
     ErrorCode.message_too_large, ErrorCode.record_list_too_large, ErrorCode.corrupt_message,
-    ErrorCode.kafka_storage_error, ErrorCode.invalid_topic_exception, ErrorCode.invalid_txn_state,
-    ErrorCode.transactional_id_authorization_failed, ErrorCode.invalid_required_acks,
+    ErrorCode.kafka_storage_error, ErrorCode.invalid_topic_exception, ErrorCode.invalid_required_acks,
 })  # fmt: skip
 """Refusals without the log start, as ReplicaManager.appendRecordsToLeader sorts them."""
 
@@ -61,10 +70,11 @@ TOO_LARGE = frozenset({ErrorCode.message_too_large, ErrorCode.record_list_too_la
 LEADER_ERRORS = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
 """Errors that come with a hint at the leader (KIP-951)."""
 
+_FLEXIBLE_SINCE = produce.FLEXIBLE_SINCE  # a C global when compiled
 
-_LENGTH_AND_ID = struct.Struct(">ii")
-_TWO_INT64 = struct.Struct(">qq")
-_THREE_INT64 = struct.Struct(">qqq")
+_FLAGS_POSITION = 22
+"""The lower byte of a batch's attributes."""
+
 _MARK = 0x01FE02FD03FC04FB
 """Stands for the base offset in a response made once as a pattern."""
 
@@ -72,12 +82,14 @@ _MARK = 0x01FE02FD03FC04FB
 class Envelope:
     """What one producer's requests for one partition have in common, and the pattern of their answers."""
 
-    __slots__ = ("acks", "partition", "prefix", "suffix", "topic", "topic_id")
+    __slots__ = ("acks", "guard", "layout", "partition", "prefix", "size", "suffix", "timeout_ms", "topic", "topic_id")
 
     def __init__(self, context: RequestContext, request: ProduceRequest, partition: Partition) -> None:
         topic = request.topics[0]
         self.partition = partition
         self.acks = request.acks
+        self.guard = NOT_TRANSACTIONAL if request.transactional_id is None else NO_GUARD
+        self.timeout_ms = request.timeout_ms
         self.topic = topic.name
         self.topic_id = topic.topic_id
         answer = ProducedPartition(topic.partitions[0].index, 0, _MARK, _MARK, _MARK)
@@ -87,6 +99,11 @@ class Envelope:
         mark = _MARK.to_bytes(8, "big")
         self.prefix = bytes(pattern[4 : pattern.index(mark)])
         self.suffix = bytes(pattern[pattern.rindex(mark) + 8 :])
+        numbers = "qqq" if context.api_version >= 5 else "qq"
+        layout = struct.Struct(f">ii{len(self.prefix)}s{numbers}{len(self.suffix)}s")
+        self.layout = layout.pack
+        """Length, correlation id, prefix, the numbers of an append, suffix."""
+        self.size = layout.size - 4
 
 
 class ProduceShortcut:
@@ -96,13 +113,16 @@ class ProduceShortcut:
     `Envelope`, is found again by those equal bytes.
     """
 
-    __slots__ = ("_context", "_envelopes", "_lengths")
+    __slots__ = ("_clock", "_context", "_envelopes", "_lengths", "_version", "_waiting")
 
     def __init__(self, context: RequestContext) -> None:
         self._context = context
+        self._clock = context.node.clock
+        self._version = context.api_version
         self._envelopes: dict[bytes, Envelope] = {}
         self._lengths: list[int] = []
         """Where the records' length stands in the frames of the known envelopes."""
+        self._waiting: WaitingAppends | None = None
 
     def add(self, envelope: Envelope, frame: memoryview, length_at: int) -> None:
         if len(self._envelopes) >= ENVELOPES_MAX:
@@ -114,24 +134,33 @@ class ProduceShortcut:
             self._lengths.append(length_at)
         self._envelopes[bytes(frame[8:length_at])] = envelope
 
-    def __call__(
-        self, frame: memoryview, correlation_id: int
-    ) -> bytes | tuple[Call, Coroutine[Any, Any, Response]] | None:
+    def __call__(self, frame: memoryview, correlation_id: int) -> bytes | tuple[Call, Deferred | Response] | None:
+        return self.answer(frame, correlation_id)
+
+    def answer(self, frame: memoryview, correlation_id: int) -> bytes | tuple[Call, Deferred | Response] | None:
+        if cython.compiled:
+            assert type(frame) is memoryview
+            data = cython.cast("const char *", PyMemoryView_GET_BUFFER(frame).buf)  # type: ignore[name-defined] # noqa: F821
+        else:
+            data = frame
+        size = len(frame)
         for length_at in self._lengths:
-            envelope = self._envelopes.get(bytes(frame[8:length_at]))
-            if envelope is not None:
-                break
+            if length_at < size:
+                envelope = self._envelopes.get(data[8:length_at] if cython.compiled else bytes(data[8:length_at]))
+                if envelope is not None:
+                    break
         else:
             return None
-        version = self._context.api_version
-        records = _sole_records(frame, length_at, version)
-        partition = envelope.partition
-        if records is None or not partition.is_leader:
+        version = self._version
+        start, stop = sole_records(frame, length_at, version >= _FLEXIBLE_SINCE)
+        if stop < start + HEADER_SIZE:
             return None
-        header = bytes(records[:HEADER_SIZE])
+        records = frame[start:stop]
+        header = data[start : start + HEADER_SIZE] if cython.compiled else bytes(records[:HEADER_SIZE])
+        partition = envelope.partition
         try:
             info = partition.append_as_leader(
-                records, envelope.acks, now_ms=self._context.node.clock.now_ms(), request_version=version
+                records, envelope.acks, now_ms=self._clock.now_ms(), request_version=version, guard=envelope.guard
             )
         except LongWork:
             return None
@@ -140,47 +169,70 @@ class ProduceShortcut:
             # assigned before producer state refused the batch, and a batch with offsets is another error.
             records[:HEADER_SIZE] = header
             return None
-        if info.needs_flush:
-            return self._wait(envelope, partition, info, correlation_id)
         if envelope.acks == ACKS_NONE:
             return b""
         if version >= 5:
-            middle = _THREE_INT64.pack(info.first_offset, info.log_append_time_ms, info.log_start_offset)
+            answer = envelope.layout(
+                envelope.size, correlation_id, envelope.prefix, info.first_offset, info.log_append_time_ms,
+                info.log_start_offset, envelope.suffix,
+            )  # fmt: skip
         else:
-            middle = _TWO_INT64.pack(info.first_offset, info.log_append_time_ms)
-        prefix, suffix = envelope.prefix, envelope.suffix
-        size = len(prefix) + len(suffix) + len(middle) + 4
-        return _LENGTH_AND_ID.pack(size, correlation_id) + prefix + middle + suffix
+            answer = envelope.layout(
+                envelope.size, correlation_id, envelope.prefix, info.first_offset, info.log_append_time_ms,
+                envelope.suffix,
+            )  # fmt: skip
+        if (info.needs_flush or not partition.sole_in_sync) and must_wait(partition, info, envelope.acks):
+            return self._wait(envelope, info, correlation_id, answer)
+        return answer
 
     def _wait(
-        self, envelope: Envelope, partition: Partition, info: Any, correlation_id: int
-    ) -> bytes | tuple[Call, Coroutine[Any, Any, Response]]:
-        """The topic asks for an fsync before the answer."""
+        self, envelope: Envelope, info: Appended, correlation_id: int, answer: bytes
+    ) -> tuple[Call, Deferred | Response]:
+        """The append is not yet as safe as it has to be; `answer` is what to say when it is."""
         model = self._context
-        context = RequestContext(
-            model.node, model.api_key, model.api_version, correlation_id, model.client_id, model.client_host,
-            model.listener_name, model.principal, model.session,
-        )  # fmt: skip
-        answer = _appended(partition.topic_partition.partition, info)
-        unflushed = [UnflushedAppend(answer, partition, info.last_offset + 1)]
-        if envelope.acks == ACKS_NONE:
-            context.node.spawn(_fsync_all(unflushed))
-            return b""
-        topics = [ProducedTopic(envelope.topic, envelope.topic_id, [answer])]
-        return Call(load(ApiKey.PRODUCE), context, None), _answer_fsynced(context, topics, unflushed)
+        if self._waiting is None:
+            self._waiting = WaitingAppends(Call(load(ApiKey.PRODUCE), model, None))
+
+        def fail(error: ErrorCode) -> Response:
+            context = RequestContext(
+                model.node, model.api_key, model.api_version, correlation_id, model.client_id, model.client_host,
+                model.listener_name, model.principal, model.session,
+            )  # fmt: skip
+            envelope.partition.traffic.failed_produces += 1
+            context.count_error(error)
+            failed = ProducedPartition(envelope.partition.topic_partition.partition, error)
+            return _encode(context, [ProducedTopic(envelope.topic, envelope.topic_id, [failed])])
+
+        return self._waiting.add(envelope.partition, info, envelope.acks, envelope.timeout_ms, answer, fail)
 
 
-def _sole_records(frame: memoryview, position: int, version: int) -> memoryview | None:
-    """The records whose length stands at `position`, if nothing but empty tagged fields follows them."""
-    try:
-        if version < produce.FLEXIBLE_SINCE:
-            (length,) = INT32.unpack_from(frame, position)
-            return frame[position + 4 :] if length == len(frame) - position - 4 else None
-        length, position = read_uvarint(frame, position)
-    except (struct.error, IndexError):
-        return None
-    end = position + length - 1
-    return frame[position:end] if end == len(frame) - 3 and bytes(frame[end:]) == b"\0\0\0" else None
+def sole_records(frame: memoryview, position: int, flexible: bool) -> tuple[int, int]:
+    """Where the records lie whose length stands at `position`, if nothing but empty tagged fields follows them.
+
+    (0, 0) where they do not, are null, or their length takes more bytes than it has to.
+    """
+    if cython.compiled:
+        assert type(frame) is memoryview
+        data = cython.cast("const unsigned char *", PyMemoryView_GET_BUFFER(frame).buf)  # type: ignore[name-defined] # noqa: F821
+    else:
+        data = frame
+    size = len(frame)
+    if flexible:
+        length = shift = 0
+        byte = 0x80
+        while byte >= 0x80 and position < size and shift <= 28:
+            byte = data[position]
+            length |= (byte & 0x7F) << shift
+            position += 1
+            shift += 7
+        stop = position + length - 1
+        if byte < 0x80 and length > 0 and stop == size - 3 and not data[stop] | data[stop + 1] | data[stop + 2]:
+            return position, stop
+    elif position + 4 <= size:
+        length = data[position] << 24 | data[position + 1] << 16 | data[position + 2] << 8 | data[position + 3]
+        if position + 4 + length == size:
+            return position + 4, size
+    return 0, 0
 
 
 def learn(context: RequestContext, request: ProduceRequest, frame: memoryview) -> None:
@@ -202,7 +254,7 @@ def learn(context: RequestContext, request: ProduceRequest, frame: memoryview) -
     flexible = context.api_version >= produce.FLEXIBLE_SINCE
     length_size = uvarint_size(len(data.records) + 1) if flexible else 4
     length_at = len(frame) - (3 if flexible else 0) - len(data.records) - length_size
-    if _sole_records(frame, length_at, context.api_version) is None:
+    if sole_records(frame, length_at, flexible) == (0, 0):
         return
     shortcuts = context.session.shortcuts
     head = context.api_key << 16 | context.api_version
@@ -211,15 +263,76 @@ def learn(context: RequestContext, request: ProduceRequest, frame: memoryview) -
     shortcuts[head].add(Envelope(context, request, partition), frame, length_at)
 
 
-class UnflushedAppend:
-    """An append whose answer waits for an fsync."""
+def must_wait(partition: Partition, info: Appended, acks: int) -> bool:
+    """Whether the answer to an append has to wait: for the commit, or without acks=all for the own disk."""
+    if acks == ACKS_ALL:
+        return info.last_offset >= partition.log.high_watermark
+    return acks != ACKS_NONE and info.needs_flush
 
-    __slots__ = ("answer", "end_offset", "partition")
 
-    def __init__(self, answer: ProducedPartition, partition: Partition, end_offset: int) -> None:
-        self.answer = answer
-        self.partition = partition
-        self.end_offset = end_offset
+class WaitingProduce:
+    """A produce request some of whose appends are not yet as safe as they have to be."""
+
+    __slots__ = ("_context", "_deferred", "_delayed", "_timeout_s", "_timer", "_topics")
+
+    def __init__(self, context: RequestContext, acks: int, timeout_ms: int) -> None:
+        self._context = context
+        self._delayed = DelayedProduce(acks, self._ready)
+        self._deferred = Deferred(self._cancel)
+        self._timeout_s = max(timeout_ms, 0) / 1000
+        self._timer: asyncio.TimerHandle | None = None
+        self._topics: list[ProducedTopic] = []
+
+    def add(self, partition: Partition, info: Appended, answer: ProducedPartition) -> None:
+        def fail(error: ErrorCode) -> None:
+            partition.traffic.failed_produces += 1
+            answer.error_code = error
+            answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+            self._context.count_error(error)
+
+        self._delayed.add(partition, info.last_offset + 1, info.leader_epoch, fail)
+
+    def outcome(self, topics: list[ProducedTopic]) -> Deferred | Response:
+        """The answer, or what will be it."""
+        self._topics = topics
+        if not self._delayed.seal():
+            return _encode(self._context, topics)
+        if self._delayed.acks == ACKS_ALL:
+            self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._expire)
+        return self._deferred
+
+    def _ready(self) -> None:
+        # Not at once: whoever moves a high watermark is in the middle of something.
+        session = self._context.session
+        if session is None:
+            asyncio.get_running_loop().call_soon(self._answer)
+        else:
+            session.answer_together(self._answer)
+
+    def _answer(self) -> None:
+        self._stop_timer()
+        result: Response | Exception
+        try:
+            result = _encode(self._context, self._topics)
+        except Exception as error:
+            result = error
+        self._deferred.complete(result)
+
+    def _cancel(self) -> None:
+        """The client is gone; what was appended becomes committed all the same."""
+        self._stop_timer()
+        self._delayed.leave()
+
+    def _expire(self) -> None:
+        self._timer = None
+        if self._delayed.expire():
+            again_s = max(self._timeout_s, EXPIRY_SECONDS_MIN)
+            self._timer = asyncio.get_running_loop().call_later(again_s, self._expire)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 def decode(version: int, frame: Any, position: int) -> Generator[int, None, ProduceRequest]:
@@ -230,6 +343,8 @@ def decode(version: int, frame: Any, position: int) -> Generator[int, None, Prod
 
 def refuse_all(context: RequestContext, request: ProduceRequest, error: KafkaError) -> Response:
     """The same error for every partition."""
+    if request.acks == ACKS_NONE:
+        raise CloseConnection
     return _encode(
         context,
         [ProducedTopic(t.name, t.topic_id, [_failed(p.index, error) for p in t.partitions]) for t in request.topics],
@@ -249,8 +364,15 @@ def handle(context: RequestContext, request: ProduceRequest) -> Handling:
     acks = request.acks
     acks_are_known = -1 <= acks <= 1
     replicas = context.node.replicas
-    unflushed: list[UnflushedAppend] = []
+    waiting: WaitingProduce | None = None
     failed = False
+    guards = None
+    if request.transactional_id is not None:
+        from ottla.server import transactional_produce  # most nodes never need it
+
+        guards = yield from transactional_produce.verify(context, request, _keep_records)
+    elif _is_transactional(request):
+        raise KafkaError(ErrorCode.transactional_id_authorization_failed)
     topics = []
     for topic in request.topics:
         answers = []
@@ -266,7 +388,8 @@ def handle(context: RequestContext, request: ProduceRequest) -> Handling:
                     raise KafkaError(ErrorCode.invalid_record)
                 if not acks_are_known:
                     raise KafkaError(ErrorCode.invalid_required_acks)
-                info = yield from _append(context, request, partition, data.records)
+                guard = NOT_TRANSACTIONAL if guards is None else _guard_of(guards, partition)
+                info = yield from _append(context, request, partition, data.records, guard)
             except KafkaError as error:
                 failed = True
                 answers.append(_failed(data.index, error, partition))
@@ -276,17 +399,16 @@ def handle(context: RequestContext, request: ProduceRequest) -> Handling:
                 continue
             answer = _appended(data.index, info)
             answers.append(answer)
-            if info.needs_flush:
-                unflushed.append(UnflushedAppend(answer, partition, info.last_offset + 1))
+            if (info.needs_flush or not partition.sole_in_sync) and must_wait(partition, info, acks):
+                if waiting is None:
+                    waiting = WaitingProduce(context, acks, request.timeout_ms)
+                waiting.add(partition, info, answer)
             if context.in_steps:  # otherwise the records still lie in the receive buffer
                 yield APPEND_COST + (len(data.records) >> RECORDS_COST_SHIFT)
         if answers:
             topics.append(ProducedTopic(topic.name, topic.topic_id, answers))
-    if unflushed:
-        if acks == ACKS_NONE:
-            context.node.spawn(_fsync_all(unflushed))
-        else:
-            return _answer_fsynced(context, topics, unflushed)
+    if waiting is not None:
+        return waiting.outcome(topics)
     if acks == ACKS_NONE:
         if failed:
             raise CloseConnection
@@ -294,28 +416,37 @@ def handle(context: RequestContext, request: ProduceRequest) -> Handling:
     return _encode(context, topics)
 
 
+def _guard_of(guards: dict[Partition, int | NotVerified], partition: Partition) -> int:
+    """Raises NotVerified."""
+    guard = guards.get(partition, NO_GUARD)
+    if isinstance(guard, NotVerified):
+        raise guard
+    return guard
+
+
 def _append(
-    context: RequestContext, request: ProduceRequest, partition: Partition, records: Any
-) -> Generator[Cost, Any, Any]:
+    context: RequestContext, request: ProduceRequest, partition: Partition, records: Any, guard: int
+) -> Generator[Cost, Any, Appended]:
     """Append a batch, after a thread has gone through its records where they are very many. Raises KafkaError."""
     version = context.api_version
     try:
         return partition.append_as_leader(
-            records, request.acks, now_ms=context.node.clock.now_ms(), request_version=version
+            records, request.acks, now_ms=context.node.clock.now_ms(), request_version=version, guard=guard
         )
     except LongWork as long:
         examine = long.do
-    if not context.in_steps:
-        _keep_records(context, request)
-        context.in_steps = True
+    _keep_records(context, request)
     examined = yield context.node.long_work(examine)
     return partition.append_as_leader(
-        examined, request.acks, now_ms=context.node.clock.now_ms(), request_version=version
+        examined, request.acks, now_ms=context.node.clock.now_ms(), request_version=version, guard=guard
     )
 
 
 def _keep_records(context: RequestContext, request: ProduceRequest) -> None:
     """Others are served before this request is done: its records move out of the buffer that they were received in."""
+    if context.in_steps:
+        return
+    context.in_steps = True
     if context.session is not None and context.session.give_received():
         return
     for topic in request.topics:
@@ -326,13 +457,23 @@ def _keep_records(context: RequestContext, request: ProduceRequest) -> None:
 
 def _check(context: RequestContext, request: ProduceRequest, partition: Partition) -> None:
     """What a client may not write here at all. Raises KafkaError."""
-    if request.transactional_id is not None:
-        raise KafkaError(ErrorCode.invalid_txn_state)
     if partition.topic_partition.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
         raise KafkaError(ErrorCode.invalid_topic_exception)
 
 
-def _appended(index: int, info: Any) -> ProducedPartition:
+def _is_transactional(request: ProduceRequest) -> bool:
+    """Whether a batch says that it belongs to a transaction."""
+    for topic in request.topics:
+        for data in topic.partitions:
+            records = data.records
+            if records is None or len(records) < HEADER_SIZE or records[MAGIC_POSITION] != MAGIC:
+                continue
+            if records[_FLAGS_POSITION] & TRANSACTIONAL:
+                return True
+    return False
+
+
+def _appended(index: int, info: Appended) -> ProducedPartition:
     return ProducedPartition(index, 0, info.first_offset, info.log_append_time_ms, info.log_start_offset)
 
 
@@ -349,37 +490,18 @@ def _count_failure(context: RequestContext, error: KafkaError, partition: Partit
 
 def _failed(index: int, error: KafkaError, partition: Partition | None = None) -> ProducedPartition:
     answer = ProducedPartition(index, error.code)
-    if partition is not None and error.code not in WITHOUT_LOG_START and not isinstance(error, NotOneBatch):
+    if (
+        partition is not None
+        and error.code not in WITHOUT_LOG_START
+        and not isinstance(error, NotOneBatch | NotVerified)
+    ):
         answer.log_start_offset = partition.log.log_start_offset
     if isinstance(error, InvalidRecords):
         answer.record_errors = error.record_errors
         answer.error_message = error.message
+    elif isinstance(error, NotVerified):
+        answer.error_message = error.message or None
     return answer
-
-
-async def _answer_fsynced(
-    context: RequestContext, topics: list[ProducedTopic], unflushed: list[UnflushedAppend]
-) -> Response:
-    await _fsync_all(unflushed)
-    return _encode(context, topics)
-
-
-async def _fsync_all(unflushed: list[UnflushedAppend]) -> None:
-    if len(unflushed) == 1:
-        await _fsync(unflushed[0])
-    else:
-        await asyncio.gather(*map(_fsync, unflushed))
-
-
-async def _fsync(append: UnflushedAppend) -> None:
-    """Once fsynced the append is committed; until then nobody reads it."""
-    try:
-        await append.partition.log.flush_async(append.end_offset)
-    except KafkaError as error:
-        append.answer.error_code = error.code
-        append.answer.base_offset = append.answer.log_append_time_ms = append.answer.log_start_offset = -1
-    else:
-        append.partition.advance_high_watermark(append.end_offset)
 
 
 def _encode(context: RequestContext, topics: list[ProducedTopic]) -> EncodedResponse:

@@ -5,20 +5,19 @@ Version 3 adds static members (KIP-345), version 5 requires the protocol's type 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ottla.coordinator.group import replies
 from ottla.coordinator.group.requests import SyncGroup
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group_responses import encode_sync
-from ottla.protocol.messages import ApiKey, response_header
-from ottla.server.api import Deferred, EncodedResponse, RequestContext, Response, api
-from ottla.server.coordinator_replies import DeferredReply
+from ottla.protocol.messages import ApiKey
+from ottla.server.api import Deferred, RequestContext, Response, api
+from ottla.server.coordinator_replies import encoded, encoded_reply
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
-    return _encoded(context, replies.sync_error(error.code))
+    return encoded(context, encode_sync, replies.sync_error(error.code))
 
 
 @api(ApiKey.SYNC_GROUP, versions=(0, 5), on_error=on_error)
@@ -36,17 +35,6 @@ def handle(context: RequestContext, request: Any) -> Deferred:
         protocol_name=protocol_name,
         assignments={each.member_id: each.assignment for each in request.assignments},
     )
-    waiter = DeferredReply(lambda response: _answer(context, response))
+    waiter = encoded_reply(context, encode_sync)
     context.node.groups.sync(waiter, asked)
     return waiter.deferred
-
-
-def _answer(context: RequestContext, response: Mapping[str, Any]) -> EncodedResponse:
-    if response["error_code"]:
-        context.count_error(response["error_code"])
-    return _encoded(context, response)
-
-
-def _encoded(context: RequestContext, response: Mapping[str, Any]) -> EncodedResponse:
-    header = response_header(ApiKey.SYNC_GROUP, context.api_version, context.correlation_id)
-    return EncodedResponse([encode_sync(context.api_version, response, header)])

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.controller.features import update_features
 from ottla.drivers.cooperative import run_yielding
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.stepwise import plain
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.forwarding import to_controller
 
 
 @api(ApiKey.UPDATE_FEATURES, versions=(0, 2))
 async def handle(context: RequestContext, request: Any) -> Response:
     asked = await run_yielding(plain(request))
-    answer = await context.node.controller.submit(lambda image, now: update_features(image, asked))
+    answer = await to_controller(context, asked)
     if context.api_version >= 2:
-        del answer["results"]
-    return {**answer, "error_message": None}
+        answer = {name: value for name, value in answer.items() if name != "results"}
+    return answer if answer.get("error_code") else {**answer, "error_message": None}  # a remote one may say why

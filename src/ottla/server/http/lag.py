@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.errors import KafkaError
 from ottla.model import NO_TIMESTAMP, Millis, Offset
-from ottla.protocol.record_batch import HEADER_SIZE, unpack_header
+from ottla.protocol.record_batch import HEADER_SIZE, BatchHeader, unpack_header
 from ottla.storage.log import ColdRead
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ottla.filesystem import FileSystem
     from ottla.replication.partition import Partition
+    from ottla.replication.replica_log import ReplicaLog
 
 COLD_LOOKS_MAX = 64
 """Looks in one scrape that wait for the disk; what is left is looked at in the next."""
@@ -69,7 +70,7 @@ class LagTimes:
         self._next[key] = known
         return None if known.timestamp_ms < 0 else max(0.0, (now_ms - known.timestamp_ms) / 1000)
 
-    async def _look(self, log: Any, offset: Offset) -> Millis | None:
+    async def _look(self, log: ReplicaLog, offset: Offset) -> Millis | None:
         """The timestamp of the record at an offset, or of the next one there is; None where that is unknown for now.
         A record inside a batch is as old as the first in it: what lies between is the producer's linger."""
         try:
@@ -88,7 +89,7 @@ class LagTimes:
             pass
         return None
 
-    async def _header(self, log: Any, offset: Offset, end: Offset) -> Any:
+    async def _header(self, log: ReplicaLog, offset: Offset, end: Offset) -> BatchHeader | None:
         for _ in range(4):  # finding the batch may touch more than one cold place
             try:
                 part = log.read(offset, 1, up_to=end, nowait=True)

@@ -10,10 +10,11 @@ import platform
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from ottla.clock import elapsed_s
 from ottla.coordinator.group.classic import State
+from ottla.drivers.quorum_metrics import state_of, vote_of
 from ottla.metrics.instruments import TopicTraffic
 from ottla.metrics.text import Exposition, escape, labels
+from ottla.model import uuid_to_base64
 from ottla.protocol.messages import ApiKey
 from ottla.server.http.lag import LagTimes
 from ottla.server.http.process import read_process
@@ -21,8 +22,8 @@ from ottla.server.http.process import read_process
 if TYPE_CHECKING:
     from ottla.server.node import Node
 
-TURN_SECONDS = 0.002
-"""Work between two looks at other clients."""
+PIECES_AT_ONCE = 4
+"""Pieces of work, of some hundred microseconds at most, between two looks at other clients."""
 
 STARTING, RUNNING, STOPPING = 1, 3, 7
 """Kafka's BrokerState, as far as a node has such states."""
@@ -54,12 +55,11 @@ class Collector:
         self._node = node
         self._lag_times = LagTimes(node.fs)
         self._per_partition: bool = node.config["ottla.metrics.partitions"]
-        self._turn_began_s = 0.0
+        self._pieces = 0
         self._version = _version()
 
     async def collect(self) -> Exposition:
         page = Exposition()
-        self._turn_began_s = elapsed_s()
         for name, value in await self._node.fs.run(read_process):
             page.add(name, value)
         self._add_node(page)
@@ -73,9 +73,9 @@ class Collector:
         return page
 
     async def _breathe(self) -> None:
-        if elapsed_s() - self._turn_began_s > TURN_SECONDS:
+        self._pieces += 1
+        if not self._pieces % PIECES_AT_ONCE:
             await asyncio.sleep(0)
-            self._turn_began_s = elapsed_s()
 
     def _add_node(self, page: Exposition) -> None:
         node = self._node
@@ -111,7 +111,7 @@ class Collector:
 
     async def _add_replicas(self, page: Exposition) -> None:
         node = self._node
-        count = leaders = under_replicated = under_min_isr = 0
+        count = leaders = under_replicated = under_min_isr = at_min_isr = failed = 0
         waiting: set[Any] = set()
         sizes: dict[str, int] = {}
         prefix = "kafka_log_log_"
@@ -122,9 +122,12 @@ class Collector:
             if partition.is_leader:
                 leaders += 1
                 under_replicated += len(partition.isr) < len(partition.replicas)
-                under_min_isr += len(partition.isr) < partition.min_isr
+                under_min_isr += partition.is_under_min_isr
+                at_min_isr += len(partition.isr) == partition.effective_min_isr
             waiting.update(partition.waiters)
+            waiting.update(partition.end_waiters)
             log = partition.log
+            failed += partition.is_offline
             topic, number = partition.topic_partition
             size = log.size_bytes
             sizes[topic] = sizes.get(topic, 0) + size
@@ -141,10 +144,28 @@ class Collector:
         page.add(f"{prefix}leadercount", leaders)
         page.add(f"{prefix}underreplicatedpartitions", under_replicated)
         page.add(f"{prefix}underminisrpartitioncount", under_min_isr)
-        page.add(f"{prefix}offlinereplicacount", len(node.replicas.missing))
+        page.add(f"{prefix}atminisrpartitioncount", at_min_isr)
+        page.add(f"{prefix}offlinereplicacount", len(node.replicas.missing) + failed)
+        self._add_replication(page)
         page.add("kafka_server_delayedoperationpurgatory_purgatorysize", len(waiting), '{delayedOperation="Fetch"}')
         page.add_histogram("kafka_log_logflushstats_logflushtime_seconds", node.metrics.flush_seconds)
         await self._add_traffic(page, sizes)
+
+    def _add_replication(self, page: Exposition) -> None:
+        metrics, replication = self._node.metrics, self._node.replication
+        prefix = "kafka_server_replicamanager_"
+        page.add(f"{prefix}isrshrinks_total", metrics.isr_shrinks)
+        page.add(f"{prefix}isrexpands_total", metrics.isr_expands)
+        page.add(f"{prefix}failedisrupdates_total", metrics.failed_isr_updates)
+        prefix = "kafka_server_brokertopicmetrics_replicationbytes"
+        page.add(f"{prefix}in_total", metrics.replication.bytes_in)
+        page.add(f"{prefix}out_total", metrics.replication.bytes_out)
+        for side in ("leader", "follower"):
+            throttle = None if replication is None else getattr(replication, f"{side}_throttle")
+            rate = 0.0 if throttle is None else throttle.bytes_per_second()
+            page.add(f"kafka_server_{side}replication_byte_rate", round(rate))
+        lag = {} if replication is None else replication.fetchers.lag()
+        page.add("kafka_server_replicafetchermanager_maxlag", max(lag.values(), default=0))
 
     async def _add_traffic(self, page: Exposition, sizes: dict[str, int]) -> None:
         metrics = self._node.metrics
@@ -165,9 +186,13 @@ class Collector:
 
     async def _add_directories(self, page: Exposition) -> None:
         logs = self._node.logs
-        sizes: Counter[str] = Counter()
+        sizes, checked, truncated, kept = (Counter[str]() for _ in range(4))
         for number, log in enumerate(logs):
-            sizes[log.directory.rpartition("/")[0]] += log.size_bytes
+            directory = log.directory.rpartition("/")[0]
+            sizes[directory] += log.size_bytes
+            checked[directory] += log.recovered_bytes
+            truncated[directory] += log.truncated_bytes
+            kept[directory] += log.kept_bytes
             if not number % 256:
                 await self._breathe()
         offline = set(logs.offline_dirs)
@@ -179,6 +204,9 @@ class Collector:
                 continue
             where = labels(directory=directory)
             page.add("ottla_log_directory_size_bytes", sizes[directory], where)
+            page.add("ottla_recovery_checked_bytes", checked[directory], where)
+            page.add("ottla_recovery_truncated_bytes", truncated[directory], where)
+            page.add("ottla_recovery_kept_bytes", kept[directory], where)
             try:
                 total, free = self._node.fs.free_bytes(directory)
             except OSError:
@@ -217,12 +245,12 @@ class Collector:
         node = self._node
         image = node.image
         offline = imbalanced = 0
-        for topic in image.topics_by_name.values():
+        for topic in image.topics:
             for registration in topic.partitions.values():
                 offline += registration.leader < 0
                 imbalanced += registration.leader != registration.replicas[0]
             await self._breathe()
-        quorum = node.controller.quorum_info()
+        quorum = node.metadata.quorum
         prefix = "kafka_controller_kafkacontroller_"
         page.add(f"{prefix}activecontrollercount", int(quorum.leader_id == node.node_id))
         page.add(f"{prefix}globaltopiccount", len(image.topics_by_name))
@@ -233,9 +261,30 @@ class Collector:
         page.add(f"{prefix}activebrokercount", len(image.brokers) - fenced)
         page.add(f"{prefix}fencedbrokercount", fenced)
         page.add(f"{prefix}lastappliedrecordoffset", image.offset)
-        page.add("kafka_server_raft_metrics_current_leader", quorum.leader_id)
-        page.add("kafka_server_raft_metrics_current_epoch", quorum.leader_epoch)
-        page.add("kafka_server_raft_metrics_high_watermark", quorum.high_watermark)
+        self._add_quorum(page)
+
+    def _add_quorum(self, page: Exposition) -> None:
+        node = self._node.metadata.quorum
+        core, prefix = node.core, "kafka_server_raft_metrics_"
+        voted = vote_of(core)
+        page.add(f"{prefix}current_state", 1, labels(state=state_of(core)))
+        page.add(f"{prefix}current_leader", core.leader_id)
+        page.add(f"{prefix}current_vote", voted.node_id)
+        directory = labels(directory_id=uuid_to_base64(voted.directory_id))
+        page.add(f"{prefix}current_vote_directory_id", 1, directory)
+        page.add(f"{prefix}current_epoch", core.epoch)
+        page.add(f"{prefix}high_watermark", core.high_watermark)
+        page.add(f"{prefix}log_end_offset", core.end_offset)
+        page.add(f"{prefix}log_end_epoch", core.last_epoch)
+        page.add(f"{prefix}number_of_voters", len(core.voters))
+        others = (key.node_id for key in core.voters.keys if key.node_id != core.node_id)
+        page.add(f"{prefix}number_unknown_voter_connections", sum(node.address_of(each) is None for each in others))
+        page.add(f"{prefix}ignored_static_voters", int(bool(node.settings.addresses) and core.kraft_version >= 1))
+        for name, value in node.metrics.values().items():
+            page.add(prefix + name, round(value, 6))
+        if core.leadership is not None:
+            page.add(f"{prefix}number_of_observers", len(core.leadership.observers))
+            page.add(f"{prefix}uncommitted_voter_change", int(core.configurations.newest.offset >= core.high_watermark))
 
     async def _add_groups(self, page: Exposition) -> None:
         node = self._node
@@ -243,7 +292,7 @@ class Collector:
         states: Counter[State] = Counter()
         offsets = waiting = groups = 0
         self._lag_times.begin()
-        for group, commits in node.groups.groups():
+        for group, commits in node.groups.groups() if node.config.is_broker else ():
             groups += 1
             states[group.state] += 1
             waiting += group.awaiting_join_count

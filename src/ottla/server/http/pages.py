@@ -168,8 +168,9 @@ def health(node: Node) -> dict[str, Any]:
     reasons = []
     if failures and not node.logs.online_dirs:
         reasons.append("no log directory can be used")
-    if node.controller.failure is not None:
-        reasons.append(f"{node.controller.failure.message}")
+    failure = node.metadata.quorum.failure
+    if failure is not None:
+        reasons.append(f"{failure.message}")
     damage = damage_of(node)
     return {
         "status": "unhealthy" if reasons else "damaged" if damage else "healthy",
@@ -183,7 +184,7 @@ def health(node: Node) -> dict[str, Any]:
 def damage_of(node: Node) -> dict[str, str]:
     """Partitions that are not served, or whose groups are not, because of what is on disk; and why."""
     found = {str(key): str(log.error.message) for key, log in node.logs.offline_logs.items()}
-    if node.serving:
+    if node.serving and node.config.is_broker:
         found |= {str(key): why for key, why in node.groups.damaged().items()}
     return found
 
@@ -191,12 +192,12 @@ def damage_of(node: Node) -> dict[str, str]:
 def readiness(node: Node) -> dict[str, Any]:
     """Whether clients are served, and what they would have to wait for."""
     reasons = list(health(node)["reasons"])
-    if node.stopping:
+    if node.leaving:
         reasons.append("the node is stopping")
     elif not node.serving:
         doing = node.logs.progress
         reasons.append("the node is starting" if doing is None else f"the node is starting: {doing}")
-    else:
+    elif node.config.is_broker:
         loading = node.groups.loading()
         if loading:
             reasons.append(f"groups of {loading} partitions of __consumer_offsets are being loaded")

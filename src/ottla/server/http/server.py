@@ -19,6 +19,7 @@ from ottla.server.http.pages import Answer, Pages, failed
 from ottla.server.listener import cannot_listen
 
 if TYPE_CHECKING:
+    from ottla.network import Acceptor
     from ottla.server.node import Node
 
 _LOG = logging.getLogger("ottla.requests")
@@ -55,27 +56,34 @@ class HttpServer:
         """The one that it really has, once started."""
         self.connections: dict[HttpConnection, None] = {}
         """Least recently active first."""
-        self._server: asyncio.Server | None = None
+        self._network = node.network
+        self._acceptor: Acceptor | None = None
 
     async def start(self) -> None:
         """Raises OttlaError if the address cannot be had."""
         address = parse_address(self._setting)
         assert address is not None, "the setting was checked"
         host, port = address
-        loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(lambda: HttpConnection(self), host or None, port)
+            self._acceptor = await self._network.listen(lambda: HttpConnection(self), host, port)
         except OSError as error:
             raise cannot_listen(f"ottla.http.listener={self._setting}", error) from error
-        self.port = int(self._server.sockets[0].getsockname()[1])
+        self.port = self._acceptor.port
+        self._acceptor.start()
         self.pages.start()
+
+    @property
+    def url(self) -> str:
+        host, _ = parse_address(self._setting) or ("", 0)
+        shown = f"[{host}]" if ":" in host else host or "localhost"
+        return f"http://{shown}:{self.port}"
 
     async def stop(self) -> None:
         """Close at once: /ready has said before that the node is stopping."""
         self.pages.stop()
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._acceptor is not None:
+            self._acceptor.close()
+            self._acceptor = None
         tasks = [each.task for each in self.connections if each.task is not None]
         for connection in list(self.connections):
             connection.abort()

@@ -3,7 +3,7 @@ import kafkajs from 'kafkajs'
 import snappy from 'kafkajs-snappy'
 import lz4 from 'lz4-napi'
 import zstd from '@mongodb-js/zstd'
-import { AGAIN, PARTITIONS, count, records, report, run, total } from './matrix.js'
+import { AGAIN, PARTITIONS, count, inHalves, middle, read, records, report, run, total } from './matrix.js'
 
 const { CompressionCodecs, CompressionTypes, Kafka, logLevel } = kafkajs
 
@@ -29,7 +29,7 @@ async function member (kafka, topic, groupId, take, atEnd) {
   await consumer.connect()
   await consumer.subscribe({ topics: [topic], fromBeginning: true })
   await new Promise((resolve, reject) => {
-    consumer.on(consumer.events.CRASH, event => reject(event.payload.error))
+    consumer.on(consumer.events.CRASH, event => event.payload.restart || reject(event.payload.error))
     consumer.run({
       autoCommit: false,
       eachMessage: async ({ partition, message }) => {
@@ -47,13 +47,13 @@ async function member (kafka, topic, groupId, take, atEnd) {
 
 async function consume (done, kafka, admin, topic, group) {
   const next = {}
-  let read = 0
   await member(kafka, topic, group, (partition, message) => {
     const headers = { codec: message.headers.codec.toString(), n: message.headers.n.toString() }
     count(done, message.key.toString(), message.value.toString(), headers)
     next[partition] = Number(message.offset) + 1
-    return ++read === total(done)
+    return read() === total(done)
   }, async consumer => {
+    middle('end')
     const [described] = (await admin.describeGroups([group])).groups
     done.group_state = described.state
     done.group_members = described.members.length
@@ -73,7 +73,7 @@ async function resume (done, kafka, topic, group) {
 }
 
 await run(async (bootstrap, topic, group) => {
-  const kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.NOTHING })
+  const kafka = new Kafka({ brokers: bootstrap.split(','), logLevel: logLevel.NOTHING })
   const done = report('kafkajs')
   const admin = kafka.admin()
   await admin.connect()
@@ -83,7 +83,9 @@ await run(async (bootstrap, topic, group) => {
   await producer.connect()
   for (const [name, compression] of Object.entries(codecs)) {
     const messages = records(name)
-    await producer.send({ topic, compression, acks: -1, messages })
+    await inHalves(done, Object.keys(codecs).length, messages, half => (
+      producer.send({ topic, compression, acks: -1, messages: half })
+    ))
     done.produced[name] = messages.length
   }
   await producer.disconnect()

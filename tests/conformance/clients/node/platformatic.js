@@ -1,7 +1,7 @@
 // The round of the client matrix with @platformatic/kafka: `node platformatic.js BOOTSTRAP TOPIC GROUP`.
 import zlib from 'node:zlib'
 import { Admin, Consumer, ListOffsetTimestamps, Producer, stringDeserializers, stringSerializers } from '@platformatic/kafka'
-import { AGAIN, PARTITIONS, count, records, report, run, total } from './matrix.js'
+import { AGAIN, AS_THE_BROKER_SAYS, PARTITIONS, count, inHalves, middle, read, records, report, run, total } from './matrix.js'
 
 // This client takes zstd from Node itself, which has it from 22.15 on.
 const codecs = ['none', 'gzip', 'snappy', 'lz4', ...(zlib.zstdCompressSync ? ['zstd'] : [])]
@@ -19,12 +19,12 @@ async function member (settings, topic, groupId, take, atEnd) {
 
 async function consume (done, settings, admin, topic, group) {
   const next = {}
-  let read = 0
   await member(settings, topic, group, message => {
     count(done, message.key, message.value, Object.fromEntries(message.headers))
     next[message.partition] = message.offset + 1n
-    return ++read === total(done)
+    return read() === total(done)
   }, async consumer => {
+    middle('end')
     const described = (await admin.describeGroups({ groups: [group] })).get(group)
     done.group_state = described.state
     done.group_members = described.members.size
@@ -53,15 +53,16 @@ async function offsets (admin, topic, timestamp) {
 }
 
 await run(async (bootstrap, topic, group) => {
-  const settings = { clientId: 'matrix', bootstrapBrokers: [bootstrap] }
+  const settings = { clientId: 'matrix', bootstrapBrokers: bootstrap.split(',') }
   const done = report('@platformatic/kafka')
-  const admin = new Admin(settings)
-  await admin.createTopics({ topics: [topic], partitions: PARTITIONS, replicas: 1 })
+  // It keeps metadata for five seconds, and asks a leader of before as often as it tries: it keeps none here.
+  const admin = new Admin({ ...settings, metadataMaxAge: 0 })
+  await admin.createTopics({ topics: [topic], partitions: PARTITIONS, replicas: AS_THE_BROKER_SAYS })
   done.partitions = (await admin.metadata({ topics: [topic] })).topics.get(topic).partitionsCount
   const producer = new Producer({ ...settings, serializers: stringSerializers, idempotent: true })
   for (const compression of codecs) {
     const messages = records(compression).map(each => ({ ...each, topic }))
-    await producer.send({ messages, compression, acks: -1 })
+    await inHalves(done, codecs.length, messages, half => producer.send({ messages: half, compression, acks: -1 }))
     done.produced[compression] = messages.length
   }
   await producer.close()

@@ -1,4 +1,8 @@
-"""The round of the client matrix with kafka-python: `python round.py BOOTSTRAP TOPIC GROUP`."""
+"""The round of the client matrix with kafka-python: `python round.py BOOTSTRAP TOPIC GROUP`.
+
+`BOOTSTRAP` may be several addresses, with commas between them. In the middle of writing and of reading, and when all
+is read, it prints a line and goes on when it is given one, or has no input.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +18,16 @@ from kafka.structs import OffsetAndMetadata
 PER_CODEC, PARTITIONS, AGAIN = 50, 2, 5
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 EARLIEST, LATEST = -2, -1
+AS_THE_BROKER_SAYS = -1
 
 
 def value_of(key: str) -> str:
     return f"{key}:{'x' * 100}"
+
+
+def middle(of: str) -> None:
+    print(json.dumps({"middle": of}), flush=True)
+    sys.stdin.readline()
 
 
 def produce(bootstrap: str, topic: str, codec: str) -> int:
@@ -25,6 +35,8 @@ def produce(bootstrap: str, topic: str, codec: str) -> int:
         sent = []
         for i in range(PER_CODEC):
             key = f"{codec}-{i}"
+            if codec == CODECS[len(CODECS) // 2] and i == PER_CODEC // 2:
+                middle("writing")
             headers = [("codec", codec.encode()), ("n", str(i).encode())]
             sent.append(
                 producer.send(topic, value_of(key).encode(), key.encode(), headers, partition=i % PARTITIONS)
@@ -42,16 +54,24 @@ def member(bootstrap: str, topic: str, group: str) -> KafkaConsumer:
 def consume(report: dict[str, Any], admin: KafkaAdminClient, bootstrap: str, topic: str, group: str) -> None:
     """Read everything in a group and commit a little before the end of each partition."""
     following: dict[TopicPartition, int] = {}
+    seen: set[tuple[int, int]] = set()
     with member(bootstrap, topic, group) as consumer:
-        for count, message in enumerate(consumer, 1):
+        for message in consumer:
+            if (message.partition, message.offset) in seen:  # it had to join again before it had committed
+                report["repeated"] += 1
+                continue
+            seen.add((message.partition, message.offset))
             headers = dict(message.headers)
             codec = headers["codec"].decode()
             assert message.key.decode() == f"{codec}-{headers['n'].decode()}"
             assert message.value.decode() == value_of(message.key.decode())
             report["consumed"][codec] = report["consumed"].get(codec, 0) + 1
             following[TopicPartition(topic, message.partition)] = message.offset + 1
-            if count == PER_CODEC * len(CODECS):
+            if len(seen) == PER_CODEC * len(CODECS) // 2:
+                middle("reading")
+            if len(seen) == PER_CODEC * len(CODECS):
                 break
+        middle("end")
         described = admin.describe_groups([group])[group]
         report.update(group_state=described["group_state"], group_members=len(described["members"]))
         consumer.commit({tp: OffsetAndMetadata(offset - AGAIN, "", -1) for tp, offset in following.items()})
@@ -73,13 +93,15 @@ def resume(report: dict[str, Any], bootstrap: str, topic: str, group: str) -> No
 def main(bootstrap: str, topic: str, group: str) -> None:
     started = time.perf_counter()
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
-    new = {"num_partitions": PARTITIONS, "replication_factor": 1}
+    new = {"num_partitions": PARTITIONS, "replication_factor": AS_THE_BROKER_SAYS}
     admin.create_topics({topic: new}, wait_for_metadata=True)
     (described,) = admin.describe_topics([topic])
     report: dict[str, Any] = {
         "client": "kafka-python", "version": kafka.__version__, "partitions": len(described["partitions"]),
-        "produced": {codec: produce(bootstrap, topic, codec) for codec in CODECS}, "consumed": {},
+        "produced": {codec: produce(bootstrap, topic, codec) for codec in CODECS}, "consumed": {}, "repeated": 0,
     }  # fmt: skip
+    admin.close()
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)  # the first does not ask again where a broker went
     consume(report, admin, bootstrap, topic, group)
     resume(report, bootstrap, topic, group)
     partitions = [TopicPartition(topic, p) for p in range(PARTITIONS)]

@@ -2,6 +2,7 @@
 package matrix
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -15,6 +16,8 @@ const (
 	PerCodec   = 50
 	Partitions = 2
 	Again      = 5
+	// AsTheBrokerSays is a topic's number of replicas where that is left to the cluster.
+	AsTheBrokerSays = -1
 )
 
 // Report is the line of JSON that a program prints.
@@ -24,6 +27,7 @@ type Report struct {
 	Partitions   int              `json:"partitions"`
 	Produced     map[string]int   `json:"produced"`
 	Consumed     map[string]int   `json:"consumed"`
+	Repeated     int              `json:"repeated"`
 	GroupState   string           `json:"group_state"`
 	GroupMembers int              `json:"group_members"`
 	Committed    map[string]int64 `json:"committed"`
@@ -34,6 +38,7 @@ type Report struct {
 	Seconds      float64          `json:"seconds"`
 
 	started time.Time
+	seen    map[string]bool
 }
 
 // New starts a report; version is that of the client's module in the binary.
@@ -49,15 +54,16 @@ func New(client, module string) *Report {
 	return &Report{
 		Client: client, Version: version, Produced: map[string]int{}, Consumed: map[string]int{},
 		Committed: map[string]int64{}, Earliest: map[string]int64{}, Latest: map[string]int64{}, started: time.Now(),
+		seen: map[string]bool{},
 	}
 }
 
-// Arguments are the bootstrap address, the topic and the group.
-func Arguments() (string, string, string) {
+// Arguments are the bootstrap addresses, the topic and the group.
+func Arguments() ([]string, string, string) {
 	if len(os.Args) != 4 {
 		Check(fmt.Errorf("usage: %s BOOTSTRAP TOPIC GROUP", os.Args[0]))
 	}
-	return os.Args[1], os.Args[2], os.Args[3]
+	return strings.Split(os.Args[1], ","), os.Args[2], os.Args[3]
 }
 
 // Key and Value are the i-th record of a codec; its headers are codec and n.
@@ -66,13 +72,33 @@ func Key(codec string, i int) string { return fmt.Sprintf("%s-%d", codec, i) }
 // Value follows from the key.
 func Value(key string) string { return key + ":" + strings.Repeat("x", 100) }
 
-// Count checks a record that was read and counts it under its codec.
+// Count checks a record that was read and counts it under its codec; one that came before, because the member had to join
+// again before it had committed, is counted apart.
 func (r *Report) Count(key, value []byte, headers map[string]string) {
 	codec, n := headers["codec"], headers["n"]
 	if string(key) != codec+"-"+n || string(value) != Value(string(key)) {
 		Check(fmt.Errorf("not what was written: key %q, value %q, headers %v", key, value, headers))
 	}
+	if r.seen[string(key)] {
+		r.Repeated++
+		return
+	}
+	r.seen[string(key)] = true
 	r.Consumed[codec]++
+	if r.Read() == r.Total()/2 {
+		Middle("reading")
+	}
+}
+
+// Read is how many records were read, each counted once.
+func (r *Report) Read() int { return len(r.seen) }
+
+var input = bufio.NewReader(os.Stdin)
+
+// Middle tells whoever runs the program how far it is, and waits for a line, or for the end of the input.
+func Middle(of string) {
+	Check(json.NewEncoder(os.Stdout).Encode(map[string]string{"middle": of}))
+	_, _ = input.ReadString('\n')
 }
 
 // Total is how many records were written.

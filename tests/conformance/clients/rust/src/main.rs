@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::time::Instant;
+use std::io;
+use std::time::{Duration, Instant};
 
 use chrono::Utc;
 use rskafka::client::partition::{Compression, OffsetAt, PartitionClient, UnknownTopicHandling};
@@ -15,6 +16,8 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 const VERSION: &str = "0.6.0";
 const PER_CODEC: usize = 50;
 const PARTITIONS: usize = 2;
+const AS_THE_BROKER_SAYS: i16 = -1;
+const HEARD_OF_MAX: Duration = Duration::from_secs(10);
 const CODECS: [(&str, Compression); 5] = [
     ("none", Compression::NoCompression),
     ("gzip", Compression::Gzip),
@@ -25,6 +28,13 @@ const CODECS: [(&str, Compression); 5] = [
 
 fn value_of(key: &str) -> String {
     format!("{key}:{}", "x".repeat(100))
+}
+
+/// Tells whoever runs the program how far it is, and waits for a line, or for the end of the input.
+fn middle(of: &str) -> Outcome<()> {
+    println!("{}", json!({ "middle": of }));
+    io::stdin().read_line(&mut String::new())?;
+    Ok(())
 }
 
 fn record(codec: &str, i: usize) -> Record {
@@ -71,7 +81,7 @@ async fn partition_client(client: &Client, topic: &str, partition: usize) -> Out
 
 async fn create_and_delete(client: &Client, topic: &str) -> Outcome<bool> {
     let controller = client.controller_client()?;
-    controller.create_topic(topic, 1, 1, 5_000).await?;
+    controller.create_topic(topic, 1, AS_THE_BROKER_SAYS, 5_000).await?;
     controller.delete_topic(topic, 5_000).await?;
     Ok(client.list_topics().await?.iter().all(|each| each.name != topic))
 }
@@ -83,16 +93,20 @@ async fn main() -> Outcome<()> {
     let [_, bootstrap, topic] = arguments.as_slice() else {
         return Err("usage: clients BOOTSTRAP TOPIC".into());
     };
-    let client = ClientBuilder::new(vec![bootstrap.clone()]).build().await?;
+    let client = ClientBuilder::new(bootstrap.split(',').map(str::to_owned).collect()).build().await?;
     client
         .controller_client()?
-        .create_topic(topic, PARTITIONS as i32, 1, 5_000)
+        .create_topic(topic, PARTITIONS as i32, AS_THE_BROKER_SAYS, 5_000)
         .await?;
-    let described = client.list_topics().await?;
-    let partitions = described
-        .iter()
-        .find(|each| each.name == *topic)
-        .map_or(0, |each| each.partitions.len());
+    // Any of the brokers is asked, and one may hear of the topic a moment later than the one that answered before.
+    let mut partitions = 0;
+    while partitions == 0 && started.elapsed() < HEARD_OF_MAX {
+        let described = client.list_topics().await?;
+        partitions = described
+            .iter()
+            .find(|each| each.name == *topic)
+            .map_or(0, |each| each.partitions.len());
+    }
 
     let mut produced = BTreeMap::new();
     let (mut earliest, mut latest) = (BTreeMap::new(), BTreeMap::new());
@@ -104,6 +118,12 @@ async fn main() -> Outcome<()> {
             let batch: Vec<Record> = (p..PER_CODEC).step_by(PARTITIONS).map(|i| record(name, i)).collect();
             *produced.entry(name).or_insert(0) += batch.len();
             partition.produce(batch, codec).await?;
+            if p == 0 && produced.len() == CODECS.len() / 2 {
+                middle("writing")?;
+            }
+        }
+        if p == 0 {
+            middle("reading")?;
         }
         read(&partition, 0, &mut consumed).await?;
         earliest.insert(p.to_string(), partition.get_offset(OffsetAt::Earliest).await?);
@@ -111,10 +131,11 @@ async fn main() -> Outcome<()> {
         latest.insert(p.to_string(), end);
         resumed += read(&partition, end - 5, &mut BTreeMap::new()).await?;
     }
+    middle("end")?;
     let deleted = create_and_delete(&client, &format!("{topic}-gone")).await?;
     let report = json!({
         "client": "rskafka", "version": VERSION, "partitions": partitions, "produced": produced,
-        "consumed": consumed, "resumed": resumed, "earliest": earliest, "latest": latest, "deleted": deleted,
+        "consumed": consumed, "repeated": 0, "resumed": resumed, "earliest": earliest, "latest": latest, "deleted": deleted,
         "seconds": started.elapsed().as_secs_f64(),
     });
     println!("{report}");

@@ -24,15 +24,11 @@ func main() {
 		return
 	}
 	bootstrap, topic, group := matrix.Arguments()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	report := matrix.New("franz-go", "github.com/twmb/franz-go")
-	plain, err := kgo.NewClient(kgo.SeedBrokers(bootstrap))
-	matrix.Check(err)
-	admin := kadm.NewClient(plain)
-	defer admin.Close()
-
-	created, err := admin.CreateTopic(ctx, matrix.Partitions, 1, nil, topic)
+	admin := fresh(bootstrap)
+	created, err := admin.CreateTopic(ctx, matrix.Partitions, matrix.AsTheBrokerSays, nil, topic)
 	matrix.Check(err)
 	matrix.Check(created.Err)
 	topics, err := admin.ListTopics(ctx, topic)
@@ -42,9 +38,12 @@ func main() {
 	for name, codec := range codecs {
 		produce(ctx, report, bootstrap, topic, name, codec)
 	}
-	consume(ctx, report, admin, bootstrap, topic, group)
+	consume(ctx, report, bootstrap, topic, group)
 	resume(ctx, report, bootstrap, topic, group)
 
+	admin.Close()
+	admin = fresh(bootstrap)
+	defer admin.Close()
 	earliest, err := admin.ListStartOffsets(ctx, topic)
 	matrix.Check(err)
 	latest, err := admin.ListEndOffsets(ctx, topic)
@@ -55,10 +54,17 @@ func main() {
 	report.Print()
 }
 
+// fresh returns a client whose connections are new: one that a broker has closed meanwhile fails the next request.
+func fresh(bootstrap []string) *kadm.Client {
+	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap...))
+	matrix.Check(err)
+	return kadm.NewClient(client)
+}
+
 // produce writes with idempotence, as franz-go does by itself.
-func produce(ctx context.Context, report *matrix.Report, bootstrap, topic, name string, codec kgo.CompressionCodec) {
+func produce(ctx context.Context, report *matrix.Report, bootstrap []string, topic, name string, codec kgo.CompressionCodec) {
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(bootstrap), kgo.DefaultProduceTopic(topic), kgo.ProducerBatchCompression(codec),
+		kgo.SeedBrokers(bootstrap...), kgo.DefaultProduceTopic(topic), kgo.ProducerBatchCompression(codec),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 	)
 	matrix.Check(err)
@@ -73,13 +79,18 @@ func produce(ctx context.Context, report *matrix.Report, bootstrap, topic, name 
 			},
 		}
 	}
-	matrix.Check(client.ProduceSync(ctx, records...).FirstErr())
+	half := len(records) / 2
+	matrix.Check(client.ProduceSync(ctx, records[:half]...).FirstErr())
+	if len(report.Produced) == len(codecs)/2 {
+		matrix.Middle("writing")
+	}
+	matrix.Check(client.ProduceSync(ctx, records[half:]...).FirstErr())
 	report.Produced[name] = len(records)
 }
 
-func joined(bootstrap, topic, group string) *kgo.Client {
+func joined(bootstrap []string, topic, group string) *kgo.Client {
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(bootstrap), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(),
+		kgo.SeedBrokers(bootstrap...), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 	)
 	matrix.Check(err)
@@ -87,11 +98,11 @@ func joined(bootstrap, topic, group string) *kgo.Client {
 }
 
 // consume reads everything in a group and commits a little before the end of each partition.
-func consume(ctx context.Context, report *matrix.Report, admin *kadm.Client, bootstrap, topic, group string) {
+func consume(ctx context.Context, report *matrix.Report, bootstrap []string, topic, group string) {
 	client := joined(bootstrap, topic, group)
 	defer client.Close()
 	next := map[int32]int64{}
-	for read := 0; read < report.Total(); {
+	for report.Read() < report.Total() {
 		fetches := client.PollFetches(ctx)
 		matrix.Check(fetches.Err())
 		fetches.EachRecord(func(r *kgo.Record) {
@@ -101,9 +112,11 @@ func consume(ctx context.Context, report *matrix.Report, admin *kadm.Client, boo
 			}
 			report.Count(r.Key, r.Value, headers)
 			next[r.Partition] = r.Offset + 1
-			read++
 		})
 	}
+	matrix.Middle("end")
+	admin := fresh(bootstrap)
+	defer admin.Close()
 	groups, err := admin.DescribeGroups(ctx, group)
 	matrix.Check(err)
 	report.GroupState, report.GroupMembers = groups[group].State, len(groups[group].Members)
@@ -121,7 +134,7 @@ func consume(ctx context.Context, report *matrix.Report, admin *kadm.Client, boo
 }
 
 // resume joins again: only what was not committed comes back.
-func resume(ctx context.Context, report *matrix.Report, bootstrap, topic, group string) {
+func resume(ctx context.Context, report *matrix.Report, bootstrap []string, topic, group string) {
 	client := joined(bootstrap, topic, group)
 	defer client.Close()
 	for report.Resumed < matrix.Again*matrix.Partitions {
@@ -137,7 +150,7 @@ func resume(ctx context.Context, report *matrix.Report, bootstrap, topic, group 
 }
 
 func createAndDelete(ctx context.Context, admin *kadm.Client, name string) bool {
-	_, err := admin.CreateTopic(ctx, 1, 1, nil, name)
+	_, err := admin.CreateTopic(ctx, 1, matrix.AsTheBrokerSays, nil, name)
 	matrix.Check(err)
 	deleted, err := admin.DeleteTopic(ctx, name)
 	matrix.Check(err)

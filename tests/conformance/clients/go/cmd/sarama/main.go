@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -36,13 +37,13 @@ func main() {
 	}
 	bootstrap, topic, group := matrix.Arguments()
 	report := matrix.New("sarama", "github.com/IBM/sarama")
-	client, err := sarama.NewClient([]string{bootstrap}, config())
+	client, err := sarama.NewClient(bootstrap, config())
 	matrix.Check(err)
 	admin, err := sarama.NewClusterAdminFromClient(client)
 	matrix.Check(err)
 	defer admin.Close()
 
-	matrix.Check(admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: matrix.Partitions, ReplicationFactor: 1}, false))
+	matrix.Check(admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: matrix.Partitions, ReplicationFactor: matrix.AsTheBrokerSays}, false))
 	described, err := admin.DescribeTopics([]string{topic})
 	matrix.Check(err)
 	report.Partitions = len(described[0].Partitions)
@@ -63,12 +64,12 @@ func main() {
 	report.Print()
 }
 
-func produce(report *matrix.Report, bootstrap, topic, name string, codec sarama.CompressionCodec) {
+func produce(report *matrix.Report, bootstrap []string, topic, name string, codec sarama.CompressionCodec) {
 	settings := config()
 	settings.Producer.Compression = codec
 	settings.Producer.Idempotent = true
 	settings.Net.MaxOpenRequests = 1
-	producer, err := sarama.NewSyncProducer([]string{bootstrap}, settings)
+	producer, err := sarama.NewSyncProducer(bootstrap, settings)
 	matrix.Check(err)
 	defer producer.Close()
 	messages := make([]*sarama.ProducerMessage, matrix.PerCodec)
@@ -82,7 +83,12 @@ func produce(report *matrix.Report, bootstrap, topic, name string, codec sarama.
 			},
 		}
 	}
-	matrix.Check(producer.SendMessages(messages))
+	half := len(messages) / 2
+	matrix.Check(producer.SendMessages(messages[:half]))
+	if len(report.Produced) == len(codecs)/2 {
+		matrix.Middle("writing")
+	}
+	matrix.Check(producer.SendMessages(messages[half:]))
 	report.Produced[name] = len(messages)
 }
 
@@ -117,13 +123,17 @@ func (r *reader) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.
 	}
 }
 
-func join(bootstrap, topic, group string, r *reader) {
-	member, err := sarama.NewConsumerGroup([]string{bootstrap}, group, config())
+func join(bootstrap []string, topic, group string, r *reader) {
+	member, err := sarama.NewConsumerGroup(bootstrap, group, config())
 	matrix.Check(err)
-	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	ctx, stop := context.WithTimeout(context.Background(), 4*time.Minute)
 	r.stop = stop
 	for ctx.Err() == nil {
-		matrix.Check(member.Consume(ctx, []string{topic}, r))
+		err := member.Consume(ctx, []string{topic}, r)
+		if errors.Is(err, sarama.ErrNotCoordinatorForConsumer) || errors.Is(err, sarama.ErrConsumerCoordinatorNotAvailable) {
+			continue // the coordinator has moved: it is looked for again
+		}
+		matrix.Check(err)
 	}
 	if ctx.Err() == context.DeadlineExceeded {
 		matrix.Check(ctx.Err())
@@ -132,9 +142,8 @@ func join(bootstrap, topic, group string, r *reader) {
 }
 
 // consume reads everything in a group and commits a little before the end of each partition.
-func consume(report *matrix.Report, admin sarama.ClusterAdmin, bootstrap, topic, group string) {
+func consume(report *matrix.Report, admin sarama.ClusterAdmin, bootstrap []string, topic, group string) {
 	next := map[int32]int64{}
-	read := 0
 	join(bootstrap, topic, group, &reader{
 		take: func(m *sarama.ConsumerMessage) bool {
 			headers := map[string]string{}
@@ -143,17 +152,20 @@ func consume(report *matrix.Report, admin sarama.ClusterAdmin, bootstrap, topic,
 			}
 			report.Count(m.Key, m.Value, headers)
 			next[m.Partition] = m.Offset + 1
-			read++
-			return read == report.Total()
+			return report.Read() == report.Total()
 		},
 		atEnd: func(session sarama.ConsumerGroupSession) {
+			matrix.Middle("end")
 			groups, err := admin.DescribeConsumerGroups([]string{group})
 			matrix.Check(err)
 			report.GroupState, report.GroupMembers = groups[0].State, len(groups[0].Members)
 			for partition, offset := range next {
 				session.MarkOffset(topic, partition, offset-matrix.Again, "")
 			}
-			session.Commit()
+			// Commit does not say that the coordinator has moved; the next one goes to the new one.
+			for attempt := 0; attempt < 100 && !isCommitted(admin, topic, group, next); attempt++ {
+				session.Commit()
+			}
 		},
 	})
 	committed, err := admin.ListConsumerGroupOffsets(group, map[string][]int32{topic: {0, 1}})
@@ -163,8 +175,19 @@ func consume(report *matrix.Report, admin sarama.ClusterAdmin, bootstrap, topic,
 	}
 }
 
+func isCommitted(admin sarama.ClusterAdmin, topic, group string, next map[int32]int64) bool {
+	found, err := admin.ListConsumerGroupOffsets(group, map[string][]int32{topic: {0, 1}})
+	matrix.Check(err)
+	for partition, offset := range next {
+		if block := found.GetBlock(topic, partition); block == nil || block.Offset != offset-matrix.Again {
+			return false
+		}
+	}
+	return true
+}
+
 // resume joins again: only what was not committed comes back.
-func resume(report *matrix.Report, bootstrap, topic, group string) {
+func resume(report *matrix.Report, bootstrap []string, topic, group string) {
 	join(bootstrap, topic, group, &reader{
 		take: func(m *sarama.ConsumerMessage) bool {
 			if m.Offset < report.Committed[strconv.Itoa(int(m.Partition))] {
@@ -178,7 +201,7 @@ func resume(report *matrix.Report, bootstrap, topic, group string) {
 }
 
 func createAndDelete(admin sarama.ClusterAdmin, name string) bool {
-	matrix.Check(admin.CreateTopic(name, &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false))
+	matrix.Check(admin.CreateTopic(name, &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: matrix.AsTheBrokerSays}, false))
 	matrix.Check(admin.DeleteTopic(name))
 	left, err := admin.ListTopics()
 	matrix.Check(err)

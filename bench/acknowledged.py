@@ -1,0 +1,138 @@
+"""Producers that run all the while, and when each of a partition's records was acknowledged: librdkafka and Java.
+
+`Librdkafka` is a producer of this process with its default settings, `Java` is Kafka's own VerifiableProducer: it has
+those of Java's producer, but sends a record once only unless it is told to retry as producers do.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import json
+import subprocess
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from types import TracebackType
+from typing import Any
+
+from peers.kafka import START_FAST, java
+
+RATE = 300
+"""Records a second of each producer, over all partitions."""
+
+
+RETRIES = 2**31 - 1
+"""The default of Java's producer, and what makes it idempotent."""
+
+
+class Acknowledged:
+    """Times of acknowledgements by partition, on `time.time`'s clock; and what was not acknowledged at all."""
+
+    def __init__(self) -> None:
+        self.times: dict[int, list[float]] = defaultdict(list)
+        self.failures: list[str] = []
+
+    def count(self) -> int:
+        return sum(len(each) for each in self.times.values())
+
+    def since(self, partition: int, start: float) -> int:
+        """How many were acknowledged since then."""
+        times = self.times[partition]
+        return len(times) - bisect.bisect(times, start)
+
+    def gap_s(self, partition: int, start: float, end: float) -> float:
+        """The longest time within these without an acknowledgement, in seconds."""
+        times = self.times[partition]
+        within = [start, *times[bisect.bisect(times, start) : bisect.bisect(times, end)], end]
+        return max(later - sooner for sooner, later in itertools.pairwise(within))
+
+
+class Librdkafka(Acknowledged):
+    """Sends to all partitions of a topic in turn."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        from confluent_kafka import Producer
+
+        super().__init__()
+        self._producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._topic, self._partitions = topic, partitions
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Librdkafka:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        number, began = 0, time.monotonic()
+        while not self._ended.is_set():
+            try:
+                self._producer.produce(self._topic, b"x" * 100, partition=number % self._partitions,
+                                       on_delivery=self._delivered)  # fmt: skip
+                number += 1
+            except BufferError:
+                self._producer.poll(0.1)
+            while (wait_s := began + number / RATE - time.monotonic()) > 0:
+                self._producer.poll(wait_s)  # or until something was acknowledged
+        self._producer.flush(30)
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is None:
+            self.times[message.partition()].append(time.time())
+        else:
+            self.failures.append(str(error))
+
+
+class Java(Acknowledged):
+    """Keys choose the partition: without, the producer would stay with one for seconds."""
+
+    def __init__(self, bootstrap: str, topic: str, *, retries: bool = False) -> None:
+        super().__init__()
+        self._config = tempfile.NamedTemporaryFile("w", suffix=".properties")  # noqa: SIM115 - as long as the producer
+        if retries:
+            self._config.write(f"retries={RETRIES}\n")
+            self._config.flush()
+        self.values: dict[tuple[int, int], str] = {}
+        """What was acknowledged, by partition and offset."""
+        self._command = java(
+            "org.apache.kafka.tools.VerifiableProducer", "--bootstrap-server", bootstrap, "--topic", topic,
+            "--throughput", str(RATE), "--acks", "-1", "--repeating-keys", "60", "--command-config", self._config.name,
+            heap="256m", flags=START_FAST,
+        )  # fmt: skip
+
+    def __enter__(self) -> Java:
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._thread.join()
+        self._config.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                if not line.startswith('{"'):  # what the JVM or its log says
+                    continue
+                event = json.loads(line)
+                if event["name"] == "producer_send_success":
+                    self.times[event["partition"]].append(time.time())
+                    self.values[event["partition"], event["offset"]] = event["value"]
+                elif event["name"] == "producer_send_error":
+                    self.failures.append(str(event.get("message")))

@@ -1,0 +1,171 @@
+"""The requests whose instructions are counted, on a broker that has what they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
+
+from bench.brokers import Side
+from bench.counted import Requests
+from bench.group_requests import (
+    COMMIT_VERSION,
+    HEARTBEAT_VERSION,
+    commit_values,
+    heartbeat_values,
+    offset_fetch_values,
+    prepare,
+)
+from bench.group_requests import FETCH_VERSION as OFFSET_FETCH_VERSION
+from bench.load import Client, batch_of, fetch_frame, frame, produce_frame
+from bench.members import Group, Member, Swarm
+from ottla.protocol import fetch, messages
+from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.messages import ApiKey
+
+PRODUCED, CACHED, WIDE = "instructions", "cached", "wide"
+CACHED_BATCHES = 128
+"""Of 60 KB each."""
+WIDE_PARTITIONS = 200
+SESSION_VERSION = 16
+SESSION_REQUESTS = 3000
+"""Each with an epoch of its own."""
+COMMIT_TURNS = 4
+
+
+@dataclass
+class Broker:
+    side: Side
+    client: Client
+    member: Member
+    """Of a group with offsets of 20 partitions."""
+
+
+@dataclass
+class Load:
+    name: str
+    requests: Callable[[Broker], Requests]
+    is_large: bool = False
+    """Much data, or many connections: a few are enough."""
+    in_suite: bool = False
+    """Whether a test counts it too: not those whose figure hangs on how fast the other side reads or writes."""
+
+
+@contextmanager
+def prepared(side: Side) -> Iterator[Broker]:
+    client = Client(side.port)
+    client.create_topic(PRODUCED, 1)
+    client.create_topic(CACHED, 1)
+    client.create_topic(WIDE, WIDE_PARTITIONS)
+    batch, _ = batch_of(60 << 10)
+    for topic, batches in ((CACHED, CACHED_BATCHES), (WIDE, 1)):
+        for _ in range(batches):
+            client.socket.sendall(produce_frame(topic, 0, batch))
+            client.receive_frame()
+    prepare(side)
+    swarm = Swarm(side.port)
+    member = swarm.add(Group("counted"), 1)[0]
+    swarm.join([member])
+    swarm.settle([member.group])
+    swarm.drain([member.group])
+    client.socket.sendall(_commit(member, 20, 0))
+    client.receive_frame()
+    try:
+        yield Broker(side, client, member)
+    finally:
+        swarm.close()
+        client.close()
+
+
+_encode = partial(messages.encode_request, correlation_id=1, client_id="bench")
+
+
+def _commit(member: Member, partitions: int, turn: int) -> bytes:
+    values = commit_values(member, partitions, turn)
+    return frame(_encode(ApiKey.OFFSET_COMMIT, COMMIT_VERSION, values=values))
+
+
+def _commits(partitions: int, broker: Broker) -> Requests:
+    return Requests([[_commit(broker.member, partitions, turn) for turn in range(COMMIT_TURNS)]], 5)
+
+
+def _offset_fetches(partitions: int, broker: Broker) -> Requests:
+    values = offset_fetch_values(broker.member, partitions)
+    return Requests([[frame(_encode(ApiKey.OFFSET_FETCH, OFFSET_FETCH_VERSION, values=values))]], 5)
+
+
+def _heartbeats(broker: Broker) -> Requests:
+    return Requests([[frame(_encode(ApiKey.HEARTBEAT, HEARTBEAT_VERSION, values=heartbeat_values(broker.member)))]], 5)
+
+
+def _produces(size: int, record_size: int, in_flight: int, broker: Broker, connections: int = 1) -> Requests:
+    request = produce_frame(PRODUCED, 0, batch_of(size, record_size)[0])
+    return Requests([[request]] * connections, in_flight)
+
+
+def _fetches(size: int, in_flight: int, broker: Broker) -> Requests:
+    """Whole batches, from other places of the log each time."""
+    batch, records = batch_of(60 << 10)
+    step = max(1, size // len(batch))
+    starts = range(0, CACHED_BATCHES - step, step)
+    frames = [fetch_frame(CACHED, 0, start * records, step * len(batch)) for start in starts]
+    return Requests([frames], in_flight, answer_bytes_min=step * len(batch))
+
+
+def _session(partitions: int, broker: Broker) -> Requests:
+    """A consumer that keeps up with one partition of many: each request names this one only."""
+    found = broker.client.call(ApiKey.METADATA, 12, {"topics": [{"topic_id": None, "name": WIDE}]})
+    topic_id = found["topics"][0]["topic_id"]
+    assert isinstance(topic_id, UUID)
+
+    def request(session_id: int, epoch: int, wanted: list[FetchPartition]) -> bytes:
+        body = FetchRequest(
+            500, 1, 50 << 20, [FetchTopic(None, topic_id, wanted)], session_id=session_id, session_epoch=epoch
+        )
+        return frame(bytes(fetch.encode_request(SESSION_VERSION, 1, "bench", body)))
+
+    every = [FetchPartition(number, 0, 1 << 20) for number in range(partitions)]
+    broker.client.socket.sendall(request(0, 0, every))
+    _, answer = fetch.decode_response(SESSION_VERSION, broker.client.receive_frame())
+    assert answer.session_id
+    asked = [FetchPartition(0, 0, 1 << 20)]
+    frames = [request(answer.session_id, epoch, asked) for epoch in range(1, SESSION_REQUESTS)]
+    return Requests([frames], 1, answer_bytes_min=60 << 10)
+
+
+def loads() -> list[Load]:
+    found = []
+    batches = {
+        "one 100-byte record": (1, 100),
+        "16 KB batch": (16 << 10, 100),
+        "64 KB batch of 1 KB records": (64 << 10, 1000),
+        "1 MB batch of 1 KB records": (1000 << 10, 1000),
+    }
+    for what, (size, record_size) in batches.items():
+        for flight, in_flight in (("", 5), (", one in flight", 1)):
+            requests = partial(_produces, size, record_size, in_flight)
+            found.append(Load(f"produce, {what}{flight}", requests, size > 1 << 17, in_flight == 5 and size < 1 << 19))
+    many = partial(_produces, 1, 100, 1, connections=200)
+    found.append(Load("produce, one 100-byte record, 200 connections", many, True, True))
+    for what, size in {"64 KB": 64 << 10, "1 MB": 1 << 20}.items():
+        for flight, in_flight in (("", 5), (", one in flight", 1)):
+            found.append(
+                Load(
+                    f"fetch, {what}{flight}",
+                    partial(_fetches, size, in_flight),
+                    size > 1 << 17,
+                    in_flight == 5 and size < 1 << 19,
+                )
+            )
+    for partitions in (1, 20, WIDE_PARTITIONS):
+        name = f"fetch, 64 KB of one partition, session of {partitions}"
+        found.append(Load(name, partial(_session, partitions), in_suite=partitions == 20))
+    for partitions in (1, 20):
+        plural = "s" * (partitions > 1)
+        found.append(Load(f"commit of {partitions} partition{plural}", partial(_commits, partitions), in_suite=True))
+        name = f"offset fetch of {partitions} partition{plural}"
+        found.append(Load(name, partial(_offset_fetches, partitions), in_suite=True))
+    found.append(Load("heartbeat", _heartbeats, in_suite=True))
+    return found

@@ -1,0 +1,233 @@
+"""What `ottla check` knows of a run, and what is wrong with it: a history in, findings out, no broker in sight.
+
+Every record carries its producer and a sequence number that ascends within the producer. A record is written once
+(`Write`), is read by groups (`Session`), and is or is not in the log when all is over (`History.log`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+
+class Kind(Enum):
+    """What can be wrong; the value is how it is said."""
+
+    LOST = "acknowledged, and not in the log"
+    MOVED = "acknowledged at one offset, and in the log at another"
+    DUPLICATED = "more than once in the log, though its producer is idempotent"
+    REORDERED = "in the log before a record that its producer had sent earlier"
+    PHANTOM = "in the log or read, though never written there, or gone after it was read"
+    BACKWARD = "read at an offset that is not after the one before"
+    SKIPPED = "passed over by a consumer that read what stands around it"
+    MISSED = "in the log, and never read by a group"
+    REWOUND = "a group went on before an offset whose commit was acknowledged"
+    UNREADABLE = "a partition that could not be read to its end"
+    REPEATED = "more than once in the log, of a producer without idempotence"
+    OVERTAKEN = "in the log after a record that its producer, without idempotence, had sent later"
+    UNPROMISED = "sent with acks=0, and not in the log"
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether Kafka promises nothing else."""
+        return self in (Kind.REPEATED, Kind.OVERTAKEN, Kind.UNPROMISED)
+
+
+class Record(NamedTuple):
+    """A record where it was found. `producer` is -1 for one that no producer of the run wrote."""
+
+    offset: int
+    producer: int
+    sequence: int
+
+
+@dataclass(slots=True)
+class Write:
+    """A record that was sent."""
+
+    partition: int
+    acknowledged: bool = False
+    offset: int | None = None
+    """As acknowledged; None with acks=0, where nobody says."""
+
+
+@dataclass(frozen=True)
+class Writer:
+    idempotent: bool
+    acks: str = "all"
+
+
+@dataclass
+class Session:
+    """What one member of a group read of a partition between its assignment and its revocation."""
+
+    group: str
+    member: str
+    partition: int
+    promised: int | None = None
+    """The highest offset of the partition that the group had committed, with an answer, before the assignment."""
+    reads: list[Record] = field(default_factory=list)
+
+
+@dataclass
+class History:
+    """`log` is what was there at the end, by partition, in the order of offsets; `starts` where it begins then. A
+    partition that is not in `log` could not be read; `unreadable` says why."""
+
+    writers: Mapping[int, Writer] = field(default_factory=dict)
+    writes: dict[tuple[int, int], Write] = field(default_factory=dict)
+    sessions: list[Session] = field(default_factory=list)
+    groups: tuple[str, ...] = ()
+    log: dict[int, list[Record]] = field(default_factory=dict)
+    starts: dict[int, int] = field(default_factory=dict)
+    unreadable: dict[int, str] = field(default_factory=dict)
+    others_write: bool = False
+    """Whether records that are not of the run are nobody's fault."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    kind: Kind
+    partition: int
+    text: str
+
+
+def findings(history: History) -> list[Finding]:
+    """Everything that is wrong, in the order of `Kind`."""
+    found = [*_of_the_log(history), *_of_the_readers(history)]
+    order = list(Kind)
+    return sorted(found, key=lambda each: (order.index(each.kind), each.partition))
+
+
+def _of_the_log(history: History) -> Iterator[Finding]:
+    places: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    for partition, records in sorted(history.log.items()):
+        for record in records:
+            places[record.producer, record.sequence].append((partition, record.offset))
+        yield from _order(history, partition, records)
+    for partition, why in sorted(history.unreadable.items()):
+        yield Finding(Kind.UNREADABLE, partition, why)
+    for (producer, sequence), found in places.items():
+        yield from _places(history, producer, sequence, found)
+    for (producer, sequence), write in history.writes.items():
+        if (producer, sequence) not in places:
+            yield from _absent(history, producer, sequence, write)
+
+
+def _places(history: History, producer: int, sequence: int, found: list[tuple[int, int]]) -> Iterator[Finding]:
+    """What is wrong with where a record stands."""
+    write = history.writes.get((producer, sequence))
+    name = _name(producer, sequence)
+    if write is None:
+        if producer >= 0 or not history.others_write:
+            for partition, offset in found:
+                yield Finding(Kind.PHANTOM, partition, f"{name} at offset {offset} was never written")
+        return
+    right = [offset for partition, offset in found if partition == write.partition]
+    for partition, offset in found:
+        if partition != write.partition:
+            yield Finding(Kind.PHANTOM, partition, f"{name} at offset {offset} was sent to partition {write.partition}")
+    if len(right) > 1:
+        kind = Kind.DUPLICATED if history.writers[producer].idempotent else Kind.REPEATED
+        yield Finding(kind, write.partition, f"{name} at offsets {', '.join(map(str, right))}")
+    if write.acknowledged and write.offset is not None and write.offset not in right and right:
+        if write.offset >= history.starts.get(write.partition, 0):
+            text = f"{name} acknowledged at offset {write.offset}, found at {', '.join(map(str, right))}"
+            yield Finding(Kind.MOVED, write.partition, text)
+    elif write.acknowledged and not right:
+        yield from _absent(history, producer, sequence, write)
+
+
+def _absent(history: History, producer: int, sequence: int, write: Write) -> Iterator[Finding]:
+    if not write.acknowledged or write.partition not in history.log:
+        return
+    if write.offset is None:
+        yield Finding(Kind.UNPROMISED, write.partition, f"{_name(producer, sequence)}")
+    elif write.offset >= history.starts.get(write.partition, 0):  # else retention, or DeleteRecords, has taken it
+        text = f"{_name(producer, sequence)} acknowledged at offset {write.offset} (acks={_acks(history, producer)})"
+        yield Finding(Kind.LOST, write.partition, text)
+
+
+def _acks(history: History, producer: int) -> str:
+    return history.writers[producer].acks
+
+
+def _order(history: History, partition: int, records: list[Record]) -> Iterator[Finding]:
+    """Of what was acknowledged, the first places are in the order of sending. What was not may arrive whenever; so
+    may, without idempotence, what waits for an answer of a leader that another has replaced: librdkafka sends what
+    comes next to the new one meanwhile, though it has no more than one request on the way to each
+    (librdkafka's issue 1092), and sends the first again when the old one does not answer."""
+    highest: dict[int, tuple[int, int]] = {}
+    seen: set[tuple[int, int]] = set()
+    for offset, producer, sequence in records:
+        write = history.writes.get((producer, sequence))
+        if write is None or not write.acknowledged or (producer, sequence) in seen:
+            continue
+        seen.add((producer, sequence))
+        before, at = highest.get(producer, (-1, -1))
+        if sequence < before:
+            text = f"{_name(producer, sequence)} at offset {offset}, after number {before} at offset {at}"
+            kind = Kind.REORDERED if history.writers[producer].idempotent else Kind.OVERTAKEN
+            yield Finding(kind, partition, text)
+        else:
+            highest[producer] = (sequence, offset)
+
+
+def _of_the_readers(history: History) -> Iterator[Finding]:
+    at = {partition: {each.offset: each for each in records} for partition, records in history.log.items()}
+    offsets = {partition: [each.offset for each in records] for partition, records in history.log.items()}
+    for session in history.sessions:
+        yield from _session(history, session, at.get(session.partition), offsets.get(session.partition, []))
+    for group in history.groups:
+        read: dict[int, set[int]] = defaultdict(set)
+        for session in history.sessions:
+            if session.group == group:
+                read[session.partition].update(each.offset for each in session.reads)
+        for partition, records in sorted(history.log.items()):
+            for record in records:
+                if record.offset not in read[partition] and (record.producer, record.sequence) in history.writes:
+                    text = f"{_name(record.producer, record.sequence)} at offset {record.offset} by group {group}"
+                    yield Finding(Kind.MISSED, partition, text)
+
+
+def _session(
+    history: History, session: Session, at: Mapping[int, Record] | None, offsets: list[int]
+) -> Iterator[Finding]:
+    who = f"{session.member} of group {session.group}"
+    start = history.starts.get(session.partition, 0)
+    if session.promised is not None and session.reads and session.reads[0].offset < session.promised:
+        text = f"{who} went on at offset {session.reads[0].offset}, though {session.promised} had been committed"
+        yield Finding(Kind.REWOUND, session.partition, text)
+    before: int | None = None
+    for record in session.reads:
+        if before is not None and record.offset <= before:
+            text = f"{who} read offset {record.offset} after {before}"
+            yield Finding(Kind.BACKWARD, session.partition, text)
+        elif before is not None and before >= start:
+            between = bisect_left(offsets, record.offset) - bisect_left(offsets, before + 1)
+            if between > 0:
+                text = f"{who} read offset {record.offset} after {before}: {between} passed over"
+                yield Finding(Kind.SKIPPED, session.partition, text)
+        before = record.offset
+        if at is None or record.offset < start or at.get(record.offset) == record:
+            continue
+        if record.producer < 0 and history.others_write:
+            continue
+        there = at.get(record.offset)
+        now = "nothing is there" if there is None else f"{_name(there.producer, there.sequence)} is there"
+        text = f"{who} read {_name(record.producer, record.sequence)} at offset {record.offset}, where now {now}"
+        yield Finding(Kind.PHANTOM, session.partition, text)
+
+
+def _name(producer: int, sequence: int) -> str:
+    return "a record that is not of this run" if producer < 0 else f"producer {producer}, number {sequence}"
+
+
+def counts(found: list[Finding]) -> dict[Kind, int]:
+    """How many of each kind, those with none too."""
+    counter = Counter(each.kind for each in found)
+    return {kind: counter[kind] for kind in Kind}

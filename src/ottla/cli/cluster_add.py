@@ -1,0 +1,190 @@
+"""`ottla cluster add`: a node that joins a running cluster, in a directory of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ottla.cli import wire
+from ottla.cli.cluster_up import CONTROLLER_PORTS, PROPERTIES, address_of, node_config
+from ottla.cli.config_view import BROKER
+from ottla.cli.configs import Resource
+from ottla.cli.configs import describe as describe_settings
+from ottla.cli.exits import FAILED, MISUSED, CommandFailed
+from ottla.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Flag, parse_settings
+from ottla.cli.values import BrokerId, FilePath, Text
+from ottla.cli.voters import make_dynamic, quorum_of
+from ottla.protocol.messages import ApiKey
+
+PORT_MAX = 65_535
+PORTS_TRIED = 1_000
+
+LIKE_THE_OTHERS = (
+    "default.replication.factor", "min.insync.replicas", "num.partitions", "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor", "transaction.state.log.min.isr",
+    "share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.min.isr",
+    "group.initial.rebalance.delay.ms", "auto.create.topics.enable",
+)  # fmt: skip
+"""Settings that a new node takes from one that is there: they should not depend on which node is asked."""
+
+
+def add(
+    directory: FilePath,
+    /,
+    *,
+    listen: Text | None = None,
+    node_id: BrokerId | None = None,
+    controller: Flag = False,
+    set: Annotated[list[Text] | None, Parameter(negative="", consume_multiple=False)] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> int:
+    """Start a node that joins a running cluster, and run it until Ctrl-C. The same command starts it again.
+
+    The node's settings are written to DIRECTORY/server.properties, its data is in DIRECTORY/data. It holds nothing
+    until partitions are created on it, or moved there: `ottla cluster balance --run`.
+
+    Parameters
+    ----------
+    directory
+        Where the node lives; made if it is not there.
+    listen
+        HOST:PORT to accept clients and other nodes at; on this machine the next free port unless given. Of a new node.
+    node_id
+        The node's id; the next that nobody has unless given. Of a new node.
+    controller
+        The node votes about the metadata too, as soon as it has caught up: three that do go on when one is lost. With
+        --set process.roles=controller it does nothing else. Of a new node.
+    set
+        A setting as name=value; may be repeated. Of a new node.
+    """
+    from ottla.server.supervisor import Supervised, Supervisor
+
+    directory = directory.absolute()
+    path, upgraded = directory / PROPERTIES, False
+    if path.exists():
+        if listen or node_id is not None or set or controller:
+            raise CommandFailed(f"{path} is there already: change it, or leave the options out", MISUSED)
+    else:
+        given = parse_settings(set or (), "--set")
+        roles = given.get("process.roles") or ("broker,controller" if controller else "broker")
+        settings = _settings(bootstrap, listen, node_id, roles)
+        upgraded = "controller" in roles and make_dynamic(bootstrap)
+        _create(directory, settings, given)
+    config = node_config(directory)
+
+    def ready() -> None:
+        place = f", listening on {address_of(config)}" if config.is_broker else ""
+        print(f"ottla: node {config.node_id} has joined{place}", flush=True)
+        if upgraded:
+            print("  voters of this cluster can be changed from now on: kraft.version is 1", flush=True)
+        if config.is_controller:
+            print("  it votes as soon as it has caught up; see it with: ottla quorum describe", flush=True)
+        if config.is_broker:
+            print("  move partitions onto it with: ottla cluster balance --run", flush=True)
+
+    return Supervisor(
+        [Supervised(config.node_id, config, str(directory / "pid"), str(directory / "output"))],
+        restart=True,
+        ready=ready,
+        say=lambda text: print(f"ottla: {text}", flush=True),
+    ).run()
+
+
+def _settings(bootstrap: str, listen: str | None, node_id: int | None, roles: str) -> dict[str, str]:
+    """Of a node of the cluster at `bootstrap`. Raises CommandFailed."""
+    brokers, controllers = members(bootstrap)
+    number = node_id if node_id is not None else max([*brokers, *controllers]) + 1
+    if number in brokers or number in controllers:
+        raise CommandFailed(f"node {number} is of the cluster already: give another --node-id", MISUSED)
+    address = listen or _next_address(brokers)
+    listeners = []
+    own = {"process.roles": roles}
+    if "broker" in roles:
+        listeners.append(f"PLAINTEXT://{address}")
+        own["advertised.listeners"] = listeners[0]
+    if "controller" in roles:
+        listeners.append(f"CONTROLLER://{_controller_address(address)}")
+        own["controller.quorum.auto.join.enable"] = "true"
+    shared = {each.name: each.value for each in describe_settings(bootstrap, Resource(BROKER, str(min(brokers))))}
+    return {
+        **own,
+        "node.id": str(number),
+        "listeners": ",".join(listeners),
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.quorum.bootstrap.servers": ",".join(controllers.values()),
+        **{name: str(shared[name]) for name in LIKE_THE_OTHERS if shared.get(name) is not None},
+    }
+
+
+def members(bootstrap: str) -> tuple[dict[int, str], dict[int, str]]:
+    """Brokers (those that are away too, where the cluster tells), and controllers, with their addresses."""
+    described = wire.ask(
+        bootstrap,
+        ApiKey.DESCRIBE_CLUSTER,
+        {"include_cluster_authorized_operations": False, "endpoint_type": 1, "include_fenced_brokers": True},
+    )
+    wire.ensure_none(described, bootstrap)
+    brokers = {each["broker_id"]: f"{each['host']}:{each['port']}" for each in described["brokers"]}
+    quorum = quorum_of(bootstrap)
+    controllers = {}
+    for node in quorum["nodes"] or ():
+        for place in node["listeners"][:1]:
+            controllers[node["node_id"]] = f"{place['host']}:{place['port']}"
+    if not controllers:
+        raise CommandFailed(
+            "the cluster does not say where its controllers are\n"
+            "  start the node with: ottla server start --set process.roles=broker --set "
+            "controller.quorum.bootstrap.servers=HOST:PORT"
+        )
+    return brokers, controllers
+
+
+def _next_address(brokers: Mapping[int, str]) -> str:
+    """A port of this machine behind those of the brokers. Raises CommandFailed where they are elsewhere."""
+    hosts = {each.rpartition(":")[0] for each in brokers.values()}
+    if hosts != {"127.0.0.1"}:
+        raise CommandFailed(
+            "the brokers of the cluster are reached at other machines: say where this node is, with --listen HOST:PORT",
+            MISUSED,
+        )
+    return f"127.0.0.1:{_free_port(max(int(each.rpartition(':')[2]) for each in brokers.values()) + 1)}"
+
+
+def _controller_address(address: str) -> str:
+    """Where a node that clients reach at `address` is reached by other nodes."""
+    host, _, port = address.rpartition(":")
+    wanted = int(port) + CONTROLLER_PORTS if port.isdecimal() else 0
+    if host == "127.0.0.1":
+        return f"{host}:{_free_port(wanted)}"
+    return f"{host}:{wanted if wanted <= PORT_MAX else int(port) + 1}"
+
+
+def _free_port(first: int) -> int:
+    """One of this machine, from `first` on; any, where there is none. Raises CommandFailed."""
+    import socket
+
+    for port in [*range(first, min(first + PORTS_TRIED, PORT_MAX + 1)), 0]:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return int(probe.getsockname()[1])
+            except OSError:
+                continue
+    raise CommandFailed("no port of this machine is free: give one with --listen HOST:PORT", FAILED)
+
+
+def _create(directory: Path, settings: Mapping[str, str], given: Mapping[str, str]) -> None:
+    from ottla.cli.cluster_up import check_settings, write_settings
+
+    text = {**settings, "log.dirs": str(directory / "data"), **given}
+    check_settings(directory, text)
+    try:
+        os.makedirs(directory, exist_ok=True)
+    except OSError as error:
+        raise CommandFailed(f"{error.filename}: {error.strerror}: name another directory") from error
+    write_settings(directory, text)

@@ -1,0 +1,314 @@
+"""`ottla cluster balance`, `drain` and `remove`, and `ottla topic replicate`: what moves replicas between brokers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from ottla.cli import interrupts, wire
+from ottla.cli.cluster_facts import Facts, facts
+from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
+from ottla.cli.move_plan import (
+    Move,
+    Partition,
+    PlanImpossible,
+    plan_balance,
+    plan_drain,
+    plan_replicate,
+    summary,
+)
+from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
+from ottla.cli.output import human_bytes, plural, print_json, print_table
+from ottla.cli.reassign import POLL_S, Mover, ask, cancel, ensure_none_under_way, under_way
+from ottla.cli.status_line import StatusLine
+from ottla.cli.values import BrokerId, ByteRate, ReplicaCount, Seconds, TopicName, parse_byte_rate
+from ottla.cli.voters import let_go
+from ottla.protocol.messages import ApiKey
+
+SAMPLE_S = 2.0
+SHOWN_MAX = 20
+"""Moves that are printed one by one."""
+
+Throttle = Annotated[
+    ByteRate | None,
+    Parameter(help="Copy at most so many bytes a second per broker: 500K, 20M, 1G."),
+]
+
+
+def balance(
+    *,
+    run: Flag = False,
+    watch: Flag = False,
+    cancel: Flag = False,
+    throttle: Throttle = None,
+    sample: Seconds = SAMPLE_S,
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> int:
+    """Even out what brokers hold, take and lead: show the plan, and with --run carry it out.
+
+    Partitions are moved by the bytes that they hold and that are written to them, leaders likewise; copies stay in
+    different racks. Clients notice nothing. Ctrl-C ends the waiting and the throttle, not the moves.
+
+    Parameters
+    ----------
+    run
+        Carry the plan out, and wait with progress until it is done.
+    watch
+        Show moves that are under way, of whichever command, until they are done.
+    cancel
+        Stop all moves that are under way: replicas go back to where they were; limits are taken away.
+    sample
+        For how many seconds to look how fast partitions grow.
+    """
+    if run + watch + cancel > 1:
+        raise CommandFailed("--run, --watch and --cancel exclude each other: give one of them", MISUSED)
+    if cancel:
+        return _cancel(bootstrap, json)
+    if watch:
+        return _watch(bootstrap, json)
+    limit = _limit(throttle)
+    ensure_none_under_way(bootstrap)
+    found = facts(bootstrap, sample_s=sample)
+    moves = plan_balance(found.brokers, found.partitions)
+    return _carry_out(found, moves, "is balanced", limit, json, dry_run=not run, how="ottla cluster balance --run")
+
+
+def drain(
+    *brokers: Annotated[BrokerId, Parameter(help="The ids of the brokers.", required=True)],
+    fewer_copies: Flag = False,
+    throttle: Throttle = None,
+    dry_run: Flag = False,
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> int:
+    """Move everything off brokers, so that they can be stopped or removed. They go on serving meanwhile.
+
+    Name all that shall go at once: one that is empty and not named is where the next one's partitions go. Those that
+    vote about the metadata do so no more, so that they may be stopped.
+
+    Parameters
+    ----------
+    fewer_copies
+        Where too few other brokers are left, let partitions have fewer copies.
+    dry_run
+        Show the moves; move nothing.
+    """
+    limit = _limit(throttle)
+    ensure_none_under_way(bootstrap)
+    found = facts(bootstrap)
+    for each in brokers:
+        if not _holds(found.partitions, each):
+            found.broker(each)
+    moves = _planned(lambda: plan_drain(found.brokers, found.partitions, set(brokers), fewer_copies=fewer_copies))
+    names = ", ".join(map(str, brokers))
+    done = f"broker {names} holds nothing" if len(brokers) == 1 else f"brokers {names} hold nothing"
+    how = f"ottla cluster drain {' '.join(map(str, brokers))}"
+    code = _carry_out(found, moves, done, limit, json, dry_run=dry_run, how=how)
+    gone = [] if dry_run or code != OK else let_go(bootstrap, brokers)
+    if gone and not json:
+        print(f"controller {', '.join(map(str, gone))} votes no more, until it is started again")
+    return code
+
+
+def remove(broker: BrokerId, /, *, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
+    """Take a broker that was drained and stopped out of the cluster, so that nobody expects it back, nor its vote.
+
+    Parameters
+    ----------
+    broker
+        The id of the broker.
+    """
+    found = facts(bootstrap)
+    held = _holds(found.partitions, broker)
+    if held:
+        raise CommandFailed(
+            f"broker {broker} still holds {plural(held, 'partition')}\n  move them first: ottla cluster drain {broker}"
+        )
+    if broker in found.addresses:
+        raise CommandFailed(
+            f"broker {broker} is running at {found.addresses[broker]}, and would register again\n"
+            "  stop it (Ctrl-C or SIGTERM), then give this command again"
+        )
+    gone = let_go(bootstrap, [broker])
+    try:
+        ask(found.bootstrap, ApiKey.UNREGISTER_BROKER, {"broker_id": broker})
+    except CommandFailed:
+        if not gone:  # else it was only a controller
+            raise
+    if json:
+        print_json({"broker": broker, "removed": True})
+    else:
+        print(f"broker {broker} is no longer of this cluster")
+    return OK
+
+
+def replicate(
+    *topics: Annotated[TopicName, Parameter(help="One topic or more.")],
+    factor: ReplicaCount,
+    all: Flag = False,
+    throttle: Throttle = None,
+    dry_run: Flag = False,
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> int:
+    """Give topics more copies, or fewer, while they are in use.
+
+    Parameters
+    ----------
+    factor
+        How many copies of each partition.
+    all
+        All topics, those that the brokers keep for themselves too.
+    dry_run
+        Show the moves; move nothing.
+    """
+    if all == bool(topics):
+        raise CommandFailed("which topics? name some, or give --all", MISUSED)
+    limit = _limit(throttle)
+    ensure_none_under_way(bootstrap)
+    found = facts(bootstrap)
+    there = {each.topic for each in found.partitions}
+    for name in topics:
+        if name not in there:
+            raise CommandFailed(f"topic {name!r}: there is none\n  see the topics with: ottla topic list")
+    wanted = there if all else set(topics)
+    moves = _planned(lambda: plan_replicate(found.brokers, found.partitions, wanted, factor))
+    copies = "1 copy" if factor == 1 else f"{factor} copies"
+    subject = f"topic {topics[0]!r} has" if len(topics) == 1 else f"{plural(len(wanted), 'topic')} have"
+    how = f"ottla topic replicate {'--all' if all else ' '.join(topics)} --factor {factor}"
+    code = _carry_out(found, moves, f"{subject} {copies} of each partition", limit, json, dry_run=dry_run, how=how)
+    if not json and not dry_run:
+        _advise(bootstrap, sorted(each for each in wanted if not each.startswith("__")), factor)
+    return code
+
+
+def _advise(bootstrap: str, topics: Sequence[str], factor: int) -> None:
+    """More copies make acks=all no safer while one of them is enough for it."""
+    for name in topics[:1] if factor > 2 else ():
+        required = wire.topic_setting(bootstrap, name, "min.insync.replicas")
+        if required is not None and int(required) < 2:
+            print(
+                f"  min.insync.replicas of {name} is {required}: acks=all may still be answered by one broker alone\n"
+                f"  with 2 it never is: ottla config set min.insync.replicas=2 --topic {name}"
+            )
+
+
+def _limit(throttle: str | None) -> int | None:
+    return None if throttle is None else parse_byte_rate(throttle)
+
+
+def _holds(partitions: Sequence[Partition], broker: int) -> int:
+    return sum(broker in each.replicas for each in partitions)
+
+
+def _planned(plan: Callable[[], list[Move]]) -> list[Move]:
+    try:
+        return plan()
+    except PlanImpossible as impossible:
+        raise CommandFailed(str(impossible)) from impossible
+
+
+def _carry_out(
+    found: Facts, moves: Sequence[Move], done: str, limit: int | None, as_json: bool, *, dry_run: bool, how: str
+) -> int:
+    """Show or run a plan. `done` says what is so afterwards, `how` which command runs it."""
+    if not dry_run and moves:
+        if not as_json:
+            _print_plan(found, moves)
+        try:
+            Mover(found, moves, limit).run()
+        except KeyboardInterrupt:
+            if interrupts.ending():
+                how = "" if limit is None else ", now without --throttle"
+                print(f"what has begun goes on in the cluster{how}; watch it with: ottla cluster balance --watch")
+                print("  stop it with: ottla cluster balance --cancel")
+            raise
+    if as_json:
+        print_json(_as_json(found, moves, dry_run))
+        return OK
+    if not moves:
+        print(f"{done} already" if not done.startswith("is ") else "balanced already: nothing to move")
+    elif dry_run:
+        _print_plan(found, moves)
+        print(f"nothing was moved; do it with: {how}")
+    else:
+        print(done if not done.startswith("is ") else "balanced")
+    return OK
+
+
+def _as_json(found: Facts, moves: Sequence[Move], dry_run: bool) -> dict[str, Any]:
+    return {
+        "dry_run": dry_run,
+        "moves": [
+            {
+                "topic": each.partition.topic,
+                "partition": each.partition.number,
+                "replicas": list(each.partition.replicas),
+                "new_replicas": list(each.after),
+                "bytes": each.bytes,
+            }
+            for each in moves
+        ],
+        "brokers": summary(found.brokers, found.partitions, moves),
+    }
+
+
+def _print_plan(found: Facts, moves: Sequence[Move]) -> None:
+    copied = sum(each.bytes for each in moves)
+    data = f", {human_bytes(copied)} to copy" if copied else ", nothing to copy"
+    print(f"{plural(len(moves), 'partition')} to change{data}")
+    print_table(
+        ("TOPIC", "PARTITION>", "REPLICAS", "THEN", "COPIED>"),
+        [
+            (
+                each.partition.topic, each.partition.number, ",".join(map(str, each.partition.replicas)),
+                ",".join(map(str, each.after)), human_bytes(each.bytes) if each.adds else "",
+            )
+            for each in moves[:SHOWN_MAX]
+        ],
+        indent=2,
+    )  # fmt: skip
+    if len(moves) > SHOWN_MAX:
+        print(f"  and {len(moves) - SHOWN_MAX:,} more (all of them with --json)")
+    print_table(
+        ("BROKER>", "REPLICAS>", "THEN>", "LEADS>", "THEN>", "SIZE>", "THEN>"),
+        [
+            (
+                row["broker"], row["replicas_before"], row["replicas_after"], row["leads_before"], row["leads_after"],
+                human_bytes(row["bytes_before"]), human_bytes(row["bytes_after"]),
+            )
+            for row in summary(found.brokers, found.partitions, moves)
+        ],
+        indent=2,
+    )  # fmt: skip
+
+
+def _cancel(bootstrap: str, as_json: bool) -> int:
+    stopped = cancel(facts(bootstrap))
+    if as_json:
+        print_json({"cancelled": stopped})
+    else:
+        print(f"{plural(stopped, 'move')} cancelled" if stopped else "nothing is being moved")
+    return OK
+
+
+def _watch(bootstrap: str, as_json: bool) -> int:
+    """Until nothing is under way."""
+    left = under_way(bootstrap)
+    first = len(left)
+    with StatusLine() as line:
+        while left:
+            (topic, number), part = next(iter(left.items()))
+            adding = ",".join(map(str, part["adding_replicas"])) or "none"
+            line.show(f"{plural(len(left), 'partition')} under way; {topic} partition {number} goes to {adding}")
+            time.sleep(POLL_S)
+            left = under_way(bootstrap)
+    if as_json:
+        print_json({"finished": first})
+    else:
+        print(f"{plural(first, 'move')} finished" if first else "nothing is being moved")
+    return OK if not left else FAILED

@@ -1,0 +1,193 @@
+"""`ottla cluster up`: a cluster on one machine, in one directory, for as long as the command runs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from ottla.cli.exits import MISUSED, CommandFailed
+from ottla.cli.options import Flag, parse_settings
+from ottla.cli.output import plural
+from ottla.cli.values import FilePath, NodeCount, Port, Text
+
+if TYPE_CHECKING:
+    from ottla.config.server import ServerConfig
+
+NODES = 3
+DEFAULT_PORT = 9092
+CONTROLLER_PORTS = 10_000
+"""Between a node's port for clients and its port for other nodes."""
+PROPERTIES = "server.properties"
+
+
+def up(
+    nodes: NodeCount | None = None,
+    directory: FilePath = Path("ottla-cluster"),
+    /,
+    *,
+    port: Port = DEFAULT_PORT,
+    set: Annotated[list[Text] | None, Parameter(negative="", consume_multiple=False)] = None,
+    no_restart: Flag = False,
+) -> int:
+    """Run a cluster on this machine until Ctrl-C, which stops it cleanly. The same command brings it up again.
+
+    Node N is in DIRECTORY/node-N: its data, its `server.properties`, its `pid`, and what it prints in `output`. From
+    three nodes on topics have three copies, and one node may be away. A node that dies is started again.
+
+    Parameters
+    ----------
+    nodes
+        How many; those that DIRECTORY has, or 3.
+    directory
+        Where everything lives; made if it is not there.
+    port
+        Of the first node; the others have the next ones. 0 takes any that are free. Of a new directory.
+    set
+        A setting of all nodes as name=value; may be repeated. Of a new directory.
+    no_restart
+        Leave a node that dies as it is.
+    """
+    from ottla.server.supervisor import Supervised, Supervisor
+
+    directory = directory.absolute()
+    settings = parse_settings(set or (), "--set")
+    lock = _lock(directory)
+    found = node_directories(directory)
+    if not found:
+        _create(directory, nodes or NODES, port, settings)
+        found = node_directories(directory)
+    elif nodes is not None and nodes != len(found):
+        raise CommandFailed(
+            f"{directory} has {plural(len(found), 'node')}, not {nodes}: leave the number out\n"
+            f"  another node joins with: ottla cluster add {directory}/node-{max(found) + 1}",
+            MISUSED,
+        )
+    configs = {number: node_config(place) for number, place in found.items()}
+    supervised = [
+        Supervised(number, config, str(found[number] / "pid"), str(found[number] / "output"))
+        for number, config in configs.items()
+    ]
+    bootstrap = ",".join(map(address_of, configs.values()))
+    code = Supervisor(
+        supervised,
+        restart=not no_restart,
+        ready=lambda: print(f"bootstrap: {bootstrap}", flush=True),
+        say=lambda text: print(f"ottla: {text}", flush=True),
+    ).run()
+    os.close(lock)
+    return code
+
+
+def node_directories(directory: Path) -> dict[int, Path]:
+    """Of the nodes in a directory, by number."""
+    places = {int(each.parent.name.removeprefix("node-")): each.parent for each in _properties(directory)}
+    return dict(sorted(places.items()))
+
+
+def _properties(directory: Path) -> Sequence[Path]:
+    found = directory.glob(f"node-*/{PROPERTIES}")
+    return [each for each in found if re.fullmatch(r"node-[1-9]\d{0,8}", each.parent.name, re.ASCII)]
+
+
+def _lock(directory: Path) -> int:
+    """One command for a directory. Raises CommandFailed."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandFailed(f"{error.filename}: {error.strerror}: name another directory") from error
+    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise CommandFailed(
+            f"a cluster runs on {directory} already\n"
+            "  see it with: ottla cluster describe; stop it with Ctrl-C where it runs"
+        ) from error
+    return descriptor
+
+
+def _create(directory: Path, nodes: int, port: int, settings: Mapping[str, str]) -> None:
+    """Directories, settings files, and one cluster id for all. Raises CommandFailed."""
+    import random
+
+    from ottla.clock import SystemClock
+    from ottla.filesystem import OsFileSystem
+    from ottla.server.local_cluster import Place, format_directory, node_settings
+    from ottla.storage.meta_properties import random_directory_id
+
+    dice = random.Random(os.urandom(16))
+    cluster_id = random_directory_id(dice)
+    places = [Place(number, *ports) for number, ports in enumerate(_ports(port, nodes), 1)]
+    for number, own in node_settings(places).items():
+        place = directory / f"node-{number}"
+        text = {**own, "log.dirs": str(place / "data"), **settings}
+        check_settings(place, text)
+        place.mkdir(exist_ok=True)
+        format_directory(OsFileSystem(), text["log.dirs"], text, cluster_id, dice, SystemClock().now_ms())
+        write_settings(place, text)
+
+
+def write_settings(place: Path, settings: Mapping[str, str]) -> None:
+    """The file that the node is started with, from then on."""
+    (place / PROPERTIES).write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+
+
+def check_settings(place: Path, settings: Mapping[str, str]) -> None:
+    """Raises CommandFailed for what no node takes."""
+    from ottla.config.server import ServerConfig
+    from ottla.errors import OttlaError
+
+    if "," in str(place):
+        raise CommandFailed(f"{place} has a comma, which separates directories in settings: name another", MISUSED)
+    try:
+        ServerConfig.load(None, dict(settings), {}, lambda: "localhost")
+    except OttlaError as error:
+        raise CommandFailed(f"{error}", MISUSED) from error
+
+
+def _ports(first: int, nodes: int) -> list[tuple[int, int]]:
+    """(for clients, for nodes) of each node. Raises CommandFailed where there are no such ports."""
+    if not first:
+        return _free_ports(nodes)
+    if first + nodes > CONTROLLER_PORTS * 5:
+        raise CommandFailed(f"--port {first} is too high: the nodes' own ports are {CONTROLLER_PORTS} above", MISUSED)
+    return [(port, port + CONTROLLER_PORTS) for port in range(first, first + nodes)]
+
+
+def _free_ports(nodes: int) -> list[tuple[int, int]]:
+    import socket
+    from contextlib import ExitStack
+
+    with ExitStack() as held:
+        ports = []
+        for _ in range(2 * nodes):
+            sock = held.enter_context(socket.socket())
+            sock.bind(("127.0.0.1", 0))
+            ports.append(int(sock.getsockname()[1]))
+    return list(zip(ports[:nodes], ports[nodes:], strict=True))
+
+
+def node_config(place: Path) -> ServerConfig:
+    """What the node's file says; its data is beside it, also where the directory was moved. Raises CommandFailed."""
+    from ottla.config.server import ServerConfig, SettingsFile
+    from ottla.errors import OttlaError
+    from ottla.network import host_name
+
+    path = place / PROPERTIES
+    try:
+        file = SettingsFile(str(path), path.read_bytes())
+        return ServerConfig.load(file, {"log.dirs": str(place / "data")}, {}, host_name)
+    except OttlaError as error:
+        raise CommandFailed(f"{error}", MISUSED) from error
+
+
+def address_of(config: ServerConfig) -> str:
+    """What clients call the node."""
+    first = config.advertised_listeners[0]
+    return f"[{first.host}]:{first.port}" if ":" in first.host else f"{first.host}:{first.port}"

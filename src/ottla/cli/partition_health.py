@@ -1,0 +1,126 @@
+"""Which partitions lack something, as `kafka-topics.sh --describe` finds them, and which brokers are fenced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.cli import wire
+from ottla.cli.exits import CommandFailed
+from ottla.protocol.messages import ApiKey
+
+MIN_ISR = "min.insync.replicas"
+INCLUDES_FENCED = 2
+"""Version of DescribeCluster that names fenced brokers too (KIP-1073)."""
+
+CONTROLLER_S_MAX = 2.0
+"""For what only the controller can say."""
+
+
+@dataclass(frozen=True)
+class PartitionHealth:
+    topic: str
+    partition: int
+    leader: int | None
+    """None too where it is a broker that is not running."""
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    min_isr: int | None
+    """min.insync.replicas of the topic; None where it may not be seen, or the topic has just been deleted."""
+    adding: int = 0
+    """How many of the replicas are being added by a reassignment."""
+
+    @property
+    def offline(self) -> bool:
+        return self.leader is None
+
+    @property
+    def under_replicated(self) -> bool:
+        """Replicas that are only on their way are not missing."""
+        return len(self.isr) < len(self.replicas) - self.adding
+
+    @property
+    def at_min_isr(self) -> bool:
+        return len(self.isr) == self.min_isr
+
+    @property
+    def under_min_isr(self) -> bool:
+        return self.offline or (self.min_isr is not None and len(self.isr) < self.min_isr)
+
+
+LACKS: Mapping[str, tuple[Callable[[PartitionHealth], bool], str]] = {
+    "under_replicated": (lambda each: each.under_replicated, "has fewer replicas in sync than it should have"),
+    "offline": (lambda each: each.offline, "is without a leader"),
+    "at_min_isr": (lambda each: each.at_min_isr, f"has just {MIN_ISR} replicas in sync"),
+    "under_min_isr": (lambda each: each.under_min_isr, f"has fewer than {MIN_ISR} replicas in sync"),
+}
+"""What may be asked for: which partitions these are, and the end of the sentence that says there are none."""
+
+
+def partitions(bootstrap: str, topics: Sequence[str] = ()) -> list[PartitionHealth]:
+    """Of these topics, or of all. Raises CommandFailed, for a topic that is not there too."""
+    asked = [{"topic_id": None, "name": each} for each in dict.fromkeys(topics)] or None
+    answer = wire.ask(bootstrap, ApiKey.METADATA, {"topics": asked, "allow_auto_topic_creation": False})
+    running = {each["node_id"] for each in answer["brokers"]}
+    if asked:
+        for topic in answer["topics"]:
+            wire.ensure_none(topic, f"topic {topic['name']!r}")
+    names = [each["name"] for each in answer["topics"]]
+    minima = wire.topic_settings(bootstrap, names, MIN_ISR)
+    moving = _adding(bootstrap) if any(_short(part) for each in answer["topics"] for part in each["partitions"]) else {}
+    return [
+        PartitionHealth(
+            topic["name"],
+            part["partition_index"],
+            part["leader_id"] if part["leader_id"] in running else None,
+            tuple(part["replica_nodes"]),
+            tuple(part["isr_nodes"]),
+            _number(minima.get(topic["name"])),
+            moving.get((topic["name"], part["partition_index"]), 0),
+        )
+        for topic in sorted(answer["topics"], key=lambda each: str(each["name"]))
+        for part in sorted(topic["partitions"], key=lambda each: int(each["partition_index"]))
+    ]
+
+
+def _short(part: Mapping[str, Any]) -> bool:
+    return len(part["isr_nodes"]) < len(part["replica_nodes"])
+
+
+def _adding(bootstrap: str) -> dict[tuple[str, int], int]:
+    """How many replicas reassignments add to partitions. None of what the controller knows is known while it is away:
+    that is when the rest of the answer is needed most."""
+    try:
+        answer = wire.ask(
+            bootstrap,
+            ApiKey.LIST_PARTITION_REASSIGNMENTS,
+            {"timeout_ms": int(CONTROLLER_S_MAX * 1000), "topics": None},
+            2 * CONTROLLER_S_MAX,
+        )
+    except CommandFailed:
+        return {}
+    return {
+        (topic["name"], part["partition_index"]): len(part["adding_replicas"])
+        for topic in answer["topics"] or ()
+        for part in topic["partitions"]
+    }
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
+
+def fenced_brokers(bootstrap: str) -> list[dict[str, Any]] | None:
+    """Brokers of the cluster that are not running, or not heard of; None where brokers do not tell, before Kafka 4.0.
+    Raises CommandFailed."""
+    if wire.version_max(bootstrap, ApiKey.DESCRIBE_CLUSTER) < INCLUDES_FENCED:
+        return None
+    values = {"include_cluster_authorized_operations": False, "endpoint_type": 1, "include_fenced_brokers": True}
+    answer = wire.ask(bootstrap, ApiKey.DESCRIBE_CLUSTER, values)
+    wire.ensure_none(answer, bootstrap)
+    return [
+        {"id": each["broker_id"], "address": f"{each['host']}:{each['port']}"}
+        for each in sorted(answer["brokers"], key=lambda each: int(each["broker_id"]))
+        if each["is_fenced"]
+    ]

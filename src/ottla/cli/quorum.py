@@ -1,0 +1,111 @@
+"""`ottla quorum ...`: the voters of the metadata quorum, like `kafka-metadata-quorum.sh`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from ottla.cli import wire
+from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
+from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from ottla.cli.output import bold, iso_time, print_json, print_table
+from ottla.cli.values import BrokerId, Text
+from ottla.errors import ErrorCode
+from ottla.model import METADATA_TOPIC, uuid_from_base64, uuid_to_base64
+from ottla.protocol.messages import ApiKey
+
+app = App(name="quorum", help="See who votes about the metadata, and change that.", sort_key=7)
+
+TIMEOUT_MS = 30_000
+
+NodeNumber = Annotated[BrokerId, Parameter(help="The controller's node.id.")]
+DirectoryId = Annotated[Text, Parameter(help="The id of its metadata directory: ottla storage info.")]
+
+
+@app.command
+def describe(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
+    """Show the leader, the voters and who follows, and how far each is behind."""
+    topics = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
+    answer = wire.ask(bootstrap, ApiKey.DESCRIBE_QUORUM, {"topics": topics})
+    wire.ensure_none(answer, "the quorum")
+    (row,) = answer["topics"][0]["partitions"]
+    if row["error_code"]:
+        raise wire.failure_of(row["error_code"], "the quorum", row.get("error_message"))
+    ends = {each["replica_id"]: each["log_end_offset"] for each in row["current_voters"]}
+    end = ends.get(row["leader_id"], row["high_watermark"])
+    replicas = [
+        _replica(each, kind, row["leader_id"], end)
+        for kind, rows in (("voter", row["current_voters"]), ("observer", row["observers"]))
+        for each in rows
+    ]
+    if json:
+        names = ("leader_id", "leader_epoch", "high_watermark")
+        print_json({**{name: row[name] for name in names}, "replicas": replicas})
+        return OK
+    print(f"{bold('leader ' + str(row['leader_id']))}  epoch {row['leader_epoch']}, committed {row['high_watermark']}")
+    print_table(
+        ("NODE>", "DIRECTORY", "ROLE", "END>", "BEHIND>", "CAUGHT UP"),
+        [[each[name] for name in ("id", "directory_id", "role", "log_end", "lag", "caught_up")] for each in replicas],
+        indent=2,
+    )
+    return OK
+
+
+def _replica(row: dict[str, Any], kind: str, leader: int, end: int) -> dict[str, Any]:
+    directory_id = row.get("replica_directory_id")
+    return {
+        "id": row["replica_id"],
+        "directory_id": uuid_to_base64(directory_id) if directory_id else None,
+        "role": "leader" if row["replica_id"] == leader else kind,
+        "log_end": row["log_end_offset"],
+        "lag": max(0, end - row["log_end_offset"]) if row["log_end_offset"] >= 0 else None,
+        "caught_up": iso_time(row["last_caught_up_timestamp"]) if row["last_caught_up_timestamp"] > 0 else None,
+    }
+
+
+@app.command
+def add(
+    node: NodeNumber, directory_id: DirectoryId, listener: Text, /, *, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
+) -> int:
+    """Let a controller vote that follows the quorum already.
+
+    Parameters
+    ----------
+    listener
+        Where the other controllers reach it: NAME://HOST:PORT.
+    """
+    name, _, place = listener.partition("://")
+    host, _, port = place.rpartition(":")
+    if not host or not port.isdecimal():
+        raise CommandFailed(f"the listener is NAME://HOST:PORT, not {listener!r}", MISUSED)
+    values = {
+        "timeout": TIMEOUT_MS,
+        "voter_id": node,
+        "voter_directory_id": _directory(directory_id),
+        "listeners": [{"name": name, "host": host.strip("[]"), "port": int(port)}],
+    }
+    return _change(bootstrap, ApiKey.ADD_RAFT_VOTER, values, f"controller {node} votes now")
+
+
+@app.command
+def remove(node: NodeNumber, directory_id: DirectoryId, /, *, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
+    """Let a controller vote no more. It goes on following."""
+    values = {"voter_id": node, "voter_directory_id": _directory(directory_id)}
+    return _change(bootstrap, ApiKey.REMOVE_RAFT_VOTER, values, f"controller {node} votes no more")
+
+
+def _directory(text: str) -> Any:
+    try:
+        return uuid_from_base64(text)
+    except ValueError:
+        raise CommandFailed(f"{text!r} is no id of a directory: see ottla storage info", MISUSED) from None
+
+
+def _change(bootstrap: str, key: ApiKey, values: dict[str, Any], done: str) -> int:
+    answer = wire.ask(bootstrap, key, {"cluster_id": None, **values})
+    if answer["error_code"]:
+        why = answer["error_message"] or ErrorCode(answer["error_code"]).name.upper()
+        raise CommandFailed(f"the quorum refuses that: {why}", FAILED)
+    print(done)
+    return OK

@@ -1,0 +1,69 @@
+"""`ottla sim`: nodes and clusters, the real code, on simulated machines; any failure can be played again."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
+from ottla.cli.options import Flag
+from ottla.cli.output import visible
+from ottla.cli.values import Count, Minutes, ProcessCount, Text
+from ottla.simulation import reports, scenario
+
+Kind = Literal["power", "network", "kill", "disk", "mixed", "calm", "cluster", "quorum", "long"]
+
+
+def sim(
+    *,
+    seed: Annotated[Count, Parameter(help="Play this one and print its history.")] = 0,
+    seeds: Annotated[Text, Parameter(help="Play many, FIRST-LAST, and print those that fail.")] = "",
+    kind: Annotated[Kind | None, Parameter(help="What the run is about; else the seed chooses.")] = None,
+    minutes: Annotated[Minutes, Parameter(help="Play seeds from --seed on for so long.")] = 0,
+    jobs: Annotated[ProcessCount, Parameter(help="Processes that play; 0: one for each core.")] = 0,
+    all_lines: Annotated[Flag, Parameter(name="--all", help="Bytes on the network and the disk too.")] = False,
+    digest: Annotated[Flag, Parameter(help="Print only the digest of the history.")] = False,
+) -> int:
+    """Play nodes and clients on simulated machines, with faults, all from a seed.
+
+    The same seed gives the same history, byte for byte. Exit code 1: a promise was broken.
+    """
+    if seeds or minutes:
+        return _many(_range(seeds) if seeds else _for_minutes(seed, minutes), kind, jobs or os.cpu_count() or 1)
+    outcome = scenario.run(seed, kind)
+    if digest:
+        print(outcome.digest)
+        return OK
+    for line in outcome.lines:
+        if all_lines or not reports.is_detail(line):
+            print(visible(line))
+    print(reports.summary(outcome))
+    return FAILED if outcome.failures else OK
+
+
+def _range(text: str) -> range:
+    first, dash, last = text.partition("-")
+    if not (first.isdecimal() and (last.isdecimal() or not dash)):
+        raise CommandFailed(f"--seeds wants FIRST-LAST, not {visible(text)}", MISUSED)
+    return range(int(first), int(last or first) + 1)
+
+
+def _for_minutes(first: int, minutes: float) -> Iterator[int]:
+    until_s = time.monotonic() + 60 * minutes
+    while time.monotonic() < until_s:
+        yield first
+        first += 1
+
+
+def _many(seeds: range | Iterator[int], kind: str | None, jobs: int) -> int:
+    tally = reports.Tally()
+    for outcome in reports.play_many(seeds, kind, jobs):
+        tally.add(outcome)
+        if outcome.failures:
+            print(reports.summary(outcome), flush=True)
+    print(tally)
+    return FAILED if tally.failed else OK

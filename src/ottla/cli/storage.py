@@ -1,0 +1,159 @@
+"""`ottla storage ...`: the identity of directories before the first start, like `kafka-storage.sh`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
+from ottla.cli.options import AsJson, Flag, parse_settings
+from ottla.cli.output import print_json, print_table
+from ottla.cli.values import Raw, Text
+from ottla.errors import OttlaError
+
+if TYPE_CHECKING:
+    from ottla.config.server import ServerConfig
+    from ottla.drivers.formatting import InitialController
+
+app = App(
+    name="storage", help="Give directories an identity before the first start, and see what they have.", sort_key=7
+)
+
+Config = Annotated[Raw | None, Parameter(help="A server.properties file.")]
+Settings = Annotated[
+    list[Text] | None,
+    Parameter(name="--set", negative="", consume_multiple=False, help="A setting as name=value; may be repeated."),
+]
+
+
+@app.command(name="format")
+def format_(
+    directory: Raw | None = None,
+    /,
+    *,
+    cluster_id: Text | None = None,
+    config: Config = None,
+    set: Settings = None,
+    standalone: Flag = False,
+    initial_controllers: Text | None = None,
+    no_initial_controllers: Flag = False,
+    ignore_formatted: Flag = False,
+) -> int:
+    """Give a node's directories their cluster and node id, and a dynamic quorum its first voters.
+
+    A single node does that by itself when it starts. Without one of the three options about controllers the voters are
+    those of controller.quorum.voters.
+
+    Parameters
+    ----------
+    directory
+        Where data lives, if that is not in the settings.
+    cluster_id
+        The same for all nodes; a new one unless given, which is printed.
+    standalone
+        This controller is the only voter at first; others are added later.
+    initial_controllers
+        The first voters as ID@HOST:PORT:DIRECTORY-ID,...: the same on each of them.
+    no_initial_controllers
+        Others are voters already; this controller is added to them.
+    ignore_formatted
+        Leave directories that have an identity as they are.
+    """
+    import random
+
+    from ottla.clock import SystemClock
+    from ottla.drivers.formatting import format_directories
+    from ottla.filesystem import OsFileSystem
+    from ottla.storage.meta_properties import random_directory_id
+
+    if sum((standalone, initial_controllers is not None, no_initial_controllers)) > 1:
+        raise CommandFailed(
+            "--standalone, --initial-controllers and --no-initial-controllers exclude each other", MISUSED
+        )
+    found = _config(directory, config, set)
+    chosen = cluster_id or random_directory_id(random.SystemRandom())
+    try:
+        voters = _voters(found, standalone=standalone, initial=initial_controllers)
+        rows = format_directories(
+            OsFileSystem(), found.log_dirs, found.metadata_log_dir, found.node_id, chosen, random.SystemRandom(),
+            SystemClock().now_ms(), voters=voters, listener=found.controller_protocol[0],
+            ignore_formatted=ignore_formatted,
+        )  # fmt: skip
+    except (OttlaError, OSError) as error:
+        raise CommandFailed(str(error), FAILED) from None
+    print(f"cluster {chosen}, node {found.node_id}")
+    for path, is_new in rows:
+        print(f"  {path}: {'formatted' if is_new else 'had an identity, left as it is'}")
+    return OK
+
+
+@app.command
+def info(directory: Raw | None = None, /, *, config: Config = None, set: Settings = None, json: AsJson = False) -> int:
+    """Show the identity of a node's directories. The exit code is 1 where one has none, or they do not agree.
+
+    Parameters
+    ----------
+    directory
+        Where data lives, if that is not in the settings.
+    """
+    from ottla.filesystem import OsFileSystem
+    from ottla.storage.meta_properties import read_meta_properties
+
+    found = _config(directory, config, set)
+    fs = OsFileSystem()
+    rows: list[dict[str, Any]] = []
+    for path in dict.fromkeys((found.metadata_log_dir, *found.log_dirs)):
+        row: dict[str, Any] = {"path": path, "cluster_id": None, "node_id": None, "directory_id": None, "problem": None}
+        try:
+            meta = read_meta_properties(fs, path) if fs.exists(path) else None
+        except OttlaError as error:
+            row["problem"] = str(error)
+        else:
+            if meta is None:
+                row["problem"] = "not formatted" if fs.exists(path) else "is not there"
+            else:
+                row.update(cluster_id=meta.cluster_id, node_id=meta.node_id, directory_id=meta.directory_id)
+                if meta.node_id != found.node_id:
+                    row["problem"] = f"node.id is {found.node_id} in the settings"
+        rows.append(row)
+    if len({row["cluster_id"] for row in rows if row["cluster_id"]}) > 1:
+        for row in rows:
+            row["problem"] = row["problem"] or "the directories are of several clusters"
+    if json:
+        print_json(rows)
+    else:
+        print_table(
+            ("PATH", "CLUSTER", "NODE>", "DIRECTORY", "PROBLEM"),
+            [[row[name] for name in ("path", "cluster_id", "node_id", "directory_id", "problem")] for row in rows],
+        )
+    return FAILED if any(row["problem"] for row in rows) else OK
+
+
+def _config(directory: str | None, file: str | None, settings: list[str] | None) -> ServerConfig:
+    from ottla.cli.start import StartOptions, load_config
+
+    try:
+        return load_config(StartOptions(directory, file, parse_settings(settings or (), "--set")), os.environ)
+    except OttlaError as error:
+        raise CommandFailed(str(error), MISUSED) from None
+
+
+def _voters(config: ServerConfig, *, standalone: bool, initial: str | None) -> list[InitialController] | None:
+    """Who votes first in a dynamic quorum; None where this does not say. Raises OttlaError, CommandFailed."""
+    import random
+
+    from ottla.drivers.formatting import InitialController, parse_initial_controllers
+    from ottla.storage.meta_properties import random_directory_id
+
+    if initial is not None:
+        return parse_initial_controllers(initial)
+    if not standalone:
+        return None
+    if not config.is_controller or not config.advertised_controller_listeners:
+        what = "--standalone is for a controller with a listener of controller.listener.names"
+        raise CommandFailed(what, MISUSED)
+    own = config.advertised_controller_listeners[0]
+    directory_id = random_directory_id(random.SystemRandom())
+    return [InitialController(config.node_id, own.host, own.port, directory_id)]

@@ -1,0 +1,7 @@
+# C types for `clock.py`; see there. Its class stays Python's.
+cimport cython
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+
+
+@cython.locals(now=timespec)
+cdef long long _now_ms()

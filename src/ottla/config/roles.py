@@ -1,0 +1,141 @@
+"""What the roles of a node ask of its other settings (`KafkaConfig.validateValues`), and where its controllers are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.config.checks import parse_address
+from ottla.config.listeners import SERVED
+from ottla.errors import OttlaError
+
+if TYPE_CHECKING:
+    from ottla.config.server import ServerConfig
+
+BROKER, CONTROLLER = "broker", "controller"
+
+
+class Host(NamedTuple):
+    """Where a controller is reached."""
+
+    host: str
+    port: int
+
+
+def parse_voters(texts: Sequence[str]) -> dict[int, Host]:
+    """`controller.quorum.voters`: id@host:port each. Raises OttlaError."""
+    voters: dict[int, Host] = {}
+    for text in texts:
+        number, at, place = text.partition("@")
+        address = parse_address(place)
+        if not at or not number.strip().isdecimal() or address is None or not address[0]:
+            raise OttlaError(f"controller.quorum.voters: {text!r} is not of the form id@host:port")
+        if int(number) in voters:
+            raise OttlaError(f"controller.quorum.voters names node {int(number)} twice")
+        voters[int(number)] = Host(*address)
+    return voters
+
+
+def parse_servers(texts: Sequence[str]) -> tuple[Host, ...]:
+    """`controller.quorum.bootstrap.servers`: host:port each. Raises OttlaError."""
+    servers = []
+    for text in texts:
+        address = parse_address(text)
+        if address is None or not address[0]:
+            raise OttlaError(f"controller.quorum.bootstrap.servers: {text!r} is not of the form host:port")
+        servers.append(Host(*address))
+    return tuple(servers)
+
+
+def check_roles(config: ServerConfig) -> None:
+    """Raises OttlaError where the settings do not fit the roles, or ask for what this version does not do."""
+    _check_protocols(config)
+    if config.roles == (BROKER,):
+        _check_broker_only(config)
+    else:
+        _check_controller(config)
+    if BROKER in config.roles:
+        if not config.listeners:
+            raise OttlaError("listeners: a broker needs a listener beside the controller's; add PLAINTEXT://host:port")
+        if not config.advertised_listeners:
+            raise OttlaError("advertised.listeners: name a listener for clients beside the controller's")
+        known = {each.name for each in config.listeners}
+        for each in config.advertised_listeners:
+            if each.name not in known:
+                raise OttlaError(f"advertised.listeners: {each.name} is not among the broker's listeners")
+
+
+def _check_protocols(config: ServerConfig) -> None:
+    for each in (*config.listeners, *config.controller_listeners):
+        if each.protocol not in SERVED:
+            raise OttlaError(
+                f"listeners: {each} needs {each.protocol}; this version serves {', '.join(SERVED)}, without "
+                "encryption or log-in: name only such listeners, in a network that you trust"
+            )
+
+
+def _check_broker_only(config: ServerConfig) -> None:
+    if not config.quorum_voters and not config.quorum_servers:
+        raise OttlaError(
+            "process.roles is broker: say where the controllers are, with "
+            "controller.quorum.bootstrap.servers=host:port or controller.quorum.voters=id@host:port"
+        )
+    if config.node_id in config.quorum_voters:
+        raise OttlaError(
+            f"process.roles is broker, but node.id {config.node_id} is among controller.quorum.voters: "
+            "give the broker another node.id, or it the role controller too"
+        )
+    if config.controller_listeners:
+        raise OttlaError(
+            f"process.roles is broker, but the listener {config.controller_listeners[0]} is among "
+            "controller.listener.names: leave it out of listeners, it is the controllers'"
+        )
+    _check_way_to_controllers(config)
+
+
+def _check_way_to_controllers(config: ServerConfig) -> None:
+    """The first name in controller.listener.names is where a node connects to the controllers of others."""
+    name, protocol = config.controller_protocol
+    if protocol not in SERVED:
+        needs = f"needs {protocol}, which this version does not speak" if protocol else "has no security protocol"
+        raise OttlaError(f"controller.listener.names: {name} {needs}; see listener.security.protocol.map")
+    others = (host for node_id, host in config.quorum_voters.items() if node_id != config.node_id)
+    for each in (*others, *config.quorum_servers):
+        if each.port == 0:
+            raise OttlaError(f"a controller at {each.host}:0 cannot be found: give the port that it listens on")
+
+
+def _check_controller(config: ServerConfig) -> None:
+    voters: Mapping[int, Host] = config.quorum_voters
+    if voters and config.node_id not in voters:
+        texts = ",".join(config["controller.quorum.voters"])
+        raise OttlaError(
+            f"controller.quorum.voters is {texts}: node.id {config.node_id}, which has the role controller, must "
+            "be among them"
+        )
+    if set(voters) - {config.node_id}:
+        if not config.controller_listeners:
+            raise OttlaError(
+                "listeners: the other controllers have to reach this one; add a listener of controller.listener.names, "
+                "as CONTROLLER://host:port"
+            )
+        _check_way_to_controllers(config)
+    if BROKER in config.roles:
+        return
+    if not voters and not config.quorum_servers:
+        raise OttlaError(
+            "process.roles is controller: say which controllers vote, with controller.quorum.voters="
+            f"{config.node_id}@host:port, or controller.quorum.bootstrap.servers=host:port"
+        )
+    if config.listeners:
+        raise OttlaError(
+            f"process.roles is controller, but the listener {config.listeners[0]} is for clients: name only listeners "
+            "of controller.listener.names in listeners"
+        )
+    if not config.controller_listeners:
+        raise OttlaError("listeners: a controller needs one of controller.listener.names; add CONTROLLER://host:port")
+    if config["advertised.listeners"] is not None and config.advertised_listeners:
+        raise OttlaError(
+            f"process.roles is controller, but advertised.listeners has {config.advertised_listeners[0]}, which is for "
+            "clients: leave it out"
+        )

@@ -1,0 +1,21 @@
+"""What a controller is asked about replicas, by API: the part of `requests.py` that only clusters ask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ottla.controller import directories, isr, leaders, reassignments
+from ottla.controller.requests import Decider
+from ottla.protocol.messages import ApiKey
+
+DECIDERS: Mapping[int, Decider] = {
+    ApiKey.ALTER_PARTITION: lambda image, asked, by: isr.alter_partition(image, asked, by.config),
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS: lambda image, asked, by: directories.assign_replicas_to_dirs(
+        image, asked, by.config
+    ),
+    ApiKey.ELECT_LEADERS: lambda image, asked, by: leaders.elect_leaders(image, asked, by.config),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda image, asked, by: reassignments.alter_reassignments(
+        image, asked, by.config
+    ),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda image, asked, by: reassignments.list_reassignments(image, asked),
+}

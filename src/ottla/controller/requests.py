@@ -1,0 +1,68 @@
+"""What the active controller is asked, by API: each request has one function that decides on it.
+
+Requests and responses are Kafka's own messages as mappings with the names of the newest version, whether they come
+from a handler of the same process or from a broker elsewhere.
+"""
+
+from __future__ import annotations
+
+import random as random_module
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ottla.config.effective import EffectiveConfig
+from ottla.controller import brokers, configs, features, producer_ids, topics
+from ottla.controller.bootstrap import MIN_ISR
+from ottla.controller.decision import Decision, Steps
+from ottla.controller.sessions import BrokerSessions
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.image import MetadataImage
+from ottla.protocol.messages import ApiKey
+
+Request = Mapping[str, Any]
+Response = dict[str, Any]
+
+
+class Inputs(NamedTuple):
+    """What a decision takes besides the image and the request."""
+
+    config: EffectiveConfig
+    """The controller's own settings with the dynamic ones of the image."""
+    random: random_module.Random
+    cluster_id: str
+    sessions: BrokerSessions
+
+
+Decider = Callable[[MetadataImage, Request, Inputs], Decision[Any] | Steps[Any]]
+
+_DECIDERS: Mapping[int, Decider] = {
+    ApiKey.CREATE_TOPICS: lambda image, asked, by: topics.create_topics(image, asked, by.config, by.random),
+    ApiKey.DELETE_TOPICS: lambda image, asked, by: topics.delete_topics(image, asked, by.config),
+    ApiKey.CREATE_PARTITIONS: lambda image, asked, by: topics.create_partitions(image, asked, by.random),
+    ApiKey.ALTER_CONFIGS: lambda image, asked, by: configs.alter_configs(image, asked, by.config),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda image, asked, by: configs.incremental_alter_configs(
+        image, asked, by.config
+    ),
+    ApiKey.UPDATE_FEATURES: lambda image, asked, by: features.update_features(
+        image, asked, by.config.static.get(MIN_ISR, "1")
+    ),
+    ApiKey.BROKER_REGISTRATION: lambda image, asked, by: brokers.register_broker(
+        image, asked, by.cluster_id, by.config
+    ),
+    ApiKey.BROKER_HEARTBEAT: lambda image, asked, by: brokers.heartbeat(image, asked, by.config, by.sessions),
+    ApiKey.UNREGISTER_BROKER: lambda image, asked, by: brokers.unregister_broker(image, asked, by.config),
+    ApiKey.CONTROLLER_REGISTRATION: lambda image, asked, by: brokers.register_controller(image, asked),
+    ApiKey.ALLOCATE_PRODUCER_IDS: lambda image, asked, by: producer_ids.allocate(image, asked),
+}
+
+
+def decide(api_key: int, image: MetadataImage, request: Request, inputs: Inputs) -> Decision[Any] | Steps[Any]:
+    """The decision on one request. Raises KafkaError to refuse it as a whole; UNSUPPORTED_VERSION for other APIs."""
+    decider = _DECIDERS.get(api_key)
+    if decider is None:
+        from ottla.controller.replica_requests import DECIDERS  # no use for them at the start of a node that is alone
+
+        decider = DECIDERS.get(api_key)
+    if decider is None:
+        raise KafkaError(ErrorCode.unsupported_version, f"a controller does not serve API {api_key}")
+    return decider(image, request, inputs)

@@ -1,0 +1,345 @@
+"""The group coordinator of every partition of `__consumer_offsets` that this node leads (`coordinator_shards.py`)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ottla.coordinator.config import GroupConfig
+from ottla.coordinator.effects import WRITE_ERRORS, InTransaction, Marker, Now, Reply, Write
+from ottla.coordinator.group.admin import wanted
+from ottla.coordinator.group.classic import ClassicGroup
+from ottla.coordinator.group.offset_store import OffsetStore, Topics
+from ottla.coordinator.group.offsets import Wanted
+from ottla.coordinator.group.rebalance import REBALANCED
+from ottla.coordinator.group.requests import JoinGroup, Leaving, OffsetCommit, SyncGroup
+from ottla.coordinator.shard import GroupShard, partition_for
+from ottla.drivers.coordinator_commits import CommitEntry, Commits, CommitWaiter
+from ottla.drivers.coordinator_shards import Shard, ShardKind, Shards
+from ottla.errors import ErrorCode, KafkaError, OttlaError
+from ottla.logs import fields
+from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.image import Endpoint, MetadataImage
+from ottla.model import OFFSETS_TOPIC, ZERO_UUID, NodeId, TopicPartition
+from ottla.protocol.group_responses import FetchedTopic
+from ottla.protocol.internal.group_records import GroupRecord, decode_record, encode_key, encode_value
+from ottla.protocol.offset_block import CommitShape, OffsetBlock
+from ottla.replication.partition import ACKS_ALL, Partition
+from ottla.replication.replica_log import Appended
+from ottla.storage.validation import COORDINATOR
+
+if TYPE_CHECKING:
+    from ottla.drivers.coordinator_host import CoordinatorHost, PublishedMetadata
+
+_LOG = logging.getLogger("ottla.groups")
+
+CODECS = range(5)
+"""none, gzip, snappy, lz4, zstd"""
+
+
+class Waiter(Protocol):
+    """Gets one response, or the KafkaError that it failed with (the server's `Deferred`)."""
+
+    def complete(self, result: Any) -> None: ...
+
+
+class _MarkerWaiter:
+    """Tells what became of a marker."""
+
+    __slots__ = ("_done",)
+
+    def __init__(self, done: Callable[[ErrorCode], None]) -> None:
+        self._done = done
+
+    def complete(self, result: Any) -> None:
+        self._done(result.code if isinstance(result, KafkaError) else ErrorCode.none)
+
+
+class NotBatched(Exception):
+    """This commit must be made like the first of its kind."""
+
+
+class GroupLed(Shard[GroupShard]):
+    """One partition of `__consumer_offsets` led by this node."""
+
+    def __init__(self, partition: Partition, core: GroupShard) -> None:
+        super().__init__(partition, core)
+        self.commits = Commits()
+        """Those of this turn of the loop, not yet in the log."""
+
+
+def _encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
+    return encode_key(record.key), encode_value(record.value)
+
+
+class GroupCoordinatorDriver:
+    """All methods belong to the event loop's thread. Those that find the group's shard elsewhere, not yet loaded or
+    gone raise NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
+
+    def __init__(self, node: CoordinatorHost) -> None:
+        self._node = node
+        self._config = GroupConfig.from_settings(node.config)
+        self._codec: int = node.config["offsets.topic.compression.codec"]
+        if self._codec not in CODECS:
+            raise OttlaError(
+                f"offsets.topic.compression.codec={self._codec}: Unknown compression type id: {self._codec}"
+            )
+        self._linger_ms: int = node.config["group.coordinator.append.linger.ms"]
+        self._open: dict[GroupLed, None] = {}
+        """Shards with commits that wait for the end of the turn."""
+        kind = ShardKind(
+            OFFSETS_TOPIC, "groups", self._new_shard, _encode, decode_record, self._codec, "offsets.load.buffer.size",
+            commit_timeout_ms=node.config["offsets.commit.timeout.ms"],
+            count=lambda shard: len(shard.core.state.groups),
+            before_timer=self._append,
+            on_unload=_refuse_commits,
+        )  # fmt: skip
+        self._shards: Shards[GroupLed] = Shards(node, kind)
+        self._by_number = self._shards.by_number
+        node.on_stop.append(self.release_waiters)
+
+    def _new_shard(self, partition: Partition) -> GroupLed:
+        core = GroupShard(self._config, self._node.random)
+        core.state.observe = self._observe
+        return GroupLed(partition, core)
+
+    def start(self, metadata: PublishedMetadata) -> None:
+        """Follow deleted topics. Loading began when the partitions got their leader, and goes on in the background."""
+        metadata.subscribe(self._on_metadata)
+
+    async def stop(self) -> None:
+        self._shards.stop()
+
+    def release_waiters(self) -> None:
+        """The node stops: members that wait in a rebalance look for another coordinator. Commits still work."""
+        self._shards.stopping = True
+        for shard in self._by_number.values():
+            shard.core.release_waiters(self._now())
+            self._shards.work(shard)
+
+    # Requests
+
+    def join(self, waiter: Waiter, request: JoinGroup) -> None:
+        shard = self._shard_of(request.group_id, starts_waiting=True)
+        shard.core.join(waiter, request, self._now())
+        self._shards.work(shard)
+
+    def sync(self, waiter: Waiter, request: SyncGroup) -> None:
+        shard = self._shard_of(request.group_id, starts_waiting=True)
+        shard.core.sync(waiter, request, self._now())
+        self._shards.work(shard)
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
+        shard = self._shard_of(group_id, reads_offsets=False)
+        shard.core.heartbeat(group_id, member_id, instance_id, generation, self._now())
+        self._shards.arm(shard)
+
+    def leave(self, waiter: Waiter, group_id: str, leaving: Sequence[Leaving]) -> None:
+        shard = self._shard_of(group_id)
+        shard.core.leave(waiter, group_id, leaving, self._now())
+        self._shards.work(shard)
+
+    def commit(self, waiter: Waiter, request: OffsetCommit) -> None:
+        """Replies {"partitions": {TopicPartition: ErrorCode}}."""
+        shard = self._shard_of(request.group_id)
+        shard.core.commit(waiter, request, self._now())
+        self._shards.work(shard)
+
+    def commit_in_transaction(self, waiter: Waiter, request: OffsetCommit, transaction: InTransaction) -> None:
+        """The same for offsets of a transaction, whose partition here was verified."""
+        shard = self._shard_of(request.group_id)
+        shard.core.commit_in_transaction(waiter, request, transaction, self._now())
+        self._shards.work(shard)
+
+    def complete_transaction(self, number: int, marker: Marker, done: Callable[[ErrorCode], None]) -> None:
+        """Write the marker of a transaction to a partition of `__consumer_offsets`; `done` is called when it counts, or
+        with why it does not. Raises KafkaError where it cannot be written now."""
+        shard = self._shards.serving(number)
+        self._append(shard)  # what was committed before
+        shard.core.end_transaction(_MarkerWaiter(done), marker, self._now())
+        self._shards.work(shard)
+
+    def commit_block(
+        self, request: OffsetCommit, shape: CommitShape, rows: Sequence[bytes], waiter: CommitWaiter
+    ) -> None:
+        """As `commit`, for one that is like others before and has no partition that can fail alone: it is appended
+        together with others of the same turn of the loop. Raises KafkaError, and NotBatched where it must go its own
+        way."""
+        shard = self._by_number.get(self.partition_of(request.group_id))
+        if shard is None or shard.error is not None or shard.must_wait or shard.pending:
+            raise NotBatched
+        now = self._now()
+        shard.core.check_commit(request, now)
+        commits = shard.commits
+        if not commits.has_room(shape.count):
+            self._append(shard)
+        if not commits.entries:
+            self._open_commits(shard, now)
+        commits.add(OffsetBlock(shape, rows, commits.now_ms), waiter)
+        if self._linger_ms == 0:
+            self._append(shard)
+
+    def committed(self, group_id: str) -> Wanted:
+        """Every partition for which a group has an offset, to ask `fetch_offsets` for."""
+        state = self._shard_of(group_id).core.state
+        known = state.offsets.of_group(group_id) if group_id in state.groups else {}
+        return [(topic, ZERO_UUID, list(partitions)) for topic, partitions in known.items()]
+
+    def fetch_offsets(self, group_id: str, wanted: Wanted | None, require_stable: bool) -> list[FetchedTopic]:
+        return self._shard_of(group_id).core.fetch_offsets(group_id, wanted, require_stable)
+
+    def offsets_version(self, group_id: str) -> tuple[OffsetStore, int, bool]:
+        """What answers of `fetch_offsets` rest on: while it is the same, so are they. Raises KafkaError as they do."""
+        state = self._shard_of(group_id).core.state
+        return state.offsets, state.offsets.changes, group_id in state.groups
+
+    def delete_offsets(self, waiter: Waiter, group_id: str, topics: Mapping[str, Sequence[int]]) -> None:
+        """Replies {"partitions": {TopicPartition: ErrorCode}}."""
+        shard = self._shard_of(group_id)
+        shard.core.delete_offsets(waiter, group_id, topics, self._now())
+        self._shards.work(shard)
+
+    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[dict[str, Any]]:
+        """Groups of all shards. Raises COORDINATOR_LOAD_IN_PROGRESS while one of them is loading."""
+        found = []
+        states, types = wanted(states), wanted(types)
+        for shard in self._by_number.values():
+            if shard.error is ErrorCode.coordinator_load_in_progress:
+                raise KafkaError(shard.error)
+            if shard.error is None:
+                found += shard.core.list_groups(states, types)
+        return found
+
+    def loading(self) -> int:
+        """Partitions of `__consumer_offsets` whose groups are not known yet."""
+        return self._shards.loading()
+
+    def damaged(self) -> dict[TopicPartition, str]:
+        """Partitions of `__consumer_offsets` whose groups are not served because of what is on disk; and why."""
+        return self._shards.damaged()
+
+    def groups(self) -> list[tuple[ClassicGroup, Topics]]:
+        """Every group that is coordinated here, with its commits; for metrics, and not to be changed."""
+        return [
+            (group, shard.core.state.offsets.of_group(group.group_id))
+            for shard in self._by_number.values()
+            if shard.error is None
+            for group in shard.core.state.groups.values()
+        ]
+
+    def describe(self, group_id: str) -> dict[str, Any]:
+        return self._shard_of(group_id).core.describe(group_id)
+
+    def delete_group(self, waiter: Waiter, group_id: str) -> None:
+        """Replies {"groups": {group id: ErrorCode}}."""
+        shard = self._shard_of(group_id)
+        shard.core.delete_groups(waiter, [group_id], self._now())
+        self._shards.work(shard)
+
+    # Where groups live
+
+    def partition_of(self, group_id: str) -> int:
+        topic = self._node.image.topic(OFFSETS_TOPIC)
+        count = self._node.config["offsets.topic.num.partitions"] if topic is None else len(topic.partitions)
+        return partition_for(group_id, count)
+
+    def find(self, group_id: str, listener_name: str) -> tuple[NodeId, Endpoint]:
+        """The node that coordinates a group. Raises COORDINATOR_NOT_AVAILABLE, also before the topic exists."""
+        return self._shards.find(self.partition_of(group_id), listener_name)
+
+    def _shard_of(self, group_id: str, *, starts_waiting: bool = False, reads_offsets: bool = True) -> GroupLed:
+        shard = self._shards.serving(self.partition_of(group_id))
+        if starts_waiting and self._shards.stopping:
+            raise KafkaError(ErrorCode.not_coordinator)
+        if reads_offsets and shard.commits.entries:
+            self._append(shard)  # as if each had been appended alone
+        return shard
+
+    def _now(self) -> Now:
+        return self._shards.now()
+
+    # Following the metadata
+
+    def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Offsets of deleted topics go, as Kafka's onPartitionsDeleted; one of the same name starts without any."""
+        gone = [
+            TopicPartition(topic.name, number) for topic in delta.deleted_topics.values() for number in topic.partitions
+        ]
+        if gone:
+            for shard in self._by_number.values():
+                if shard.error is None:
+                    self._append(shard)
+                    shard.core.delete_offsets_of_partitions(gone, self._now())
+                    self._shards.work(shard)
+
+    def _observe(self, event: str, group: ClassicGroup, reason: str) -> None:
+        """Log and count what happens to a group."""
+        if event == REBALANCED:
+            self._node.metrics.rebalances += 1
+        where = fields(
+            group=group.group_id, generation=group.generation, members=len(group.members),
+            protocol=group.protocol_name, reason=reason or None,
+        )  # fmt: skip
+        _LOG.info("group %s", event, extra=where)
+
+    # Commits in batches
+
+    def _open_commits(self, shard: GroupLed, now: Now) -> None:
+        """The first commit of a batch: the batch is appended when the turn of the loop ends, or later if it may."""
+        shard.commits.now_ms = now.wall_ms
+        if self._linger_ms > 0:
+            asyncio.get_running_loop().call_later(self._linger_ms / 1000, self._append, shard)
+        else:
+            if not self._open:
+                asyncio.get_running_loop().call_soon(self._end_turn)
+            self._open[shard] = None
+
+    def _end_turn(self) -> None:
+        shards, self._open = self._open, {}
+        for shard in shards:
+            self._append(shard)
+
+    def _append(self, shard: GroupLed) -> None:
+        """Append the collected commits as one batch and answer them, or what became of it. Raises nothing."""
+        commits = shard.commits
+        if not commits.entries:
+            return
+        now_ms, entries = commits.now_ms, commits.entries
+        try:
+            batch = commits.batch(self._codec)
+            commits.take()
+            info = shard.partition.append_as_leader(batch, ACKS_ALL, now_ms=now_ms, origin=COORDINATOR)
+        except Exception as error:
+            if not isinstance(error, KafkaError):  # a bug; nobody is to wait for ever
+                _LOG.exception("commits failed", extra=fields(partition=shard.partition.topic_partition))
+            code = error.code if isinstance(error, KafkaError) else ErrorCode.unknown_server_error
+            commits.take()
+            for _, waiter in entries:
+                waiter.complete(KafkaError(WRITE_ERRORS.get(code, code)))
+            return
+        offset = info.first_offset
+        shard.must_wait = shard.partition.log.high_watermark <= info.last_offset
+        if shard.must_wait:
+            self._await_commits(shard, entries, info)
+            return
+        for block, waiter in entries:
+            shard.core.replay_block(block, offset)
+            offset += block.shape.count
+            waiter.complete(None)
+        self._shards.arm(shard)
+
+    def _await_commits(self, shard: GroupLed, entries: Sequence[CommitEntry], info: Appended) -> None:
+        shard.core.write_blocks(block for block, _ in entries)
+        offset = info.first_offset
+        for (block, waiter), write in zip(entries, shard.core.take(), strict=True):
+            assert isinstance(write, Write)
+            end = offset + block.shape.count
+            self._shards.wait(shard, write, offset, [Reply(waiter, {})], end, info.leader_epoch)
+            offset = end
+
+
+def _refuse_commits(shard: GroupLed) -> None:
+    for _, waiter in shard.commits.take():
+        waiter.complete(KafkaError(ErrorCode.not_coordinator))

@@ -1,0 +1,48 @@
+"""What the active controller does about leaders by itself: see `ottla.controller.leaders` (Kafka's `PeriodicTask`s)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ottla.config.effective import EffectiveConfig
+from ottla.controller.decision import Decide, Steps
+from ottla.controller.leaders import balance_leaders, elect_unclean_leaders
+from ottla.errors import KafkaError
+from ottla.metadata.image import MetadataImage
+
+Elect = Callable[[MetadataImage, EffectiveConfig], Steps[bool]]
+
+
+class PeriodicElections:
+    """Runs between `start` and `stop`, while its controller is the active one."""
+
+    def __init__(
+        self, submit: Callable[[Decide[Any]], Awaitable[Any]], config: Callable[[MetadataImage], EffectiveConfig]
+    ) -> None:
+        """`submit` runs a decision and gives its response; `config`: the settings that an image leads to."""
+        self._submit = submit
+        self._config = config
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, image: MetadataImage) -> None:
+        config, loop = self._config(image), asyncio.get_running_loop()
+        kinds = [(config["unclean.leader.election.interval.ms"] / 1000, elect_unclean_leaders)]
+        if config["auto.leader.rebalance.enable"]:
+            kinds.append((config["leader.imbalance.check.interval.seconds"], balance_leaders))
+        self._tasks = [loop.create_task(self._repeat(interval_s, elect)) for interval_s, elect in kinds]
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._tasks = []
+
+    async def _repeat(self, interval_s: float, elect: Elect) -> None:
+        try:
+            while True:
+                await asyncio.sleep(interval_s)
+                while await self._submit(lambda image, now: elect(image, self._config(image))):
+                    pass
+        except KafkaError:  # another controller is the active one
+            return

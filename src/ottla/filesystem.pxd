@@ -1,0 +1,16 @@
+# C types for `filesystem.py`; see there. Its classes stay Python's (tests put methods of their own into `OsFile`).
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport errno as c_errno
+from posix.unistd cimport pwrite
+
+cdef Py_ssize_t _PIECE_MAX
+cdef Py_ssize_t _PIECE
+
+
+@cython.locals(
+    view=Py_buffer, base="const char *", written=cython.Py_ssize_t, total=cython.Py_ssize_t, size=cython.Py_ssize_t,
+    step=cython.Py_ssize_t, number=cython.int,
+)
+cdef Py_ssize_t _write_pieces(int fd, data, long long position) except -1

@@ -1,0 +1,86 @@
+# C types for `fetch_plain.py`; see there.
+cimport cython
+
+cdef Py_ssize_t _ROWS_MAX
+cdef Py_ssize_t _NAME_MAX
+cdef long long _TWO_31
+cdef long long _TWO_32
+cdef object _new
+
+
+@cython.locals(value=cython.longlong)
+cdef long long _int32(const unsigned char[::1] data, Py_ssize_t position) noexcept
+
+
+@cython.locals(high=cython.longlong, low=cython.longlong)
+cdef long long _int64(const unsigned char[::1] data, Py_ssize_t position) noexcept
+
+
+@cython.locals(byte=cython.int)
+cdef (long long, Py_ssize_t) _count(
+    const unsigned char[::1] data, Py_ssize_t position, Py_ssize_t end, bint flexible
+) noexcept
+
+
+@cython.locals(length=cython.longlong)
+cdef (long long, Py_ssize_t) _name_length(
+    const unsigned char[::1] data, Py_ssize_t position, Py_ssize_t end, bint flexible
+) noexcept
+
+
+@cython.locals(length=cython.Py_ssize_t)
+cdef tuple _plain_topic_key(
+    int version, object frame, const unsigned char[::1] data, Py_ssize_t position, Py_ssize_t end
+)
+
+
+@cython.locals(
+    flexible=cython.bint, size=cython.Py_ssize_t, epoch=cython.longlong, last_epoch=cython.longlong,
+    start_offset=cython.longlong, number=cython.longlong, offset=cython.longlong, bytes_max=cython.longlong,
+    row=tuple, _=cython.Py_ssize_t,
+)
+cdef Py_ssize_t _plain_rows(
+    int version, const unsigned char[::1] data, Py_ssize_t position, Py_ssize_t end, Py_ssize_t count, list into
+) except -2
+
+
+@cython.locals(
+    flexible=cython.bint, count=cython.Py_ssize_t, rows=cython.Py_ssize_t, row=cython.Py_ssize_t,
+    length=cython.Py_ssize_t, _=cython.Py_ssize_t, forgotten=list,
+)
+cdef Py_ssize_t _plain_end(
+    int version, object frame, const unsigned char[::1] data, Py_ssize_t position, Py_ssize_t end, object request
+) except -2
+
+
+@cython.locals(
+    flexible=cython.bint, fixed=cython.Py_ssize_t, count=cython.Py_ssize_t, rows=cython.Py_ssize_t,
+    left=cython.Py_ssize_t, level=cython.int, _=cython.Py_ssize_t, topics=list, partitions=list,
+)
+cdef object _decode(
+    int version, object frame, const unsigned char[::1] data, Py_ssize_t position, Py_ssize_t end
+)
+
+
+@cython.locals(
+    flexible=cython.bint, parts=list, out=bytearray, size=cython.Py_ssize_t, count=cython.Py_ssize_t,
+    left=cython.Py_ssize_t, at=cython.Py_ssize_t, length=cython.Py_ssize_t,
+)
+cpdef tuple encode_plain(int version, correlation_id, session_id, list rows)
+
+
+@cython.locals(found=cython.Py_ssize_t, at=cython.Py_ssize_t)
+cdef Py_ssize_t _topics_of(list rows, Py_ssize_t count) except -1
+
+
+@cython.locals(at=cython.Py_ssize_t)
+cdef Py_ssize_t _same_topic(list rows, Py_ssize_t start, Py_ssize_t count) except -1
+
+
+cdef _put_row(bytearray out, int version, number, row)
+
+
+cdef _put_topic(bytearray out, name, bint flexible)
+
+
+cdef _put_length(bytearray out, Py_ssize_t length, bint flexible)

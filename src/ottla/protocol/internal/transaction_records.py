@@ -1,0 +1,93 @@
+"""The records of `__transaction_state`: what the coordinator knows of each transactional id, in Kafka's format.
+
+A record's key starts with an int16 that names its type (0 is the only one); its value starts with an int16 version, or
+is null, which deletes the id. Version 1 came with `transaction.version` 1 and has room for tagged fields (KIP-890,
+KIP-915).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import ClassVar, Final, NamedTuple
+
+from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Buffer
+from ottla.protocol.internal.codec import MalformedRecord, decode, encode_into, spec
+
+
+@dataclass(slots=True)
+class TransactionLogKey:
+    FLEXIBLE: ClassVar[str] = "none"
+    transactional_id: str = spec("string")
+
+
+@dataclass(slots=True)
+class PartitionsSchema:
+    FLEXIBLE: ClassVar[str] = "1+"
+    topic: str = spec("string")
+    partition_ids: tuple[int, ...] = spec("[]int32")
+
+
+@dataclass(slots=True)
+class TransactionLogValue:
+    FLEXIBLE: ClassVar[str] = "1+"
+    producer_id: int = spec("int64")
+    previous_producer_id: int = spec("int64", versions="1+", tag=0, default=NO_PRODUCER_ID, ignorable=True)
+    """The id before the last change of state."""
+    next_producer_id: int = spec("int64", versions="1+", tag=1, default=NO_PRODUCER_ID, ignorable=True)
+    """The id that the producer has from the end of this transaction on, because the epochs of the other are used up."""
+    producer_epoch: int = spec("int16")
+    next_producer_epoch: int = spec("int16", versions="1+", tag=3, default=NO_PRODUCER_EPOCH, ignorable=True)
+    transaction_timeout_ms: int = spec("int32")
+    transaction_status: int = spec("int8")
+    transaction_partitions: tuple[PartitionsSchema, ...] | None = spec([PartitionsSchema], nullable="0+")
+    transaction_last_update_timestamp_ms: int = spec("int64")
+    transaction_start_timestamp_ms: int = spec("int64")
+    client_transaction_version: int = spec("int16", versions="1+", tag=2, default=0, ignorable=True)
+
+
+class TransactionRecord(NamedTuple):
+    """A record of `__transaction_state`; a value of None deletes the id."""
+
+    transactional_id: str
+    value: TransactionLogValue | None
+
+
+LOG_VALUE_VERSION_MAX: Final = 1
+"""What Kafka 4.3 reads and writes."""
+
+_TYPE: Final = 0
+_SHORT = struct.Struct(">h")
+
+
+def log_value_version(transaction_version: int) -> int:
+    """The version of values under a finalized level of `transaction.version`."""
+    return 1 if transaction_version >= 1 else 0
+
+
+def encode_record(record: TransactionRecord, version: int) -> tuple[bytes, bytes | None]:
+    """Key and value, which is in `version`."""
+    key = bytearray(_SHORT.pack(_TYPE))
+    encode_into(key, TransactionLogKey(record.transactional_id), 0)
+    if record.value is None:
+        return bytes(key), None
+    value = bytearray(_SHORT.pack(version))
+    encode_into(value, record.value, version)
+    return bytes(key), bytes(value)
+
+
+def decode_record(key: Buffer, value: Buffer | None) -> TransactionRecord | None:
+    """The record, or None for a type that nobody knows. Raises MalformedRecord."""
+    if len(key) < 2:
+        raise MalformedRecord("a key without a type")
+    if _SHORT.unpack_from(key)[0] != _TYPE:
+        return None
+    transactional_id = decode(TransactionLogKey, 0, key, 2).transactional_id
+    if value is None:
+        return TransactionRecord(transactional_id, None)
+    if len(value) < 2:
+        raise MalformedRecord("a value without a version")
+    (version,) = _SHORT.unpack_from(value)
+    if not 0 <= version <= LOG_VALUE_VERSION_MAX:
+        raise MalformedRecord(f"TransactionLogValue in version {version}, newest known is {LOG_VALUE_VERSION_MAX}")
+    return TransactionRecord(transactional_id, decode(TransactionLogValue, version, value, 2))

@@ -1,0 +1,175 @@
+"""What a follower does with its leader's answer about one partition, pure (Kafka's `AbstractFetcherThread`).
+
+It appends what the leader sent, as it came. Where the leader says that the logs diverge (KIP-595), it cuts its log at
+the end of the last epoch that both have; where it asked for what the leader does not have, it looks where the leader's
+log begins and ends; and of an error it thinks again after a while that doubles.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, NamedTuple
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import LeaderEpoch, Millis, NodeId, Offset, TopicPartition
+from ottla.protocol.fetch import EpochEndOffset, FetchedPartition, FetchPartition, records_length
+from ottla.protocol.record_batch import HEADER_SIZE, LOG_OVERHEAD
+from ottla.replication.partition import Partition
+from ottla.replication.replica_log import Appended, ReplicaLog
+
+FIRST_BACKOFF_MS = 20
+"""After the first error of a row of them. Most are those of a leader that has not heard yet that it is one, and what is
+to be committed waits for its followers; `replica.fetch.backoff.ms` is what it doubles up to."""
+
+
+class Next(enum.Enum):
+    """What is to be done about a partition after an answer."""
+
+    FETCH = "fetch"
+    """Ask for what follows the log end."""
+    TRUNCATE = "truncate"
+    """Cut the log at `Outcome.offset`, then fetch."""
+    FIND_OFFSETS = "find offsets"
+    """Ask where the leader's log begins and ends."""
+    BACK_OFF = "back off"
+    """Fetch, but not at once."""
+    GIVE_UP = "give up"
+    """Nothing, until the controller says something new."""
+
+
+class Outcome(NamedTuple):
+    next: Next
+    offset: Offset = -1
+    appended: Appended | None = None
+    error: KafkaError | None = None
+
+
+_FETCH = Outcome(Next.FETCH)
+
+
+class Followed:
+    """A partition that this node follows in one leader epoch. Another epoch has another one."""
+
+    __slots__ = (
+        "asked", "failures", "has_answer", "lag", "leader_epoch", "leader_id", "log", "partition", "retry_at_ms",
+    )  # fmt: skip
+
+    def __init__(self, partition: Partition, leader_id: NodeId, leader_epoch: LeaderEpoch) -> None:
+        self.partition = partition
+        self.log: ReplicaLog = partition.log
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.asked: FetchPartition | None = None
+        """What was asked of the leader last."""
+        self.failures = 0
+        """Errors in a row."""
+        self.retry_at_ms: Millis = 0
+        self.has_answer = False
+        """Whether the leader answered a fetch in this epoch without an error."""
+        self.lag = 0
+        """Committed records that the leader had and this node did not, by its last answer."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self.partition.topic_partition
+
+    @property
+    def has_all(self) -> bool:
+        """Whether it lacked nothing that was committed when its leader last answered."""
+        return self.has_answer and not self.lag
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the controller has not said anything else since."""
+        partition = self.partition
+        return partition.leader_epoch == self.leader_epoch and partition.leader_id == self.leader_id
+
+    def request(self, max_bytes: int) -> FetchPartition:
+        """What to ask for now."""
+        log = self.log
+        latest = log.latest_epoch
+        return FetchPartition(
+            self.topic_partition.partition,
+            log.log_end_offset,
+            max_bytes,
+            self.leader_epoch,
+            -1 if latest is None else latest,
+            log.log_start_offset,
+        )
+
+    def take(self, answered: FetchedPartition, now_ms: Millis) -> Outcome:
+        """Do what an answer to `asked` says, as far as it needs no other request and no disk thread."""
+        if not self.is_current or self.asked is None:
+            return Outcome(Next.GIVE_UP)
+        if answered.error_code:
+            return self._on_error(ErrorCode(answered.error_code))
+        if self.asked.fetch_offset != self.log.log_end_offset:
+            return _FETCH
+        diverging = answered.diverging_epoch
+        if diverging is not None and diverging.end_offset >= 0:
+            return Outcome(Next.TRUNCATE, truncation_offset(self.log, diverging))
+        appended = None
+        try:
+            if has_whole_batch(answered.records):
+                appended = self.partition.append_as_follower(answered.records, self.leader_epoch, now_ms=now_ms)
+            self.partition.follow(answered.high_watermark, answered.log_start_offset)
+        except KafkaError as error:
+            # A batch that was damaged on its way comes again; a disk that cannot be written does not heal by itself.
+            give_up = error.code is ErrorCode.kafka_storage_error and not self.log.is_open
+            return Outcome(Next.GIVE_UP if give_up else Next.BACK_OFF, error=error)
+        self.failures = 0
+        self.has_answer = True
+        self.lag = max(0, answered.high_watermark - self.log.log_end_offset)
+        return Outcome(Next.FETCH, appended=appended)
+
+    def _on_error(self, code: ErrorCode) -> Outcome:
+        if code is ErrorCode.offset_out_of_range:
+            return Outcome(Next.FIND_OFFSETS)
+        # The leader is ahead: the metadata will say in which epoch it leads.
+        next_ = Next.GIVE_UP if code is ErrorCode.fenced_leader_epoch else Next.BACK_OFF
+        return Outcome(next_, error=KafkaError(code))
+
+    def backoff_ms(self, backoff_ms_max: Millis) -> Millis:
+        """How long to wait after one more error."""
+        self.failures += 1
+        return min(FIRST_BACKOFF_MS << min(self.failures - 1, 16), backoff_ms_max)
+
+
+def truncation_offset(log: ReplicaLog, diverging: EpochEndOffset) -> Offset:
+    """Where to cut a log whose leader has `diverging` as the end of the largest epoch up to the log's last one.
+
+    Where the log knows no such epoch it is cut at the end of the one before, and the leader is asked again (KIP-279).
+    """
+    end = log.log_end_offset
+    epoch, epoch_end = log.end_offset_for_epoch(diverging.epoch)
+    if epoch_end < 0:
+        return min(diverging.end_offset, end)
+    if epoch != diverging.epoch:
+        return min(epoch_end, end)
+    return min(epoch_end, diverging.end_offset, end)
+
+
+class NewStart(NamedTuple):
+    """Where a follower goes on whose fetch was out of the leader's range."""
+
+    offset: Offset
+    starts_over: bool
+    """Nothing that it has is the leader's any more."""
+
+
+def new_start(log_end: Offset, leader_start: Offset, leader_end: Offset) -> NewStart:
+    """From where to fetch again, by where the leader's log begins and ends (Kafka's `fetchOffsetAndTruncate`).
+
+    A leader that ends before the follower does was elected uncleanly: what lies above its end is not its any more.
+    """
+    if leader_end < log_end:
+        return NewStart(leader_end, starts_over=False)
+    if leader_start > log_end:
+        return NewStart(leader_start, starts_over=True)
+    return NewStart(log_end, starts_over=False)
+
+
+def has_whole_batch(records: Any) -> bool:
+    """A leader may cut off the last batch of an answer, and so the only one."""
+    size = records_length(records)
+    return size >= HEADER_SIZE and int.from_bytes(records[8:12], "big", signed=True) + LOG_OVERHEAD <= size

@@ -1,0 +1,55 @@
+"""What the leader knows of another replica of its partition: Kafka's `Replica` and `ReplicaState`."""
+
+from __future__ import annotations
+
+from ottla.model import Millis, Offset
+
+UNKNOWN_OFFSET = -1
+NEVER: Millis = -(1 << 62)
+AT_FIRST_LOOK: Millis = -(1 << 61)
+"""Of a follower that was in sync when the epoch began: its time begins when somebody first looks for who lags."""
+
+
+class Replica:
+    """A follower, as its fetches show it. Forgotten with every change of the leader epoch: only fetches of the same
+    epoch count."""
+
+    __slots__ = (
+        "broker_epoch", "caught_up_ms", "end_offset", "fetched_at_end", "fetched_ms", "log_start_offset",
+    )  # fmt: skip
+
+    def __init__(self, caught_up_ms: Millis = NEVER) -> None:
+        self.end_offset: Offset = UNKNOWN_OFFSET
+        """It has every record below; UNKNOWN_OFFSET until it fetched, and then nothing is committed that waits for
+        it. May go back: a follower may have lost what it had."""
+        self.log_start_offset: Offset = UNKNOWN_OFFSET
+        self.broker_epoch = -1
+        """Of the broker that fetched."""
+        self.caught_up_ms: Millis = caught_up_ms
+        """The latest time at which it had all that the leader had."""
+        self.fetched_ms: Millis = 0
+        self.fetched_at_end: Offset = UNKNOWN_OFFSET
+        """The leader's log end at its latest fetch: whoever reaches it was caught up then."""
+
+    def on_fetch(
+        self, end_offset: Offset, log_start_offset: Offset, broker_epoch: int, leader_end: Offset, now_ms: Millis
+    ) -> None:
+        """It asked for what follows `end_offset`."""
+        if end_offset >= leader_end:
+            self.caught_up_ms = max(self.caught_up_ms, now_ms)
+        elif self.fetched_at_end != UNKNOWN_OFFSET and end_offset >= self.fetched_at_end:
+            self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
+        self.end_offset = end_offset
+        self.log_start_offset = log_start_offset
+        self.broker_epoch = broker_epoch
+        self.fetched_at_end = leader_end
+        self.fetched_ms = now_ms
+
+    def leave_isr(self) -> None:
+        """Whatever took it out of the in-sync set, a failed directory for one: it is not about to join before it
+        fetches again."""
+        self.caught_up_ms = NEVER
+        self.fetched_at_end = UNKNOWN_OFFSET
+
+    def is_caught_up(self, leader_end: Offset, now_ms: Millis, lag_ms_max: Millis) -> bool:
+        return self.end_offset == leader_end or now_ms - self.caught_up_ms <= lag_ms_max

@@ -1,0 +1,16 @@
+"""AllocateProducerIds, version 0: a block of producer ids for a broker (KIP-730)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.drivers.cooperative import run_yielding
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.stepwise import plain
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.controller_handlers.decided import decided
+
+
+@api(ApiKey.ALLOCATE_PRODUCER_IDS, versions=(0, 0))
+async def handle(context: RequestContext, request: Any) -> Response:
+    return await decided(context, await run_yielding(plain(request)))

@@ -1,0 +1,16 @@
+"""AlterPartition, versions 2-3: a leader changes the in-sync replicas of its partitions (KIP-497, KIP-903)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.drivers.cooperative import run_yielding
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.stepwise import plain
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.controller_handlers.decided import decided
+
+
+@api(ApiKey.ALTER_PARTITION, versions=(2, 3))
+async def handle(context: RequestContext, request: Any) -> Response:
+    return await decided(context, await run_yielding(plain(request)))

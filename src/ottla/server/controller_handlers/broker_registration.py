@@ -1,0 +1,16 @@
+"""BrokerRegistration, versions 0-4: a broker starts (KIP-631; log directories from 2, KIP-858)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.drivers.cooperative import run_yielding
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.stepwise import plain
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.controller_handlers.decided import decided
+
+
+@api(ApiKey.BROKER_REGISTRATION, versions=(0, 4))
+async def handle(context: RequestContext, request: Any) -> Response:
+    return await decided(context, await run_yielding(plain(request)))

@@ -1,0 +1,16 @@
+"""ControllerRegistration, version 0: where a controller is reached and what it supports (KIP-919)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.drivers.cooperative import run_yielding
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.stepwise import plain
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.controller_handlers.decided import decided
+
+
+@api(ApiKey.CONTROLLER_REGISTRATION, versions=(0, 0))
+async def handle(context: RequestContext, request: Any) -> Response:
+    return await decided(context, await run_yielding(plain(request)))

@@ -1,0 +1,32 @@
+"""EndQuorumEpoch, versions 0-1: a leader gives its epoch up (KIP-595; endpoints and directories since 1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.drivers import quorum_requests
+from ottla.model import ZERO_UUID
+from ottla.protocol.messages import ApiKey
+from ottla.quorum.voters import ReplicaKey
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.controller_handlers.quorum_requests import asked_partition, named_endpoints, voter_answer
+
+
+@api(ApiKey.END_QUORUM_EPOCH, versions=(0, 1))
+async def handle(context: RequestContext, request: Any) -> Response:
+    partition = asked_partition(context, request)
+    if hasattr(partition, "preferred_candidates"):
+        successors = [
+            ReplicaKey(each.candidate_id, each.candidate_directory_id or ZERO_UUID)
+            for each in partition.preferred_candidates
+        ]
+    else:
+        successors = [ReplicaKey(node_id) for node_id in partition.preferred_successors]
+    answer = await quorum_requests.end_epoch(
+        context.node.metadata.quorum,
+        partition.leader_id,
+        partition.leader_epoch,
+        named_endpoints(context, partition.leader_id, getattr(request, "leader_endpoints", ())),
+        successors,
+    )
+    return voter_answer(context, answer)

@@ -1,0 +1,115 @@
+"""Fetch at a controller, versions 4-18: the metadata log, for the brokers and voters that follow it (KIP-595, KIP-630).
+
+A follower says the epoch of its last record, and is told where to truncate if its log went another way, or which
+snapshot to fetch if the log begins behind its end. An answer without records waits for some, or for the high watermark
+to move beyond what the follower knows (version 18, KIP-1166), as long as the follower allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from ottla.drivers import quorum_requests
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID
+from ottla.protocol.messages import ApiKey, millis
+from ottla.quorum.voters import ReplicaKey
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.controller_handlers.quorum_requests import (
+    current_leader,
+    has_other_cluster,
+    leader_endpoints,
+)
+
+if TYPE_CHECKING:
+    from ottla.drivers.quorum_node import QuorumNode
+    from ottla.drivers.quorum_requests import QuorumFetch
+
+FETCH_BYTES_MAX = 8 << 20
+"""Of the log in one answer, at least a batch: as many as a batch of the metadata log has at most."""
+
+
+@api(ApiKey.FETCH, versions=(4, 18))
+async def handle(context: RequestContext, request: Any) -> Response:
+    node = context.node
+    if has_other_cluster(node, getattr(request, "cluster_id", None)):
+        return {"error_code": ErrorCode.inconsistent_cluster_id}
+    asked = _metadata_partition(request)
+    if asked is None:
+        return {"error_code": ErrorCode.invalid_request}
+    epoch = getattr(asked, "current_leader_epoch", -1)
+    last_epoch = getattr(asked, "last_fetched_epoch", -1)
+    max_wait_ms = millis(request.max_wait)
+    if max_wait_ms < 0 or asked.fetch_offset < 0 or not 0 <= last_epoch <= epoch:
+        return _response(context, request, ErrorCode.invalid_request)
+    quorum, loop = node.metadata.quorum, asyncio.get_running_loop()
+    deadline = loop.time() + max_wait_ms / 1000
+    known = getattr(asked, "high_watermark", (1 << 63) - 1)
+    while True:
+        try:
+            await quorum.persisted()
+            found = quorum_requests.fetch(
+                quorum, _replica(request, asked), epoch, asked.fetch_offset, last_epoch, FETCH_BYTES_MAX
+            )
+        except KafkaError as error:
+            return _response(context, request, error.code)
+        is_news = found.records is not None or found.diverging is not None or found.snapshot is not None
+        left_s = deadline - loop.time()
+        if is_news or found.high_watermark > known or left_s <= 0 or node.stopping:
+            return _response(context, request, ErrorCode.none, found)
+        await _news(quorum, left_s)
+
+
+async def _news(quorum: QuorumNode, seconds_max: float) -> None:
+    """Returns when the end of the log or the high watermark has moved, or the time is over."""
+    moved = asyncio.Event()
+    quorum.on_append.append(moved.set)
+    try:
+        async with asyncio.timeout(seconds_max):
+            await moved.wait()
+    except TimeoutError:
+        pass
+    finally:
+        quorum.on_append.remove(moved.set)
+
+
+def _metadata_partition(request: Any) -> Any:
+    """The part of a request that is about the metadata log; None if it is about anything else too."""
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+        return None
+    topic = request.topics[0]
+    is_it = topic.topic_id == METADATA_TOPIC_ID if hasattr(topic, "topic_id") else topic.topic == METADATA_TOPIC
+    partition = topic.partitions[0]
+    return partition if is_it and partition.partition == 0 else None
+
+
+def _replica(request: Any, asked: Any) -> ReplicaKey:
+    replica_id = request.replica_id if hasattr(request, "replica_id") else request.replica_state.replica_id
+    return ReplicaKey(replica_id, getattr(asked, "replica_directory_id", None) or ZERO_UUID)
+
+
+def _response(
+    context: RequestContext, request: Any, error: ErrorCode, found: QuorumFetch | None = None
+) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "partition_index": 0,
+        "error_code": error,
+        "high_watermark": -1,
+        "last_stable_offset": -1,
+        "log_start_offset": context.node.metadata.quorum.log.log.log_start_offset,
+        "aborted_transactions": (),
+        "records": b"",
+        "current_leader": current_leader(context.node),
+    }
+    if found is not None:
+        row.update(high_watermark=found.high_watermark, log_start_offset=found.log_start_offset)
+        if found.diverging is not None:
+            diverging_epoch, end_offset = found.diverging
+            row["diverging_epoch"] = {"epoch": diverging_epoch, "end_offset": end_offset}
+        elif found.snapshot is not None:
+            row["snapshot_id"] = {"end_offset": found.snapshot.end_offset, "epoch": found.snapshot.epoch}
+        elif found.records is not None:
+            row["records"] = found.records.read()
+    topic = {"topic": METADATA_TOPIC, "topic_id": METADATA_TOPIC_ID, "partitions": [row]}
+    return {"error_code": ErrorCode.none, "responses": [topic], "node_endpoints": leader_endpoints(context)}

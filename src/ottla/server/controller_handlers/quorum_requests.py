@@ -1,0 +1,92 @@
+"""What requests of the metadata quorum have in common: whose log they are about, and who leads (`KafkaRaftClient`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ottla.drivers.quorum_requests import VoterAnswer
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import METADATA_TOPIC, ZERO_UUID, NodeId
+from ottla.network import Address
+from ottla.quorum.voters import ReplicaKey
+from ottla.server.api import RequestContext
+
+if TYPE_CHECKING:
+    from ottla.server.node import Node
+
+
+def has_other_cluster(node: Node, cluster_id: str | None) -> bool:
+    """A request without a cluster id is of any."""
+    return cluster_id is not None and cluster_id != node.cluster_id
+
+
+def asked_partition(context: RequestContext, request: Any) -> Any:
+    """The part of Vote, BeginQuorumEpoch or EndQuorumEpoch that is about the metadata log of this cluster.
+
+    Raises KafkaError: INCONSISTENT_CLUSTER_ID, INVALID_REQUEST if it is about anything else too.
+    """
+    if has_other_cluster(context.node, request.cluster_id):
+        raise KafkaError(ErrorCode.inconsistent_cluster_id)
+    topics = request.topics
+    if len(topics) == 1 and topics[0].topic_name == METADATA_TOPIC and len(topics[0].partitions) == 1:
+        partition = topics[0].partitions[0]
+        if partition.partition_index == 0:
+            return partition
+    raise KafkaError(ErrorCode.invalid_request)
+
+
+def leader_error(node: Node, epoch: int) -> ErrorCode:
+    """Of a request that is meant for the leader of `epoch`."""
+    quorum = node.metadata.quorum
+    if epoch < quorum.epoch:
+        return ErrorCode.fenced_leader_epoch
+    if epoch > quorum.epoch:
+        return ErrorCode.unknown_leader_epoch
+    return ErrorCode.none if quorum.serves else ErrorCode.not_leader_or_follower
+
+
+def current_leader(node: Node) -> dict[str, int]:
+    return {"leader_id": node.metadata.quorum.leader_id, "leader_epoch": node.metadata.quorum.epoch}
+
+
+def leader_endpoints(context: RequestContext) -> list[dict[str, Any]]:
+    """Where the leader is reached by who came through this listener."""
+    node = context.node
+    leader_id = node.metadata.quorum.leader_id
+    if leader_id == node.node_id:
+        endpoint = node.controller_endpoints.get(context.listener_name)
+    else:
+        registration = node.image.controllers.get(leader_id)
+        endpoint = None if registration is None else registration.endpoints.get(context.listener_name)
+    return [] if endpoint is None else [{"node_id": leader_id, "host": endpoint.host, "port": endpoint.port}]
+
+
+def voter_asked(request: Any, row: Any) -> ReplicaKey | None:
+    """Which replica a request is meant for; before KIP-853 it did not say."""
+    if not hasattr(request, "voter_id"):
+        return None
+    return ReplicaKey(request.voter_id, row.voter_directory_id or ZERO_UUID)
+
+
+def named_endpoints(context: RequestContext, leader_id: NodeId, listeners: Iterable[Any]) -> dict[NodeId, Address]:
+    """Where the node that says so itself can be reached, by who talks to controllers as this node does."""
+    name = context.node.metadata.quorum.settings.listener
+    found = next((each for each in listeners if each.name == name), None)
+    return {} if found is None else {leader_id: Address(found.host, found.port)}
+
+
+def voter_answer(context: RequestContext, answer: VoterAnswer, **more: Any) -> dict[str, Any]:
+    """The response to Vote, BeginQuorumEpoch or EndQuorumEpoch."""
+    row = {
+        "partition_index": 0,
+        "error_code": answer.error,
+        "leader_id": answer.leader_id,
+        "leader_epoch": answer.epoch,
+        **more,
+    }
+    return {
+        "error_code": ErrorCode.none,
+        "topics": [{"topic_name": METADATA_TOPIC, "partitions": [row]}],
+        "node_endpoints": leader_endpoints(context),
+    }

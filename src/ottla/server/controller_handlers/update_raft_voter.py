@@ -1,0 +1,39 @@
+"""UpdateRaftVoter, version 0: a voter says where it is reached now (KIP-853)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.drivers import quorum_changes
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import ZERO_UUID
+from ottla.protocol.internal.quorum_records import KRaftVersionRange, Voter, VoterEndpoint
+from ottla.protocol.messages import ApiKey
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.controller_handlers.quorum_requests import has_other_cluster, leader_endpoints
+from ottla.server.handlers.add_raft_voter import LISTENERS_MAX
+
+
+@api(ApiKey.UPDATE_RAFT_VOTER, versions=(0, 0))
+async def handle(context: RequestContext, request: Any) -> Response:
+    node = context.node
+    if has_other_cluster(node, request.cluster_id):
+        return {"error_code": ErrorCode.inconsistent_cluster_id}
+    if len(request.listeners) > LISTENERS_MAX:
+        return {"error_code": ErrorCode.invalid_request}
+    quorum, levels = node.metadata.quorum, request.k_raft_version_feature
+    new = Voter(
+        request.voter_id,
+        request.voter_directory_id or ZERO_UUID,
+        tuple(VoterEndpoint(each.name, each.host, each.port) for each in request.listeners),
+        KRaftVersionRange(levels.min_supported_version, levels.max_supported_version),
+    )
+    code = ErrorCode.none
+    try:
+        await quorum_changes.update(quorum, request.current_leader_epoch, new)
+    except KafkaError as error:
+        code = error.code
+    leader: dict[str, Any] = {"leader_id": quorum.leader_id, "leader_epoch": quorum.epoch}
+    for each in leader_endpoints(context):
+        leader.update(host=each["host"], port=each["port"])
+    return {"error_code": code, "current_leader": leader}

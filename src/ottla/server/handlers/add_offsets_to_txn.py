@@ -1,0 +1,34 @@
+"""AddOffsetsToTxn, versions 0-4: the offsets of a group are to be committed with a transaction (KIP-98, KIP-447).
+
+What is added is the partition of `__consumer_offsets` that keeps the group. Version 2 brought PRODUCER_FENCED. Clients
+of KIP-890 leave it to TxnOffsetCommit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ottla.coordinator.transaction.requests import AddPartitions
+from ottla.errors import KafkaError
+from ottla.model import OFFSETS_TOPIC, TopicPartition
+from ottla.protocol.messages import ApiKey
+from ottla.server.api import Deferred, RequestContext, Response, api
+from ottla.server.coordinator_replies import DeferredReply
+from ottla.server.transactional import fenced_before
+
+
+def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    return {"error_code": fenced_before(2, context, error.code)}
+
+
+@api(ApiKey.ADD_OFFSETS_TO_TXN, versions=(0, 4), on_error=_on_error)
+def handle(context: RequestContext, request: Any) -> Deferred:
+    def finish(answer: Mapping[str, Any]) -> Response:
+        return {"error_code": fenced_before(2, context, answer["error_code"])}
+
+    reply = DeferredReply(finish)
+    partition = TopicPartition(OFFSETS_TOPIC, context.node.groups.partition_of(request.group_id))
+    asked = AddPartitions(request.transactional_id, request.producer_id, request.producer_epoch, (partition,))
+    context.node.transactions.add(reply, asked)
+    return reply.deferred

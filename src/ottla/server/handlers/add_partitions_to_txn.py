@@ -1,0 +1,107 @@
+"""AddPartitionsToTxn, versions 0-5: partitions that a transaction is going to write to (KIP-98, KIP-890).
+
+Up to version 3 clients send it, for one transaction; version 2 brought PRODUCER_FENCED. From version 4 on brokers do,
+for many: they add a partition for a client that has just begun to write to it, or only verify that it was added. Where
+one partition does not exist, none of its transaction is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, Final
+
+from ottla.coordinator.transaction.requests import AddPartitions
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import TopicPartition
+from ottla.protocol.messages import ApiKey
+from ottla.server.api import ROW_COST, Handling, RequestContext, Response, api
+from ottla.server.coordinator_replies import AwaitedReply
+from ottla.server.transactional import fenced_before
+
+TRANSACTION_COST: Final = 50
+"""To log a change of one."""
+
+Errors = Mapping[TopicPartition, int]
+
+
+def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    code = fenced_before(2, context, error.code)
+    if context.api_version >= 4:
+        return {"error_code": code, "results_by_transaction": ()}
+    rows = [
+        {
+            "name": topic.name,
+            "results_by_partition": [
+                {"partition_index": number, "partition_error_code": code} for number in topic.partitions
+            ],
+        }
+        for topic in request.v3_and_below_topics
+    ]
+    return {"results_by_topic_v3_and_below": rows}
+
+
+@api(ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 5), on_error=_on_error)
+def handle(context: RequestContext, request: Any) -> Handling:
+    if context.api_version >= 4:
+        return (yield from _for_brokers(context, request))
+    partitions, errors = yield from _partitions(context, request.v3_and_below_topics)
+    if not errors:
+        reply = AwaitedReply()
+        asked = AddPartitions(
+            request.v3_and_below_transactional_id,
+            request.v3_and_below_producer_id,
+            request.v3_and_below_producer_epoch,
+            partitions,
+        )
+        context.node.transactions.add(reply, asked)
+        answer = yield reply.result
+        errors = dict.fromkeys(partitions, fenced_before(2, context, answer["error_code"]))
+    return {"results_by_topic_v3_and_below": (yield from _rows(errors))}
+
+
+def _for_brokers(context: RequestContext, request: Any) -> Handling:
+    waiting = []
+    for each in request.transactions:
+        partitions, errors = yield from _partitions(context, each.topics)
+        waiter = AwaitedReply()
+        if errors:
+            waiter.complete(errors)
+        else:
+            context.node.transactions.add_partitions(
+                waiter, each.transactional_id, each.producer_id, each.producer_epoch, partitions, each.verify_only
+            )
+        waiting.append(waiter)
+        yield TRANSACTION_COST
+    results = []
+    for each, waiter in zip(request.transactions, waiting, strict=True):
+        answer = waiter.result
+        rows = yield from _rows(answer.result() if answer.done() else (yield answer))
+        results.append({"transactional_id": each.transactional_id, "topic_results": rows})
+        yield ROW_COST
+    return {"error_code": ErrorCode.none, "results_by_transaction": results}
+
+
+def _partitions(
+    context: RequestContext, topics: Sequence[Any]
+) -> Generator[int, None, tuple[list[TopicPartition], dict[TopicPartition, ErrorCode]]]:
+    """The partitions that a request names; with their errors if one does not exist, as then no other is added."""
+    image, partitions, unknown = context.node.image, [], set()
+    for topic in topics:
+        for number in topic.partitions:
+            partition = TopicPartition(topic.name, number)
+            partitions.append(partition)
+            if image.partition(topic.name, number) is None:
+                unknown.add(partition)
+            yield 1
+    if not unknown:
+        return partitions, {}
+    error, other = ErrorCode.unknown_topic_or_partition, ErrorCode.operation_not_attempted
+    return partitions, {each: error if each in unknown else other for each in partitions}
+
+
+def _rows(errors: Errors) -> Generator[int, None, list[dict[str, Any]]]:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for (name, number), error in errors.items():
+        topics.setdefault(name, []).append({"partition_index": number, "partition_error_code": error})
+        yield 1
+    return [{"name": name, "results_by_partition": rows} for name, rows in topics.items()]

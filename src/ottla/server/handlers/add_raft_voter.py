@@ -1,0 +1,57 @@
+"""AddRaftVoter, versions 0-1: a controller that follows the quorum is to vote in it (KIP-853, KIP-1186)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+from ottla.drivers import quorum_changes
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.internal.quorum_records import VoterEndpoint
+from ottla.protocol.messages import ApiKey, millis, plain
+from ottla.quorum.voters import ReplicaKey, voter
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.controller_handlers.quorum_requests import has_other_cluster
+from ottla.server.forwarding import forwards_quorum_request, to_controller
+
+if TYPE_CHECKING:
+    from ottla.server.node import Node
+
+LISTENERS_MAX = 100
+"""Of a controller; each is kept in the log and looked at by all."""
+
+
+def on_error(context: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:
+    return {"error_code": error.code, "error_message": error.message}
+
+
+def asked_voter(node: Node, request: Any, word: str) -> ReplicaKey:
+    """The replica that a request to change the voters is about. Raises KafkaError."""
+    if has_other_cluster(node, request.cluster_id):
+        what = f'The given id "{request.cluster_id}" doesn\'t match the cluster id "{node.cluster_id}"'
+        raise KafkaError(ErrorCode.inconsistent_cluster_id, what)
+    if request.voter_id < 0 or not request.voter_directory_id:
+        raise KafkaError(ErrorCode.invalid_request, f"{word} voter request didn't include a valid voter")
+    return ReplicaKey(request.voter_id, request.voter_directory_id)
+
+
+@api(ApiKey.ADD_RAFT_VOTER, versions=(0, 1), on_error=on_error)
+def handle(context: RequestContext, request: Any) -> Awaitable[Response]:
+    if forwards_quorum_request(context):
+        return to_controller(context, plain(request))
+    return _change(context, request)
+
+
+async def _change(context: RequestContext, request: Any) -> Response:
+    node = context.node
+    key = asked_voter(node, request, "Add")
+    if len(request.listeners) > LISTENERS_MAX:
+        raise KafkaError(ErrorCode.invalid_request, f"a voter has at most {LISTENERS_MAX} listeners")
+    endpoints = [VoterEndpoint(each.name, each.host, each.port) for each in request.listeners]
+    new = voter(key, endpoints)
+    quorum, wait = node.metadata.quorum, getattr(request, "ack_when_committed", True)
+    if quorum.settings.listener not in {each.name for each in endpoints}:
+        what = f"the voter has no listener {quorum.settings.listener}, which controllers are reached at"
+        raise KafkaError(ErrorCode.invalid_request, what)
+    await quorum_changes.add(quorum, new, millis(request.timeout), wait=wait)
+    return {"error_code": ErrorCode.none, "error_message": None}

@@ -1,0 +1,30 @@
+"""AlterPartitionReassignments, versions 0-1: move the replicas of partitions, or stop that (KIP-455; from 1 a client
+can say that there are to be as many replicas as before, KIP-860)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.drivers.cooperative import run_yielding
+from ottla.errors import KafkaError
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.stepwise import plain
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.forwarding import to_controller
+from ottla.server.long_answers import RowsOf, encoded
+
+
+def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    row = {"error_code": error.code, "error_message": error.message}
+
+    def row_of(topic: Any) -> Response:
+        rows = [{"partition_index": each.partition_index, **row} for each in topic.partitions]
+        return {"name": topic.name, "partitions": rows}
+
+    return {**row, "responses": RowsOf(request.topics, row_of)}
+
+
+@api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 1), on_error=_on_error)
+async def handle(context: RequestContext, request: Any) -> Response:
+    answer = await to_controller(context, await run_yielding(plain(request)))
+    return await encoded(context, answer, "responses")

@@ -1,0 +1,32 @@
+"""ElectLeaders, versions 0-2: preferred leaders again, or (from 1) unclean ones, of some partitions or of all that need
+it (KIP-183, KIP-460)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.drivers.cooperative import run_yielding
+from ottla.errors import KafkaError
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.stepwise import plain
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.forwarding import to_controller
+from ottla.server.long_answers import RowsOf, encoded
+
+
+def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    row = {"error_code": error.code, "error_message": error.message}
+
+    def row_of(topic: Any) -> Response:
+        return {"topic": topic.topic, "partition_result": [{"partition_id": n, **row} for n in topic.partitions]}
+
+    return {
+        "error_code": error.code,
+        "replica_election_results": RowsOf(request.topic_partitions or (), row_of),
+    }
+
+
+@api(ApiKey.ELECT_LEADERS, versions=(0, 2), on_error=_on_error)
+async def handle(context: RequestContext, request: Any) -> Response:
+    answer = await to_controller(context, await run_yielding(plain(request)))
+    return await encoded(context, answer, "replica_election_results")

@@ -1,0 +1,27 @@
+"""ListPartitionReassignments, version 0: which replicas are on their way (KIP-455)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.drivers.cooperative import run_yielding
+from ottla.errors import KafkaError
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.stepwise import plain
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.forwarding import to_controller
+from ottla.server.long_answers import RowsOf, encoded
+
+
+def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    def row_of(topic: Any) -> Response:
+        return {"name": topic.name, "partitions": [{"partition_index": number} for number in topic.partition_indexes]}
+
+    rows = RowsOf(request.topics or (), row_of)
+    return {"error_code": error.code, "error_message": error.message, "topics": rows}
+
+
+@api(ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=(0, 0), on_error=_on_error)
+async def handle(context: RequestContext, request: Any) -> Response:
+    answer = await to_controller(context, await run_yielding(plain(request)))
+    return await encoded(context, answer, "topics")

@@ -1,0 +1,72 @@
+"""ListTransactions, versions 0-2: the transactional ids that this node coordinates (KIP-664). Version 1 filters by how
+long a transaction runs (KIP-994), version 2 by a regular expression that the whole id matches (KIP-1152)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, Final
+
+from ottla.coordinator.transaction.admin import Filter
+from ottla.coordinator.transaction.transaction import STATES_BY_TITLE
+from ottla.drivers.cooperative import run_yielding
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.messages import ROWS_PER_STEP, ApiKey, encode_response_in_steps
+from ottla.protocol.regular_expression import InvalidRegularExpression, RegularExpression
+from ottla.protocol.varint import write_uvarint
+from ottla.server.api import EncodedResponse, RequestContext, Response, api
+
+
+@api(ApiKey.LIST_TRANSACTIONS, versions=(0, 2))
+async def handle(context: RequestContext, request: Any) -> Response:
+    pattern = _pattern(getattr(request, "transactional_id_pattern", None))
+    unknown = await run_yielding(_unknown_states(request.state_filters))
+    wanted = Filter(
+        frozenset(request.state_filters),
+        frozenset(request.producer_id_filters),
+        getattr(request, "duration_filter", -1),
+        None if pattern is None else pattern.matching,
+    )
+    found = await run_yielding(context.node.transactions.list_transactions(wanted))
+    answer = {"error_code": ErrorCode.none, "unknown_state_filters": unknown, "transaction_states": found}
+    if len(unknown) + len(found) <= ROWS_PER_STEP:
+        return answer
+    rows = "transaction_states"
+    around = {**answer, "unknown_state_filters": ()}
+    steps = encode_response_in_steps(context.api_key, context.api_version, context.correlation_id, around, rows)
+    data = b"".join(await run_yielding(steps))
+    return EncodedResponse([data[:UNKNOWN_AT], await run_yielding(_encoded(unknown)), data[UNKNOWN_AT + 1 :]])
+
+
+UNKNOWN_AT: Final = 4 + 1 + 4 + 2
+"""Where the unknown states are in an answer, behind correlation id, tags, throttle time and error: a zero if none."""
+
+
+def _unknown_states(titles: Sequence[str]) -> Generator[int, None, list[str]]:
+    unknown: dict[str, None] = {}
+    for title in titles:
+        if title not in STATES_BY_TITLE:
+            unknown[title] = None
+        yield 1
+    return list(unknown)
+
+
+def _encoded(texts: Sequence[str]) -> Generator[int, None, bytes]:
+    """A compact array of strings."""
+    out = bytearray()
+    write_uvarint(out, len(texts) + 1)
+    for text in texts:
+        data = text.encode()
+        write_uvarint(out, len(data) + 1)
+        out += data
+        yield 1
+    return bytes(out)
+
+
+def _pattern(text: str | None) -> RegularExpression | None:
+    if not text:
+        return None
+    try:
+        return RegularExpression(text)
+    except InvalidRegularExpression as error:
+        reason = f"Transaction ID pattern `{text}` is not a valid regular expression: {error}."
+        raise KafkaError(ErrorCode.invalid_regular_expression, reason) from None

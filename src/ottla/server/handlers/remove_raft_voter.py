@@ -1,0 +1,26 @@
+"""RemoveRaftVoter, version 0: a controller is to vote no more (KIP-853)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+from ottla.drivers import quorum_changes
+from ottla.errors import ErrorCode
+from ottla.protocol.messages import ApiKey, plain
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.forwarding import forwards_quorum_request, to_controller
+from ottla.server.handlers.add_raft_voter import asked_voter, on_error
+
+
+@api(ApiKey.REMOVE_RAFT_VOTER, versions=(0, 0), on_error=on_error)
+def handle(context: RequestContext, request: Any) -> Awaitable[Response]:
+    if forwards_quorum_request(context):
+        return to_controller(context, plain(request))
+    return _change(context, request)
+
+
+async def _change(context: RequestContext, request: Any) -> Response:
+    node = context.node
+    await quorum_changes.remove(node.metadata.quorum, asked_voter(node, request, "Remove"))
+    return {"error_code": ErrorCode.none, "error_message": None}

@@ -1,0 +1,170 @@
+"""TxnOffsetCommit, versions 0-5: offsets that count when the producer's transaction is committed (KIP-98).
+
+Version 3 says who commits, so that a member of an older generation is fenced (KIP-447); from version 5 on
+(transaction.version 2) this broker has the partition of `__consumer_offsets` added to the transaction (KIP-890).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, Final
+
+from ottla.coordinator.effects import WRITE_ERRORS, InTransaction
+from ottla.coordinator.group.requests import OffsetCommit, OffsetToCommit
+from ottla.drivers.cooperative import Cost
+from ottla.drivers.transaction_verifier import Question
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import NO_GUARD, OFFSETS_TOPIC, TopicPartition
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.record_batch import in_transaction
+from ottla.server.api import ROW_COST, Handling, RequestContext, Response, api
+from ottla.server.coordinator_replies import AwaitedReply, DeferredReply
+from ottla.server.freeing import without_frames
+from ottla.server.long_answers import RowsOf
+from ottla.steps import at_once
+
+ADDS_SINCE: Final = 5
+"""The client leaves it to the broker to add the partition of its group's offsets."""
+_ABORTABLE_SINCE: Final = 4
+_LOADING_SINCE: Final = 2
+"""Versions in which clients know these errors."""
+COMMITTED_AT_ONCE: Final = 200
+"""A longer commit is several writes, of some milliseconds each."""
+
+Errors = Mapping[TopicPartition, ErrorCode]
+
+
+def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    def refused(topic: Any) -> dict[str, Any]:
+        rows = RowsOf(topic.partitions, lambda row: {"partition_index": row.partition_index, "error_code": error.code})
+        return {"name": topic.name, "partitions": rows}
+
+    return {"topics": RowsOf(request.topics, refused)}
+
+
+@api(ApiKey.TXN_OFFSET_COMMIT, versions=(0, 5), on_error=on_error)
+def handle(context: RequestContext, request: Any) -> Handling:
+    unknown: dict[TopicPartition, ErrorCode] = {}
+    offsets: list[OffsetToCommit] = []
+    for asked in request.topics:
+        topic = context.node.image.topic(asked.name)
+        for row in asked.partitions:
+            if topic is None or row.partition_index not in topic.partitions:
+                unknown[TopicPartition(asked.name, row.partition_index)] = ErrorCode.unknown_topic_or_partition
+            else:
+                offsets.append(
+                    OffsetToCommit(
+                        asked.name, row.partition_index, row.committed_offset,
+                        getattr(row, "committed_leader_epoch", -1), row.committed_metadata or "",
+                    )
+                )  # fmt: skip
+            yield 2
+    if not offsets:
+        return (yield from _answering(context, unknown))
+    try:
+        if not request.group_id:
+            raise KafkaError(ErrorCode.invalid_group_id)
+        guard = yield from _verify(context, request)
+    except KafkaError as error:
+        return (yield from _answering(context, {**unknown, **_all(offsets, error)}))
+    transaction = InTransaction(request.producer_id, request.producer_epoch, guard)
+    if len(offsets) + len(unknown) > COMMITTED_AT_ONCE:
+        return (yield from _in_parts(context, request, offsets, transaction, unknown))
+    waiter = DeferredReply(lambda reply: at_once(_answering(context, {**unknown, **reply["partitions"]})))
+    try:
+        context.node.groups.commit_in_transaction(_Errors(waiter, offsets), _asked(request, offsets), transaction)
+    except KafkaError as error:
+        return (yield from _answering(context, {**unknown, **_all(offsets, error)}))
+    return waiter.deferred
+
+
+class _Errors:
+    """Stands before a waiter: an error of the coordinator is one of every partition."""
+
+    __slots__ = ("_offsets", "_waiter")
+
+    def __init__(self, waiter: Any, offsets: Sequence[OffsetToCommit]) -> None:
+        self._waiter = waiter
+        self._offsets = offsets
+
+    def complete(self, result: Any) -> None:
+        if isinstance(result, KafkaError):
+            result = {"partitions": _all(self._offsets, result)}
+        self._waiter.complete(result)
+
+
+def _in_parts(
+    context: RequestContext,
+    request: Any,
+    offsets: list[OffsetToCommit],
+    transaction: InTransaction,
+    unknown: Errors,
+) -> Handling:
+    errors = dict(unknown)
+    for start in range(0, len(offsets), COMMITTED_AT_ONCE):
+        part = offsets[start : start + COMMITTED_AT_ONCE]
+        reply = AwaitedReply()
+        try:
+            context.node.groups.commit_in_transaction(_Errors(reply, part), _asked(request, part), transaction)
+            errors.update((yield reply.result)["partitions"])
+        except KafkaError as error:
+            without_frames(error)
+            errors.update(_all(part, error))
+        yield COMMITTED_AT_ONCE * ROW_COST
+    return (yield from _answering(context, errors))
+
+
+def _verify(context: RequestContext, request: Any) -> Generator[Cost, Any, int]:
+    """The guard to append with: the coordinator of the transaction is asked before its first commit here. Raises
+    KafkaError."""
+    node, version = context.node, context.api_version
+    adds = version >= ADDS_SINCE
+    if not adds and not node.config["transaction.partition.verification.enable"]:
+        return NO_GUARD
+    try:
+        partition = node.replicas.find(OFFSETS_TOPIC, node.groups.partition_of(request.group_id))
+        batch = in_transaction(request.producer_id, request.producer_epoch)
+        guard = partition.start_verification(batch, begins_transaction=adds, now_ms=node.clock.now_ms())
+    except KafkaError as error:
+        raise KafkaError(WRITE_ERRORS.get(error.code, error.code)) from None
+    if guard == NO_GUARD:
+        return guard
+    key = partition.topic_partition
+    question = Question(request.transactional_id, request.producer_id, request.producer_epoch, (key,), adds)
+    errors = yield node.transaction_verifier.ask(question)
+    code = errors.get(key, ErrorCode.none)
+    if code == ErrorCode.network_exception:
+        code = ErrorCode.coordinator_load_in_progress
+    elif code == ErrorCode.transaction_abortable and version < _ABORTABLE_SINCE:
+        code = ErrorCode.invalid_txn_state
+    if code:
+        raise KafkaError(code)
+    return guard
+
+
+def _asked(request: Any, offsets: Sequence[OffsetToCommit]) -> OffsetCommit:
+    return OffsetCommit(
+        group_id=request.group_id,
+        member_id=getattr(request, "member_id", ""),
+        instance_id=getattr(request, "group_instance_id", None),
+        generation=getattr(request, "generation_id", -1),
+        offsets=offsets,
+    )
+
+
+def _all(offsets: Sequence[OffsetToCommit], error: KafkaError) -> dict[TopicPartition, ErrorCode]:
+    return {TopicPartition(each.topic, each.partition): error.code for each in offsets}
+
+
+def _answering(context: RequestContext, errors: Errors) -> Generator[int, None, dict[str, Any]]:
+    topics: dict[str, list[tuple[int, ErrorCode]]] = {}
+    for (topic, number), error in errors.items():
+        if error == ErrorCode.coordinator_load_in_progress and context.api_version < _LOADING_SINCE:
+            error = ErrorCode.coordinator_not_available
+        topics.setdefault(topic, []).append((number, error))
+        yield 1
+    return {"topics": RowsOf(list(topics.items()), lambda each: {"name": each[0], "partitions": RowsOf(each[1], _row)})}
+
+
+def _row(item: tuple[int, ErrorCode]) -> dict[str, Any]:
+    return {"partition_index": item[0], "error_code": item[1]}

@@ -1,0 +1,16 @@
+"""UnregisterBroker, version 0: a broker that will not come back (KIP-631)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.drivers.cooperative import run_yielding
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.stepwise import plain
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.forwarding import to_controller
+
+
+@api(ApiKey.UNREGISTER_BROKER, versions=(0, 0))
+async def handle(context: RequestContext, request: Any) -> Response:
+    return await to_controller(context, await run_yielding(plain(request)))

@@ -1,0 +1,54 @@
+"""What a node's settings, and those of its topics, say to logs, to the log cleaner and to the state of producers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.drivers.cleaner import CleanerSettings
+from ottla.storage.config import LogConfig
+from ottla.storage.producer_state import ProducerSettings
+
+if TYPE_CHECKING:
+    from ottla.config.server import ServerConfig
+    from ottla.metadata.image import MetadataImage
+
+
+class LogSettings:
+    """Reads the settings whenever it is asked; call `changed` after a dynamic one changed."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self._config = config
+        self._defaults: LogConfig | None = None
+        self.producers = ProducerSettings()
+        """Shared by all partitions, and kept up to date."""
+        self.changed()
+
+    def changed(self) -> None:
+        self._defaults = None
+        self.producers.expiration_ms = self._config["producer.id.expiration.ms"]
+        self.producers.verifies_transactions = self._config["transaction.partition.verification.enable"]
+
+    @property
+    def defaults(self) -> LogConfig:
+        """Of a log whose topic says nothing."""
+        if self._defaults is None:
+            self._defaults = LogConfig.from_properties(self._config.log_config_properties())
+        return self._defaults
+
+    def of_topic(self, image: MetadataImage, topic: str) -> LogConfig:
+        overrides = image.topic_config(topic)
+        if not overrides:
+            return self.defaults
+        return LogConfig.from_properties(self._config.log_config_properties(overrides))
+
+    def of_cleaner(self) -> CleanerSettings:
+        config = self._config
+        return CleanerSettings(
+            enable=config["log.cleaner.enable"],
+            threads=config["log.cleaner.threads"],
+            io_bytes_per_second=config["log.cleaner.io.max.bytes.per.second"],
+            dedupe_buffer_bytes=config["log.cleaner.dedupe.buffer.size"],
+            io_buffer_bytes=config["log.cleaner.io.buffer.size"],
+            load_factor=config["log.cleaner.io.buffer.load.factor"],
+            backoff_ms=config["log.cleaner.backoff.ms"],
+        )

@@ -1,0 +1,45 @@
+# C types for `partition_read.py`; see there.
+cimport cython
+
+from ottla.replication.fetch_session cimport CachedPartition
+
+
+cdef class Read:
+    cdef public object aborted
+    cdef public object diverging
+    cdef public object error
+    cdef public long long high_watermark
+    cdef public long long last_stable_offset
+    cdef public long long log_start_offset
+    cdef public int preferred
+    cdef public object records
+    cdef public object traffic
+
+
+cpdef bint has_nothing_new(CachedPartition cached, object partition) except -1
+
+
+@cython.locals(found=Read, high_watermark=cython.longlong, stable=cython.longlong, up_to=cython.longlong)
+cpdef Read read(
+    object partition, object asked, long long max_bytes, int isolation, bint min_one_batch, bint nowait,
+    bint leader_only
+)
+
+
+cdef class Follower:
+    cdef public long long broker_epoch
+    cdef public bint is_retry
+    cdef public int node_id
+    cdef public long long now_ms
+    cdef public object throttle
+    cdef public object traffic
+
+
+@cython.locals(found=Read, offset=cython.longlong, end=cython.longlong)
+cpdef Read read_as_follower(
+    object partition, object asked, long long max_bytes, Follower by, bint min_one_batch, bint nowait
+)
+
+
+@cython.locals(read=Read, cold=list, length=cython.longlong)
+cpdef list take_cached(object reads)

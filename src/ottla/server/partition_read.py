@@ -1,0 +1,211 @@
+"""Reading one partition for a fetch: what a consumer may see, errors in the result.
+
+Compiled, with C types in `partition_read.pxd`: a fetch of many partitions does this for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metrics.instruments import TopicTraffic
+from ottla.model import NO_LEADER_EPOCH, LeaderEpoch, Millis, NodeId, Offset
+from ottla.protocol.fetch import FetchPartition
+from ottla.replication.fetch_session import CachedPartition
+from ottla.replication.partition import Partition
+from ottla.replication.throttle import Throttle
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+
+INLINE_BYTES_MAX = 65_536
+"""Slices up to this are read and sent together with their headers, by two system calls instead of four; above, sendfile
+saves more than it costs."""
+
+WARM_STEP_BYTES = 1 << 20
+"""How much a disk thread reads at once to bring a range into the page cache."""
+
+
+class Read:
+    """What a fetch of one partition found. `records` is a slice of the log, None for nothing."""
+
+    __slots__ = (
+        "aborted", "diverging", "error", "high_watermark", "last_stable_offset", "log_start_offset", "preferred",
+        "records", "traffic",
+    )  # fmt: skip
+
+    def __init__(self, error: ErrorCode = ErrorCode.none) -> None:
+        self.error = error
+        self.high_watermark: Offset = -1
+        self.last_stable_offset: Offset = -1
+        self.log_start_offset: Offset = -1
+        self.records: Any = None
+        self.aborted: Sequence[Any] | None = None
+        """(producer id, first offset) pairs for read_committed; None says that the question does not arise."""
+        self.diverging: tuple[int, Offset] | None = None
+        """(epoch, end offset) where the fetcher's log left the leader's (KIP-595)."""
+        self.preferred: NodeId = -1
+        """The replica to read from instead (KIP-392), -1 for none."""
+        self.traffic: TopicTraffic | None = None
+        """Where `records` are to be counted once they are sent."""
+
+
+def has_nothing_new(cached: CachedPartition, partition: Partition) -> bool:
+    """Whether a partition of a session has neither records nor anything else to tell: cheap, and False in doubt.
+
+    Most partitions of most fetches are like that.
+    """
+    asked: FetchPartition = cached.request
+    if not partition.is_leader:
+        return False
+    epoch = partition.leader_epoch
+    if (asked[3] >= 0 and asked[3] != epoch) or (asked[4] >= 0 and asked[4] != epoch):
+        return False
+    if not partition.log.holds_nothing(asked[1], cached.high_watermark, cached.log_start_offset):
+        return False
+    partition.traffic.fetches += 1
+    return True
+
+
+def read(
+    partition: Partition,
+    asked: FetchPartition,
+    max_bytes: int,
+    isolation: int,
+    *,
+    min_one_batch: bool,
+    nowait: bool,
+    leader_only: bool,
+) -> Read:
+    """What a consumer may read; errors are in the result, not raised. Who knows of `preferred` replicas may read from
+    a follower too, up to the high watermark that it knows of (KIP-392).
+
+    Raises only ColdRead, and only with `nowait`, where even finding the records needs the disk.
+    """
+    log = partition.log
+    traffic = partition.traffic
+    traffic.fetches += 1
+    found = Read()
+    try:
+        if not partition.is_leader or asked[3] >= 0:
+            claimed = max(asked[3], NO_LEADER_EPOCH)  # any negative one claims nothing here
+            if leader_only:
+                partition.check_leader(claimed)
+            else:
+                partition.check_epoch(claimed)
+        high_watermark = found.high_watermark = log.high_watermark
+        stable = found.last_stable_offset = log.last_stable_offset
+        found.log_start_offset = log.log_start_offset
+        if asked[4] >= 0:
+            found.diverging = _divergence(partition, asked[4], asked[1])
+            if found.diverging is not None:
+                return found
+        up_to = stable if isolation == READ_COMMITTED else high_watermark
+        found.records = log.read(asked[1], max_bytes, up_to=up_to, min_one_batch=min_one_batch, nowait=nowait)
+        if isolation == READ_COMMITTED:
+            part = found.records
+            found.aborted = log.aborted_transactions(asked[1], up_to, part) if part is not None else []
+        found.traffic = traffic
+        return found
+    except KafkaError as error:
+        traffic.failed_fetches += 1
+        return Read(error.code)
+
+
+class Follower:
+    """Who fetches as a replica."""
+
+    __slots__ = ("broker_epoch", "is_retry", "node_id", "now_ms", "throttle", "traffic")
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        broker_epoch: int,
+        now_ms: Millis,
+        traffic: TopicTraffic,
+        throttle: Throttle | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.broker_epoch = broker_epoch
+        self.now_ms = now_ms
+        """When the fetch came."""
+        self.traffic = traffic
+        """Where the bytes that it gets are counted."""
+        self.throttle = throttle
+        self.is_retry = False
+        """The fetch was looked at before: that it came is noted, and not to be noted again."""
+
+
+def read_as_follower(
+    partition: Partition, asked: FetchPartition, max_bytes: int, by: Follower, *, min_one_batch: bool, nowait: bool
+) -> Read:
+    """What a follower gets: everything up to the log end. Takes note of how far it is; errors as `read`."""
+    found = Read()
+    log = partition.log
+    try:
+        partition.check_leader(max(asked[3], NO_LEADER_EPOCH))
+        offset = asked[1]
+        if offset < log.log_start_offset:
+            raise KafkaError(ErrorCode.offset_out_of_range)
+        if asked[4] >= 0:
+            found.diverging = _divergence(partition, asked[4], offset)
+        if found.diverging is None and not by.is_retry:
+            partition.on_follower_fetch(
+                by.node_id, offset, asked[3], by.now_ms, broker_epoch=by.broker_epoch, log_start_offset=asked[5]
+            )
+        found.high_watermark = log.high_watermark
+        found.last_stable_offset = log.last_stable_offset
+        found.log_start_offset = log.log_start_offset
+        if found.diverging is None:
+            end = log.log_end_offset
+            found.records = log.read(offset, max_bytes, up_to=end, min_one_batch=min_one_batch, nowait=nowait)
+            found.traffic = by.traffic
+            if by.throttle is not None and found.records is not None:
+                by.throttle.hold_back(partition, by.node_id, found)
+        return found
+    except KafkaError as error:
+        partition.traffic.failed_fetches += 1
+        return Read(error.code)
+
+
+def _divergence(partition: Partition, last_fetched_epoch: LeaderEpoch, offset: Offset) -> tuple[int, Offset] | None:
+    """Where a fetcher whose last record is of this epoch must truncate to, None if it is in step (KIP-595)."""
+    epoch, end = partition.end_of_epoch(last_fetched_epoch)
+    if epoch < 0 or end < 0:
+        raise KafkaError(ErrorCode.offset_out_of_range)
+    if epoch < last_fetched_epoch or end < offset:
+        return epoch, end
+    return None
+
+
+def take_cached(reads: Sequence[Read | None]) -> list[Any]:
+    """Count what is read, and take small slices into memory; gives those that are not in the page cache."""
+    cold = []
+    for read in reads:
+        if read is None or read.records is None:
+            continue
+        records = read.records
+        if read.traffic is not None:
+            read.traffic.bytes_out += records.length
+        if records.length <= INLINE_BYTES_MAX:
+            try:
+                data = records.read_nowait()
+            except OSError:
+                read.error, read.records = ErrorCode.kafka_storage_error, None
+                continue
+            if data is None:
+                cold.append(records)
+            else:
+                read.records = data
+        elif not records.file.is_cached(records.length, records.position):
+            cold.append(records)
+    return cold
+
+
+def warm(slices: Sequence[Any]) -> None:
+    """Read slices through, so that they are in the page cache. Blocks; for a disk thread."""
+    for records in slices:
+        end = records.position + records.length
+        for position in range(records.position, end, WARM_STEP_BYTES):
+            records.file.pread(min(WARM_STEP_BYTES, end - position), position)

@@ -1,0 +1,98 @@
+"""Offset fetches of a connection that are like one before, byte for byte: what has not changed is answered the same.
+
+An answer is kept with the version of the offsets that it was made of (`offsets_version` of the coordinator), asked for
+again each time: that also refuses where the group is not here, and appends the commits that wait. Without errors only,
+which are counted, and before version 10, where the names of topics are the metadata's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.errors import KafkaError
+from ottla.protocol.group_requests import OffsetFetchRequest
+from ottla.protocol.group_responses import FetchedGroup
+from ottla.protocol.messages import ApiKey
+from ottla.server.api import EncodedResponse, RequestContext
+
+KNOWN_MAX = 8
+"""Requests that are kept for a connection and version; beyond, the oldest is evicted."""
+ANSWER_BYTES_MAX = 16_384
+"""Of an answer that is kept: some hundred partitions. The request has fewer."""
+VERSIONS_END = 10
+_AFTER_CORRELATION = 8
+
+
+class _Known:
+    """An answer, and what it rests on."""
+
+    __slots__ = ("group_id", "head", "request", "rest", "version")
+
+    def __init__(self, request: OffsetFetchRequest, version: Any, answer: bytes) -> None:
+        self.request = request
+        self.group_id = request.groups[0].group_id
+        self.version = version
+        self.head = len(answer).to_bytes(4, "big")
+        self.rest = answer[4:]
+        """Behind the correlation id."""
+
+
+class RepeatedOffsetFetches:
+    """The shortcut of one connection and version."""
+
+    def __init__(self, context: RequestContext) -> None:
+        self._groups = context.node.groups
+        self._known: dict[bytes, _Known] = {}
+        """By what follows the correlation id of the request."""
+        self.made: _Known | None = None
+        """The answer that was made last, whose frame `learn` knows."""
+
+    def learn(self, frame: memoryview, request: OffsetFetchRequest) -> None:
+        made, self.made = self.made, None
+        if made is not None and made.request is request:
+            self._known[bytes(frame[_AFTER_CORRELATION:])] = made
+            while len(self._known) > KNOWN_MAX:
+                del self._known[next(iter(self._known))]
+
+    def __call__(self, frame: memoryview, correlation_id: int) -> bytes | None:
+        known = self._known.get(bytes(frame[_AFTER_CORRELATION:]))
+        if known is None:
+            return None
+        try:
+            if self._groups.offsets_version(known.group_id) != known.version:
+                return None
+        except KafkaError:
+            return None
+        return known.head + frame[4:8] + known.rest
+
+
+def note(
+    context: RequestContext, request: OffsetFetchRequest, groups: list[FetchedGroup], response: EncodedResponse
+) -> None:
+    """Keep an answer that was just made until `learn`, if it may be given again."""
+    if context.api_version >= VERSIONS_END or len(groups) != 1 or response.length > ANSWER_BYTES_MAX:
+        return
+    shortcuts: dict[int, Any] | None = getattr(context.session, "shortcuts", None)
+    (group,) = groups
+    if shortcuts is None or group.error:
+        return
+    for topic in group.topics:
+        for row in topic.partitions:
+            if row.error:
+                return
+    try:
+        version = context.node.groups.offsets_version(group.group_id)
+    except KafkaError:
+        return
+    which = ApiKey.OFFSET_FETCH << 16 | context.api_version
+    repeated = shortcuts.get(which)
+    if repeated is None:
+        repeated = shortcuts[which] = RepeatedOffsetFetches(context)
+    repeated.made = _Known(request, version, b"".join(response.parts))
+
+
+def learn(context: RequestContext, request: OffsetFetchRequest, frame: memoryview) -> None:
+    """Remember a request that was answered at once."""
+    repeated = getattr(context.session, "shortcuts", {}).get(ApiKey.OFFSET_FETCH << 16 | context.api_version)
+    if repeated is not None:
+        repeated.learn(frame, request)

@@ -1,0 +1,328 @@
+"""What breaks in a cluster of several nodes, one after the other, and the sequences that have broken others."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Sequence
+from random import Random
+
+from ottla.coordinator.shard import partition_for
+from ottla.simulation.clients import Client
+from ottla.simulation.faults import SLOW_S, FaultKind, Nemesis
+from ottla.simulation.groups import COMMITTER, TOPIC
+from ottla.simulation.history import Key
+from ottla.simulation.world import SECOND_DIRECTORY, Machine, World
+from ottla.testing.disk import OPERATIONS
+from ottla.testing.loop import State
+
+TAKEN_OVER = 0.6
+"""In how many of the runs with replicas a leader is lost, in the end, with what no follower has."""
+
+
+SHORT_LOG = 0.4
+"""In how many of the runs with three voters or more one that lacks committed metadata may ask for votes, in the end."""
+
+
+class ClusterNemesis(Nemesis):
+    """`kind` of `Nemesis` says nothing here: all faults of a run come from `faults`."""
+
+    def __init__(
+        self, world: World, clients: Sequence[Client], seconds: float, voters: Sequence[str], brokers: Sequence[str]
+    ) -> None:
+        super().__init__(world, clients, "calm")
+        self.seconds = seconds
+        self.voters = [world.machines[name] for name in voters]
+        self.brokers = [world.machines[name] for name in brokers]
+        self.rest_s = 1.0
+        """Between two faults, at most."""
+        self.must_elect = True
+        """Whether a run without a change of leader has missed what it is about."""
+        self.may_wipe_voters = False
+        """Where a voter is a node with its disk: with a new one it does not vote."""
+        self.wipes_max = 1
+        """More disks than this are not replaced: with two of three nothing is promised."""
+        network: list[FaultKind] = [
+            self._isolate, self._isolate, self._split, self._one_way, self._bridge, self._reset, self._half_open,
+            self._clog, self._late, self._late, self._kill_client,
+        ]  # fmt: skip
+        killing: list[FaultKind] = [
+            self._kill, self._kill, self._kill_at_await, self._kill_at_disk, self._stop, self._pause, self._pause,
+            self._rolling_restart,
+        ]  # fmt: skip
+        power: list[FaultKind] = [self._power, self._power_at_await, self._power_at_disk]
+        disk: list[FaultKind] = [self._full, self._write_error, self._slow, self._jump]
+        sequences: list[FaultKind] = [self._minority_sequence, self._leader_sequence, self._two_of_three]
+        self.faults = [*network, *killing, *power, *disk, self._wipe, *sequences]
+
+    async def run(self) -> None:
+        """About a quarter of the time nothing breaks."""
+        until_s = self.world.time.now_s + self.seconds
+        await asyncio.sleep(self.random.uniform(0, self.seconds / 6))
+        while self.world.time.now_s < until_s:
+            if self.random.random() < 0.15:
+                await asyncio.sleep(self.random.uniform(2, 4))
+            await asyncio.sleep(self.random.uniform(0.1, self.rest_s))
+            self.machine = self.random.choice(self.machines)
+            await self.random.choice(self.faults)()
+            self._restart_failed()
+            self.world.counts["fault"] += 1
+        for _ in range(10):  # what every run is about
+            leader = self._leader()
+            if not self.must_elect or self.world.counts["leaders elected"] or leader is None:
+                break
+            self._says(f"kill of a leader: {leader.name}")
+            leader.crash(power_loss=False)
+            await asyncio.sleep(5)
+        closing = self.world.random("nemesis/closing")  # so that all before is the same, drawn or not
+        if self.must_elect and closing.random() < TAKEN_OVER:
+            await self._take_over(closing)
+        if len(self.voters) > 2 and closing.random() < SHORT_LOG:
+            await self._short_log(closing)
+
+    def heal(self) -> None:
+        super().heal()
+        self._restart_failed()
+
+    def _restart_failed(self) -> None:
+        """Whose metadata log failed on a full disk takes no part any more until somebody starts it again."""
+        for machine in self.machines:
+            if machine.is_serving and machine.node is not None and machine.node.metadata.quorum.failure is not None:
+                self._says(f"failed node: {machine.name}")
+                machine.crash(power_loss=False)
+
+    def _leader(self) -> Machine | None:
+        """A broker that leads something."""
+        for each in self.brokers:
+            if each.node is not None and any(partition.is_leader for partition in each.node.replicas):
+                return each
+        return None
+
+    def _leader_of(self, key: Key) -> Machine | None:
+        """The broker that leads a partition in the newest epoch."""
+        found = [
+            (partition.leader_epoch, machine.name)
+            for machine in self.brokers
+            if machine.is_serving and machine.node is not None
+            for partition in machine.node.replicas
+            if partition.is_leader and partition.topic_partition == key
+        ]
+        return self.world.machines[max(found)[1]] if found else None
+
+    async def _take_over(self, random: Random) -> None:
+        """A leader goes on without its followers, for its clients alone, and is lost; who comes after it is slow to
+        load what it has. Or it comes back to a cluster that has another leader."""
+        await asyncio.sleep(random.uniform(1, 3))
+        groups = "__consumer_offsets", partition_for(COMMITTER, 2)
+        key = random.choice((groups, groups, (TOPIC, 0)))
+        is_slow, is_killed = random.random() < 0.6, random.random() < 0.6
+        leader = self._leader_of(key)
+        if leader is None:
+            return
+        self._says(f"take over: from {leader.name} of {key}, slow {is_slow}, killed {is_killed}")
+        elections = self.world.elections[key]
+        others = [each for each in self.machines if each is not leader]
+        self._cut_between([leader.name], [each.name for each in others])
+        before = {each: each.disk_s for each in others if each in self.brokers and is_slow}
+        for each in before:
+            each.disk_s = SLOW_S
+        await asyncio.sleep(random.uniform(0.5, 2))
+        if is_killed:
+            leader.wanted = False
+            if leader.loop is not None:
+                leader.crash(power_loss=False)
+            self.world.network.heal()
+        await asyncio.sleep(random.uniform(4, 5))
+        self.world.network.heal()
+        leader.comes_back()
+        await asyncio.sleep(1)
+        for each, disk_s in before.items():
+            each.disk_s = disk_s
+        self.world.counts["taken over"] += self.world.elections[key] > elections
+
+    async def _short_log(self, random: Random) -> None:
+        """The quorum goes on without some voters, then loses its leader: who is left must not elect one of those."""
+        leaders = [each for each in self.voters if each.node is not None and each.node.metadata.quorum.is_leader]
+        if not leaders:
+            return
+        leader = leaders[-1]
+        followers = [each for each in self.voters if each is not leader]
+        behind = random.sample(followers, (len(self.voters) - 1) // 2)
+        self._says(f"short log: of {[each.name for each in behind]}, {leader.name} is lost")
+        names = [each.name for each in behind]
+        self._cut_between(names, [each.name for each in self.machines if each not in behind])
+        await asyncio.sleep(random.uniform(2, 4))
+        leader.wanted = False
+        if leader.loop is not None:
+            leader.crash(power_loss=False)
+        self.world.network.heal()
+        await asyncio.sleep(random.uniform(3, 5))
+        leader.comes_back()
+        self.world.counts["short logs"] += 1
+
+    # The network.
+
+    def _hosts(self) -> list[str]:
+        return [*self.world.machines, *(client.name for client in self.clients)]
+
+    def _cut_between(self, some: Sequence[str], others: Sequence[str]) -> None:
+        for one in some:
+            for other in others:
+                self.world.network.cut(one, other)
+                self.world.network.cut(other, one)
+
+    async def _isolate(self) -> None:
+        """One machine reaches nobody, or no other machine."""
+        name = self.machine.name
+        others = self._hosts() if self.random.random() < 0.5 else list(self.world.machines)
+        self._says(f"isolate: {name} from {len(others)}")
+        self._cut_between([name], [each for each in others if each != name])
+        await self._lasting(3)
+        self.world.network.heal()
+
+    async def _split(self) -> None:
+        """Two halves, clients among them."""
+        hosts = self._hosts()
+        half = {name for name in sorted(hosts) if self.random.random() < 0.5}
+        self._says(f"split: {sorted(half)}")
+        self._cut_between(sorted(half), [each for each in hosts if each not in half])
+        await self._lasting(3)
+        self.world.network.heal()
+
+    async def _one_way(self) -> None:
+        name = self.machine.name
+        others = [each for each in self._hosts() if each != name]
+        others = self.random.sample(others, self.random.randint(1, len(others)))
+        outward = self.random.random() < 0.5
+        self._says(f"one way: {'from' if outward else 'to'} {name}: {others}")
+        for other in others:
+            self.world.network.cut(*((name, other) if outward else (other, name)))
+        await self._lasting(3)
+        self.world.network.heal()
+
+    async def _bridge(self) -> None:
+        """Two halves of machines that only one of them sees both of."""
+        names = list(self.world.machines)
+        if len(names) < 3:
+            return
+        self.random.shuffle(names)
+        middle = (len(names) - 1) // 2
+        self._says(f"bridge: {names[-1]} between {names[:middle]} and {names[middle:-1]}")
+        self._cut_between(names[:middle], names[middle:-1])
+        await self._lasting(3)
+        self.world.network.heal()
+
+    async def _clog(self) -> None:
+        one, other = self.random.sample(self._hosts(), 2)
+        self._says(f"clog: {one} to {other}")
+        self.world.network.clog(one, other, self.random.uniform(0.5, 5))
+
+    async def _late(self) -> None:
+        """A connection breaks for who opened it, and what he had sent arrives after what he sends again."""
+        found = self.world.network.connections()
+        if found:
+            end = self.random.choice(found)
+            self._says(f"late: {end.name} from {end.host}")
+            end.strand_s = self.random.uniform(0.3, 4)
+
+    # Nodes.
+
+    async def _wipe(self) -> None:
+        """A node loses its disk; of a fixed quorum no voter, whose vote would be given twice."""
+        found = self.machines if self.may_wipe_voters else [each for each in self.brokers if each not in self.voters]
+        if found and self.world.wipes < self.wipes_max:
+            self.machine = self.random.choice(found)
+            self._says(f"wipe: {self.machine.name}")
+            self.machine.wipe()
+
+    async def fail_directory(self) -> None:
+        """One of two log directories fails, until the node is started again."""
+        self.machine = machine = self.random.choice(self.brokers)
+        self._says(f"failed directory: {machine.name}")
+        path = f"{SECOND_DIRECTORY}/"
+        faults = {what: machine.disk.fail(what, errno.EIO, path=path, times=1 << 30) for what in sorted(OPERATIONS)}
+        await self._lasting(3)
+        machine.disk.heal()
+        if any(fault.fired for fault in faults.values()):
+            self.world.counts["directory failed"] += 1
+            if machine.loop is not None:
+                machine.crash(power_loss=faults["fsync"].fired > 0)
+
+    async def _two_of_three(self) -> None:
+        """Most of the brokers, or of who votes, are gone for a while."""
+        group = self.random.choice((self.brokers, self.voters))
+        gone = self.random.sample(group, len(group) // 2 + 1)
+        if len(group) < 2:
+            return
+        self._says(f"most are lost: {[each.name for each in gone]}")
+        for machine in gone:
+            machine.wanted = False
+            if machine.loop is not None:
+                machine.crash(power_loss=self.random.random() < 0.3)
+            await asyncio.sleep(self.random.choice((0, 0.5)))
+        await self._lasting(2)
+        self.random.shuffle(gone)
+        for machine in gone:
+            machine.comes_back()
+            await asyncio.sleep(self.random.choice((0, 0.5)))
+
+    async def _rolling_restart(self) -> None:
+        self._says("rolling restart")
+        for machine in self.machines:
+            self.machine = machine
+            starts = machine.starts
+            machine.stop()
+            for _ in range(100):
+                await asyncio.sleep(0.1)
+                if machine.starts > starts and machine.is_serving:
+                    break
+            else:
+                self.world.counts["rolling restart cut short"] += 1
+                return
+        self.world.counts["rolled"] += 1
+
+    def _pause_now(self, machine: Machine) -> bool:
+        if machine.loop is None or machine.loop.state is not State.RUNNING:
+            return False
+        machine.loop.pause()
+        return True
+
+    async def _minority_sequence(self) -> None:
+        """Pause a minority, write, kill one with data loss, pause the rest, resume the minority."""
+        brokers = list(self.brokers)
+        if len(brokers) < 3:
+            return
+        self.random.shuffle(brokers)
+        minority, victim, rest = brokers[: (len(brokers) - 1) // 2], brokers[-1], brokers[len(brokers) // 2 : -1]
+        self._says(f"minority: {[each.name for each in minority]}, {victim.name} loses power")
+        paused = [each for each in minority if self._pause_now(each)]
+        await self._lasting(2)
+        if victim.loop is not None:
+            victim.crash(power_loss=True)
+        held = [each for each in rest if self._pause_now(each)]
+        for machine in paused:
+            if machine.loop is not None:
+                machine.loop.resume()
+        await self._lasting(2)
+        for machine in held:
+            if machine.loop is not None:
+                machine.loop.resume()
+
+    async def _leader_sequence(self) -> None:
+        """Cut off the leader of the quorum or of a partition, let the others go on, kill one, and let it come back."""
+        leaders = [each for each in self.machines if each.node is not None and each.node.metadata.quorum.is_leader]
+        leaders += [
+            each for each in self.brokers if each.node is not None and any(p.is_leader for p in each.node.replicas)
+        ]
+        if not leaders:
+            return
+        leader = self.random.choice(leaders)
+        others = [each for each in self.machines if each is not leader]
+        self._says(f"old leader: {leader.name}")
+        self._cut_between([leader.name], [each.name for each in others])
+        await self._lasting(3)
+        if others and self.random.random() < 0.5:
+            victim = self.random.choice(others)
+            if victim.loop is not None:
+                victim.crash(power_loss=self.random.random() < 0.5)
+        self.world.network.heal()

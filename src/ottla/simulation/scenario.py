@@ -1,0 +1,64 @@
+"""Plays one seed. A run that did not meet what it is about fails, like one that broke a promise."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+
+from ottla.simulation import faults, quorum, single
+from ottla.simulation.world import Violation
+from ottla.testing.loop import Stuck
+
+KINDS = (*single.KINDS, faults.CLUSTER, quorum.QUORUM, quorum.LONG)
+
+
+@dataclass
+class Outcome:
+    seed: int
+    kind: str
+    about: str
+    """What the seed chose."""
+    nodes: int
+    digest: str
+    lines: list[str]
+    counts: Counter[str]
+    failures: list[str] = field(default_factory=list)
+    simulated_s: float = 0.0
+    real_s: float = 0.0
+    cpu_s: float = 0.0
+    """Processor time, which a busy machine changes least."""
+    steps: int = 0
+    crashed_at: frozenset[str] = frozenset()
+    """What the last events were of nodes that were killed at awaits."""
+
+
+def run(seed: int, kind: str | None = None) -> Outcome:
+    """Play one seed. Never raises for what went wrong: that is in `failures`."""
+    began_s, began_cpu_s = time.perf_counter(), time.process_time()
+    chosen = kind or Random(f"{seed}/kind").choice(single.KINDS)
+    play: single.Run = quorum.QuorumRun(seed, chosen) if chosen in quorum.KINDS else single.Run(seed, chosen)
+    world = play.world
+    failures: list[str] = []
+    with world.logging():
+        try:
+            world.run(play.main(), seconds_max=play.seconds_max)
+        except Violation:
+            pass
+        except Stuck as error:
+            failures.append(f"stuck: {error}")
+        except Exception as error:  # what a checker did not expect
+            failures.append(f"{error!r} {traceback.format_exc()}")
+        digest, lines = world.digest(), world.lines
+        world.close()
+        failures += world.violations
+        if not failures:
+            failures += play.missed()
+    counts = world.counts + world.network.counts + play.history.counts
+    return Outcome(
+        seed, play.kind, play.about, len(world.machines), digest, lines, counts, failures, world.time.now_s,
+        time.perf_counter() - began_s, time.process_time() - began_cpu_s, world.time.steps,
+        frozenset(world.crashed_at),
+    )  # fmt: skip

@@ -1,0 +1,49 @@
+# C types for `segment.py`; see there.
+cimport cython
+
+from ottla.storage.offset_index cimport OffsetIndex
+from ottla.storage.segment_indexes cimport SegmentIndexes
+from ottla.storage.time_index cimport TimeIndex
+
+cdef long long _STEP
+
+
+cdef class RollLimits:
+    cdef public long long offset_entries_max
+    cdef public long long segment_bytes
+    cdef public long long segment_ms
+    cdef public long long time_entries_max
+
+
+cdef class Segment:
+    cdef public object _cache
+    cdef public object _fs
+    cdef public long long _fsynced_index_changes
+    cdef public object _handle
+    cdef public long long _hint_offset
+    cdef public long long _hint_position
+    cdef public long long _hint_size
+    cdef public SegmentIndexes _indexes
+    cdef public object _max_timestamp
+    cdef public long long _max_timestamp_offset
+    cdef public long long base_offset
+    cdef public long long bytes_since_index
+    cdef public long long created_ms
+    cdef public str directory
+    cdef public object first_timestamp
+    cdef public long long index_changes
+    cdef public long long index_interval_bytes
+    cdef public long long jitter_ms
+    cdef public bint recently_used
+    cdef public long long size
+
+    @cython.locals(position=cython.longlong, end=cython.longlong, start=cython.longlong)
+    cpdef write(self, buffer)
+
+    @cython.locals(position=cython.longlong)
+    cpdef note_batch(self, long long base_offset, long long last_offset, long long size, long long max_timestamp)
+
+    @cython.locals(waited=cython.longlong, index=OffsetIndex, times=TimeIndex)
+    cpdef bint should_roll(
+        self, long long size, long long last_offset, long long max_timestamp, long long now_ms, RollLimits limits
+    ) except -1

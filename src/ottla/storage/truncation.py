@@ -1,0 +1,200 @@
+"""Cutting a log: what a follower does with records that its leader does not have.
+
+In three steps, so that the files of many logs are cut in a disk thread, one batch for all. `begin`, on the event loop,
+moves every offset: from then on nothing counts above the cut, and the log refuses reads and appends
+(NOT_LEADER_OR_FOLLOWER). `work` may run in a thread: it touches files, and copies of segments and producer state that
+nobody else has. `end`, on the loop again, puts the copies in place. A crash in between leaves a log that recovers to
+something between the old end and the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.errors import KafkaError
+from ottla.filesystem import FileSystem
+from ottla.model import Offset
+from ottla.steps import at_once
+from ottla.storage.leader_epochs import LeaderEpochs
+from ottla.storage.log_flusher import LogFlusher
+from ottla.storage.log_health import LogHealth
+from ottla.storage.log_state import LogState
+from ottla.storage.producer_state import ProducerStateManager
+from ottla.storage.rebuild import replay_producers
+from ottla.storage.segment import Segment
+from ottla.storage.segment_list import SegmentList
+
+
+class TruncationParts(NamedTuple):
+    """Of the log that is cut."""
+
+    fs: FileSystem
+    state: LogState
+    health: LogHealth
+    segments: SegmentList
+    flusher: LogFlusher
+    epochs: LeaderEpochs
+    producer_state: ProducerStateManager
+
+
+class Truncation:
+    """One log on its way to a new end. Each step is done once, in their order."""
+
+    __slots__ = (
+        "_dropped", "_epochs", "_error", "_gate", "_kept", "_parts", "_producers", "_renamed", "is_clean_point_moved",
+        "offset", "starts_over",
+    )  # fmt: skip
+
+    def __init__(self, parts: TruncationParts, offset: Offset, *, starts_over: bool) -> None:
+        """`starts_over`: the log drops everything, and starts and ends at `offset`."""
+        self._parts = parts
+        self.offset = offset
+        self.starts_over = starts_over or offset < parts.segments.bases[0]
+        self.is_clean_point_moved = False
+        """Whether compaction had come further."""
+        self._dropped: list[Segment] = []
+        """Taken out of the list, newest first."""
+        self._kept: list[Segment] = []
+        """Copies, made by `work`; the last one becomes the active segment."""
+        self._producers: ProducerStateManager | None = None
+        """Another one of the log, where anything is cut."""
+        self._epochs: bytes | None = None
+        """What the checkpoint of the leader epochs is to say, if that changes."""
+        self._renamed: list[str] = []
+        self._error: OSError | KafkaError | None = None
+        self._gate = parts.fs.mutex()
+        """Held while `work` is at the files."""
+
+    def begin(self) -> None:
+        """Raises `KafkaError` for a log that cannot be used, or where the disk fails."""
+        parts, offset = self._parts, self.offset
+        state, segments, epochs = parts.state, parts.segments, parts.epochs
+        parts.health.check()
+        if offset >= state.log_end and not self.starts_over:
+            self._epochs = epochs.cut_from_end(state.log_end)
+            parts.health.begin_work()
+            return
+        cleaned = state.cleaned
+        if self.starts_over:
+            self._dropped = segments.detach_from(0)
+            segments.add_placeholder(offset, state.now_ms)
+            self._epochs = epochs.drop_all()
+            state.restart_at(offset)
+        else:
+            number = segments.index_of(offset)
+            try:
+                segments.items[number].write_indexes()
+            except OSError as error:
+                raise parts.health.refuse(error) from error
+            self._dropped = segments.detach_from(number + 1)
+            self._epochs = epochs.cut_from_end(offset)
+            state.truncate(offset)
+        self.is_clean_point_moved = cleaned is not None and offset <= cleaned
+        self._producers = parts.producer_state.without_content()
+        parts.health.begin_work()
+
+    async def fsyncs_ended(self) -> None:
+        """Wait for those that began before: they know the files as they were."""
+        await self._parts.flusher.idle()
+
+    def work(self) -> None:
+        """Cut the files. Blocks; raises nothing, `end` does."""
+        with self._gate:
+            if self._parts.health.is_closed:  # deleted meanwhile: another log may be in its place
+                return
+            try:
+                self._work()
+            except (OSError, KafkaError) as error:
+                self._error = error
+
+    def _work(self) -> None:
+        fs, state, _, segments, _, epochs, _ = self._parts
+        for segment in self._dropped:  # newest first, so that a crash leaves no gap
+            self._renamed += segment.rename_to_deleted()
+        producers = self._producers
+        if producers is not None:
+            self._kept = segments.private_copies()
+            last = self._kept[-1]
+            if self.starts_over:
+                last.create_files()
+            else:
+                last.truncate_to(self.offset)
+        if self._epochs is not None:
+            with fs.replacing:
+                fs.write_atomic(epochs.path, self._epochs)
+        if producers is not None:
+            producers.find_snapshots()
+            if self.starts_over:
+                producers.truncate_fully_and_start_at(self.offset)
+            else:
+                at_once(replay_producers(producers, self._kept, state.log_start, self.offset, state.now_ms))
+
+    def wait(self) -> None:
+        """Until `work` is not at the files, and never will be once the log is closed. Blocks for as long as one log
+        takes, where a topic is deleted in that moment."""
+        with self._gate:
+            pass
+
+    def end(self, error: OSError | KafkaError | None = None) -> None:
+        """The log can be used again, unless `error` says why not. Raises `KafkaError`, and it is offline then."""
+        _, state, health, segments, flusher, _, producer_state = self._parts
+        error = error or self._error
+        if health.is_closed:
+            raise health.error()
+        if error is not None:
+            raise health.fail(error if isinstance(error, OSError) else OSError(str(error))) from error
+        if self._kept:
+            segments.replace_active(self._kept[-1])
+        if self.starts_over:
+            flusher.fsync_later(segments.directory)
+        for path in self._renamed:
+            segments.schedule_deletion(path, state.now_ms)
+        if self._producers is not None:
+            producer_state.take_over(self._producers)
+            producer_state.on_high_watermark(state.high_watermark)
+        health.end_work()
+        flusher.notify()
+
+
+class Truncator:
+    """Cuts one log, again and again."""
+
+    __slots__ = ("_current", "_parts", "on_truncated")
+
+    def __init__(self, parts: TruncationParts) -> None:
+        self._parts = parts
+        self._current: Truncation | None = None
+        self.on_truncated: Callable[[Offset], None] | None = None
+        """Called as soon as nothing counts any more from an offset on."""
+
+    @property
+    def is_busy(self) -> bool:
+        """From `begin` to `end`."""
+        return self._parts.health.is_busy
+
+    def truncate(self, offset: Offset, *, starts_over: bool = False) -> None:
+        """All at once. Blocks. Raises `KafkaError`."""
+        self.begin(offset, starts_over=starts_over).work()
+        self.end()
+
+    def begin(self, offset: Offset, *, starts_over: bool = False) -> Truncation:
+        """Drop the records from `offset` on, but not from the files: the result's `work` does that. Raises
+        `KafkaError`."""
+        truncation = Truncation(self._parts, offset, starts_over=starts_over)
+        truncation.begin()
+        self._current = truncation
+        if self.on_truncated is not None:
+            self.on_truncated(0 if starts_over else offset)
+        return truncation
+
+    def end(self, error: KafkaError | None = None) -> None:
+        """The log can be used again, unless `error` says why not. Raises `KafkaError`, and it is offline then."""
+        truncation, self._current = self._current, None
+        if truncation is not None:
+            truncation.end(error)
+
+    def wait(self) -> None:
+        """Let no work on the files go on, for a log that is closed."""
+        if self._current is not None:
+            self._current.wait()

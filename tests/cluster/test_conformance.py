@@ -1,0 +1,48 @@
+"""The smallest real clusters, Ottla's own and mixed with Kafka's, pass what takes seconds of the conformance suite.
+
+All of it: `python -m tests.cluster conformance`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster import suite
+
+pytestmark = pytest.mark.skipif(shutil.which("java") is None, reason="no Java here to run Apache Kafka with")
+
+FILES = {
+    "pair": (
+        *(
+            "test_kcat",
+            "test_confluent",
+            "test_aiokafka",
+            "test_groups_wire",
+            "test_groups_walk",
+            "test_groups_clients",
+        ),
+        *("test_cli_cluster", "test_differential", "test_differential_admin", "test_log_apis_like_kafka"),
+    ),
+    "under-kafka": ("test_kcat", "test_confluent", "test_differential", "test_differential_admin"),
+    "over-kafka": ("test_kcat", "test_groups_walk", "test_differential", "test_differential_admin"),
+}
+"""Where the broker is Kafka's, other files fail by their own account, or by luck: it may answer before it has heard of
+what its controller changed."""
+AT_LEAST = {"pair": 250, "under-kafka": 200, "over-kafka": 190}
+"""Tests that passed."""
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[str]:
+    with suite.oracle() as address:
+        yield address
+
+
+@pytest.mark.parametrize("cluster", suite.OTTLA)
+def test_conformance(cluster: str, kafka: str) -> None:
+    results = suite.run(cluster, kafka, [f"{suite.SUITE}/{each}.py" for each in FILES[cluster]])
+    assert results.wrong == [], results
+    assert results.passed() >= AT_LEAST[cluster]

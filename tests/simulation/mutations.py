@@ -1,0 +1,278 @@
+"""Does the simulation have teeth? Known bugs are planted in the sources, one at a time, and each has to be found.
+
+    python -m tests.simulation.mutations                  # all of them: which seed found which
+    python -m tests.simulation.mutations skip-fsync       # one
+
+A mutation replaces a piece of one module while it is imported, in a process of its own; no file is changed. It has to
+be found within `seeds` runs of its kind, by a promise that a client saw broken: that a run met too little does not
+count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Mutation(NamedTuple):
+    name: str
+    kind: str
+    """Of the runs that look for it."""
+    module: str
+    old: str
+    """Occurs once in the module."""
+    new: str
+    seeds: int = 10
+    """It is found within so many, from seed 1 on."""
+
+    @property
+    def path(self) -> Path:
+        return ROOT / "src" / Path(*self.module.split(".")).with_suffix(".py")
+
+    def source(self) -> str:
+        """The module with the bug in it. Raises ValueError where the piece is not there, or not alone."""
+        text = self.path.read_text(encoding="utf-8")
+        if text.count(self.old) != 1:
+            raise ValueError(f"{self.name}: {self.old!r} is {text.count(self.old)} times in {self.path}")
+        return text.replace(self.old, self.new)
+
+
+MUTATIONS = (
+    Mutation("skip-fsync", "power", "ottla.storage.segment",
+             "            handle.file.fsync()\n", "            pass\n"),
+    Mutation("answer-before-the-high-watermark", "power", "ottla.replication.partition",
+             "                return self._commits.add(end_offset, done)\n            error = self._reached()",
+             "                pass\n            error = self._reached()"),
+    Mutation("high-watermark-before-the-fsync", "power", "ottla.replication.partition",
+             "        end = log.safe_end_offset\n        for", "        end = log.log_end_offset\n        for"),
+    Mutation("metadata-committed-before-the-fsync", "power", "ottla.drivers.quorum_disk",
+             "                    await log.flush_async()\n",
+             "                    log._state.durable = log.log_end_offset\n"),
+    Mutation("reader-leaves-a-segment-early", "calm", "ottla.storage.segment_list",
+             "            if found is not None:\n                return found if found.length else None\n",
+             "            if found is not None and (found.length > 400 or number == len(bases)):\n"
+             "                return found if found.length else None\n            offset = max(offset, "
+             "bases[number] if number < len(bases) else offset)\n"),
+    Mutation("producers-forgotten-at-restart", "kill", "ottla.storage.producer_state",
+             "            self._refresh_first_unstable_offset()\n            self._last_snapshot_offset",
+             "            self._producers = {}\n            self._last_snapshot_offset"),
+    Mutation("retries-not-recognised", "network", "ottla.storage.producer_state",
+             "if origin is Origin.CLIENT and entry is not None and (duplicate :",
+             "if header is None and entry is not None and (duplicate :"),
+    Mutation("sequence-not-checked", "disk", "ottla.storage.producer_state",
+             "        if origin is Origin.CLIENT:\n            self._check_sequence(header, entry)\n", ""),
+    Mutation("commits-dropped-at-load", "kill", "ottla.drivers.coordinator_load",
+             "                    if record.key is not None:\n",
+             "                    if record.key is not None and record.key not in latest:\n"),
+    Mutation("commit-answered-before-the-fsync", "power", "ottla.drivers.coordinator_shards",
+             "        shard.pending.append(pending)\n",
+             "        self._committed(shard, pending)\n        self._do(shard, pending.rest)\n        return\n", 20),
+    Mutation("recovery-trusts-checksums", "power", "ottla.storage.recovery",
+             " or compute_crc(data, position - start, size) != header.crc:", ":"),
+    Mutation("recovery-cuts-the-last-batch", "kill", "ottla.storage.recovery",
+             "            if position + size > file_size:\n", "            if position + size >= file_size:\n"),
+    Mutation("clean-shutdown-marker-stays", "power", "ottla.storage.checkpoints",
+             "    if fs.exists(path):\n        fs.remove(path)",
+             "    if fs.exists(path + '?'):\n        fs.remove(path)"),
+    Mutation("recovery-point-too-high", "power", "ottla.storage.log_manager",
+             "{log.topic_partition: log.recovery_point for log in logs}",
+             "{log.topic_partition: log.log_end_offset for log in logs}"),
+    Mutation("new-segment-not-fsynced-in-its-directory", "power", "ottla.storage.log_writer",
+             "        self._flusher.fsync_later(self._segments.directory)\n", ""),
+    Mutation("failed-write-stays", "disk", "ottla.storage.log_writer",
+             "            segment.open().file.truncate(position)\n", "            pass\n", 20),
+    Mutation("leader-epoch-not-checked", "kill", "ottla.replication.partition",
+             "                raise KafkaError(ErrorCode.fenced_leader_epoch)\n", "                return\n"),
+    Mutation("producer-ids-given-twice", "kill", "ottla.controller.producer_ids",
+             "ProducerIdsRecord(broker.id, broker.epoch, following)",
+             "ProducerIdsRecord(broker.id, broker.epoch, max(first, 1))", 20),
+    Mutation("partial-send-loses-bytes", "calm", "ottla.server.outbox",
+             "                queue[0] = memoryview(head)[sent:]\n", "                queue.popleft()\n"),
+    Mutation("deleted-topics-come-back", "kill", "ottla.metadata.replay",
+             "    name = delta.delete_topic(record.topic_id)\n",
+             "    name = delta.delete_topic(record.topic_id) if delta.base.offset >= 0 else 'churn-0'\n"),
+    Mutation("snapshot-without-settings", "kill", "ottla.metadata.writer",
+             "in sorted(image.configs.items()):", "in ():"),
+    # Of a controller and a broker on machines of their own.
+    Mutation("controller-answers-before-the-commit", "cluster", "ottla.drivers.active_controller",
+             "        if values or self._pending:  # what it only read may not be committed either\n",
+             "        if self._pending and not values:\n", 40),
+    Mutation("controller-commits-before-the-fsync", "cluster", "ottla.drivers.quorum_disk",
+             "                    await log.flush_async()\n",
+             "                    log._state.durable = log.log_end_offset\n"),
+    # Of clusters. The numbers are those of a list of what went wrong in others (CONTRIBUTING.md).
+    Mutation("no-truncation", "quorum", "ottla.replication.follower",  # 1
+             "        if diverging is not None and diverging.end_offset >= 0:\n",
+             "        if diverging is not None and diverging.end_offset < -1:\n", 20),
+    Mutation("divergence-not-looked-for", "quorum", "ottla.server.partition_read",  # 1
+             "        if asked[4] >= 0:\n            found.diverging = _divergence(partition, asked[4], offset)\n",
+             "        if asked[4] < -9:\n            found.diverging = _divergence(partition, asked[4], offset)\n"),
+    Mutation("epoch-of-a-replica-not-checked", "quorum", "ottla.server.partition_read",  # 1
+             "        partition.check_leader(max(asked[3], NO_LEADER_EPOCH))\n        offset = asked[1]\n",
+             "        offset = asked[1]\n        asked = asked._replace(current_leader_epoch=-1)\n"),
+    Mutation("joins-the-isr-behind-the-high-watermark", "quorum", "ottla.replication.partition",  # 2
+             "        if replica.end_offset < max(self.log.high_watermark, self.epoch_start):\n",
+             "        if replica.end_offset < 0:\n", 20),
+    Mutation("one-batch-remembered", "quorum", "ottla.storage.producer_entry",  # 7
+             "BATCHES_RETAINED = 5", "BATCHES_RETAINED = 1", 20),
+    Mutation("retry-answered-with-an-unknown-error", "network", "ottla.storage.producer_state",  # 8
+             "            return duplicate\n        if origin is not",
+             "            raise KafkaError(ErrorCode.unknown_server_error)\n        if origin is not"),
+    Mutation("producers-forgotten-with-their-records", "calm", "ottla.storage.producer_state",  # 8
+             "        self._remove_completed_below(log_start_offset)\n        self.map_end_offset = max(",
+             "        self._remove_completed_below(log_start_offset)\n        self._producers = {\n"
+             "            each: entry for each, entry in self._producers.items()\n"
+             "            if entry.batches and entry.batches[-1].last_offset >= log_start_offset\n        }\n"
+             "        self.map_end_offset = max("),
+    Mutation("producers-of-deleted-records-not-replayed", "kill", "ottla.storage.rebuild",  # 8
+             "    if segments[0].base_offset < log_start:\n", "    if segments[0].base_offset < 0:\n", 20),
+    Mutation("look-up-below-the-log-start", "quorum", "ottla.storage.log",  # 11
+             "find_timestamp(timestamp_ms, max(start, self._state.log_start))", "find_timestamp(timestamp_ms, start)"),
+    Mutation("fetch-from-the-middle-of-a-batch", "calm", "ottla.storage.segment",  # 12
+             "            if batch is None:\n                return None\n            position, first_offset",
+             "            if batch is None or batch.base_offset < offset:\n                return None\n"
+             "            position, first_offset", 20),
+    Mutation("look-up-passes-over-the-batch", "quorum", "ottla.storage.segment",  # 12
+             "if batch.max_timestamp < timestamp_ms or batch", "if batch.max_timestamp <= timestamp_ms or batch"),
+    Mutation("commits-found-before-they-are-loaded", "quorum", "ottla.drivers.coordinator_shards",  # 10
+             "        self.error: ErrorCode | None = ErrorCode.coordinator_load_in_progress\n",
+             "        self.error: ErrorCode | None = None\n"),
+    Mutation("coordinator-answers-before-the-followers", "quorum", "ottla.drivers.coordinator_shards",  # 17
+             "        shard.pending.append(pending)\n",
+             "        self._committed(shard, pending)\n        self._do(shard, pending.rest)\n        return\n"),
+    Mutation("followers-have-no-producers", "quorum", "ottla.storage.log",  # 18
+             "append(buffer, size, headers, max_timestamp, now_ms)\n"
+             "        return self._appended(first.base_offset, NO",
+             "append(buffer, size, [each._replace(producer_id=-1) for each in headers], max_timestamp, now_ms)\n"
+             "        return self._appended(first.base_offset, NO"),
+    Mutation("high-watermark-without-the-followers", "quorum", "ottla.replication.partition",
+             "            if replica.end_offset < end and self._counts(replica_id, replica):\n",
+             "            if end < 0:\n"),
+    Mutation("answered-before-the-followers", "quorum", "ottla.replication.partition",
+             "                return self._commits.add(end_offset, done)\n            error = self._reached()",
+             "                pass\n            error = self._reached()"),
+    Mutation("any-replica-may-lead", "quorum", "ottla.controller.partition_change",
+             "has_all = node_id in self.isr if self.isr else node_id in self._elr\n", "has_all = True\n"),
+    Mutation("decides-on-an-old-image", "quorum", "ottla.drivers.active_controller",
+             "        image = self.image\n        delta = MetadataDelta(image)\n",
+             "        image = self._publisher.image\n        delta = MetadataDelta(self.image)\n"),
+    Mutation("votes-twice", "quorum", "ottla.quorum.core",
+             "        if self.stored.voted_id >= 0:\n            return self._voted_for(candidate)\n"
+             "        return self.stored.leader_id < 0", "        return True", 40),
+    Mutation("vote-file-lost", "quorum", "ottla.drivers.metadata_log",
+             "            return decode_quorum_state(self._fs.read_bytes(path))",
+             "            return self._fs.read_bytes(path) and None", 40),
+    Mutation("votes-for-a-shorter-log", "quorum", "ottla.quorum.core",
+             "        return log_end >= self.log_end\n", "        return True\n", 20),
+    Mutation("metadata-committed-by-the-leader-alone", "quorum", "ottla.quorum.leader",
+             "        return ends[majority - 1]\n", "        return ends[0]\n"),
+    Mutation("high-watermark-counts-observers", "quorum", "ottla.quorum.leader",
+             "each.end_offset for each in self.voters.values())",
+             "each.end_offset for each in (*self.voters.values(), *self.observers.values()))"),
+    Mutation("metadata-counted-before-its-fsync", "quorum", "ottla.drivers.quorum_disk",
+             "or the disk has failed.\"\"\"\n        await until_idle(lambda: self._task)\n\n\nclass MetadataCutter",
+             "or the disk has failed.\"\"\"\n        return\n\n\nclass MetadataCutter", 20),
+    Mutation("metadata-not-truncated", "quorum", "ottla.drivers.quorum_node",
+             "        if log.log_end_offset <= end:\n            return\n",
+             "        if log.log_end_offset >= 0:\n            return\n", 40),
+)  # fmt: skip
+
+
+class _Planter(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
+    """Imports one module with the bug in it."""
+
+    def __init__(self, mutation: Mutation) -> None:
+        self._mutation = mutation
+        self._source = mutation.source().encode()
+        self.planted = False
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self._mutation.module:
+            return None
+        return importlib.util.spec_from_loader(fullname, self, origin=str(self._mutation.path))
+
+    def get_filename(self, fullname: str) -> str:
+        return str(self._mutation.path)
+
+    def get_data(self, path: str | bytes) -> bytes:
+        self.planted = True
+        return self._source
+
+    def path_stats(self, path: str | bytes) -> dict[str, float]:
+        raise OSError("never from a cache")
+
+
+def search(mutation: Mutation, seeds: int) -> tuple[int, str]:
+    """In this process: the first seed that finds the bug, and by what; (-1, "") if none does."""
+    planter = _Planter(mutation)
+    importlib.import_module("ottla")  # which may put a finder of its own first
+    sys.meta_path.insert(0, planter)
+    from ottla.simulation import scenario
+
+    for seed in range(1, seeds + 1):
+        outcome = scenario.run(seed, mutation.kind)
+        found = [each for each in outcome.failures if not each.startswith("the run met no")]
+        assert planter.planted, f"{mutation.module} was not imported"
+        if found:
+            return seed, found[0].splitlines()[0]
+    return -1, ""
+
+
+def find(mutation: Mutation) -> tuple[int, str]:
+    """The same in a process of its own, which nothing of the bug outlives."""
+    command = [sys.executable, "-m", "tests.simulation.mutations", mutation.name, "--here", f"--seeds={mutation.seeds}"]
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    if mutation.path.with_suffix(".pxd").exists():
+        environment["OTTLA_INTERPRETED"] = "1"
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=3600)
+    assert done.returncode == 0, done.stderr
+    seed, what = json.loads(done.stdout.splitlines()[-1])
+    return seed, what
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutations", description=__doc__)
+    parser.add_argument("names", nargs="*", help="only these")
+    parser.add_argument("--check", action="store_true", help="only whether each can still be planted")
+    parser.add_argument("--seeds", type=int, help="look through so many seeds, whatever is stated")
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    chosen = [each for each in MUTATIONS if not options.names or each.name in options.names]
+    if options.seeds is not None:
+        chosen = [each._replace(seeds=options.seeds) for each in chosen]
+    if options.check:
+        for mutation in chosen:
+            compile(mutation.source(), str(mutation.path), "exec")
+        print(f"{len(chosen)} bugs can be planted")
+        return 0
+    if options.here:
+        print(json.dumps(search(chosen[0], chosen[0].seeds)))
+        return 0
+    missed = []
+    for mutation in chosen:
+        seed, what = find(mutation)
+        if seed < 0:
+            missed.append(mutation.name)
+            what = f"NOT FOUND within {mutation.seeds} seeds"
+        print(f"{mutation.name:42} {mutation.kind:8} seed {seed:3}  {what[:110]}", flush=True)
+    print(f"{len(chosen)} bugs planted, {len(chosen) - len(missed)} found")
+    return bool(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

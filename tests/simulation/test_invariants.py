@@ -1,0 +1,52 @@
+"""The checks of the simulation themselves: what they call broken, and what not."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from ottla.quorum.voters import ReplicaKey, VoterSet
+from ottla.simulation.history import ACKS_ALL, History
+from ottla.simulation.invariants import Invariants
+from ottla.simulation.world import Violation, World
+
+
+def test_a_disk_that_is_replaced_counted_until_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A voter had fsynced, its leader knows, its disk goes: what two of three had is committed. Its next disk is
+    another voter, which has nothing."""
+    world = World(1)
+    machines = [world.machine(f"node{number}", {"node.id": str(number)}) for number in (1, 2, 3)]
+    invariants = Invariants(world, History(world, fsynced=True), ("node1", "node2", "node3"), lambda topic: True)
+    ends = {"node1": 10, "node2": 0, "node3": 10}
+
+    def view(machine: Any, key: Any, *, durable: bool = False) -> Any:
+        return SimpleNamespace(end=ends[machine.name])
+
+    monkeypatch.setattr(invariants, "view", view)
+    keys = [ReplicaKey(number, UUID(int=number)) for number in (1, 2, 3)]
+    voters = VoterSet.of(keys)
+    invariants._replicas["node3"] = keys[2]
+    invariants.wiped(machines[2])
+    ends["node3"] = 0
+    invariants._reached_majority(machines[0], 10, voters, voters)
+    again = VoterSet.of([*keys[:2], ReplicaKey(3, UUID(int=33))])
+    with pytest.raises(Violation, match="reached a majority"):
+        invariants._reached_majority(machines[0], 10, again, again)
+    world.close()
+
+
+def test_what_a_leader_of_before_acknowledged_late_proves_nothing() -> None:
+    """With acks=1 it does so until it hears of the next one; what all replicas have stays, and is checked."""
+    world = World(1)
+    history, key = History(world, fsynced=True), ("t", 0)
+    sent = history.mark(key)
+    world.elections[key] += 1
+    history.acknowledge(key, 5, [b"kept"], history.mark(key), ACKS_ALL)
+    history.acknowledge(key, 5, [b"lost"], sent, 1)
+    assert history.partition(key).acknowledged[5].value == b"kept"
+    with pytest.raises(Violation, match="acknowledged b'other', and b'kept' before"):
+        history.acknowledge(key, 5, [b"other"], sent, ACKS_ALL)
+    world.close()

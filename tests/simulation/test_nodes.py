@@ -1,0 +1,246 @@
+"""Real nodes from a seed, under faults of clients, network, process, power, disk and clock.
+
+A failure names its seed: `ottla sim --seed N --kind KIND` replays it and prints the history.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.server.node import Node
+from ottla.simulation import cluster_faults, faults, quorum, reports, scenario, single
+from ottla.simulation.world import World
+from ottla.testing.disk import OPERATIONS, Fault
+from ottla.testing.loop import SimulatedLoop
+
+ROOT = Path(__file__).resolve().parents[2]
+
+FIRST_SEED = int(os.environ.get("OTTLA_SIMULATION_SEED", "1"))
+SEEDS_PER_KIND = int(os.environ.get("OTTLA_SIMULATION_SEEDS", "2"))
+"""Far more by hand: `ottla sim --seeds 1-1000`."""
+
+MET: dict[str, tuple[str, ...]] = {
+    "calm": ("metadata checks", "started", "retried after deletion"),
+    "network": ("stalled", "reset", "produce retried"),
+    "kill": ("kill", "produce retried"),
+    "power": ("power loss", "crash at a disk call", "produce retried"),
+    "disk": ("error kafka_storage_error", "produce retried"),
+    "mixed": ("fault", "produce retried"),
+    "cluster": ("power loss", "stalled", "produce retried"),
+    "quorum": ("leaders elected", "taken over", "fenced replicas", "stalled", "produce retried"),
+    "long": ("leaders elected", "taken over", "produce retried"),
+}
+"""What all runs of a kind together have to meet."""
+
+
+@pytest.mark.parametrize("kind", scenario.KINDS)
+def test_nodes_keep_their_promises(kind: str, monkeypatch: Any) -> None:
+    """One node; a controller and a broker on machines of their own; clusters. The long ones are shorter here."""
+    monkeypatch.setattr(quorum, "LONG_SECONDS", (60.0, 80.0))
+    monkeypatch.setattr(cluster_faults, "TAKEN_OVER", 1.0)
+    counts: Counter[str] = Counter()
+    traces = set()
+    for seed in range(FIRST_SEED, FIRST_SEED + SEEDS_PER_KIND):
+        outcome = scenario.run(seed, kind)
+        assert not outcome.failures, f"seed {seed}: {outcome.failures}"
+        counts += outcome.counts
+        traces.add(outcome.digest)
+    assert len(traces) == SEEDS_PER_KIND, "another seed, another trace"
+    assert not [each for each in MET[kind] if not counts[each]], counts
+
+
+SAME = {**dict.fromkeys(("mixed", faults.CLUSTER), 16), quorum.QUORUM: 40}
+"""A seed of each kind of machines. `calm`, `network`, `kill`, `power` and `disk` have none of their own: `mixed` has
+their machine, clients and code (`simulation.single`), and the faults of all of them, as a test below holds. Of `quorum`
+it is a short run of three nodes, both broker and controller, whose voters change."""
+
+
+@pytest.mark.parametrize("kind", SAME)
+def test_the_same_seed_gives_the_same_trace_whatever_the_hash_seed(kind: str) -> None:
+    """Byte for byte, with everything that is written, sent and logged in it."""
+    command = [sys.executable, "-m", "ottla.cli.main", "sim", "--seed", str(SAME[kind]), "--kind", kind, "--digest"]
+    runs = [
+        subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed}, stdout=subprocess.PIPE)
+        for seed in ("1", "77")
+    ]
+    digests = [run.communicate(timeout=300)[0] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0]
+    assert len(digests[0]) > 60
+    assert digests[0] == digests[1]
+
+
+def test_mixed_runs_have_the_faults_of_every_kind_of_one_node() -> None:
+    """So what is true of their traces is true of the traces of the others."""
+    world = World(0)
+    world.machine(faults.NODE, {})
+    found = {kind: {each.__name__ for each in faults.Nemesis(world, (), kind).faults} for kind in single.KINDS}
+    world.close()
+    assert all(found[kind] for kind in single.KINDS if kind != "calm")
+    assert found["mixed"] == set().union(*found.values()) and "_jump" in found["mixed"]
+
+
+def test_disk_errors_are_of_every_operation_and_change_nothing_else(monkeypatch: Any) -> None:
+    """Of a machine that does nothing: what is drawn, and that what comes after it is drawn as ever."""
+
+    async def at_once(nemesis: faults.Nemesis, seconds: float) -> None:
+        nemesis.random.uniform(0.1, 2 * seconds)
+
+    def drawn(elsewhere: float) -> tuple[set[str], list[float]]:
+        monkeypatch.setattr(faults, "ERRORS_ELSEWHERE", elsewhere)
+        world = World(0)
+        machine = world.machine(faults.NODE, {})
+        met = set()
+
+        def fail(operation: str, *args: Any, **options: Any) -> Fault:
+            met.add(operation)
+            return Fault(operation, 0, "", 0, 0)
+
+        monkeypatch.setattr(machine.disk, "fail", fail)
+        nemesis = faults.Nemesis(world, (), "disk")
+        after = []
+
+        async def work() -> None:
+            for _ in range(100):
+                for error in (nemesis._read_error, nemesis._write_error, nemesis._fsync_error):
+                    await error()
+                    after.append(nemesis.random.random())
+
+        world.run(work(), seconds_max=1)
+        world.close()
+        return met, after
+
+    monkeypatch.setattr(faults.Nemesis, "_lasting", at_once)
+    assert drawn(faults.ERRORS_ELSEWHERE)[0] == OPERATIONS
+    assert drawn(0.0)[0] == {"read", "write", "fsync"}
+    assert drawn(0.0)[1] == drawn(1.0)[1]
+
+
+def test_crashes_at_awaits_come_where_there_was_none_yet(monkeypatch: Any) -> None:
+    """And the run says where they were."""
+    monkeypatch.setattr(faults.Nemesis, "_kill", faults.Nemesis._kill_at_await)
+    monkeypatch.setattr(faults.Nemesis, "_kill_at_disk", faults.Nemesis._kill_at_await)
+    outcome = scenario.run(FIRST_SEED, "kill")
+    assert not outcome.failures
+    crashes = outcome.counts["crash at an await"]
+    assert crashes >= 5 and len(outcome.crashed_at) == outcome.counts["places of crashes"]
+    assert len(outcome.crashed_at) > crashes / 2, outcome.crashed_at
+    assert sum("ends after: " in line for line in outcome.lines) == crashes
+    tally = reports.Tally()
+    tally.add(outcome)
+    assert f"crashes at awaits: {crashes}, at {len(outcome.crashed_at)} different places" in str(tally)
+
+
+OF_CLIENTS = ("acknowledged", "read", "checked", "commits", "offset fetches", "rebalanced", "group commits")
+OF_EVERY_RUN = tuple((each,) for each in OF_CLIENTS)
+OF_ONE_NODE = (*OF_EVERY_RUN, ("retried after deletion",), ("admin",))
+
+NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
+    "calm": (*OF_ONE_NODE, ("started",)),
+    "network": (
+        *OF_ONE_NODE,
+        tuple(f"{each} disconnected" for each in ("producer", "consumer", "committer", "admin")),
+    ),
+    "kill": (*OF_ONE_NODE, ("kill",)),
+    "power": (*OF_ONE_NODE, ("power loss",)),
+    "disk": (*OF_ONE_NODE, ("error kafka_storage_error", "disk error")),
+    "mixed": (*OF_ONE_NODE, ("produce retried",)),
+    "cluster": (
+        *OF_EVERY_RUN, ("retried after deletion",), ("produce retried",), ("kill", "power loss", "stopped", "stalled"),
+    ),
+    "quorum": (
+        *OF_EVERY_RUN, ("looked up by time",), ("trimmed",), ("quorum states checked",),
+        ("partition states checked",), ("fault",), ("images compared",), ("leaders elected",), ("replicas compared",),
+        ("quorum leaders",), ("voters changed",), ("in the second directory",), ("ISR shrunk",), ("ISR expanded",),
+    ),
+}  # fmt: skip
+"""What a run of a kind has to have met: of each group one."""
+
+NEEDED["long"] = NEEDED["quorum"]
+
+SAID_AS = {
+    "images compared": ("images to compare",),
+    "leaders elected": ("change of leader",),
+    "replicas compared": ("change of leader",),
+    "quorum leaders": ("election of the quorum",),
+    "voters changed": ("change of voters",),
+    "in the second directory": ("log in the second directory",),
+    "ISR shrunk": ("left the ISR",),
+    "ISR expanded": ("joined it",),
+}
+"""What a run calls it that did not meet it."""
+
+
+@pytest.mark.parametrize("kind", scenario.KINDS)
+def test_a_run_of_any_kind_without_what_it_is_about_fails(kind: str, monkeypatch: Any) -> None:
+    """Of a run in which nothing happens but what is given: with one thing missing it fails and names that thing."""
+    plan = quorum.Plan(3, 3, True, 3, 2, 1, False, 10.0, is_dynamic=True, has_two_disks=True)
+    monkeypatch.setattr(quorum.QuorumRun, "make_plan", lambda run: plan)
+
+    def outcome(met: Iterable[str]) -> scenario.Outcome:
+        async def main(run: single.Run) -> None:
+            run.world.counts.update(met)
+
+        monkeypatch.setattr(single.Run, "main", main)
+        return scenario.run(1, kind)
+
+    everything = {each for group in NEEDED[kind] for each in group}
+    assert outcome(everything).failures == []
+    for group in NEEDED[kind]:
+        failures = outcome(everything - {*group}).failures
+        assert len(failures) == 1 and failures[0].startswith("the run met no"), (group, failures)
+        assert any(each in failures[0] for each in (*group, *SAID_AS.get(group[0], ()))), (group, failures)
+        for each in group:
+            assert outcome(everything - {*group} | {each}).failures == []
+
+
+def test_a_run_that_did_not_meet_what_it_is_about_fails(monkeypatch: Any) -> None:
+    async def nothing(nemesis: faults.Nemesis) -> None:
+        """No faults."""
+
+    monkeypatch.setattr(single.Nemesis, "run", nothing)
+    assert any("the run met none of" in each for each in scenario.run(1, "network").failures)
+
+
+def test_a_cluster_that_met_nothing_fails() -> None:
+    """Of each thing that its plan is about it says so."""
+    plan = quorum.Plan(3, 3, True, 3, 2, 1, False, 10.0, is_dynamic=True, has_two_disks=True)
+    play = quorum.QuorumRun(1, quorum.QUORUM, plan)
+    missed = " ".join(play.missed())
+    play.world.close()
+    for each in ("acknowledged", "rebalanced", "images to compare", "change of leader", "election of the quorum",
+                 "change of voters", "log in the second directory", "replica that left the ISR"):  # fmt: skip
+        assert f"the run met no {each}" in missed
+
+
+def test_what_is_logged_afterwards_is_as_before() -> None:
+    """Python keeps, for each logger, what it found to be enabled."""
+    world, logger = World(0), logging.getLogger("ottla.node")
+    assert not logger.isEnabledFor(logging.INFO)
+    with world.logging():
+        assert logger.isEnabledFor(logging.INFO)
+    world.close()
+    assert not logger.isEnabledFor(logging.INFO)
+
+
+def test_nothing_of_a_run_is_left_behind_it() -> None:
+    """How long many seeds can be played in one process is a matter of memory: each left its whole world once."""
+    counts = []
+    for seed in range(1, 7):
+        outcome = scenario.run(seed, "kill" if seed % 2 else "calm")
+        assert outcome.steps > 1000
+        del outcome
+        gc.collect()
+        counts.append(len(gc.get_objects()))
+        left = [each for each in gc.get_objects() if type(each) in (SimulatedLoop, World, Node)]
+        assert not left
+    assert counts[-1] - counts[1] < 5000, "one seed makes fifty times as many"

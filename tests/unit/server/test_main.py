@@ -1,0 +1,53 @@
+"""How the process of a node ends that cannot go on: its exit code, and what it leaves on disk."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import asyncio, errno, sys
+from ottla.config.server import ServerConfig
+from ottla.server.main import run
+
+async def attend(node, stop):
+    {what}
+
+settings = {{"log.dirs": sys.argv[1], "listeners": "PLAINTEXT://127.0.0.1:0", "ottla.log.level": "WARN"}}
+sys.exit(run(ServerConfig.load(None, settings, {{}}), attend))
+"""
+
+
+def ended(directory: Path, what: str) -> tuple[int, str, bool]:
+    """(exit code, what was printed, whether it was a clean stop) of a node that does `what` once it serves."""
+    program = [sys.executable, "-c", PROGRAM.format(what=what), str(directory)]
+    done = subprocess.run(program, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+    return done.returncode, done.stderr, (directory / ".kafka_cleanshutdown").exists()
+
+
+def test_a_node_that_halts_writes_nothing_more(tmp_path: Path) -> None:
+    what = 'node.halt("the disk failed", OSError(errno.EIO, "no"))'
+    code, printed, clean = ended(tmp_path, what)
+    assert (code, clean) == (1, False)
+    assert 'FATAL ottla.node: the node halts error="the disk failed"' in printed
+
+
+@pytest.mark.parametrize("error", ["OSError(errno.ENOSPC, 'no')", "OSError(errno.EDQUOT, 'no')"])
+def test_a_full_disk_is_no_reason_to_halt(tmp_path: Path, error: str) -> None:
+    what = f'node.halt("the disk is full", {error}); await asyncio.sleep(0.2); stop.set()'
+    assert ended(tmp_path, what) == (0, "", True)
+
+
+def test_a_node_that_stops_anyhow_does_not_halt(tmp_path: Path) -> None:
+    what = 'node.on_stop.append(lambda: node.halt("the disk failed", OSError(errno.EIO, "no"))); stop.set()'
+    assert ended(tmp_path, what) == (0, "", True)
+
+
+def test_a_node_that_gives_up_stops_cleanly_with_exit_code_1(tmp_path: Path) -> None:
+    code, printed, clean = ended(tmp_path, "node.lifecycle.on_unreported(*node.directory_ids.values())")
+    assert (code, clean) == (1, True)
+    assert "FATAL ottla.node: the node stops" in printed
+    assert f"the controller could not be told in 30000 ms that log directory {tmp_path} failed" in printed

@@ -1,0 +1,100 @@
+"""Virtual time: order, rest, and processes that pause and die."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ottla.testing.loop import SimulatedTime, Stuck
+
+
+def test_events_come_by_time_and_then_in_the_order_of_their_making() -> None:
+    time = SimulatedTime(1)
+    one, two = time.loop("one"), time.loop("two")
+    seen: list[tuple[float, str]] = []
+    for name, loop, delay in (("c", one, 2.0), ("a", two, 1.0), ("b", one, 1.0), ("d", two, 2.0)):
+        loop.call_later(delay, lambda name=name: seen.append((time.now_s, name)))  # type: ignore[misc]
+    two.call_soon(lambda: seen.append((time.now_s, "first")))
+    time.run(until=lambda: len(seen) == 5, seconds_max=10)
+    assert seen == [(0, "first"), (1, "a"), (1, "b"), (2, "c"), (2, "d")]
+
+
+def test_time_moves_only_when_every_process_has_come_to_rest() -> None:
+    time = SimulatedTime(1)
+    busy, late = time.loop("busy"), time.loop("late")
+    turns: list[float] = []
+
+    async def work() -> None:
+        for _ in range(100):
+            await asyncio.sleep(0)
+            turns.append(time.now_s)
+
+    done: list[float] = []
+    late.call_later(0.000001, lambda: done.append(len(turns)))
+    busy.create_task(work())
+    time.run(until=lambda: done, seconds_max=1)
+    assert done == [100]
+    assert set(turns) == {0.0}
+
+
+def test_a_paused_process_does_later_what_was_due() -> None:
+    time = SimulatedTime(1)
+    paused, other = time.loop("paused"), time.loop("other")
+    seen: list[float] = []
+    paused.call_later(1, lambda: seen.append(time.now_s))
+    paused.pause()
+    other.call_later(3, paused.resume)
+    time.run(until=lambda: seen, seconds_max=10)
+    assert seen == [3]
+
+
+def test_nothing_of_a_killed_process_runs_any_more() -> None:
+    """Not even what waits in a `finally`."""
+    time = SimulatedTime(1)
+    loop, other = time.loop("victim"), time.loop("other")
+    seen: list[str] = []
+
+    async def main() -> None:
+        try:
+            await asyncio.sleep(2)
+            seen.append("woke")
+        finally:
+            seen.append("finally")
+
+    loop.create_task(main())
+    other.call_later(1, loop.kill)
+    with pytest.raises(Stuck):
+        time.run(until=lambda: seen, seconds_max=10)
+    assert seen == []
+    loop.bury()
+
+
+def test_timeouts_and_blocking_work_take_virtual_time() -> None:
+    time = SimulatedTime(1)
+    loop = time.loop("node")
+    found: list[object] = []
+
+    async def main() -> None:
+        found.append(await loop.run_blocking(lambda: 7, 0.5))
+        try:
+            async with asyncio.timeout(3):
+                await loop.create_future()
+        except TimeoutError:
+            found.append(time.now_s)
+
+    loop.create_task(main())
+    time.run(until=lambda: len(found) == 2, seconds_max=10)
+    assert found == [7, 3.5]
+
+
+def test_an_exception_that_nobody_asked_for_is_found() -> None:
+    time = SimulatedTime(1)
+    loop = time.loop("node")
+
+    async def main() -> None:
+        raise ZeroDivisionError
+
+    task = loop.create_task(main())
+    time.run(until=task.done, seconds_max=1)
+    assert [type(error) for error in loop.unretrieved()] == [ZeroDivisionError]
