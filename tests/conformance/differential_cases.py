@@ -88,7 +88,7 @@ def produce(w: World, version: int) -> Requests:
     yield request((0, batch()), (0, b""), name=w.txn, topic_id=Of("txn"))
     yield request()
     yield {**request(), "topic_data": []}
-    yield request((0, batch()), transactional_id="t", name=w.txn, topic_id=Of("txn"))
+    yield request((0, batch()), transactional_id=f"{w.prefix}t", name=w.txn, topic_id=Of("txn"))
     yield request((0, batch(transactional=True, producer_id=9, producer_epoch=0, base_sequence=0)))
     for name in w.names()[2:]:
         yield request((0, batch()), name=name, topic_id=UNKNOWN_ID)
@@ -278,7 +278,7 @@ def init_producer_id(w: World, version: int) -> Requests:
         yield {**base, "transaction_timeout": timeout, "producer_id": -1, "producer_epoch": -1}
     for producer, epoch in ((-1, 0), (5, -1), (5, 0), (-2, -1), (1 << 40, 32767)):
         yield {**base, "producer_id": producer, "producer_epoch": epoch}
-    for name in ("", "t"):
+    for name in ("", f"{w.prefix}t"):
         yield {**base, "transactional_id": name}
 
 

@@ -361,11 +361,13 @@ class Walk:
             if not data:
                 return
             for start, header in iterate_batches(data):
+                offset = header.next_offset
+                if header.is_control:  # others have transactions on the partition
+                    continue
                 for record in iterate_records(data, start):
                     decoded = decode_record(record.key or b"", record.value)
                     if decoded is not None and decoded.key.group == self.group:
                         yield self.words(decoded, record.value, side)
-                offset = header.next_offset
 
     def words(self, record: Any, value_bytes: bytes | None, side: int) -> tuple[str, ...]:
         key, value = record

@@ -19,7 +19,13 @@ from tests.conformance.differential import Side
 from tests.conformance.differential_cases import CASES, World
 from tests.conformance.exemptions import EXEMPTIONS, unused
 
-OF_ALL = {ApiKey.METADATA, ApiKey.DESCRIBE_LOG_DIRS, ApiKey.LIST_GROUPS, ApiKey.LIST_CONFIG_RESOURCES}
+OF_ALL = {
+    ApiKey.METADATA,
+    ApiKey.DESCRIBE_LOG_DIRS,
+    ApiKey.LIST_GROUPS,
+    ApiKey.LIST_CONFIG_RESOURCES,
+    ApiKey.LIST_TRANSACTIONS,
+}
 """Their answers have rows of what other tests created, too."""
 
 

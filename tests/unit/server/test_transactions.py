@@ -346,8 +346,7 @@ def test_a_restarted_node_goes_on(tmp_path: Path) -> None:
             session.client.close()
         async with running(str(tmp_path), SETTINGS, seed=2) as node:
             session = Session(node, await Client.connect(node))
-            (row,) = await session.describe("x")
-            assert row["transaction_state"] == "Ongoing"
+            await session.until_state("Ongoing")  # it is read again first
             assert (await session.end(producer))["error_code"] == NONE
             await session.until_state("CompleteCommit")
             assert (await session.init("y"))["producer_epoch"] == 1
