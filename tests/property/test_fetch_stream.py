@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from ottla.protocol import fetch
 from ottla.protocol.fetch import FetchResponse
-from ottla.protocol.fetch_stream import COST_AT_ONCE, KEEP_BYTES_MAX, READ_AHEAD_BYTES, FetchStream
+from ottla.protocol.fetch_stream import COST_AT_ONCE, KEEP_BYTES_MAX, PIECE_BYTES, READ_AHEAD_BYTES, FetchStream
 from ottla.protocol.messages import MalformedRequest
 from tests.property.test_messages_hot import fetch_responses, joined
 
@@ -124,6 +125,58 @@ def test_a_partition_is_taken_before_the_next_one_has_come_and_memory_is_that_of
     assert decoded(stream, frame, [len(frame)], []) is stream.response
 
 
+batch_sizes = st.lists(st.integers(0, 3 * PIECE_BYTES // 2), max_size=8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(batch_sizes, min_size=1, max_size=3), st.integers(1, 2 * PIECE_BYTES), st.binary(max_size=20))
+def test_a_large_partition_comes_in_pieces_of_whole_batches(
+    partitions: list[list[int]], size: int, cut_off: bytes
+) -> None:
+    """What is together in one answer is what was sent; the last batch may be cut off, as leaders do."""
+    sent = [
+        b"".join(bytes(8) + each.to_bytes(4, "big") + bytes([each % 251]) * each for each in sizes) + cut_off
+        for sizes in partitions
+    ]
+    frame = answered(*(fetch.FetchedPartition(number, 0, 7, records=each) for number, each in enumerate(sent)))
+    got: list[list[bytes]] = [[] for _ in sent]
+
+    def take(_: Any, answered: fetch.FetchedPartition) -> int:
+        assert answered.high_watermark == 7
+        got[answered.partition_index].append(bytes(answered.records or b""))
+        return 0
+
+    stream = FetchStream(17, take)
+    decoded(stream, frame, [size], [])
+    assert [b"".join(pieces) for pieces in got] == sent
+    largest = max(itertools.chain([0], *partitions))
+    assert len(stream._view) <= largest + 4 * PIECE_BYTES
+    for pieces in got:
+        for piece in pieces[:-1]:
+            assert whole_batches(piece) == len(piece) > 0
+        assert max(map(len, pieces)) <= largest + 3 * PIECE_BYTES
+
+
+def whole_batches(records: bytes) -> int:
+    position = 0
+    while position + 12 <= len(records):
+        position += 12 + int.from_bytes(records[position + 8 : position + 12], "big")
+    return position
+
+
+@pytest.mark.parametrize("length", [-1, -(1 << 31), (1 << 31) - 1])
+def test_a_batch_that_says_it_is_longer_than_its_partition_comes_with_the_rest(length: int) -> None:
+    records = bytes(8) + length.to_bytes(4, "big", signed=True) + bytes(3 * PIECE_BYTES)
+    got: list[bytes] = []
+
+    def take(_: Any, answered: fetch.FetchedPartition) -> int:
+        got.append(bytes(answered.records or b""))
+        return 0
+
+    decoded(FetchStream(17, take), answered(fetch.FetchedPartition(0, records=records)), [70_000], [])
+    assert got == [records]
+
+
 def test_others_have_their_turn_between_partitions_that_take_long() -> None:
     frame = answered(*(row(number, 10) for number in range(4)))
     taken: list[int] = []
@@ -145,9 +198,10 @@ def test_others_have_their_turn_between_partitions_that_take_long() -> None:
     assert (stream.is_over, taken, turns) == (True, [0, 1, 2, 3], 5)
 
 
-def test_a_buffer_that_one_partition_made_large_is_given_back() -> None:
+def test_a_buffer_that_one_batch_made_large_is_given_back() -> None:
     stream = FetchStream(17, lambda *_: 0)
-    decoded(stream, answered(row(0, KEEP_BYTES_MAX + 1)), [1 << 20], [])
+    batch = bytes(8) + KEEP_BYTES_MAX.to_bytes(4, "big") + bytes(KEEP_BYTES_MAX)
+    decoded(stream, answered(fetch.FetchedPartition(0, records=batch)), [1 << 20], [])
     assert len(stream._view) == 0
     decoded(stream, answered(row(0, 1000)), [1 << 20], [])
     assert 0 < len(stream._view) <= KEEP_BYTES_MAX

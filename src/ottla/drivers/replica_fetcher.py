@@ -211,8 +211,7 @@ class ReplicaFetcher:
         connection = await self._client.connection(self.address)
         version = connection.version_of(ApiKey.FETCH, FETCH_VERSIONS)
         for key, followed in self._ready.items():
-            asked = followed.asked = followed.request(settings.bytes_max)
-            self._session.ask(key, asked)
+            self._session.ask(key, followed.request(settings.bytes_max))
         self._ready.clear()
         request = FetchRequest(
             self._wait_ms(settings), settings.bytes_min, settings.response_bytes_max, [],
@@ -285,7 +284,7 @@ class ReplicaFetcher:
     # Answers.
 
     def _take_early(self, topic_id: UUID, answered: FetchedPartition) -> int:
-        """A partition of an answer whose rest has not arrived yet."""
+        """A partition, or a piece of one, of an answer whose rest has not arrived yet."""
         self._waiting = None  # what is to be fetched besides is asked for soon
         if self._stream is None or self._stream.response.error_code:
             return 0

@@ -522,11 +522,17 @@ def read_response_end(version: int, frame: Buffer, position: int, response: Fetc
             response.node_endpoints = read_endpoints(frame, tags[0][0])
 
 
+def read_partition_start(version: int, frame: Buffer, position: int) -> FetchedPartition:
+    """What comes before the records of a partition of a response, but for its aborted transactions."""
+    layout = _PARTITION_START if version >= _START_OFFSET_SINCE else _PARTITION_START_V4
+    return FetchedPartition(*layout.unpack_from(frame, position))
+
+
 def read_partition(version: int, frame: Buffer, position: int) -> tuple[FetchedPartition, int]:
     """A partition of a response, its records as a view, and the position after it."""
     flexible = version >= FLEXIBLE_SINCE
     layout = _PARTITION_START if version >= _START_OFFSET_SINCE else _PARTITION_START_V4
-    partition = FetchedPartition(*layout.unpack_from(frame, position))
+    partition = read_partition_start(version, frame, position)
     count, position = read_count(frame, position + layout.size, flexible, _ABORTED.size, nullable=True)
     if count >= 0:
         aborted = []

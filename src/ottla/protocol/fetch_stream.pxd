@@ -23,8 +23,14 @@ cdef class FetchStream:
     @cython.locals(rest=cython.Py_ssize_t)
     cdef _make_room(self, Py_ssize_t size)
 
-    @cython.locals(spent=cython.longlong)
+    @cython.locals(spent=cython.longlong, start=cython.Py_ssize_t, end=cython.Py_ssize_t, whole=cython.Py_ssize_t)
     cpdef take(self, Py_ssize_t count)
+
+    @cython.locals(position=cython.Py_ssize_t, received=cython.Py_ssize_t, size=cython.longlong)
+    cdef Py_ssize_t _whole_batches(self, Py_ssize_t start, Py_ssize_t end) except? -1
+
+    @cython.locals(at=cython.Py_ssize_t)
+    cdef long long _take_piece(self, Py_ssize_t start, Py_ssize_t whole, Py_ssize_t end) except? -1
 
     @cython.locals(at=cython.Py_ssize_t)
     cdef _step(self)

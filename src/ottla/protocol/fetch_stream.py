@@ -1,8 +1,9 @@
-"""A Fetch response that is decoded while it arrives: each partition is handed over as soon as its records are there.
+"""A Fetch response that is decoded while it arrives: each partition is handed over as soon as its records are there,
+one of many batches in pieces.
 
 So a replica that catches up appends what has come while its leader sends the rest, and a response of megabytes takes
-the memory of one partition, the same for each: what was received is still in the processor's caches when it is
-checked and written. Versions with topic ids only.
+the memory of one piece, the same for each: what was received is still in the processor's caches when it is checked and
+written. Versions with topic ids only.
 
     stream = FetchStream(version, take)
     stream.begin(size)
@@ -19,14 +20,24 @@ import struct
 from collections.abc import Callable
 from uuid import UUID
 
-from ottla.protocol.fetch import FetchedPartition, FetchResponse, read_partition, read_response_end, read_response_start
+from ottla.protocol.fetch import (
+    FetchedPartition,
+    FetchResponse,
+    read_partition,
+    read_partition_start,
+    read_response_end,
+    read_response_start,
+)
 from ottla.protocol.messages import MalformedRequest
-from ottla.protocol.varint import read_length
-from ottla.protocol.wire import end_of_tags, read_uuid
+from ottla.protocol.record_batch import LOG_OVERHEAD
+from ottla.protocol.varint import padded_uvarint, read_length
+from ottla.protocol.wire import INT32, end_of_tags, read_uuid
 
 BUFFER_BYTES_MIN = 65_536
 READ_AHEAD_BYTES = 16_384
 """What is received at most beyond a partition's end: it is moved to the front of the buffer."""
+PIECE_BYTES = 262_144
+"""Of one partition's batches, handed over before the rest has come if the rest is no less."""
 KEEP_BYTES_MAX = 2 << 20
 """A larger buffer, of a partition that gave more than was asked for, is not kept for the next."""
 
@@ -40,7 +51,8 @@ _NONE = (0, 1)
 """Lengths of an array that is null or empty, as they are written."""
 
 Take = Callable[[UUID, FetchedPartition], int]
-"""What to do with a partition, whose records are valid during the call only; gives its cost beside ROW_COST."""
+"""What to do with a partition, whose records are valid during the call only; gives its cost beside ROW_COST. Called
+several times for one that comes in pieces, each with the batches that follow."""
 
 
 class FetchStream:
@@ -115,9 +127,14 @@ class FetchStream:
                 return
             try:
                 if self._rows > 0:
-                    self._need = records_end(self._view[: self._end], self._at) + 1
+                    start, end = records_bounds(self._view[: self._end], self._at)
+                    self._need = end + 1
                     if self._need > self._end and self._left:
-                        return
+                        whole = self._whole_batches(start, end)
+                        if not whole:
+                            return
+                        spent += ROW_COST + self._take_piece(start, whole, end)
+                        continue
                 row = self._step()
             except (struct.error, IndexError, MalformedRequest) as error:
                 if not self._left:
@@ -127,6 +144,38 @@ class FetchStream:
                 return
             if row is not None:
                 spent += ROW_COST + self._take(self._topic_id, row)
+
+    def _whole_batches(self, start: int, end: int) -> int:
+        """Where the batches end that can be handed over now, of records from `start` to `end`; 0 for later."""
+        if end - self._end < PIECE_BYTES:
+            return 0
+        if self._end - start < PIECE_BYTES:
+            self._need = start + PIECE_BYTES
+            return 0
+        view, position, received = self._view, start, self._end
+        while received - position >= LOG_OVERHEAD:
+            (size,) = INT32.unpack_from(view, position + 8)
+            if size < 0 or received - position < LOG_OVERHEAD + size:
+                break
+            position += LOG_OVERHEAD + size
+        if position > start:
+            return position
+        if size > 0:
+            self._need = min(start + LOG_OVERHEAD + size, end + 1)
+        return 0
+
+    def _take_piece(self, start: int, whole: int, end: int) -> int:
+        """Hand over the records up to `whole`, and leave the rest as a partition that has fewer."""
+        view, at = self._view, self._at
+        piece = read_partition_start(self._version, view, at)
+        piece.records = view[start:whole]
+        cost = self._take(self._topic_id, piece)
+        head = bytes(view[at:start])
+        fixed = head[: _FIXED_BYTES + 5]
+        self._at = whole - len(head)
+        view[self._at : whole] = fixed + padded_uvarint(end - whole + 1, len(head) - len(fixed))
+        self._need = 0
+        return int(cost)
 
     def _step(self) -> FetchedPartition | None:
         """Decode the next part; gives a partition if it was one. Raises IndexError, struct.error or MalformedRequest
@@ -161,10 +210,10 @@ class FetchStream:
         return row
 
 
-def records_end(frame: memoryview, position: int) -> int:
-    """Where the records of the partition at `position` end. Raises IndexError, struct.error."""
+def records_bounds(frame: memoryview, position: int) -> tuple[int, int]:
+    """Where the records of the partition at `position` start and end. Raises IndexError, struct.error."""
     position += _FIXED_BYTES
     if frame[position] not in _NONE:
-        return position  # aborted transactions, which no replica is told of
+        return position, position  # aborted transactions, which no replica is told of
     length, position = read_length(frame, position + 5)
-    return position + max(length, 0)
+    return position, position + max(length, 0)

@@ -25,6 +25,14 @@ def uvarint(value: int) -> bytes:
     return bytes(out)
 
 
+def padded_uvarint(value: int, size: int) -> bytes:
+    """`value`, 0 or more, in exactly `size` bytes, which must be no fewer than it takes."""
+    short = uvarint(value)
+    if len(short) == size:
+        return short
+    return short[:-1] + bytes([short[-1] | 0x80]) + b"\x80" * (size - len(short) - 1) + b"\0"
+
+
 def zigzag_varint(value: int) -> bytes:
     """A signed varint, as records have them, of a number that is not negative."""
     return uvarint(value << 1)

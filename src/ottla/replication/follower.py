@@ -51,7 +51,8 @@ class Followed:
     """A partition that this node follows in one leader epoch. Another epoch has another one."""
 
     __slots__ = (
-        "asked", "failures", "has_answer", "lag", "leader_epoch", "leader_id", "log", "partition", "retry_at_ms",
+        "asked", "failures", "has_answer", "lag", "leader_epoch", "leader_id", "log", "next_offset", "partition",
+        "retry_at_ms",
     )  # fmt: skip
 
     def __init__(self, partition: Partition, leader_id: NodeId, leader_epoch: LeaderEpoch) -> None:
@@ -61,6 +62,8 @@ class Followed:
         self.leader_epoch = leader_epoch
         self.asked: FetchPartition | None = None
         """What was asked of the leader last."""
+        self.next_offset: Offset = -1
+        """What the rest of the answer begins with."""
         self.failures = 0
         """Errors in a row."""
         self.retry_at_ms: Millis = 0
@@ -85,10 +88,11 @@ class Followed:
         return partition.leader_epoch == self.leader_epoch and partition.leader_id == self.leader_id
 
     def request(self, max_bytes: int) -> FetchPartition:
-        """What to ask for now."""
+        """What to ask for now; it becomes `asked`."""
         log = self.log
         latest = log.latest_epoch
-        return FetchPartition(
+        self.next_offset = log.log_end_offset
+        self.asked = FetchPartition(
             self.topic_partition.partition,
             log.log_end_offset,
             max_bytes,
@@ -96,14 +100,16 @@ class Followed:
             -1 if latest is None else latest,
             log.log_start_offset,
         )
+        return self.asked
 
     def take(self, answered: FetchedPartition, now_ms: Millis) -> Outcome:
-        """Do what an answer to `asked` says, as far as it needs no other request and no disk thread."""
+        """Do what an answer to `asked` says, as far as it needs no other request and no disk thread. Of an answer that
+        comes in pieces each is taken."""
         if not self.is_current or self.asked is None:
             return Outcome(Next.GIVE_UP)
         if answered.error_code:
             return self._on_error(ErrorCode(answered.error_code))
-        if self.asked.fetch_offset != self.log.log_end_offset:
+        if self.next_offset != self.log.log_end_offset:
             return _FETCH
         diverging = answered.diverging_epoch
         if diverging is not None and diverging.end_offset >= 0:
@@ -112,6 +118,7 @@ class Followed:
         try:
             if has_whole_batch(answered.records):
                 appended = self.partition.append_as_follower(answered.records, self.leader_epoch, now_ms=now_ms)
+                self.next_offset = self.log.log_end_offset
             self.partition.follow(answered.high_watermark, answered.log_start_offset)
         except KafkaError as error:
             # A batch that was damaged on its way comes again; a disk that cannot be written does not heal by itself.

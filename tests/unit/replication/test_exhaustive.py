@@ -449,6 +449,7 @@ class Model:
             return world
         followed = Followed(partition, fetch.leader, fetch.leader_epoch)
         followed.asked = FetchPartition(0, fetch.offset, 1, fetch.leader_epoch, fetch.last_epoch)
+        followed.next_offset = fetch.offset
         diverging = None if answer.diverging is None else EpochEndOffset(*answer.diverging)
         log: Any = partition.log
         outcome = followed.take(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,11 +32,20 @@ class EpochsLog(NumbersLog):
         return known[-1] if known and epoch <= self.ends[-1][0] else (-1, -1)
 
 
+class AppendingLog(EpochsLog):
+    def append_as_follower(self, records: bytes, *, now_ms: int) -> Any:
+        self.log_end_offset += 1
+        return SimpleNamespace(size_bytes=len(records), needs_flush=False)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, min(value, self.log_end_offset) if name == "high_watermark" and value else value)
+
+
 def following(log: NumbersLog | None = None) -> tuple[Followed, Partition]:
     partition = Partition(1, TopicPartition("t", 0), None, log or EpochsLog((3, 10)))  # type: ignore[arg-type]
     partition.update(registration(leader=2, epoch=4, isr=(1, 2)))
     followed = Followed(partition, 2, 4)
-    followed.asked = followed.request(100)
+    followed.request(100)
     return followed, partition
 
 
@@ -94,3 +104,18 @@ def test_an_answer_to_another_offset_is_not_appended() -> None:
     partition.log.truncate(5)  # type: ignore[attr-defined]
     assert followed.take(FetchedPartition(0, high_watermark=9, records=b"x" * 100), 0).next is Next.FETCH
     assert partition.log.high_watermark == 0
+
+
+def test_an_answer_in_pieces_is_appended_until_the_log_is_cut_in_between() -> None:
+    followed, partition = following(AppendingLog((3, 10)))
+    log: Any = partition.log
+    piece = FetchedPartition(0, high_watermark=20, records=bytes(8) + (49).to_bytes(4, "big") + bytes(49))
+    for end in (11, 12):
+        outcome = followed.take(piece, 0)
+        assert (outcome.next, log.log_end_offset, log.high_watermark) == (Next.FETCH, end, end)
+        assert outcome.appended is not None and followed.lag == 20 - end
+    log.truncate(11)
+    outcome = followed.take(piece, 0)
+    assert (outcome.next, outcome.appended, log.log_end_offset) == (Next.FETCH, None, 11)
+    assert followed.request(100).fetch_offset == 11
+    assert followed.take(piece, 0).appended is not None
