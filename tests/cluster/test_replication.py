@@ -55,7 +55,8 @@ def test_what_was_acknowledged_outlives_a_killed_leader(three: dict[int, NodePro
 def test_a_wiped_disk_is_filled_again(three: dict[int, NodeProcess]) -> None:
     assert create(three[1].bootstrap, "t", 3, factor=3) == 0
     values = [f"first-{number}" for number in range(1000)]
-    produce(addresses(three), "t", values)
+    large = [f"{number}" * 100_000 for number in range(10, 34)]  # partitions that come in pieces
+    produce(addresses(three), "t", values + large)
     three[2].kill()
     shutil.rmtree(three[2].data)
     three[2].start()
