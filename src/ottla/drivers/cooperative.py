@@ -127,16 +127,18 @@ class Scheduler:
                     failure = error
             try:
                 if slices >= APART_AFTER_SLICES:
-                    cost = self._slice_apart(steps, result, failure, left)
+                    cost, left = self._slice_apart(steps, result, failure, left)
                 else:
                     cost = steps.send(result) if failure is None else steps.throw(failure)
             except StopIteration as end:
                 value: T = end.value
                 return value
 
-    def _slice_apart(self, steps: Generator[Cost, Any, Any], result: Any, failure: Exception | None, left: int) -> Cost:
+    def _slice_apart(
+        self, steps: Generator[Cost, Any, Any], result: Any, failure: Exception | None, left: int
+    ) -> tuple[Cost, int]:
         """What is left of a slice, with objects made where their memory can be given back. Returns what a step yields
-        to be awaited, None where the slice is used up."""
+        to be awaited, None where the slice is used up; and what is left then."""
         from ottla import memory
 
         self.give_back_soon()
@@ -146,9 +148,9 @@ class Scheduler:
             while isinstance(cost, int):
                 left -= cost
                 if left <= 0:
-                    return None
+                    return None, left
                 cost = next(steps)
-            return cost
+            return cost, left
         finally:
             memory.end_apart()
 
