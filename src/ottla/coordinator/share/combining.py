@@ -1,0 +1,58 @@
+"""Puts what is known of a share-partition's offsets and what is new together, without overlaps.
+
+Where two batches speak of the same offset, the one that was delivered more often is right, and of those the one that
+is further (Available < Acknowledged < Archived), not the newer one: writes may come late (Kafka's
+PersisterStateBatchCombiner).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from typing import Final
+
+from ottla.model import Offset
+from ottla.protocol.internal.share_records import StateBatch
+
+UNCHANGED: Final = -1
+"""In place of a start offset: nothing is cut off."""
+
+
+def combine(known: Iterable[StateBatch], new: Iterable[StateBatch], start_offset: Offset) -> tuple[StateBatch, ...]:
+    """The batches in the order of their offsets, from the start offset on; neighbours that stand alike are one."""
+    borders = sorted(
+        (max(batch.first_offset, start_offset), batch.last_offset, batch.delivery_count, batch.delivery_state)
+        for batch in (*known, *new)
+        if batch.last_offset >= start_offset or start_offset == UNCHANGED
+    )
+    combined: list[StateBatch] = []
+    waiting: list[tuple[int, int, Offset]] = []
+    """A heap of those that have begun: how right they are (negative, most right first), and where they end."""
+    index, offset = 0, 0
+    while index < len(borders) or waiting:
+        if not waiting:
+            offset = max(offset, borders[index][0])
+        while index < len(borders) and borders[index][0] <= offset:
+            _, last, count, state = borders[index]
+            heapq.heappush(waiting, (-count, -state, last))
+            index += 1
+        while waiting and waiting[0][2] < offset:
+            heapq.heappop(waiting)
+        if not waiting:
+            continue
+        count, state, last = waiting[0]
+        end = last if index == len(borders) else min(last, borders[index][0] - 1)
+        _append(combined, StateBatch(offset, end, -state, -count))
+        offset = end + 1
+    return tuple(combined)
+
+
+def _append(combined: list[StateBatch], batch: StateBatch) -> None:
+    last = combined[-1] if combined else None
+    if (
+        last is not None and last.last_offset + 1 == batch.first_offset
+        and (last.delivery_state, last.delivery_count) == (batch.delivery_state, batch.delivery_count)
+    ):  # fmt: skip
+        combined[-1] = StateBatch(last.first_offset, batch.last_offset, last.delivery_state, last.delivery_count)
+    else:
+        combined.append(batch)

@@ -1,0 +1,383 @@
+"""The share coordinator of one partition of `__share_group_state`: the share-partitions whose keys hash to it.
+
+    calls in     requests with a token, `advance` when a deadline is past, records to `replay`
+    effects out  `take()` after every call: writes, replies and prunings, in the order in which they must happen
+
+Decide, then replay: what is known changes in `replay` only. A share-partition's state is a snapshot and the updates
+since; each record is decided on all that was written before, so while one is on its way to the log the next requests
+for the same share-partition wait for it. A request is always replied to, with the error in the reply.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from uuid import UUID
+
+from ottla.coordinator.effects import Effect, Now, Reply, Token, Write
+from ottla.coordinator.shard import partition_for
+from ottla.coordinator.share.combining import UNCHANGED, combine
+from ottla.coordinator.share.config import ShareCoordinatorConfig
+from ottla.coordinator.share.requests import InitializeState, Prune, ReadState, WriteState
+from ottla.coordinator.timers import Timers
+from ottla.errors import ErrorCode
+from ottla.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, UNKNOWN_OFFSET, Millis, Offset, ProducerId, uuid_to_base64
+from ottla.protocol.internal.share_records import (
+    NOT_COUNTED,
+    SharePartitionKey,
+    ShareRecord,
+    ShareSnapshotValue,
+    ShareUpdateValue,
+)
+
+RECORDS_PER_WRITE: Final = 100
+"""A snapshot may have a batch for each of some thousand records in flight: 100 KB; most have a few."""
+
+_COLD: Final = ("cold",)
+_PRUNE: Final = ("prune",)
+
+_MESSAGES: Final = {
+    ErrorCode.fenced_leader_epoch: "The leader epoch in the request is older than the epoch on the broker.",
+    ErrorCode.fenced_state_epoch:
+        "The share coordinator rejected the request because the share-group state epoch did not match.",
+    ErrorCode.unknown_topic_or_partition: "This server does not host this topic-partition.",
+}  # fmt: skip
+
+
+def partition_of(key: SharePartitionKey, partition_count: int) -> int:
+    """The partition of `__share_group_state` that keeps a share-partition."""
+    return partition_for(f"{key.group_id}:{uuid_to_base64(key.topic_id)}:{key.partition}", partition_count)
+
+
+@dataclass(slots=True)
+class _Entry:
+    value: ShareSnapshotValue
+    """All that is known, as a snapshot would have it."""
+    leader_epoch_max: int
+    state_epoch_max: int
+    """The newest that were seen, with which older ones are fenced."""
+    updates: int = 0
+    """Since the last snapshot that there was because of their number (not of an initialization, say), as in Kafka."""
+
+
+class ShareShard:
+    def __init__(self, config: ShareCoordinatorConfig, partition_count: Callable[[UUID], int]) -> None:
+        """`partition_count` says how many partitions a topic has now; 0 for one that there is not."""
+        self.config = config
+        self._partition_count = partition_count
+        self._entries: dict[SharePartitionKey, _Entry] = {}
+        self._snapshots: dict[SharePartitionKey, Offset] = {}
+        """**Invariant**: of the keys of `_entries`, where the last snapshot is; and nothing before the first of them is
+        needed."""
+        self._last_deletion: Offset | None = None
+        self._pruned: Offset | None = None
+        self._waiting: dict[SharePartitionKey, deque[tuple[Token, Callable[[], None]]]] = {}
+        """Of the keys that a record is being written for. A leader has a few requests under way."""
+        self._effects: list[Effect | Prune] = []
+        self._timers = Timers()
+        self._now = Now(0, 0)
+
+    def __len__(self) -> int:
+        """Share-partitions whose state is known."""
+        return len(self._entries)
+
+    # Effects and timers
+
+    def take(self) -> list[Effect | Prune]:
+        """What is to be done since the last call."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    def next_deadline(self) -> Millis | None:
+        """When to call `advance`, on the timer clock; None before the log is loaded."""
+        return self._timers.next_deadline()
+
+    def advance(self, now: Now) -> None:
+        """Let every deadline that is past expire."""
+        self._now = now
+        while (key := self._timers.pop_expired(now.timer_ms)) is not None:
+            if key == _COLD:
+                self._snapshot_cold()
+                self._timers.schedule(_COLD, now.timer_ms + self.config.cold_snapshot_interval_ms)
+            else:
+                self._prune()
+                self._timers.schedule(_PRUNE, now.timer_ms + self.config.prune_interval_ms)
+
+    # The log
+
+    def replay(
+        self, record: ShareRecord, offset: Offset = UNKNOWN_OFFSET, producer_id: ProducerId = NO_PRODUCER_ID
+    ) -> None:
+        """Apply a committed record: each of the log's while loading (all of them, for an update says only what is new),
+        then those of our own writes."""
+        key, value = record
+        if value is None:
+            self._entries.pop(key, None)
+            self._snapshots.pop(key, None)
+            self._last_deletion = offset
+        elif isinstance(value, ShareSnapshotValue):
+            entry = self._entries.get(key)
+            if entry is None:
+                self._entries[key] = _Entry(value, value.leader_epoch, value.state_epoch)
+            else:
+                entry.value = value
+                if entry.updates >= self.config.updates_per_snapshot:
+                    entry.updates = 0
+                entry.leader_epoch_max = max(entry.leader_epoch_max, value.leader_epoch)
+                entry.state_epoch_max = max(entry.state_epoch_max, value.state_epoch)
+            self._snapshots[key] = offset
+        else:
+            self._replay_update(key, value, offset)
+
+    def _replay_update(self, key: SharePartitionKey, value: ShareUpdateValue, offset: Offset) -> None:
+        entry = self._entries.get(key)
+        if entry is None:  # its snapshot is not in the log: Kafka goes on with what there is
+            start = ShareSnapshotValue(value.snapshot_epoch, 0, value.leader_epoch, value.start_offset)
+            entry = self._entries[key] = _Entry(start, value.leader_epoch, 0)
+            self._snapshots[key] = offset
+        known = entry.value
+        start_offset = known.start_offset if value.start_offset == UNCHANGED else value.start_offset
+        entry.value = replace(
+            known,
+            start_offset=start_offset,
+            leader_epoch=known.leader_epoch if value.leader_epoch == NO_LEADER_EPOCH else value.leader_epoch,
+            delivery_complete_count=value.delivery_complete_count,
+            state_batches=combine(known.state_batches, value.state_batches, start_offset),
+        )
+        entry.updates += 1
+        entry.leader_epoch_max = max(entry.leader_epoch_max, value.leader_epoch)
+
+    def replay_transaction_end(self, producer_id: ProducerId, committed: bool) -> None:
+        """No transaction has records in this topic."""
+
+    def on_loaded(self, now: Now) -> None:
+        """The log is replayed."""
+        self._now = now
+        self._timers.schedule(_COLD, now.timer_ms + self.config.cold_snapshot_interval_ms)
+        self._timers.schedule(_PRUNE, now.timer_ms + self.config.prune_interval_ms)
+
+    def unload(self, now: Now) -> None:
+        """Resign; what waits for a write is answered NOT_COORDINATOR, so that it looks for the new coordinator."""
+        self._now = now
+        effects, self._effects = self._effects, []
+        is_lost = False
+        for effect in effects:
+            if isinstance(effect, Write):
+                is_lost = True
+            elif isinstance(effect, Reply):
+                lost = {"error_code": ErrorCode.not_coordinator} if is_lost else {}
+                self._effects.append(Reply(effect.token, {**effect.response, **lost}))
+        for key in [*self._waiting]:
+            self._failed(key, ErrorCode.not_coordinator)
+
+    # Requests. A reply has the fields of the API's PartitionResult.
+
+    def initialize(self, token: Token, request: InitializeState, now: Now) -> None:
+        self._begin(token, request.key, now, lambda: self._initialize(token, request))
+
+    def read(self, token: Token, request: ReadState, now: Now) -> None:
+        self._begin(token, request.key, now, lambda: self._read(token, request))
+
+    def write(self, token: Token, request: WriteState, now: Now) -> None:
+        self._begin(token, request.key, now, lambda: self._change(token, request))
+
+    def delete(self, token: Token, key: SharePartitionKey, now: Now) -> None:
+        self._begin(token, key, now, lambda: self._delete(token, key))
+
+    def summary(self, key: SharePartitionKey) -> dict[str, Any]:
+        """What is committed (ReadShareGroupStateSummary)."""
+        error = self._error(key)
+        if error is not None:
+            return error
+        entry = self._entries.get(key)
+        known = ShareSnapshotValue(start_offset=UNCHANGED) if entry is None else entry.value
+        return {
+            **_result(key), "state_epoch": known.state_epoch, "leader_epoch": known.leader_epoch,
+            "start_offset": known.start_offset, "delivery_complete_count": known.delivery_complete_count,
+        }  # fmt: skip
+
+    def delete_topics(self, topic_ids: Collection[UUID], now: Now) -> None:
+        """Topics were deleted: nobody will ask for them again."""
+        self._now = now
+        keys = [key for key in self._entries if key.topic_id in topic_ids]
+        for key in keys:
+            self._begin(None, key, now, lambda key=key: self._remove(key))  # type: ignore[misc]
+
+    # Decisions
+
+    def _initialize(self, token: Token, request: InitializeState) -> None:
+        key, entry = request.key, self._entries.get(request.key)
+        if entry is not None and UNCHANGED != request.state_epoch < entry.state_epoch_max:
+            self._reply(token, _result(key, ErrorCode.fenced_state_epoch))
+            return
+        if (error := self._error(key)) is not None:
+            self._reply(token, error)
+            return
+        now_ms = self._now.wall_ms
+        snapshot = ShareSnapshotValue(
+            snapshot_epoch=0 if entry is None else entry.value.snapshot_epoch + 1,
+            state_epoch=request.state_epoch,
+            start_offset=request.start_offset,
+            # How much is left can be said from when it is known where it begins.
+            delivery_complete_count=NOT_COUNTED if request.start_offset == UNCHANGED else 0,
+            create_timestamp=now_ms,
+            write_timestamp=now_ms,
+        )
+        self._log([ShareRecord(key, snapshot)])
+        self._reply(token, _result(key))
+
+    def _read(self, token: Token, request: ReadState) -> None:
+        key, entry = request.key, self._entries.get(request.key)
+        error = self._uninitialized(key, "Read") if entry is None else None
+        if entry is not None and request.leader_epoch < entry.leader_epoch_max:
+            error = _result(key, ErrorCode.fenced_leader_epoch)
+        error = error or self._error(key)
+        if entry is None or error is not None:
+            self._reply(token, error or {})
+            return
+        known = entry.value
+        if request.leader_epoch not in (NO_LEADER_EPOCH, entry.leader_epoch_max):
+            # From now on the leaders before it are fenced.
+            change = WriteState(
+                key, known.state_epoch, request.leader_epoch, known.start_offset, (), known.delivery_complete_count
+            )
+            self._log([self._record(entry, change, request.leader_epoch)])
+        batches = [
+            {
+                "first_offset": each.first_offset, "last_offset": each.last_offset,
+                "delivery_state": each.delivery_state, "delivery_count": each.delivery_count,
+            }
+            for each in known.state_batches
+        ]  # fmt: skip
+        found = {"state_epoch": known.state_epoch, "start_offset": known.start_offset, "state_batches": batches}
+        self._reply(token, {**_result(key), **found})
+
+    def _change(self, token: Token, request: WriteState) -> None:
+        key, entry = request.key, self._entries.get(request.key)
+        error = self._uninitialized(key, "Write") if entry is None else None
+        if entry is not None and NO_LEADER_EPOCH != request.leader_epoch < entry.leader_epoch_max:
+            error = _result(key, ErrorCode.fenced_leader_epoch)
+        elif entry is not None and UNCHANGED != request.state_epoch < entry.state_epoch_max:
+            error = _result(key, ErrorCode.fenced_state_epoch)
+        error = error or self._error(key)
+        if entry is None or error is not None:
+            self._reply(token, error or {})
+            return
+        self._log([self._record(entry, request, entry.value.leader_epoch)])
+        self._reply(token, _result(key))
+
+    def _delete(self, token: Token, key: SharePartitionKey) -> None:
+        error = self._error(key)
+        if error is None and key in self._entries:
+            self._remove(key)
+        self._reply(token, error or _result(key))
+
+    def _remove(self, key: SharePartitionKey) -> None:
+        if key in self._entries:
+            self._log([ShareRecord(key, None)])
+
+    def _record(self, entry: _Entry, change: WriteState, leader_epoch: int) -> ShareRecord:
+        """An update, or a snapshot where there were enough of them."""
+        known, complete = entry.value, change.delivery_complete_count
+        if entry.updates < self.config.updates_per_snapshot:
+            batches = combine((), change.state_batches, change.start_offset)
+            update = ShareUpdateValue(known.snapshot_epoch, leader_epoch, change.start_offset, complete, batches)
+            return ShareRecord(change.key, update)
+        start_offset = known.start_offset if change.start_offset == UNCHANGED else change.start_offset
+        snapshot = ShareSnapshotValue(
+            snapshot_epoch=known.snapshot_epoch + 1,
+            state_epoch=known.state_epoch,
+            leader_epoch=leader_epoch,
+            start_offset=start_offset,
+            delivery_complete_count=complete,
+            create_timestamp=self._now.wall_ms,
+            write_timestamp=self._now.wall_ms,
+            state_batches=combine(known.state_batches, change.state_batches, start_offset),
+        )
+        return ShareRecord(change.key, snapshot)
+
+    def _error(self, key: SharePartitionKey) -> dict[str, Any] | None:
+        if key.partition < 0:
+            return _result(key, ErrorCode.invalid_request, "The partition id cannot be a negative number.")
+        if key.partition >= self._partition_count(key.topic_id):
+            return _result(key, ErrorCode.unknown_topic_or_partition)
+        return None
+
+    def _uninitialized(self, key: SharePartitionKey, what: str) -> dict[str, Any]:
+        if key.partition < 0:
+            return _result(key, ErrorCode.invalid_request, "The partition id cannot be a negative number.")
+        message = f"{what} operation on uninitialized share partition not allowed."
+        return _result(key, ErrorCode.invalid_request, message)
+
+    # What nobody asks for
+
+    def _snapshot_cold(self) -> None:
+        """Write again what was not written for long, if others are: the log could not be pruned behind it."""
+        if all(entry.value.create_timestamp != entry.value.write_timestamp for entry in self._entries.values()):
+            return
+        before = self._now.wall_ms - self.config.cold_snapshot_interval_ms
+        records = [
+            ShareRecord(
+                key,
+                replace(entry.value, snapshot_epoch=entry.value.snapshot_epoch + 1, write_timestamp=self._now.wall_ms),
+            )
+            for key, entry in self._entries.items()
+            if entry.value.write_timestamp <= before and key not in self._waiting
+        ]
+        for start in range(0, len(records), RECORDS_PER_WRITE):
+            self._log(records[start : start + RECORDS_PER_WRITE])
+
+    def _prune(self) -> None:
+        offset = min(self._snapshots.values(), default=self._last_deletion)
+        if offset and offset != self._pruned:
+            self._pruned = offset
+            self._effects.append(Prune(offset))
+
+    # One record at a time
+
+    def _begin(self, token: Token, key: SharePartitionKey, now: Now, decide: Callable[[], None]) -> None:
+        self._now = now
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            decide()
+        else:
+            waiting.append((token, decide))
+
+    def _log(self, records: list[ShareRecord]) -> None:
+        keys = [record.key for record in records]
+        for key in keys:
+            assert key not in self._waiting
+            self._waiting[key] = deque()
+
+        def committed() -> None:
+            for key in keys:
+                self._go_on(key)
+
+        def failed(error: ErrorCode) -> None:
+            for key in keys:
+                self._failed(key, error)
+
+        self._effects.append(Write([*records], committed, failed))
+
+    def _go_on(self, key: SharePartitionKey) -> None:
+        waiting = self._waiting.pop(key)
+        while waiting and key not in self._waiting:
+            waiting.popleft()[1]()
+        if waiting:
+            self._waiting[key] = waiting
+
+    def _failed(self, key: SharePartitionKey, error: ErrorCode) -> None:
+        """What waited for a write that could not be written could not either."""
+        for token, _ in self._waiting.pop(key, ()):
+            self._reply(token, _result(key, error))
+
+    def _reply(self, token: Token, response: dict[str, Any]) -> None:
+        if token is not None:
+            self._effects.append(Reply(token, response))
+
+
+def _result(key: SharePartitionKey, error: ErrorCode = ErrorCode.none, message: str | None = None) -> dict[str, Any]:
+    text = message if message is not None else _MESSAGES.get(error)
+    return {"partition": key.partition, "error_code": error, "error_message": text}

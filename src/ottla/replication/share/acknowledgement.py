@@ -1,0 +1,145 @@
+"""What a member says of the records that it has: accepted, released, rejected, still at it; and what has to be written
+for that to count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import LeaderEpoch, Millis, Offset
+from ottla.protocol.internal.share_records import DeliveryState, StateBatch
+from ottla.replication.share.config import ShareConfig
+from ottla.replication.share.in_flight import InFlightBatch, Run
+from ottla.replication.share.window import Window
+
+
+class AcknowledgeType(IntEnum):
+    """By the numbers of ShareFetch and ShareAcknowledge."""
+
+    GAP = 0
+    """There is no record."""
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+    """Not done yet: the lock begins again (KIP-1222)."""
+
+
+_STATES: Final = {
+    AcknowledgeType.GAP: DeliveryState.ARCHIVED,
+    AcknowledgeType.ACCEPT: DeliveryState.ACKNOWLEDGED,
+    AcknowledgeType.RELEASE: DeliveryState.AVAILABLE,
+    AcknowledgeType.REJECT: DeliveryState.ARCHIVED,
+}
+
+
+class Acknowledgement(NamedTuple):
+    """Of the offsets between two, both included: one type for all, or one for each."""
+
+    first_offset: Offset
+    last_offset: Offset
+    types: Sequence[int]
+
+
+@dataclass(slots=True, eq=False)
+class StateWrite:
+    """What the share coordinator is asked to keep (WriteShareGroupState). Who has asked it hands the write back with
+    what became of it (`SharePartition.written`)."""
+
+    state_epoch: int
+    leader_epoch: LeaderEpoch
+    start_offset: Offset = 0
+    delivery_complete_count: int = 0
+    batches: list[StateBatch] = field(default_factory=list)
+    """In the order of their offsets."""
+
+    def add(self, run: Run) -> None:
+        last = self.batches[-1] if self.batches else None
+        if (
+            last is not None and last.last_offset + 1 == run.first
+            and (last.delivery_state, last.delivery_count) == (run.state, run.count)
+        ):  # fmt: skip
+            self.batches[-1] = StateBatch(last.first_offset, run.last, run.state, run.count)
+        else:
+            self.batches.append(StateBatch(run.first, run.last, run.state, run.count))
+
+
+def acknowledge(
+    window: Window, config: ShareConfig, member: str, acknowledgements: Iterable[Acknowledgement],
+    write: StateWrite, deadline_ms: Millis,
+) -> bool:  # fmt: skip
+    """Begin the changes that a member asks for, each pending until `write` is committed; returns whether locks were
+    renewed, until `deadline_ms`. Raises INVALID_REQUEST for offsets that were never delivered and for types that there
+    are not, INVALID_RECORD_STATE for records that are not this member's (any more); what was begun before that has to
+    be undone by the caller."""
+    renewed = False
+    for each in acknowledgements:
+        types = _types(each)
+        if each.last_offset < window.start_offset:
+            continue
+        for batch in _find(window, each):
+            if batch.last < window.start_offset:
+                continue
+            first = max(each.first_offset, window.start_offset)
+            for run in batch.between(first, each.last_offset):
+                _check_owner(run, member)
+                for start, end, type_ in _by_type(each, types, max(run.first, first), min(run.last, each.last_offset)):
+                    if type_ is AcknowledgeType.RENEW and not config.renew_acknowledge:
+                        raise KafkaError(ErrorCode.invalid_record_state, "Renewing acquisition locks is not enabled")
+                    # What is left behind the cut is a run of its own, of which the next type finds its part.
+                    part = batch.cut(batch.at(start), start, end)
+                    if type_ is AcknowledgeType.RENEW:
+                        part.deadline_ms = deadline_ms
+                        renewed = True
+                    else:
+                        part.begin(_STATES[type_], config.delivery_count_limit, write)
+                        write.add(part)
+    return renewed
+
+
+def _types(each: Acknowledgement) -> list[AcknowledgeType]:
+    length = each.last_offset - each.first_offset + 1
+    if length < 1 or len(each.types) not in (1, length):
+        raise KafkaError(ErrorCode.invalid_request, "as many types as offsets, or one for all")
+    try:
+        return [AcknowledgeType(each_type) for each_type in each.types]
+    except ValueError:
+        raise KafkaError(ErrorCode.invalid_request, f"Invalid acknowledge type: {list(each.types)}") from None
+
+
+def _find(window: Window, each: Acknowledgement) -> list[InFlightBatch]:
+    index = window.floor(each.first_offset)
+    if index < 0 and each.first_offset < window.start_offset <= each.last_offset:
+        index = window.floor(window.start_offset)
+    if index < 0:
+        raise KafkaError(ErrorCode.invalid_record_state, "The offsets are not in flight")
+    found = window.batches[index : window.floor(each.last_offset) + 1]
+    if found[-1].last < each.last_offset:
+        raise KafkaError(ErrorCode.invalid_request, "The offsets are past what was acquired")
+    return found
+
+
+def _check_owner(run: Run, member: str) -> None:
+    if run.state is not DeliveryState.ACQUIRED or run.pending is not None:
+        raise KafkaError(ErrorCode.invalid_record_state, "The record is not acquired")
+    if run.member != member:
+        raise KafkaError(ErrorCode.invalid_record_state, "The record is another member's")
+
+
+def _by_type(
+    each: Acknowledgement, types: Sequence[AcknowledgeType], first: Offset, last: Offset
+) -> Iterable[tuple[Offset, Offset, AcknowledgeType]]:
+    """The offsets between two in rows of one type."""
+    if len(types) == 1:
+        yield first, last, types[0]
+        return
+    start = first
+    while start <= last:
+        end, type_ = start, types[start - each.first_offset]
+        while end < last and types[end + 1 - each.first_offset] is type_:
+            end += 1
+        yield start, end, type_
+        start = end + 1

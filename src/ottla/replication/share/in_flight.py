@@ -1,0 +1,177 @@
+"""Records in flight, by the batch that they were delivered in: runs of neighbours that stand alike.
+
+Kafka's InFlightBatch has one state, or one for each offset. Here a batch has runs, and one that nobody took apart has
+a single one; what can be seen from outside is the same, and costs what differs, not what there is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import Any, Final
+
+from ottla.model import Millis, Offset
+from ottla.protocol.internal.share_records import DeliveryState
+
+NOBODY: Final = ""
+"""In place of the member that has acquired a record."""
+
+_FIRST = attrgetter("first")
+
+
+class Run:
+    """Offsets in a row, both ends included, of one batch."""
+
+    __slots__ = ("count", "deadline_ms", "first", "last", "member", "pending", "previous", "state")
+
+    def __init__(
+        self,
+        first: Offset,
+        last: Offset,
+        state: DeliveryState,
+        count: int,
+        member: str = NOBODY,
+        deadline_ms: Millis | None = None,
+    ) -> None:
+        self.first = first
+        self.last = last
+        self.state = state
+        self.count = count
+        """How often it was delivered, the running delivery included."""
+        self.member = member
+        """**Invariant**: NOBODY unless it is ACQUIRED."""
+        self.deadline_ms = deadline_ms
+        """When the lock ends, on the timer clock; kept while a change is pending, for that may be undone."""
+        self.pending: Any = None
+        """The write that has to be committed for the change of state to count; nobody touches the run until then."""
+        self.previous: tuple[DeliveryState, str] | None = None
+        """State and member to go back to if it fails."""
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+    @property
+    def is_available(self) -> bool:
+        return self.state is DeliveryState.AVAILABLE and self.pending is None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the window may close over it."""
+        return self.state.is_terminal and self.pending is None
+
+    def acquire(self, member: str, deadline_ms: Millis) -> None:
+        assert self.is_available
+        self.state = DeliveryState.ACQUIRED
+        self.count += 1
+        self.member = member
+        self.deadline_ms = deadline_ms
+
+    def begin(self, state: DeliveryState, count_limit: int, pending: Any) -> None:
+        """Leave ACQUIRED once `pending` is committed. What was delivered as often as it may be is not AVAILABLE again,
+        but ARCHIVED."""
+        assert self.state is DeliveryState.ACQUIRED and self.pending is None
+        self.previous = (self.state, self.member)
+        self.pending = pending
+        self.state = _limited(state, self.count, count_limit)
+        self.member = NOBODY
+
+    def commit(self) -> None:
+        self.pending = self.previous = self.deadline_ms = None
+
+    def undo(self, count_limit: int, now_ms: Millis) -> None:
+        """Take the change back; a lock that ended meanwhile has ended."""
+        previous, self.pending, self.previous = self.previous, None, None
+        if previous is None:  # archived meanwhile
+            self.deadline_ms = None
+        elif self.deadline_ms is not None and self.deadline_ms <= now_ms:
+            self.state = _limited(DeliveryState.AVAILABLE, self.count, count_limit)
+            self.deadline_ms = None
+        else:
+            self.state, self.member = previous
+
+    def expire(self, state: DeliveryState, count_limit: int) -> None:
+        """The lock has ended."""
+        assert self.state is DeliveryState.ACQUIRED and self.pending is None
+        self.state = _limited(state, self.count, count_limit)
+        self.member = NOBODY
+        self.deadline_ms = None
+
+    def archive(self) -> None:
+        """Whatever becomes of a pending change, it will not be delivered again."""
+        self.state = DeliveryState.ARCHIVED
+        self.member = NOBODY
+        self.deadline_ms = None
+        self.previous = None
+
+    def part(self, first: Offset, last: Offset) -> Run:
+        """A copy of some of its offsets."""
+        copy = Run(first, last, self.state, self.count, self.member, self.deadline_ms)
+        copy.pending, copy.previous = self.pending, self.previous
+        return copy
+
+    def is_like(self, other: Run) -> bool:
+        return (
+            self.state is other.state and self.count == other.count and self.member == other.member
+            and self.deadline_ms == other.deadline_ms and self.pending is other.pending
+            and self.previous == other.previous
+        )  # fmt: skip
+
+
+def _limited(state: DeliveryState, count: int, count_limit: int) -> DeliveryState:
+    return DeliveryState.ARCHIVED if state is DeliveryState.AVAILABLE and count >= count_limit else state
+
+
+class InFlightBatch:
+    """What was acquired at once, as the log's batches suggested."""
+
+    __slots__ = ("first", "last", "runs")
+
+    def __init__(self, run: Run) -> None:
+        self.first = run.first
+        self.last = run.last
+        self.runs = [run]
+        """**Invariant**: in the order of their offsets, without a gap, from `first` to `last`."""
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+    def between(self, first: Offset, last: Offset) -> Iterator[Run]:
+        """The runs that have some of these offsets. They may be cut on the way (`cut`)."""
+        start = max(0, bisect_right(self.runs, first, key=_FIRST) - 1)
+        for run in self.runs[start:]:
+            if run.first > last:
+                return
+            if run.last >= first:
+                yield run
+
+    def at(self, offset: Offset) -> Run:
+        """The run that has an offset; the last one for what is behind the batch."""
+        return self.runs[max(0, bisect_right(self.runs, offset, key=_FIRST) - 1)]
+
+    def cut(self, run: Run, first: Offset, last: Offset) -> Run:
+        """Make `run` these offsets only, as far as it has them; what it had beside them are new runs."""
+        index = bisect_right(self.runs, run.first, key=_FIRST) - 1
+        assert self.runs[index] is run
+        pieces = [run]
+        if run.first < first:
+            pieces.insert(0, run.part(run.first, first - 1))
+            run.first = first
+        if run.last > last:
+            pieces.append(run.part(last + 1, run.last))
+            run.last = last
+        if len(pieces) > 1:
+            self.runs[index : index + 1] = pieces
+        return run
+
+    def join(self) -> None:
+        """Make neighbours that stand alike one run again."""
+        if len(self.runs) == 1:
+            return
+        joined = [self.runs[0]]
+        for run in self.runs[1:]:
+            if joined[-1].is_like(run):
+                joined[-1].last = run.last
+            else:
+                joined.append(run)
+        self.runs = joined

@@ -1,0 +1,202 @@
+"""One partition as one share group sees it, on the partition's leader (Kafka's SharePartition, KIP-932).
+
+    calls in     what a fetch has read (`acquire`), acknowledgements, the end of a member's session (`release`), a log
+                 that begins later (`move_start`), time (`advance`), what became of a write (`written`)
+    writes out   each call that changes what must outlive this leader returns the StateWrite that the share coordinator
+                 is to keep; until it has, the change is pending, and if it cannot, it is undone
+
+What members have acquired is in memory only: a new leader delivers it again, and counts the delivery that it does not
+know of as none. Times are of the timer clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ottla.errors import KafkaError
+from ottla.model import LeaderEpoch, Millis, Offset
+from ottla.protocol.internal.share_records import DeliveryState, StateBatch
+from ottla.replication.share.aborted import OffsetRange, ReadBatch
+from ottla.replication.share.acknowledgement import Acknowledgement, StateWrite, acknowledge
+from ottla.replication.share.acquisition import Acquired, Acquisition, Wanted, without
+from ottla.replication.share.config import ShareConfig
+from ottla.replication.share.in_flight import InFlightBatch, Run
+from ottla.replication.share.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedState:
+    """What the share coordinator has kept (ReadShareGroupState). A start offset of -1 (the group is new) is the
+    caller's to replace, by `share.auto.offset.reset`."""
+
+    state_epoch: int
+    start_offset: Offset
+    batches: Sequence[StateBatch] = ()
+
+
+class SharePartition:
+    def __init__(self, loaded: LoadedState, leader_epoch: LeaderEpoch, config: ShareConfig) -> None:
+        """Raises ValueError for state that no leader writes."""
+        self.config = config
+        self.state_epoch = loaded.state_epoch
+        self.leader_epoch = leader_epoch
+        self.window = Window(loaded.start_offset, loaded.batches)
+        self._deadlines: list[Millis] = []
+        """A heap; some are of locks that were given up before."""
+
+    # What there is
+
+    def next_fetch_offset(self) -> Offset:
+        """Where the next fetch is to read."""
+        return self.window.next_fetch_offset()
+
+    def can_acquire(self) -> bool:
+        """Whether there is room, or something to deliver again."""
+        if self.next_fetch_offset() != self.window.end_offset + 1:
+            return True
+        return self.window.count < self.config.partition_max_record_locks
+
+    def next_deadline(self) -> Millis | None:
+        """When to call `advance`; None while nothing is acquired."""
+        return self._deadlines[0] if self._deadlines else None
+
+    # Deliveries
+
+    def acquire(
+        self, wanted: Wanted, fetch_offset: Offset, batches: Sequence[ReadBatch], now_ms: Millis,
+        aborted: Sequence[OffsetRange] = (),
+    ) -> list[Acquired]:  # fmt: skip
+        """Give a member what it may have of the batches that were read from `fetch_offset` on; its locks begin now.
+        Those of `aborted` transactions are archived instead."""
+        if not batches or wanted.records_max <= 0:
+            return []
+        deadline_ms = now_ms + self.config.record_lock_duration_ms
+        acquisition = Acquisition(self.window, self.config, wanted, batches, deadline_ms)
+        acquisition.run(fetch_offset)
+        acquired = acquisition.acquired
+        if acquired and aborted:
+            for first, last in aborted:
+                start = max(0, self.window.floor(first))
+                in_flight = self.window.batches[start : self.window.floor(last) + 1]
+                self.window.archive(in_flight, first, last, DeliveryState.ACQUIRED)
+            acquired = without(acquired, aborted)
+        if acquired:
+            heapq.heappush(self._deadlines, deadline_ms)
+        return acquired
+
+    def acknowledge(
+        self, member: str, acknowledgements: Iterable[Acknowledgement], now_ms: Millis
+    ) -> StateWrite | None:
+        """Begin what a member asks for; None if there is nothing to write. All or nothing, but for renewed locks:
+        raises INVALID_REQUEST or INVALID_RECORD_STATE (see `acknowledgement.py`)."""
+        write = self._new_write()
+        deadline_ms = now_ms + self.config.record_lock_duration_ms
+        try:
+            renewed = acknowledge(self.window, self.config, member, acknowledgements, write, deadline_ms)
+        except KafkaError:
+            # Perhaps a lock was renewed before that.
+            heapq.heappush(self._deadlines, deadline_ms)
+            self._undo(write, now_ms)
+            raise
+        if renewed:
+            heapq.heappush(self._deadlines, deadline_ms)
+        return self._finished(write)
+
+    def release(self, member: str) -> StateWrite | None:
+        """The session of a member has ended: what it has acquired is available again, or archived if it has been
+        delivered as often as it may be or the log begins behind it."""
+        write = self._new_write()
+        for batch in self.window.batches:
+            for run in batch.between(batch.first, batch.last):
+                if run.state is DeliveryState.ACQUIRED and run.pending is None and run.member == member:
+                    for part, state in self._around_start(batch, run):
+                        part.begin(state, self.config.delivery_count_limit, write)
+                        write.add(part)
+        return self._finished(write)
+
+    def advance(self, now_ms: Millis) -> StateWrite | None:
+        """End the locks that are past their deadline. This is not undone if the write fails: the member has lost its
+        claim, and a new leader would deliver the records again just so."""
+        if not self._deadlines or self._deadlines[0] > now_ms:
+            return None
+        while self._deadlines and self._deadlines[0] <= now_ms:
+            heapq.heappop(self._deadlines)
+        write = self._new_write()
+        for batch in self.window.batches:
+            for run in batch.between(batch.first, batch.last):
+                if (
+                    run.state is DeliveryState.ACQUIRED and run.pending is None
+                    and run.deadline_ms is not None and run.deadline_ms <= now_ms
+                ):  # fmt: skip
+                    for part, state in self._around_start(batch, run):
+                        part.expire(state, self.config.delivery_count_limit)
+                        write.add(part)
+                        self.window.look_for_available |= part.state is DeliveryState.AVAILABLE
+            batch.join()
+        return self._finished(write)
+
+    def written(self, write: StateWrite, now_ms: Millis, *, committed: bool) -> bool:
+        """The share coordinator has kept a write, or cannot; returns whether the window has changed such that fetches
+        that wait should be looked at."""
+        if not committed:
+            return self._undo(write, now_ms) | self.window.settle()
+        for batch in self._touched(write):
+            for run in batch.runs:
+                if run.pending is write:
+                    run.commit()
+                    self.window.look_for_available |= run.state is DeliveryState.AVAILABLE
+            batch.join()
+        self.window.settle()
+        return True
+
+    def move_start(self, log_start_offset: Offset) -> None:
+        """The log was cut at its start: what was there is not delivered any more, and what members have of it is
+        archived when they give it up."""
+        self.window.move_start(log_start_offset)
+
+    # Parts
+
+    def _new_write(self) -> StateWrite:
+        return StateWrite(self.state_epoch, self.leader_epoch)
+
+    def _finished(self, write: StateWrite) -> StateWrite | None:
+        if not write.batches:
+            return None
+        write.start_offset = self.window.start_offset
+        write.delivery_complete_count = self.window.complete_count()
+        return write
+
+    def _around_start(self, batch: InFlightBatch, run: Run) -> list[tuple[Run, DeliveryState]]:
+        """A run that is given up, in parts: what is before the start of the window is archived."""
+        start = self.window.start_offset
+        if run.first >= start:
+            return [(run, DeliveryState.AVAILABLE)]
+        if run.last < start:
+            return [(run, DeliveryState.ARCHIVED)]
+        last = run.last
+        return [
+            (batch.cut(run, run.first, start - 1), DeliveryState.ARCHIVED),
+            (batch.cut(batch.at(start), start, last), DeliveryState.AVAILABLE),
+        ]
+
+    def _touched(self, write: StateWrite) -> list[InFlightBatch]:
+        """The batches that may have runs of a write."""
+        if not write.batches:
+            return []
+        first = max(0, self.window.floor(min(each.first_offset for each in write.batches)))
+        last = self.window.floor(max(each.last_offset for each in write.batches))
+        return self.window.batches[first : last + 1]
+
+    def _undo(self, write: StateWrite, now_ms: Millis) -> bool:
+        """Returns whether something is available that was not."""
+        found = False
+        for batch in self._touched(write):
+            for run in batch.runs:
+                if run.pending is write:
+                    run.undo(self.config.delivery_count_limit, now_ms)
+                    found |= run.state is DeliveryState.AVAILABLE
+            batch.join()
+        self.window.look_for_available |= found
+        return found

@@ -1,0 +1,171 @@
+"""The window of a share-partition: the offsets from the first that is not done with to the last that was delivered.
+
+Batches in flight lie in it, with natural gaps (offsets that compaction or control batches left empty) between them.
+After loading there may be gaps that are none: records that were delivered, not acknowledged, and therefore not
+written. Until the window has grown beyond what was loaded they are fetched again (`gap_start`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Final
+
+from ottla.model import Offset
+from ottla.protocol.internal.share_records import DeliveryState, StateBatch
+from ottla.replication.share.in_flight import InFlightBatch, Run
+
+_FIRST = attrgetter("first")
+_NO_GAP: Final = -1
+
+
+class Window:
+    def __init__(self, start_offset: Offset, loaded: Sequence[StateBatch] = ()) -> None:
+        """`loaded` as it was written: in order. Raises ValueError for what no leader writes."""
+        self.start_offset = start_offset
+        self.end_offset = start_offset
+        """The last offset in flight; without a batch in flight, the next one to fetch."""
+        self.batches: list[InFlightBatch] = []
+        """**Invariant**: in the order of their offsets, which do not overlap."""
+        self.look_for_available = bool(loaded)
+        """Whether a batch may have records to deliver again; if not, the next to fetch is behind the window."""
+        self.gap_start: Offset = _NO_GAP
+        """The first offset that was delivered, as far as we know, and of which nothing was loaded."""
+        self._gap_end: Offset = _NO_GAP
+        following = start_offset
+        for batch in loaded:
+            if batch.first_offset < following or batch.last_offset < batch.first_offset:
+                raise ValueError(f"offsets {batch.first_offset} to {batch.last_offset} do not follow {following}")
+            if self.gap_start == _NO_GAP and batch.first_offset > following:
+                self.gap_start = following
+            following = batch.last_offset + 1
+            state = DeliveryState(batch.delivery_state)
+            self.batches.append(InFlightBatch(Run(batch.first_offset, batch.last_offset, state, batch.delivery_count)))
+        if self.batches:
+            self.end_offset = self.batches[-1].last
+            self._gap_end = self.end_offset if self.gap_start != _NO_GAP else _NO_GAP
+            self.settle()
+
+    # What there is
+
+    @property
+    def count(self) -> int:
+        """Offsets in the window, in flight or done with before others."""
+        return self.end_offset - self.start_offset + 1 if self.batches else 0
+
+    @property
+    def gap_is_open(self) -> bool:
+        """Whether offsets between batches may have records that have to be fetched."""
+        return self.gap_start != _NO_GAP and self._gap_end == self.end_offset
+
+    def complete_count(self) -> int:
+        """Offsets of the window that are done with, pending changes included, as Kafka counts them."""
+        start = self.start_offset
+        return sum(
+            run.last - max(run.first, start) + 1
+            for batch in self.batches
+            for run in batch.runs
+            if run.last >= start and run.state.is_terminal
+        )
+
+    def floor(self, offset: Offset) -> int:
+        """The index of the last batch that begins at or before an offset; -1 if none does."""
+        return bisect_right(self.batches, offset, key=_FIRST) - 1
+
+    def between(self, first: Offset, last: Offset) -> list[InFlightBatch]:
+        """The batches that begin between two offsets, both included."""
+        start = bisect_left(self.batches, first, key=_FIRST)
+        return self.batches[start : bisect_right(self.batches, last, lo=start, key=_FIRST)]
+
+    def next_fetch_offset(self) -> Offset:
+        """Where a fetch is to begin: at what is to be delivered again, else behind the window."""
+        if not self.batches or self.start_offset > self.batches[-1].last:
+            self.look_for_available = False
+            return self.end_offset
+        if self.look_for_available:
+            gap = self.gap_start if self.gap_is_open else None
+            for batch in self.batches:
+                if gap is not None:
+                    if batch.first > gap:
+                        return gap
+                    gap = max(batch.last + 1, gap)
+                for run in batch.runs:
+                    if run.is_available:
+                        return run.first
+            self.look_for_available = False
+        return self.end_offset + 1
+
+    # Changes
+
+    def add(self, batch: InFlightBatch) -> None:
+        insort(self.batches, batch, key=_FIRST)
+
+    def narrow_gap(self, offset: Offset) -> None:
+        """What is before `offset` was fetched."""
+        if self.gap_start == _NO_GAP:
+            return
+        if self.gap_is_open and offset <= self._gap_end:
+            self.gap_start = offset
+        else:
+            self.gap_start = self._gap_end = _NO_GAP
+
+    def archive(self, batches: Iterable[InFlightBatch], first: Offset, last: Offset, state: DeliveryState) -> None:
+        """Never deliver again the records between two offsets that are in `state`."""
+        for batch in batches:
+            for run in batch.between(first, last):
+                if run.state is state:
+                    batch.cut(run, first, last).archive()
+                    self.look_for_available = True
+
+    def move_start(self, log_start_offset: Offset) -> None:
+        """The log begins behind the start of the window now. What somebody has acquired stays theirs until they
+        release it or its lock ends; nothing is written for this."""
+        if log_start_offset <= self.start_offset:
+            return
+        if not self.batches:
+            self.start_offset = self.end_offset = log_start_offset
+            return
+        head = self.batches[: bisect_left(self.batches, log_start_offset, key=_FIRST)]
+        self.archive(head, self.start_offset, log_start_offset - 1, DeliveryState.AVAILABLE)
+        self.start_offset = log_start_offset
+        self.end_offset = max(self.end_offset, log_start_offset)
+
+    def settle(self) -> bool:
+        """Move the start over what is done with, and drop the batches before it; returns whether it could."""
+        if not self._may_move():
+            return False
+        done_until = self._done_until()
+        if done_until is None:
+            return False
+        if done_until == self.batches[-1].last:
+            # The log may have been cut behind all that was in flight; the window never moves back.
+            self.start_offset = self.end_offset = max(done_until + 1, self.start_offset)
+            self.batches.clear()
+            return True
+        index = self.floor(done_until)
+        if done_until == self.batches[index].last:
+            # Over a natural gap to the next batch, but not over one that has to be fetched.
+            start = max(self.batches[index + 1].first, self.start_offset)
+            self.start_offset = min(self.gap_start, start) if self.gap_is_open else start
+            index += 1
+        else:
+            self.start_offset = max(done_until + 1, self.start_offset)
+        del self.batches[:index]
+        return True
+
+    def _may_move(self) -> bool:
+        index = self.floor(self.start_offset)
+        return index >= 0 and self.batches[index].at(self.start_offset).is_done
+
+    def _done_until(self) -> Offset | None:
+        """The last offset up to which nothing has to be delivered, acknowledged, or committed any more."""
+        until = None
+        for batch in self.batches:
+            if self.gap_is_open and batch.last >= self.gap_start:
+                return until
+            for run in batch.runs:
+                if not run.is_done:
+                    return until
+                until = run.last
+        return until

@@ -1,0 +1,41 @@
+"""One of Kafka's own classes in a JVM, asked line by line (`clients/tools/Share*Lines.java`)."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from peers.kafka import install, java
+from tests.conformance.clients import build
+
+MARK = "answer "
+
+
+class Lines:
+    def __init__(self, class_name: str) -> None:
+        """Skips the test where there is no compiler for Java."""
+        reason = build.missing("tools")
+        if reason is not None:
+            pytest.skip(reason)
+        install()
+        command = java(class_name)
+        command[command.index("-cp") + 1] += f":{build.build('tools')}"
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def ask(self, line: str) -> tuple[str, list[str]]:
+        """The answer, and what was written meanwhile."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        while not (said := self.process.stdout.readline()).startswith(MARK):  # its log is on the same stream
+            assert said, "the JVM ended"
+        answer, _, written = said.removeprefix(MARK).rstrip("\n").partition("|")
+        return answer, written.split()
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(60)
