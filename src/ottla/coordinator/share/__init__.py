@@ -2,4 +2,5 @@
 keeps for the leaders of partitions how far the share groups have come.
 
 Start at `shard.py` (requests in, effects out); `combining.py` puts batches of states together.
+`assignor.py` is the group's side: who reads which partitions.
 """
