@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random as random_module
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol
 
 from ottla.clock import Clock
@@ -31,6 +31,8 @@ class LedPartitions(Protocol):
     @property
     def missing(self) -> Collection[TopicPartition]:
         """Partitions that should be here, whose logs cannot be used."""
+
+    def __iter__(self) -> Iterator[Partition]: ...
 
 
 class CoordinatorHost(Protocol):

@@ -119,7 +119,17 @@ class Shards(Generic[S]):
         self._answers: deque[Reply] = deque()
         """What is decided and, if it had to be, in the log, and goes out in the next turns."""
         self.stopping = False
+        self._begun = False
         node.replicas.on_leadership.append(self.on_leadership)
+
+    def begin(self) -> None:
+        """This node is registered, and load what it leads by now. Before, the metadata may say that it leads what it
+        led when it died: a record that it appended then, in an epoch that is over, could take the offset of one that
+        is committed and that its disk has lost."""
+        self._begun = True
+        for partition in self._node.replicas:
+            if partition.topic_partition.topic == self._kind.topic and partition.is_leader:
+                self.on_leadership(partition)
 
     def stop(self) -> None:
         self.stopping = True
@@ -171,7 +181,7 @@ class Shards(Generic[S]):
 
     def on_leadership(self, partition: Partition) -> None:
         topic, number = partition.topic_partition
-        if topic != self._kind.topic or self.stopping:
+        if topic != self._kind.topic or self.stopping or not self._begun:
             return
         shard = self.by_number.get(number)
         if not partition.is_leader:

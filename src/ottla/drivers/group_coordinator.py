@@ -106,8 +106,9 @@ class GroupCoordinatorDriver:
         return GroupLed(partition, core)
 
     def start(self, metadata: PublishedMetadata) -> None:
-        """Follow deleted topics. Loading began when the partitions got their leader, and goes on in the background."""
+        """Follow deleted topics, and load the partitions that this node leads now that it is registered."""
         metadata.subscribe(self._on_metadata)
+        self._shards.begin()
 
     async def stop(self) -> None:
         self._shards.stop()

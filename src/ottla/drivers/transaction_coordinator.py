@@ -107,9 +107,7 @@ class TransactionCoordinatorDriver:
         )  # fmt: skip
         self._shards: Shards[TransactionsLed] = Shards(node, kind)
         metadata.subscribe(self._on_metadata)
-        for found in node.replicas:
-            if found.topic_partition.topic == TRANSACTION_TOPIC and found.is_leader:
-                self._shards.on_leadership(found)
+        self._shards.begin()
 
     async def stop(self) -> None:
         self._shards.stop()

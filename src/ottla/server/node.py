@@ -125,11 +125,8 @@ class Node:
         """The port that each listener really has."""
         self.controller_endpoints: dict[str, Endpoint] = {}
         """Where others reach the controller of this node, by listener."""
-        self._limits = ConnectionLimits(
-            config["max.connections"],
-            config["max.connections.per.ip"],
-            _per_host(config["max.connections.per.ip.overrides"]),
-        )
+        per_host = _per_host(config["max.connections.per.ip.overrides"])
+        self._limits = ConnectionLimits(config["max.connections"], config["max.connections.per.ip"], per_host)
         self._receive_buffer: bytearray | None = None
         self.serving = False
         """Whether clients are accepted."""
@@ -151,7 +148,6 @@ class Node:
         """Whether the logs are known; until then closing them would call an unclean directory clean."""
         self._long_work = asyncio.Lock()
         self._mover: LogMover | None = None
-        self.replicas.on_leadership.append(self._coordinate_transactions)
         self.on_stop: list[Callable[[], None]] = []
         """Called when the node stops taking requests: whatever waits has to answer now."""
         self.metadata.quorum.on_failure.append(lambda failure: self.halt(str(failure.message), failure))
@@ -450,6 +446,9 @@ class Node:
         bound = len(self.listeners)
         await self._join_cluster()
         self.groups.start(self.metadata.publisher)
+        self.replicas.on_leadership.append(self._coordinate_transactions)
+        for partition in self.replicas:
+            self._coordinate_transactions(partition)
         for listener in self.listeners[bound:]:
             await listener.accept()
         if self.logs.futures.unfinished:

@@ -119,6 +119,13 @@ class Settings(dict[str, Any]):
         })  # fmt: skip
 
 
+class Replicas(list[Partition]):
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_leadership: list[Callable[[Partition], None]] = []
+        self.missing: dict[TopicPartition, str] = {}
+
+
 class World:
     """A node with one partition of `__consumer_offsets`."""
 
@@ -132,7 +139,7 @@ class World:
             clock=SimpleNamespace(now_ms=lambda: WALL_START_MS),
             random=random.Random(1),
             image=SimpleNamespace(topic=lambda name: None),
-            replicas=SimpleNamespace(on_leadership=[], missing={}),
+            replicas=Replicas(),
             metrics=NodeMetrics(),
             controller=SimpleNamespace(subscribe=lambda callback: None),
             fs=SimpleNamespace(run=_run),
@@ -143,6 +150,7 @@ class World:
     def restart(self) -> None:
         self.node.replicas.on_leadership.clear()
         self.driver = GroupCoordinatorDriver(self.node)
+        self.driver.start(self.node.controller)
         self.lead()
 
     def lead(self, is_leader: bool = True) -> None:
@@ -210,6 +218,25 @@ def test_a_commit_is_answered_and_read_when_it_is_in_the_log() -> None:
         assert world.commit(5).results == [OK]
         assert world.committed() == 5
         assert len(world.log.batches) == 1
+
+    play(scene)
+
+
+def test_nothing_is_coordinated_before_the_node_is_registered() -> None:
+    """Metadata of before say that it leads what it led when it died: a record that it appended then, in an epoch that
+    is over, could take the offset of one that is committed and that its disk has lost."""
+
+    async def scene(world: World) -> None:
+        world.commit(5)
+        world.node.replicas.on_leadership.clear()
+        world.node.replicas.append(world.partition)
+        world.driver = GroupCoordinatorDriver(world.node)
+        world.lead()
+        assert code_of(lambda: world.committed()) is ErrorCode.not_coordinator
+        assert not world.driver.loading()
+        world.driver.start(world.node.controller)
+        await until(lambda: not world.driver.loading())
+        assert world.committed() == 5
 
     play(scene)
 
