@@ -188,6 +188,36 @@ MUTATIONS = (
     Mutation("metadata-not-truncated", "quorum", "ottla.drivers.quorum_node",
              "        if log.log_end_offset <= end:\n            return\n",
              "        if log.log_end_offset >= 0:\n            return\n", 40),
+    # Of transactions.
+    Mutation("a-delayed-end-decides-the-next-transaction", "transactions", "ottla.coordinator.transaction.ending",  # 3
+             "    if now.producer_epoch != request.producer_epoch and not (is_repeated and now.state in _COMPLETE):\n",
+             "    if now.producer_epoch != request.producer_epoch and not is_repeated:\n"),
+    Mutation("late-writes-are-not-verified", "transactions", "ottla.coordinator.transaction.partitions",  # 4
+             "    return {each: ErrorCode.none if each in inside else ErrorCode.transaction_abortable for each",
+             "    return {each: ErrorCode.none if inside is not None else ErrorCode.none for each"),
+    Mutation("verified-while-it-ends", "transactions", "ottla.coordinator.transaction.partitions",  # 6
+             "    if now.state in PREPARED:\n", "    if now.state in ():\n", 40),
+    Mutation("transactional-retries-not-recognised", "transactions", "ottla.storage.producer_state",  # 6
+             "if origin is Origin.CLIENT and entry is not None and (duplicate :",
+             "if origin is Origin.CLIENT and entry is not None and not header.is_transactional and (duplicate :"),
+    Mutation("a-retried-commit-fails", "transactions", "ottla.coordinator.transaction.ending",  # 9
+             "        if now.state is OUTCOMES[request.is_commit][1]:\n            return True\n"
+             "        raise KafkaError(ErrorCode.invalid_txn_state)\n    if request.is_commit:",
+             "        raise KafkaError(ErrorCode.invalid_txn_state)\n    if request.is_commit:", 20),
+    Mutation("aborts-what-the-producer-wrote-before", "transactions", "ottla.storage.producer_state",  # 9
+             "        return CompletedTransaction(header.producer_id, first_offset, last",
+             "        return CompletedTransaction(header.producer_id, max(0, first_offset - 20), last"),
+    Mutation("transactions-decided-before-the-followers", "transactions", "ottla.drivers.coordinator_shards",  # 10, 17
+             "        shard.pending.append(pending)\n",
+             "        self._committed(shard, pending)\n        self._do(shard, pending.rest)\n        return\n", 40),
+    Mutation("offsets-of-aborted-transactions-count", "transactions", "ottla.coordinator.group.offset_store",  # 13
+             "                    if not committed:\n                        continue\n", ""),
+    Mutation("markers-above-the-high-watermark-for-ever", "transactions", "ottla.storage.producer_state",  # 19
+             "in self._completed.items() if last < offset]", "in self._completed.items() if last + 1 < offset]"),
+    Mutation("open-transactions-are-shown", "transactions", "ottla.storage.log",
+             "        return max(unstable, state.log_start)\n", "        return state.high_watermark\n"),
+    Mutation("no-transaction-times-out", "transactions", "ottla.coordinator.transaction.sweeps",
+             "    if now.timeout_ms == NO_TIMEOUT or", "    if now.timeout_ms != NO_TIMEOUT or"),
 )  # fmt: skip
 
 

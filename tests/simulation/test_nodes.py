@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from ottla.server.node import Node
-from ottla.simulation import cluster_faults, faults, quorum, reports, scenario, single
+from ottla.simulation import cluster_faults, faults, quorum, reports, scenario, single, transactions
 from ottla.simulation.world import World
 from ottla.testing.disk import OPERATIONS, Fault
 from ottla.testing.loop import SimulatedLoop
@@ -39,6 +39,16 @@ MET: dict[str, tuple[str, ...]] = {
     "cluster": ("power loss", "stalled", "produce retried"),
     "quorum": ("leaders elected", "taken over", "fenced replicas", "stalled", "produce retried"),
     "long": ("leaders elected", "taken over", "produce retried"),
+    "transactions": (
+        "EndTxn replayed",
+        "late writes",
+        "fenced producers",
+        "commits of zombies",
+        "transactional batches sent twice",
+        "nemesis: of transactions",
+        "error concurrent_transactions",
+        "transactional disconnected",
+    ),
 }
 """What all runs of a kind together have to meet."""
 
@@ -48,6 +58,7 @@ def test_nodes_keep_their_promises(kind: str, monkeypatch: Any) -> None:
     """One node; a controller and a broker on machines of their own; clusters. The long ones are shorter here."""
     monkeypatch.setattr(quorum, "LONG_SECONDS", (60.0, 80.0))
     monkeypatch.setattr(cluster_faults, "TAKEN_OVER", 1.0)
+    monkeypatch.setattr(transactions, "SECONDS", (8.0, 10.0))
     counts: Counter[str] = Counter()
     traces = set()
     for seed in range(FIRST_SEED, FIRST_SEED + SEEDS_PER_KIND):
@@ -59,7 +70,7 @@ def test_nodes_keep_their_promises(kind: str, monkeypatch: Any) -> None:
     assert not [each for each in MET[kind] if not counts[each]], counts
 
 
-SAME = {**dict.fromkeys(("mixed", faults.CLUSTER), 16), quorum.QUORUM: 40}
+SAME = {**dict.fromkeys(("mixed", faults.CLUSTER), 16), quorum.QUORUM: 40, transactions.TRANSACTIONS: 17}
 """A seed of each kind of machines. `calm`, `network`, `kill`, `power` and `disk` have none of their own: `mixed` has
 their machine, clients and code (`simulation.single`), and the faults of all of them, as a test below holds. Of `quorum`
 it is a short run of three nodes, both broker and controller, whose voters change."""
@@ -166,6 +177,14 @@ NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
 """What a run of a kind has to have met: of each group one."""
 
 NEEDED["long"] = NEEDED["quorum"]
+NEEDED["transactions"] = tuple(
+    (each,)
+    for each in (
+        "transactional producers", "transactional writes", "transactional offset commits", "transactions committed",
+        "transactions aborted", "transactions checked", "transactions over several partitions", "committed reads",
+        "copies checked", "fault", "leaders elected",
+    )
+)  # fmt: skip
 
 SAID_AS = {
     "images compared": ("images to compare",),
@@ -185,6 +204,7 @@ def test_a_run_of_any_kind_without_what_it_is_about_fails(kind: str, monkeypatch
     """Of a run in which nothing happens but what is given: with one thing missing it fails and names that thing."""
     plan = quorum.Plan(3, 3, True, 3, 2, 1, False, 10.0, is_dynamic=True, has_two_disks=True)
     monkeypatch.setattr(quorum.QuorumRun, "make_plan", lambda run: plan)
+    monkeypatch.setattr(transactions.TransactionRun, "make_plan", lambda run: plan)
 
     def outcome(met: Iterable[str]) -> scenario.Outcome:
         async def main(run: single.Run) -> None:

@@ -15,7 +15,7 @@ from ottla.cli.output import visible
 from ottla.cli.values import Count, Minutes, ProcessCount, Text
 from ottla.simulation import reports, scenario
 
-Kind = Literal["power", "network", "kill", "disk", "mixed", "calm", "cluster", "quorum", "long"]
+Kind = Literal["power", "network", "kill", "disk", "mixed", "calm", "cluster", "quorum", "long", "transactions"]
 
 
 def sim(

@@ -75,6 +75,8 @@ class Plan(NamedTuple):
 
 class QuorumRun(Run):
     topics = (TOPIC, TRIMMED[0])
+    watched: tuple[str, ...] = (TOPIC,)
+    """Topics whose records are compared between replicas."""
     seconds_max = 60 + LONG_SECONDS[1] + 2 * QUIET_SECONDS_MAX + SETTLED_SECONDS_MAX
 
     def __init__(self, seed: int, kind: str = QUORUM, plan: Plan | None = None, *, fsynced: bool | None = None) -> None:
@@ -104,6 +106,7 @@ class QuorumRun(Run):
             "min.insync.replicas": str(plan.min_isr),
             "unclean.leader.election.enable": str(plan.is_unclean).lower(),
             "leader.imbalance.check.interval.seconds": "5",
+            **self.more_settings(),
         }
         if self.kind == LONG:
             of_all |= {"broker.heartbeat.interval.ms": "1000", "replica.fetch.wait.max.ms": "1000"}
@@ -127,6 +130,10 @@ class QuorumRun(Run):
         self.servers = tuple(f"node{each}" for each in ids)
         self.voters = tuple(f"node{each}" for each in voters)
         self.controllers = tuple(f"node{each}" for each in where)
+
+    def more_settings(self) -> dict[str, str]:
+        """Of every node."""
+        return {}
 
     def _directory_id(self, node_id: int) -> UUID:
         return UUID(int=self.world.random(f"directory/{node_id}").getrandbits(128))
@@ -171,7 +178,7 @@ class QuorumRun(Run):
     def make_history(self) -> History:
         plan = self.plan
         history = History(self.world, fsynced=self.fsynced, budget=min(plan.min_isr, plan.replicas))
-        self.invariants = Invariants(self.world, history, self.voters, lambda topic: topic == TOPIC)
+        self.invariants = Invariants(self.world, history, self.voters, lambda topic: topic in self.watched)
         self.invariants.may_be_unclean = plan.is_unclean
         self.world.watch = self.invariants.watch
         self.world.on_end = self.invariants.ended
@@ -211,6 +218,11 @@ class QuorumRun(Run):
 
     async def check(self) -> None:
         """Besides what clients were told: in the end all nodes live, all replicas are in sync, and the same."""
+        await self.settle()
+        await super().check()
+
+    async def settle(self) -> None:
+        """Until all replicas are in sync; then they are compared."""
         world = self.world
         deadline_s = world.time.now_s + SETTLED_SECONDS_MAX
         while problems := self.invariants.settled(list(world.machines.values())):
@@ -223,10 +235,9 @@ class QuorumRun(Run):
             world.counts["in the second directory"] += isinstance(place, Directory) and TOPIC in str(
                 list(place.entries)
             )
-        await super().check()
 
     def missed(self) -> list[str]:
-        counts = self.world.counts + self.world.network.counts + self.history.counts
+        counts = self.counts()
         missed = [f"the run met no {each}" for each in ALWAYS if not counts[each]]
         if len(self.world.machines) > 1 and not counts["images compared"]:
             missed.append("the run met no images to compare")

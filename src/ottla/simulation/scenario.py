@@ -8,11 +8,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-from ottla.simulation import faults, quorum, single
+from ottla.simulation import faults, quorum, single, transactions
 from ottla.simulation.world import Violation
 from ottla.testing.loop import Stuck
 
-KINDS = (*single.KINDS, faults.CLUSTER, quorum.QUORUM, quorum.LONG)
+KINDS = (*single.KINDS, faults.CLUSTER, quorum.QUORUM, quorum.LONG, transactions.TRANSACTIONS)
 
 
 @dataclass
@@ -35,11 +35,17 @@ class Outcome:
     """What the last events were of nodes that were killed at awaits."""
 
 
+def make(seed: int, kind: str) -> single.Run:
+    if kind == transactions.TRANSACTIONS:
+        return transactions.TransactionRun(seed)
+    return quorum.QuorumRun(seed, kind) if kind in quorum.KINDS else single.Run(seed, kind)
+
+
 def run(seed: int, kind: str | None = None) -> Outcome:
     """Play one seed. Never raises for what went wrong: that is in `failures`."""
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
     chosen = kind or Random(f"{seed}/kind").choice(single.KINDS)
-    play: single.Run = quorum.QuorumRun(seed, chosen) if chosen in quorum.KINDS else single.Run(seed, chosen)
+    play = make(seed, chosen)
     world = play.world
     failures: list[str] = []
     with world.logging():
@@ -56,7 +62,7 @@ def run(seed: int, kind: str | None = None) -> Outcome:
         failures += world.violations
         if not failures:
             failures += play.missed()
-    counts = world.counts + world.network.counts + play.history.counts
+    counts = play.counts()
     return Outcome(
         seed, play.kind, play.about, len(world.machines), digest, lines, counts, failures, world.time.now_s,
         time.perf_counter() - began_s, time.process_time() - began_cpu_s, world.time.steps,

@@ -5,6 +5,7 @@ everything. The kind of a run (calm, network, kill, power, disk, mixed) and all 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -205,9 +206,13 @@ class Run:
                 await asyncio.sleep(0.2)
         raise self.world.violated("liveness: no broker can be reached in the end")
 
+    def counts(self) -> Counter[str]:
+        """What happened, how often."""
+        return self.world.counts + self.world.network.counts + self.history.counts
+
     def missed(self) -> list[str]:
         """What the run is about and did not meet."""
-        counts = self.world.counts + self.world.network.counts + self.history.counts
+        counts = self.counts()
         always = ALWAYS if self.kind != CLUSTER else ALWAYS[:-1]  # a broker that is cut off changes no metadata
         missed = [f"the run met no {each}" for each in always if not counts[each]]
         missed += [

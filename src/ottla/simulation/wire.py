@@ -131,11 +131,11 @@ async def leader_of(network: HostNetwork, servers: Sequence[str], random: Random
     return host
 
 
-async def coordinator_of(network: HostNetwork, servers: Sequence[str], random: Random, group: str) -> str:
-    """The host of a group's coordinator, as one of the brokers knows. Raises Disconnected."""
+async def coordinator_of(network: HostNetwork, servers: Sequence[str], random: Random, name: str, kind: int = 0) -> str:
+    """The host that coordinates a group (`kind` 1: a transactional id), as a broker knows. Raises Disconnected."""
     wire = await Wire.connect(network, random.choice(servers))
     try:
-        response = await wire.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [group]})
+        response = await wire.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": kind, "coordinator_keys": [name]})
     finally:
         wire.close()
     (found,) = response["coordinators"]

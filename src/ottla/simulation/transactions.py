@@ -1,0 +1,195 @@
+"""A run of transactions: writers and copiers of old and new clients, pairs of them with one transactional id, on a
+cluster whose coordinators and leaders are lost in the middle of them.
+
+Everything is fsynced and no disk is replaced, so that nothing of what a client was told may be untrue in the end:
+read_committed shows neither aborted nor unfinished transactions, each is there whole or not at all, nothing committed
+is lost or there twice, offsets are committed with the output, and once nothing breaks any more every partition becomes
+stable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import TypeVar
+
+from ottla.coordinator.shard import partition_for
+from ottla.model import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from ottla.simulation.clients import Client
+from ottla.simulation.cluster_faults import ClusterNemesis
+from ottla.simulation.copiers import COPIERS, COPIES, LISTS, PARTITIONS, CommittedReader, Copier, Writer
+from ottla.simulation.faults import Nemesis
+from ottla.simulation.history import ACKS_ALL, Key
+from ottla.simulation.ledger import Ledger
+from ottla.simulation.quorum import Plan, QuorumRun
+from ottla.simulation.transactional import LOG_PARTITIONS, TIMEOUT_MS, Transactional
+from ottla.simulation.world import World
+
+TRANSACTIONS = "transactions"
+
+T = TypeVar("T", bound=Transactional)
+
+SECONDS = 8.0, 16.0
+
+STABLE_SECONDS_MAX = 20.0
+"""After the last client is done, every partition is stable within this: a transaction that nobody ends is aborted
+`TIMEOUT_MS` after it began, and markers are written again until they are there."""
+
+assert TIMEOUT_MS < STABLE_SECONDS_MAX * 1000
+
+ALWAYS = (
+    "transactional producers", "transactional writes", "transactional offset commits", "transactions committed",
+    "transactions aborted", "transactions checked", "transactions over several partitions", "committed reads",
+    "copies checked", "fault",
+)  # fmt: skip
+
+
+class TransactionRun(QuorumRun):
+    topics = (LISTS, COPIES)
+    watched = (LISTS, COPIES)
+
+    def __init__(self, seed: int, kind: str = TRANSACTIONS, plan: Plan | None = None) -> None:
+        super().__init__(seed, kind, plan, fsynced=True)
+        self.ledger = Ledger(self.world)
+
+    def make_plan(self) -> Plan:
+        random = self.random
+        brokers = random.choice((1, 2, 3, 3, 3))
+        controllers = min(brokers - 1 + brokers % 2, random.choice((1, 3)))
+        replicas = min(brokers, random.choice((2, 3, 3)))
+        return Plan(
+            controllers, brokers, random.random() < 0.7, replicas, random.choice((1, 2)) if replicas > 1 else 1,
+            ACKS_ALL, is_unclean=False, seconds=random.uniform(*SECONDS),
+        )  # fmt: skip
+
+    def more_settings(self) -> dict[str, str]:
+        return {
+            "transaction.state.log.num.partitions": str(LOG_PARTITIONS),
+            "transaction.state.log.replication.factor": str(self.plan.replicas),
+            "transaction.state.log.min.isr": str(self.plan.min_isr),
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+        }
+
+    def make_clients(self) -> list[Client]:
+        world, history, servers, ledger = self.world, self.history, self.servers, self.ledger
+        writers = [
+            Writer(world, history, f"w{version}{each}", servers, ledger, f"writer-{version}", version)
+            for version in (1, 2)
+            for each in "ab"
+        ]
+        copiers = [
+            Copier(world, history, f"copier{number}{each}", servers, ledger, f"copier-{number}", version, number)
+            for number, version in enumerate((1, 2))
+            for each in "ab"
+        ]
+        return [*writers, *copiers, *(self.reader(f"r{number}", key) for number, key in enumerate(self.lists()))]
+
+    def lists(self) -> list[Key]:
+        return [(topic, number) for topic in (LISTS, COPIES) for number in range(PARTITIONS)]
+
+    def reader(self, name: str, key: Key) -> CommittedReader:
+        return CommittedReader(self.world, self.history, name, self.servers, self.ledger, key)
+
+    def make_nemesis(self) -> Nemesis:
+        nemesis = TransactionNemesis(self.world, self.clients, self.plan.seconds, self.voters, self.servers)
+        nemesis.must_elect = self.plan.replicas > 1
+        return nemesis
+
+    async def check(self) -> None:
+        world = self.world
+        await self.settle()
+        await self._asking(Writer(world, self.history, "leaver", self.servers, self.ledger, "left", 2)).abandon()
+        await self._become_stable()
+        found = {}
+        for key in self.lists():
+            last = self.reader(f"last-{key[0]}-{key[1]}", key)
+            last.stopping = True
+            found[key] = await self._patiently(last.read_all, key)
+            self.ledger.check_final(key, found[key])
+        self.ledger.check_atomic(found)
+        offsets = {(LISTS, number): await self._committed(number) for number in range(PARTITIONS)}
+        copied = [value for key in found if key[0] == COPIES for value in found[key].values()]
+        self.ledger.check_copies({key: found[key] for key in offsets}, offsets, copied)
+
+    async def _become_stable(self) -> None:
+        """The last stable offset advances, also where nobody ends a transaction."""
+        logs = [(topic, number) for topic in (OFFSETS_TOPIC, TRANSACTION_TOPIC) for number in range(LOG_PARTITIONS)]
+        deadline_s = self.world.time.now_s + STABLE_SECONDS_MAX
+        for key in (*self.lists(), *logs):
+            reader = self.reader(f"stable-{key[0]}-{key[1]}", key)
+            reader.stopping = True
+            while what := await self._patiently(reader.unstable, key):
+                if self.world.time.now_s > deadline_s:
+                    self.world.violated(f"the last stable offset advances: {STABLE_SECONDS_MAX} s later still {what}")
+                await asyncio.sleep(0.5)
+
+    async def _committed(self, number: int) -> int:
+        """How far a list is copied."""
+        name, owner = f"asker{number}", f"copier-{number}"
+        asker = Copier(self.world, self.history, name, self.servers, self.ledger, owner, 2, number)
+        return await self._asking(asker).committed()
+
+    def _asking(self, client: T) -> T:
+        """One that does nothing by itself, and what it is asked to in this process."""
+        client.stopping = True
+        client.network = self._network(client.name)
+        return client
+
+    def counts(self) -> Counter[str]:
+        return super().counts() + self.ledger.counts
+
+    def missed(self) -> list[str]:
+        counts = self.counts()
+        missed = [f"the run met no {each}" for each in ALWAYS if not counts[each]]
+        if self.plan.replicas > 1 and not counts["leaders elected"]:
+            missed.append("the run met no change of leader")
+        return missed
+
+
+class TransactionNemesis(ClusterNemesis):
+    """Who coordinates a transaction or has its records is lost more often than anybody else."""
+
+    def __init__(
+        self, world: World, clients: Sequence[Client], seconds: float, voters: Sequence[str], brokers: Sequence[str]
+    ) -> None:
+        super().__init__(world, clients, seconds, voters, brokers)
+        self.faults = [each for each in self.faults if each != self._wipe]
+        self.faults += [self._of_transactions] * 10 + [self._kill_client] * 3
+
+    async def _of_transactions(self) -> None:
+        owner = self.random.choice(("writer-1", "writer-2", "copier-0", "copier-1"))
+        keys = [
+            (TRANSACTION_TOPIC, partition_for(owner, LOG_PARTITIONS)),
+            (TRANSACTION_TOPIC, partition_for(owner, LOG_PARTITIONS)),
+            (OFFSETS_TOPIC, partition_for(COPIERS, LOG_PARTITIONS)),
+            (LISTS, self.random.randrange(PARTITIONS)),
+        ]
+        key = self.random.choice(keys)
+        leader = self._leader_of(key)
+        if leader is None:
+            return
+        self.machine = leader
+        self._says(f"of transactions: {leader.name}, which leads {key}")
+        what = self.random.choice((self._kill, self._kill_at_await, self._kill_at_await, self._power_at_await,
+                                   self._kill_at_disk, self._pause, self._isolated, self._between_leaders))  # fmt: skip
+        await what()
+
+    async def _isolated(self) -> None:
+        """From all other nodes; clients still reach it."""
+        name = self.machine.name
+        self._cut_between([name], [each for each in self.world.machines if each != name])
+        await self._lasting(3)
+        self.world.network.heal()
+
+    async def _between_leaders(self) -> None:
+        """It and one other broker do not reach each other, or one does not reach the other."""
+        others = [each.name for each in self.brokers if each is not self.machine]
+        if not others:
+            return
+        other, name = self.random.choice(others), self.machine.name
+        ways = [(name, other), (other, name)]
+        for source, target in self.random.choice((ways, ways[:1], ways[1:])):
+            self.world.network.cut(source, target)
+        await self._lasting(2)
+        self.world.network.heal()
