@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from ottla.testing import Cluster
+from tests.cluster.admin import until
+from tests.conformance.test_check import Check
 from tests.conformance.test_exactly_once import COUNT, copied, copy, fill, java_copier, python_copier
 
 SETTINGS = {"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
@@ -42,3 +45,33 @@ def test_java_while_coordinators_and_leaders_die(cluster: Cluster) -> None:
     strikes = [killed(cluster, topic) for topic in ("__transaction_state", "out")]
     copy(java_copier(cluster.bootstrap), *strikes)
     assert copied(cluster.bootstrap) == list(range(COUNT))
+
+
+def test_the_checker_finds_nothing_while_coordinators_and_leaders_die(cluster: Cluster) -> None:
+    """Several producers, a group that consumes and writes in transactions, and readers (`ottla check`)."""
+    arguments = ("--transactions", "--topic", "lists", "-p", "2", "-r", "3", "--rate", "200", "--seconds", "15")
+    check = Check(cluster.bootstrap, *arguments)
+    for topic in ("__transaction_state", "lists", "__consumer_offsets"):
+        await_written(cluster, check, topic)
+        killed(cluster, topic)()
+    code, report = check.result()
+    assert (code, report["sound"]) == (0, True)
+    assert report["committed"] > 50 and report["aborted"] > 10 and report["consumed"] > 50
+
+
+def await_written(cluster: Cluster, check: Check, topic: str) -> None:
+    """Returns when a partition of the topic has grown by some records."""
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "ends", "log_level": 0})
+
+    def end() -> int:
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=5)[1])
+        except KafkaException:  # it is only just being made, or its leader was killed
+            check.ensure_running()
+            return -1
+
+    try:
+        start = until(end, lambda found: found >= 0)
+        until(end, lambda found: found >= start + 20)
+    finally:
+        consumer.close()

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from cyclopts import Parameter
 
-from ottla.cli import interrupts
+from ottla.cli import check_transactions_run, interrupts
 from ottla.cli.check_history import Finding, History, Kind, Record, counts, findings
 from ottla.cli.check_load import REQUEST_MS_MAX, RETRY_S, Load, Plan, quiet, record_of
 from ottla.cli.client import admin_client, settings, topics_of, wait
-from ottla.cli.exits import FAILED, OK, UNREACHABLE, CommandFailed
+from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import bold, plural, print_json
 from ottla.cli.status_line import StatusLine
@@ -43,6 +43,7 @@ def check(
     acks: Literal["all", "1", "0"] = "all",
     rate: CheckRate = 1000,
     keep: Flag = False,
+    transactions: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
@@ -67,39 +68,50 @@ def check(
         Records a second, of all producers together.
     keep
         Keep the topic. It is kept anyway where something is wrong.
+    transactions
+        Write in transactions over several partitions, some of which are aborted, with a group that consumes and writes
+        in transactions; and say whether each is there once and whole, or not at all, and was never read before.
     """
+    if transactions and acks != "all":
+        raise CommandFailed("--transactions asks for --acks all, without which nothing is committed", MISUSED)
     run = os.urandom(4).hex()
     name = topic or f"ottla-check-{run}"
     client = admin_client(bootstrap)
     created = _create(client, name, partitions, replication_factor)
     found = topics_of(client).topics[name]
+    copies = max((len(each.replicas) for each in found.partitions.values()), default=0)
+    if transactions:
+        transactional = check_transactions_run.Plan(_client(bootstrap), name, len(found.partitions), run, rate)
+        outcome = check_transactions_run.check(transactional, seconds, fresh=created)
+        kept = created and (keep or not outcome.sound)
+        if created and not kept:
+            _remove(client, name, (transactional.group,))
+        outcome.show(copies, as_json=json, kept=kept)
+        return _code(outcome.sound, interrupted=outcome.interrupted)
     history = History(others_write=not created, groups=tuple(f"{name}-{run}-{n + 1}" for n in range(GROUPS)))
-    plan = Plan(
-        {"log_level": 0, **settings(bootstrap)},
-        name,
-        len(found.partitions),
-        run,
-        rate,
-        acks,
-        PRODUCERS,
-        GROUPS,
-        MEMBERS,
-    )
+    plan = Plan(_client(bootstrap), name, len(found.partitions), run, rate, acks, PRODUCERS, GROUPS, MEMBERS)
     load = Load(plan, history)
     interrupted = _run(load, history, seconds)
     wrong = findings(history)
     violations = [each for each in wrong if not each.kind.is_allowed]
     if created and not keep and not violations:
         _remove(client, name, history.groups)
-    copies = max((len(each.replicas) for each in found.partitions.values()), default=0)
     report = _report(plan, load, history, wrong, copies)
     if json:
         print_json(report)
     else:
         _print(report, wrong, kept=created and (keep or bool(violations)))
-    if interrupted is not None:
+    return _code(not violations, interrupted=interrupted is not None)
+
+
+def _client(bootstrap: str) -> dict[str, Any]:
+    return {"log_level": 0, **settings(bootstrap)}
+
+
+def _code(sound: bool, *, interrupted: bool) -> int:
+    if interrupted:
         return interrupts.code_of_end()
-    return FAILED if violations else OK
+    return OK if sound else FAILED
 
 
 def _create(client: AdminClient, name: str, partitions: int, copies: int | None) -> bool:
