@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.conformance.commands import Commands, arguments_of, ensure_decent, every_command, is_flag, pool
 
@@ -53,6 +54,10 @@ VALID: dict[str, list[str]] = {
     "group watch": ["g", "--count", "1"],
     "group reset": ["g", "--to", "end", "--dry-run"],
     "group delete": ["no-such-group", "--if-exists"],
+    "txn list": [],
+    "txn describe": ["x"],
+    "txn hanging": ["t"],
+    "txn abort": ["x"],
     "config get": [],
     "config set": ["retention.ms=100000000", "--topic", "t"],
     "config unset": ["retention.bytes", "--topic", "t"],
@@ -80,8 +85,8 @@ VALID: dict[str, list[str]] = {
 }
 """A call of each command that a node accepts; where hostile values have their places, they take those of its words."""
 
-REFUSED = {"cluster add", "cluster drain", "cluster remove", "quorum add", "quorum remove"}
-"""Those of them that the only broker of a cluster refuses."""
+REFUSED = {"cluster add", "cluster drain", "cluster remove", "quorum add", "quorum remove", "txn abort"}
+"""Those of them that the only broker of a cluster refuses, or that there is nothing to do for."""
 
 VARIABLES = {"OTTLA_BOOTSTRAP", "OTTLA_DEBUG", "COLUMNS", "LINES", "NO_COLOR", "TERM", "LC_ALL", "PYTHONIOENCODING"}
 
@@ -110,6 +115,8 @@ def furnish(commands: Commands, bootstrap: str) -> None:
     ):
         ended = commands.wait(commands.start(*argv, env={"OTTLA_BOOTSTRAP": bootstrap}))
         assert ended.code == 0, ended
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "x"})
+    producer.init_transactions(60)
 
 
 def values_for(dice: random.Random) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from ottla.cli.exits import MISUSED, OK, UNREACHABLE
 from ottla.cli.main import main
@@ -36,6 +37,10 @@ COMMANDS: dict[str, list[str]] = {
     "ottla group watch": ["GROUP", "--count", "1"],
     "ottla group reset": ["GROUP", "--to", "end"],
     "ottla group delete": ["GROUP"],
+    "ottla txn list": [],
+    "ottla txn describe": ["TRANSACTION"],
+    "ottla txn hanging": [],
+    "ottla txn abort": ["TRANSACTION"],
     "ottla config get": ["--topic", "TOPIC"],
     "ottla config set": ["segment.ms=60000", "--topic", "TOPIC"],
     "ottla config unset": ["segment.ms", "--topic", "TOPIC"],
@@ -98,7 +103,7 @@ def ask(capfd: pytest.CaptureFixture[str]) -> Ask:
 
 @pytest.fixture(scope="module")
 def filled(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A topic with records and a group that has read one."""
+    """A topic with records, a group that has read one, and a transaction that is open."""
     topic = f"json-{os.getpid()}-{time.time_ns() % 10**9}"
     directory = tmp_path_factory.mktemp("log") / f"{topic}-0"
     directory.mkdir()
@@ -111,10 +116,17 @@ def filled(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         assert main(["group", "reset", f"{topic}-group", "--topic", f"{topic}:0", "--to", "1"]) == OK
     finally:
         del os.environ["OTTLA_BOOTSTRAP"]
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-id", "transaction.timeout.ms": 600_000}
+    )
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(f"{topic}-written", b"x")
+    assert producer.flush(60) == 0
     formatted = str(directory.parent)
     return {
         "TOPIC": topic, "GROUP": f"{topic}-group", "DIRECTORY": str(directory), "FORMATTED": formatted,
-        "CHECKED": f"{topic}-checked",
+        "CHECKED": f"{topic}-checked", "TRANSACTION": f"{topic}-id",
     }  # fmt: skip
 
 
@@ -156,9 +168,11 @@ def test_mistakes(name: str, filled: dict[str, str], ask: Ask) -> None:
 
 def test_what_is_not_there(bootstrap: str, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTTLA_BOOTSTRAP", bootstrap)
-    absent = {"TOPIC": "no-such-topic", "GROUP": "no-such-group", "DIRECTORY": str(tmp_path / "none")}
+    absent = {"TOPIC": "no-such-topic", "GROUP": "no-such-group", "DIRECTORY": str(tmp_path / "none")} | {
+        "TRANSACTION": "no-such-id"
+    }
     for name, typed in COMMANDS.items():
-        if not {"TOPIC", "GROUP", "DIRECTORY"} & set(typed) or name in ("ottla topic create", "ottla produce"):
+        if not absent.keys() & set(typed) or name in ("ottla topic create", "ottla produce"):
             continue  # about nothing in particular, or it would make the topic
         code, _, complaints = ask(arguments(name, **absent))
         assert code == 1 and len(complaints) == 1, name

@@ -24,6 +24,7 @@ COMMANDS = {
     "produce": "ottla.cli.produce:produce",
     "consume": "ottla.cli.consume:consume",
     "group": "ottla.cli.groups:app",
+    "txn": "ottla.cli.transactions:app",
     "config": "ottla.cli.configs:app",
     "cluster": "ottla.cli.cluster:app",
     "quorum": "ottla.cli.quorum:app",

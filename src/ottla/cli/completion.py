@@ -206,7 +206,7 @@ def _values(name: str, argument: Any, words: Sequence[str]) -> list[Offer]:
         return [Offer(each) for each in kind]
     if kind == FILES:
         return [Offer(FILES)]
-    if kind in ("topics", "groups"):
+    if kind in ("topics", "groups", "transactions"):
         return _running(kind, words)
     return _settings(kind, words)
 
@@ -235,6 +235,9 @@ _KINDS: dict[str, str | tuple[str, ...]] = {
     "group watch NAMES": "groups",
     "group reset NAME": "groups",
     "group delete NAMES": "groups",
+    "txn describe IDS": "transactions",
+    "txn abort TRANSACTIONAL_ID": "transactions",
+    "txn hanging TOPIC": "topics",
     "config get NAMES": "settings",
     "config unset NAMES": "settings",
     "config explain NAMES": "settings",
@@ -281,8 +284,13 @@ def _running(kind: str, words: Sequence[str]) -> list[Offer]:
             names = set()
             for broker in metadata["brokers"]:
                 address = f"{broker['host']}:{broker['port']}"
-                listed = wire.ask(address, ApiKey.LIST_GROUPS, {"states_filter": []}, PATIENCE_S)
-                names |= {each["group_id"] for each in listed["groups"]}
+                if kind == "groups":
+                    listed = wire.ask(address, ApiKey.LIST_GROUPS, {"states_filter": []}, PATIENCE_S)
+                    names |= {each["group_id"] for each in listed["groups"]}
+                else:
+                    unfiltered: dict[str, list[str]] = {"state_filters": [], "producer_id_filters": []}
+                    listed = wire.ask(address, ApiKey.LIST_TRANSACTIONS, unfiltered, PATIENCE_S)
+                    names |= {each["transactional_id"] for each in listed["transaction_states"]}
     except (CommandFailed, OSError, ValueError):
         return []
     return [Offer(name) for name in sorted(names)]

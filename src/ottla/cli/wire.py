@@ -2,7 +2,7 @@
 
 Log directories, agreed features, offsets of a group to delete; settings, because librdkafka cannot name the resource
 of all brokers, and its Python client keeps only one value of a name that is set in several places; groups
-(`group_requests.py`).
+(`group_requests.py`); transactions (`transaction_requests.py`).
 """
 
 from __future__ import annotations
@@ -40,6 +40,11 @@ _VERSIONS = {
     ApiKey.ELECT_LEADERS: 2,
     ApiKey.UNREGISTER_BROKER: 0,
     ApiKey.UPDATE_FEATURES: 1,
+    ApiKey.LIST_TRANSACTIONS: 0,
+    ApiKey.DESCRIBE_TRANSACTIONS: 0,
+    ApiKey.DESCRIBE_PRODUCERS: 0,
+    ApiKey.INIT_PRODUCER_ID: 4,
+    ApiKey.WRITE_TXN_MARKERS: 1,
 }
 """Versions that every broker since Kafka 3.3 has; ConsumerGroupDescribe is asked for where a broker has it."""
 

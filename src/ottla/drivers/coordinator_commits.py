@@ -28,31 +28,32 @@ CommitEntry = tuple[OffsetBlock, CommitWaiter]
 class Commits:
     """The collected commits of one shard, in their order. All have one timestamp."""
 
-    __slots__ = ("_count", "_records", "_size", "entries", "now_ms")
+    __slots__ = ("_records", "_size", "count", "entries", "now_ms")
 
     def __init__(self) -> None:
         self.entries: list[CommitEntry] = []
         self.now_ms: Millis = 0
         self._records: list[bytes] = []
-        self._count = 0
+        self.count = 0
+        """Offsets in all of them."""
         self._size = 0
 
     def has_room(self, count: int) -> bool:
         """Whether `count` more records may go into the same batch; the first commit always may."""
-        return not self.entries or (self._count + count <= RECORDS_MAX and self._size < BATCH_BYTES_MAX)
+        return not self.entries or (self.count + count <= RECORDS_MAX and self._size < BATCH_BYTES_MAX)
 
     def add(self, block: OffsetBlock, waiter: CommitWaiter) -> None:
-        records = block.shape.records(block.rows, self.now_ms, self._count)
+        records = block.shape.records(block.rows, self.now_ms, self.count)
         self._records.append(records)
         self._size += len(records)
-        self._count += block.shape.count
+        self.count += block.shape.count
         self.entries.append((block, waiter))
 
     def batch(self, codec: int) -> bytearray:
         """All of them as one record batch."""
         header = BatchHeader(
-            0, 0, NO_LEADER_EPOCH, MAGIC, 0, codec, self._count - 1, self.now_ms, self.now_ms,
-            NO_PRODUCER_ID, NO_PRODUCER_EPOCH, 0, self._count,
+            0, 0, NO_LEADER_EPOCH, MAGIC, 0, codec, self.count - 1, self.now_ms, self.now_ms,
+            NO_PRODUCER_ID, NO_PRODUCER_EPOCH, 0, self.count,
         )  # fmt: skip
         section = b"".join(self._records)
         return assemble(header, section if codec == 0 else compress(codec, section, None))
@@ -61,5 +62,5 @@ class Commits:
         """Hand over the commits; none are left."""
         entries, self.entries = self.entries, []
         self._records = []
-        self._count = self._size = 0
+        self.count = self._size = 0
         return entries

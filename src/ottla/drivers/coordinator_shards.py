@@ -17,6 +17,7 @@ from ottla.drivers.coordinator_load import Decode, LoadedCore, load
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
 from ottla.metadata.image import Endpoint
+from ottla.metrics.windows import Windows
 from ottla.model import NO_PRODUCER_ID, LeaderEpoch, Millis, NodeId, Offset, TopicPartition
 from ottla.protocol.internal.codec import MalformedRecord
 from ottla.protocol.record_batch import build_batch, marker_batch
@@ -108,6 +109,24 @@ class ShardKind(NamedTuple, Generic[S]):
     """Called first when a shard is given up."""
 
 
+class LoadTimes:
+    """How long it took lately to load a partition (Kafka's `partition-load-time`)."""
+
+    def __init__(self) -> None:
+        self._windows = Windows()
+
+    def add(self, milliseconds: float) -> None:
+        self._windows.record(milliseconds, asyncio.get_running_loop().time())
+
+    def average_ms(self) -> float:
+        """NaN where nothing was loaded in the last 30 to 60 seconds."""
+        return self._windows.average(asyncio.get_running_loop().time())
+
+    def maximum_ms(self) -> float:
+        """NaN where nothing was."""
+        return self._windows.maximum(asyncio.get_running_loop().time())
+
+
 class Shards(Generic[S]):
     """All methods belong to the event loop's thread."""
 
@@ -120,6 +139,7 @@ class Shards(Generic[S]):
         """What is decided and, if it had to be, in the log, and goes out in the next turns."""
         self.stopping = False
         self._begun = False
+        self.load_times = LoadTimes()
         node.replicas.on_leadership.append(self.on_leadership)
 
     def begin(self) -> None:
@@ -169,6 +189,11 @@ class Shards(Generic[S]):
         """Shards whose state is not known yet."""
         return sum(shard.error is ErrorCode.coordinator_load_in_progress for shard in self.by_number.values())
 
+    def states(self) -> dict[str, int]:
+        """How many shards are loading, active (they serve) and failed (damaged)."""
+        loading, failed = self.loading(), len(self.damaged())
+        return {"loading": loading, "active": len(self.by_number) - loading - failed, "failed": failed}
+
     def damaged(self) -> dict[TopicPartition, str]:
         """Partitions that are not served because of what is on disk; and why."""
         return {
@@ -196,6 +221,7 @@ class Shards(Generic[S]):
         if shard is None:
             shard = self.by_number[number] = self._kind.new_shard(partition)
             if partition.log.log_end_offset == partition.log.log_start_offset:
+                self.load_times.add(0.0)
                 self._loaded(shard)
             else:
                 shard.task = asyncio.get_running_loop().create_task(self._load(shard))
@@ -203,12 +229,14 @@ class Shards(Generic[S]):
 
     async def _load(self, shard: S) -> None:
         what = self._kind.what
+        began_s = asyncio.get_running_loop().time()
         try:
             buffer_bytes = self._node.config[self._kind.buffer_setting]
             partition = shard.partition
             epoch, end = partition.leader_epoch, partition.log.log_end_offset
             await load(shard.core, partition.log, self._node.fs, buffer_bytes, self._kind.decode)
             await _committed(partition, end, epoch)
+            self.load_times.add((asyncio.get_running_loop().time() - began_s) * 1000)
             self._loaded(shard)
         except Exception as error:  # a bug too, or those that wait for the end of the load would do so for ever
             # Nobody else coordinates them: clients look for the coordinator until the log is repaired.

@@ -17,7 +17,7 @@ from ottla.coordinator.group.rebalance import REBALANCED
 from ottla.coordinator.group.requests import JoinGroup, Leaving, OffsetCommit, SyncGroup
 from ottla.coordinator.shard import GroupShard, partition_for
 from ottla.drivers.coordinator_commits import CommitEntry, Commits, CommitWaiter
-from ottla.drivers.coordinator_shards import Shard, ShardKind, Shards
+from ottla.drivers.coordinator_shards import LoadTimes, Shard, ShardKind, Shards
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta
@@ -103,6 +103,7 @@ class GroupCoordinatorDriver:
     def _new_shard(self, partition: Partition) -> GroupLed:
         core = GroupShard(self._config, self._node.random)
         core.state.observe = self._observe
+        core.state.counts = self._node.metrics.offsets
         return GroupLed(partition, core)
 
     def start(self, metadata: PublishedMetadata) -> None:
@@ -221,6 +222,13 @@ class GroupCoordinatorDriver:
         """Partitions of `__consumer_offsets` whose groups are not served because of what is on disk; and why."""
         return self._shards.damaged()
 
+    def load_times(self) -> LoadTimes:
+        return self._shards.load_times
+
+    def shards(self) -> Mapping[str, int]:
+        """Partitions of `__consumer_offsets` led here, by Kafka's name of how they are."""
+        return self._shards.states()
+
     def groups(self) -> list[tuple[ClassicGroup, Topics]]:
         """Every group that is coordinated here, with its commits; for metrics, and not to be changed."""
         return [
@@ -310,6 +318,7 @@ class GroupCoordinatorDriver:
         now_ms, entries = commits.now_ms, commits.entries
         try:
             batch = commits.batch(self._codec)
+            self._node.metrics.offsets.commits += commits.count
             commits.take()
             info = shard.partition.append_as_leader(batch, ACKS_ALL, now_ms=now_ms, origin=COORDINATOR)
         except Exception as error:

@@ -37,6 +37,8 @@ PARTITIONS_PER_REQUEST: Final = 10_000
 
 VERSIONS: Final = (1, 2)
 
+NOBODY: Final = -1
+
 _STALE: Final = frozenset({ErrorCode.invalid_producer_epoch, ErrorCode.transaction_coordinator_fenced})
 """The partition knows of a later transaction or coordinator: whoever sends this is not the coordinator any more."""
 
@@ -116,6 +118,16 @@ class MarkerSender:
         """Endings that wait for a leader or for another try."""
         return len(self._waiting)
 
+    @property
+    def without_leader(self) -> int:
+        """Those of them of which some partition has no leader now (Kafka's `UnknownDestinationQueueSize`)."""
+        return sum(any(self._leader(each) == NOBODY for each in item.partitions) for item in self._waiting)
+
+    @property
+    def queued(self) -> int:
+        """Endings that wait for the answer to a request before, by all leaders."""
+        return sum(map(len, self._queues.values()))
+
     def send(self, shard: Sending, markers: SendMarkers) -> None:
         """Reports to `shard`, never before this returns."""
         self._send(shard, markers, markers.partitions)
@@ -133,7 +145,7 @@ class MarkerSender:
             item = _Item(shard, markers, tuple(some))
             if leader is None:
                 asyncio.get_running_loop().call_soon(self._report, item, item.partitions)
-            elif leader < 0:
+            elif leader == NOBODY:
                 self._wait(item)
             elif leader == self._node.node_id:
                 if not self._local:
@@ -145,14 +157,14 @@ class MarkerSender:
                     self._asking[leader] = asyncio.get_running_loop().create_task(self._ask(leader))
 
     def _leader(self, partition: TopicPartition) -> NodeId | None:
-        """-1 if nobody can be asked now, None for a partition that does not exist."""
+        """NOBODY if none can be asked now, None for a partition that does not exist."""
         image = self._node.image
         registration = image.partition(*partition)
         if registration is None:
             return None
         broker = image.brokers.get(registration.leader)
         if broker is None or broker.fenced or self._node.inter_broker_listener not in broker.endpoints:
-            return -1
+            return NOBODY
         return broker.id
 
     def _write_local(self) -> None:

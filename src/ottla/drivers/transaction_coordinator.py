@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Generator, Iterable
+from collections import Counter
+from collections.abc import Collection, Generator, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -18,7 +19,7 @@ from ottla.coordinator.transaction.requests import AddPartitions, EndTxn, InitPr
 from ottla.coordinator.transaction.shard import TransactionShard
 from ottla.coordinator.transaction.transaction import VERSION_2, Transaction
 from ottla.drivers.coordinator_host import CoordinatorHost, LedPartitions, PublishedMetadata
-from ottla.drivers.coordinator_shards import Shard, ShardKind, Shards
+from ottla.drivers.coordinator_shards import LoadTimes, Shard, ShardKind, Shards
 from ottla.drivers.marker_sender import MarkerSender, SenderHost
 from ottla.drivers.node_client import NodeClient, Timing
 from ottla.errors import ErrorCode, KafkaError
@@ -26,7 +27,7 @@ from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.features import TRANSACTION_VERSION
 from ottla.metadata.image import Endpoint, MetadataImage
-from ottla.model import TRANSACTION_TOPIC, LeaderEpoch, NodeId, ProducerEpoch, ProducerId, TopicPartition
+from ottla.model import TRANSACTION_TOPIC, LeaderEpoch, Millis, NodeId, ProducerEpoch, ProducerId, TopicPartition
 from ottla.network import Network
 from ottla.protocol.internal.transaction_records import (
     TransactionRecord,
@@ -41,6 +42,7 @@ _LOG = logging.getLogger("ottla.transactions")
 UNCOMPRESSED: Final = 0
 IDS_PER_STEP: Final = 16
 """Ids that one step of a list looks at."""
+STATES_PER_STEP: Final = 1_000
 
 
 class Waiter(Protocol):
@@ -161,6 +163,39 @@ class TransactionCoordinatorDriver:
     def damaged(self) -> dict[TopicPartition, str]:
         """Partitions of `__transaction_state` that are not served because of what is on disk; and why."""
         return self._shards.damaged()
+
+    # What there is, for metrics
+
+    @property
+    def markers(self) -> MarkerSender:
+        return self._sender
+
+    def load_times(self) -> LoadTimes:
+        return self._shards.load_times
+
+    def shards(self) -> Mapping[str, int]:
+        """Partitions of `__transaction_state` led here, by Kafka's name of how they are."""
+        return self._shards.states()
+
+    def states(self) -> Generator[int, None, Mapping[str, int]]:
+        """Transactional ids by the title of their state; yields the cost of its steps."""
+        found: Counter[str] = Counter()
+        for shard in [*self._shards.by_number.values()]:
+            for number, entry in enumerate([*shard.core.state.entries.values()], start=1):
+                found[entry.transaction.state.title] += 1
+                if number % STATES_PER_STEP == 0:
+                    yield 1
+            yield 1
+        return found
+
+    def longest_open_ms(self) -> Millis:
+        """How long the transaction is open that began first; 0 without any."""
+        began = [
+            entry.transaction.start_ms
+            for shard in self._shards.by_number.values()
+            for entry in shard.core.state.ongoing.values()
+        ]
+        return max(0, self._shards.now().wall_ms - min(began)) if began else 0
 
     # Requests
 

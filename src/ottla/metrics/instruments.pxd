@@ -28,6 +28,12 @@ cdef class TopicTraffic:
     cdef public long long produces
 
 
+cdef class OffsetCounts:
+    cdef public long long commits
+    cdef public long long deletions
+    cdef public long long expirations
+
+
 cdef class NodeMetrics:
     cdef public dict _apis
     cdef public TopicTraffic deleted_topics
@@ -36,6 +42,7 @@ cdef class NodeMetrics:
     cdef public long long isr_expands
     cdef public long long isr_shrinks
     cdef public Histogram loop_lag_seconds
+    cdef public OffsetCounts offsets
     cdef public long long rebalances
     cdef public TopicTraffic replication
     cdef public dict topics

@@ -80,11 +80,22 @@ class TopicTraffic:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
+class OffsetCounts:
+    """What happened to committed offsets on this node since it started."""
+
+    __slots__ = ("commits", "deletions", "expirations")
+
+    def __init__(self) -> None:
+        self.commits = 0
+        self.deletions = 0
+        self.expirations = 0
+
+
 class NodeMetrics:
     """Everything that one node counts by itself; the rest is read from its state when somebody asks."""
 
     __slots__ = ("_apis", "deleted_topics", "failed_isr_updates", "flush_seconds", "isr_expands", "isr_shrinks",
-                 "loop_lag_seconds", "rebalances", "replication", "topics")  # fmt: skip
+                 "loop_lag_seconds", "offsets", "rebalances", "replication", "topics")  # fmt: skip
 
     def __init__(self) -> None:
         self._apis: dict[int, ApiStats] = {}
@@ -93,6 +104,7 @@ class NodeMetrics:
         """The sum of topics that are gone, so that the totals of all topics never go down."""
         self.flush_seconds = Histogram(FLUSH_SECONDS)
         self.loop_lag_seconds = Histogram(LOOP_SECONDS)
+        self.offsets = OffsetCounts()
         self.rebalances = 0
         self.replication = TopicTraffic()
         """Bytes of other replicas, in and out, which do not count as the topics' own."""

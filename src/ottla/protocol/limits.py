@@ -5,9 +5,9 @@ ask for 32 GB and end the process. Legacy arrays grow item by item, but ten mill
 compares every count with the bytes that are left; it allocates nothing.
 
 kio also refuses what Kafka's decoder reads: tagged fields that it does not know (KIP-482 says to skip them), strings
-that are not UTF-8 (each bad byte is U+FFFD), any negative length but -1 for null, any byte but 0 and 1 for a boolean.
-`rewritten` gives such a request in the form that kio reads. And kio takes null for an array that may not be null, which
-Kafka's refuses: `refuses_null` looks at what was decoded.
+that are not UTF-8 (each bad byte is U+FFFD), any negative length but -1 for null, any byte but 0 and 1 for a boolean,
+and a moment of -1 that may not be null (it becomes 0). `rewritten` gives such a message in the form that kio reads. And
+kio takes null for an array that may not be null, which Kafka's refuses: `refuses_null` looks at what was decoded.
 """
 
 from __future__ import annotations
@@ -187,6 +187,17 @@ def _sized_walk(flexible: bool, is_string: bool, nullable: bool) -> Walk:
     return walk
 
 
+def _moment_walk(frame: Buffer, position: int, walked: Walked) -> int:
+    """kio takes -1 for null, which not every moment may be: DescribeTransactions has it where nothing began."""
+    if walked.edits is not None and frame[position : position + 8] == b"\xff" * 8:
+        walked.edits.append((position, position + 8, bytes(8)))
+    return position + 8
+
+
+_LOOKED_AT: Final[dict[str, Walk]] = {"bool": _bool_walk, "datetime_i64": _moment_walk}
+"""Of a fixed size, and not always what kio wants to read."""
+
+
 def _array_walk(walk_item: Walk, item_size: int, flexible: bool, nullable: bool) -> Walk:
     """`item_size` is the size of items that all have the same, 0 for others, which are walked one by one."""
 
@@ -233,7 +244,7 @@ def field_walk(field: Any, flexible: bool) -> tuple[Walk, int]:
             walk = _nullable_walk(walk)
     else:
         kafka_type = field.metadata["kafka_type"]
-        size = 0 if kafka_type == "bool" else FIXED_BYTES.get(kafka_type, 0)
+        size = 0 if kafka_type in _LOOKED_AT else FIXED_BYTES.get(kafka_type, 0)
         walk = scalar_walk(field, flexible)
     if kind.is_array:
         return _array_walk(walk, size, flexible, is_optional(field)), 0
@@ -246,8 +257,8 @@ def scalar_walk(field: Any, flexible: bool) -> Walk:
 
     kafka_type = field.metadata["kafka_type"]
     size = FIXED_BYTES.get(kafka_type, 0)
-    if kafka_type == "bool":
-        return _bool_walk
+    if kafka_type in _LOOKED_AT:
+        return _LOOKED_AT[kafka_type]
     if size:
         return _fixed_walk(size)
     return _sized_walk(flexible, kafka_type == "string", is_optional(field) and not classify_field(field).is_array)

@@ -292,6 +292,13 @@ class ProducerStateManager:
     def first_undecided_offset(self) -> Offset | None:
         return next(iter(self._ongoing), None)
 
+    def has_late_transaction(self, before_ms: Millis) -> bool:
+        """Whether the producer of the earliest transaction that is open last wrote before then (Kafka's
+        `hasLateTransaction`)."""
+        producer_id = next(iter(self._ongoing.values()), None)
+        entry = None if producer_id is None else self._producers.get(producer_id)
+        return entry is not None and 0 < entry.last_timestamp < before_ms
+
     def on_high_watermark(self, high_watermark: Offset) -> None:
         """Markers below the high watermark decide their transactions for readers."""
         if self._completed:

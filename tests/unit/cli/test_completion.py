@@ -30,6 +30,8 @@ def test_commands_and_options() -> None:
     assert words("topic", "describe", "--un") == ["--under-replicated", "--under-min-isr"]
     assert words("topic", "elect", "t", "--partition", "0", "--pa") == ["--partition"], "may be repeated"
     assert words("topic", "elect", "t", "--u") == ["--unclean"]
+    assert words("txn", "") == ["list", "describe", "hanging", "abort"]
+    assert words("txn", "abort", "--") == ["--topic", "--partition", "--start-offset", "--json", "--bootstrap"]
     assert words("nonsense", "") == []
     assert words("consume", "t", "--nonsense", "") == []
 
@@ -43,6 +45,7 @@ def test_values() -> None:
     assert words("topic", "alter", "t", "--set", "retention.") == ["retention.bytes=", "retention.ms="]
     assert words("config", "get", "--group", "g", "consumer.s") == ["consumer.session.timeout.ms"]
     assert words("config", "set", "--broker", "1", "log.retention.h") == ["log.retention.hours="]
+    assert words("txn", "list", "--state", "C") == ["CompleteCommit", "CompleteAbort"]
     assert words("log", "dump", "/tm") == [":files"]
     assert words("consume", "t", "--count", "") == []
 

@@ -17,7 +17,13 @@ from ottla.cli.exits import FAILED, OK
 from ottla.cli.main import main
 from ottla.protocol.internal.group_records import OffsetCommitKey, OffsetCommitValue, encode_key, encode_value
 from ottla.protocol.internal.metadata_records import TopicRecord, encode_record
-from ottla.protocol.record_batch import SimpleRecord, build_batch
+from ottla.protocol.internal.transaction_records import (
+    PartitionsSchema,
+    TransactionLogValue,
+    TransactionRecord,
+)
+from ottla.protocol.internal.transaction_records import encode_record as encode_transaction
+from ottla.protocol.record_batch import SimpleRecord, build_batch, marker_batch
 
 LOG = "00000000000000000010.log"
 INDEX = "00000000000000000010.index"
@@ -181,6 +187,45 @@ def test_metadata_and_offsets_are_decoded_by_directory(tmp_path: Path, dump: Dum
     _, lines = dump(tmp_path / "__consumer_offsets-7" / LOG, "--records")
     assert lines[1]["group"] == {"group": "billing", "topic": "orders", "partition": 3}
     assert lines[1]["content"]["offset"] == 42
+
+
+def test_transactions_and_their_markers_are_decoded(
+    tmp_path: Path, dump: Dump, capsys: pytest.CaptureFixture[str]
+) -> None:
+    value = TransactionLogValue(
+        producer_id=7, producer_epoch=2, transaction_timeout_ms=1_000, transaction_status=1,
+        transaction_partitions=(PartitionsSchema("orders", (0, 3)),), transaction_last_update_timestamp_ms=5,
+        transaction_start_timestamp_ms=4,
+    )  # fmt: skip
+    records = [TransactionRecord("copier", value), TransactionRecord("gone", None)]
+    path = tmp_path / "__transaction_state-11"
+    path.mkdir()
+    found = [SimpleRecord(0, *encode_transaction(each, 1)) for each in records]
+    batch = build_batch(found, base_offset=10, leader_epoch=0)
+    (path / LOG).write_bytes(batch)
+    _, lines = dump(path, "--records")
+    first, second = (line for line in lines if line["kind"] == "record")
+    assert (first["type"], first["transactional_id"]) == ("Transaction", "copier")
+    assert (first["content"]["state"], first["content"]["producer_id"]) == ("Ongoing", 7)
+    assert first["content"]["transaction_partitions"] == [{"topic": "orders", "partition_ids": [0, 3]}]
+    assert (second["transactional_id"], second["content"]) == ("gone", None)
+    assert main(["log", "dump", "--records", str(path)]) == OK
+    text = capsys.readouterr().out
+    assert 'Transaction  "copier"  {"state": "Ongoing"' in text and 'Transaction  "gone"  deleted' in text
+    # A file elsewhere says nothing by its directory's name.
+    (tmp_path / LOG).write_bytes(batch)
+    _, lines = dump(tmp_path / LOG, "--records", "--decode", "transactions")
+    assert [line["transactional_id"] for line in lines if line["kind"] == "record"] == ["copier", "gone"]
+
+    ended = [marker_batch(7, 2, committed=each, coordinator_epoch=9, timestamp=0) for each in (True, False)]
+    for offset, marker in enumerate(ended):
+        marker[:8] = (10 + offset).to_bytes(8, "big")
+    (tmp_path / "orders-0").mkdir()
+    (tmp_path / "orders-0" / LOG).write_bytes(b"".join(ended))
+    _, lines = dump(tmp_path / "orders-0" / LOG, "--records")
+    markers = [(line["type"], line["coordinator_epoch"]) for line in lines if line["kind"] == "record"]
+    assert markers == [("COMMIT", 9), ("ABORT", 9)]
+    assert [line["control"] for line in lines if line["kind"] == "batch"] == [True, True]
 
 
 def test_a_log_directory_in_one_table(partition: Path, dump: Dump, capsys: pytest.CaptureFixture[str]) -> None:

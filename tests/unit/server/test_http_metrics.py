@@ -21,7 +21,7 @@ from ottla.protocol.record_batch import SimpleRecord, build_batch
 from ottla.server.http import metrics as http_metrics
 from ottla.server.http.lag import LagTimes
 from ottla.server.node import Node
-from tests.unit.server.node import Client, batch, running
+from tests.unit.server.node import Client, batch, produce_values, running
 from tests.unit.server.stub import run, until
 
 LISTENER = {"ottla.http.listener": "127.0.0.1:0", "group.initial.rebalance.delay.ms": "0"}
@@ -441,3 +441,80 @@ def test_what_a_recovery_cut_off_and_kept(tmp_path: Path) -> None:
             assert found["truncated"] == found["kept"] == len(data)
 
     asyncio.run(test())
+
+
+def test_transactions_from_their_beginning_to_their_end_and_one_that_hangs(tmp_path: Any) -> None:
+    """A node without transactions does not make a coordinator to say so."""
+
+    async def test() -> None:
+        settings = {"transaction.state.log.num.partitions": "3", "transaction.partition.verification.enable": "false"}
+        async with running(str(tmp_path), LISTENER | settings) as node:
+            client = await Client.connect(node)
+            await client.create("t")
+            found = await scrape(node)
+            assert value(found, "ottla_transactions", state="Ongoing") == 0
+            assert "transactions" not in vars(node)
+
+            given = await init_producer_id(client, "id")
+            found = await scrape(node)
+            prefix = "kafka_server_transaction_coordinator_metrics_"
+            assert value(found, f"{prefix}num_partitions", state="active") == 3
+            assert value(found, f"{prefix}partition_load_time_max") == 0
+            assert value(found, "ottla_transactions", state="Empty") == 1
+
+            now_ms = node.clock.now_ms()
+            producer = {"producer_id": given["producer_id"], "producer_epoch": 0, "base_sequence": 0}
+            adding = {
+                "transactional_id": "id", "producer_id": given["producer_id"], "producer_epoch": 0,
+                "topics": [{"name": "t", "partitions": [0]}],
+            }  # fmt: skip
+            await client.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, {f"v3_and_below_{k}": v for k, v in adding.items()})
+            late_ms = now_ms - node.config["transaction.max.timeout.ms"] - http_metrics.LATE_TRANSACTION_MS - 1
+            late = build_batch([SimpleRecord(late_ms, None, b"v")], transactional=True, **producer)
+            await client.ask(ApiKey.PRODUCE, 9, {**produce_values("t", bytes(late)), "transactional_id": "id"})
+            found = await scrape(node)
+            assert value(found, "ottla_transactions", state="Ongoing") == 1
+            assert 0 <= (value(found, "ottla_transaction_open_seconds_max") or 0) < 600
+            late_count = "kafka_server_replicamanager_partitionswithlatetransactionscount"
+            assert value(found, late_count) == 1
+            assert (value(found, "kafka_server_replicamanager_produceridcount") or 0) >= 1
+
+            ending = {"transactional_id": "id", "producer_id": given["producer_id"], "producer_epoch": 0}
+            await client.ask(ApiKey.END_TXN, 3, {**ending, "committed": True})
+            while value(found := await scrape(node), "ottla_transactions", state="CompleteCommit") != 1:
+                pass
+            assert value(found, late_count) == 0
+            assert value(found, "ottla_transaction_open_seconds_max") == 0
+
+    run(test())
+
+
+async def init_producer_id(client: Client, transactional_id: str) -> Any:
+    """Until the coordinator is there."""
+    await client.ask(ApiKey.FIND_COORDINATOR, 2, {"key": transactional_id, "key_type": 1})
+    while True:
+        answer = await client.ask(
+            ApiKey.INIT_PRODUCER_ID, 2, {"transactional_id": transactional_id, "transaction_timeout": 60_000}
+        )
+        if not answer["error_code"]:
+            return answer
+
+
+def test_offsets_are_counted_whichever_way_they_are_committed(tmp_path: Any) -> None:
+    async def test() -> None:
+        async with running(str(tmp_path), LISTENER) as node:
+            client = await Client.connect(node)
+            await client.create("t")
+            for offset in range(5):  # the later ones go in the batch of their turn
+                await commit(client, "g", "t", offset)
+            found = await scrape(node)
+            prefix = "kafka_server_group_coordinator_metrics_"
+            assert value(found, f"{prefix}offset_commit_count") == 5
+            assert value(found, f"{prefix}num_partitions", state="active") == 50
+            topics = [{"name": "t", "partitions": [{"partition_index": 0}]}]
+            await client.ask(ApiKey.OFFSET_DELETE, 0, {"group_id": "g", "topics": topics})
+            found = await scrape(node)
+            assert value(found, f"{prefix}offset_deletion_count") == 1
+            assert value(found, f"{prefix}offset_expiration_count") == 0
+
+    run(test())

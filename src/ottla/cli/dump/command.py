@@ -27,7 +27,7 @@ app = App(name="log", help="Look into a log directory; no broker is needed.", so
 app.command(verify)
 app.command(repair)
 
-DecoderName = Literal["auto", "metadata", "offsets", "none"]
+DecoderName = Literal["auto", "metadata", "offsets", "transactions", "none"]
 
 
 @app.command
@@ -48,7 +48,8 @@ def dump(
     paths
         Files or directories: .log, .index, .timeindex, .txnindex, .snapshot, .checkpoint, checkpoints, meta.properties.
     records
-        Every record too, with the contents of __cluster_metadata and __consumer_offsets decoded.
+        Every record too, with the contents of __cluster_metadata, __consumer_offsets and __transaction_state decoded,
+        and the markers that end transactions.
     decode
         What records are, where the directory's name does not show it: metadata, offsets or none.
     """

@@ -1,4 +1,5 @@
-"""What the records of Kafka's own topics say: the metadata log, committed offsets and groups, control records."""
+"""What the records of Kafka's own topics say: the metadata log, committed offsets and groups, transactions, control
+records."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from ottla.cli.output import bytes_field, printable
-from ottla.model import METADATA_TOPIC, OFFSETS_TOPIC, uuid_to_base64
+from ottla.model import METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTION_TOPIC, uuid_to_base64
 from ottla.protocol.internal.codec import MalformedRecord
 from ottla.protocol.record_batch import Record
 
@@ -32,10 +33,10 @@ def decoder_for(path: str, wanted: str = "auto") -> Decoder:
     """The decoder for the file at `path`, by its directory's name, unless `wanted` names one."""
     if wanted == "auto":
         topic = topic_of(posixpath.dirname(posixpath.abspath(path)))
-        wanted = {METADATA_TOPIC: "metadata", OFFSETS_TOPIC: "offsets"}.get(topic or "", "none")
+        wanted = _BY_TOPIC.get(topic or "", "none")
         if path.endswith(".checkpoint"):
             wanted = "metadata"
-    return {"metadata": decode_metadata, "offsets": decode_group, "none": decode_plain}[wanted]
+    return _DECODERS[wanted]
 
 
 def decode_plain(record: Record) -> dict[str, Any]:
@@ -66,6 +67,22 @@ def decode_group(record: Record) -> dict[str, Any]:
     return {"type": name, "group": to_json(decoded.key), "content": to_json(decoded.value)}
 
 
+def decode_transaction(record: Record) -> dict[str, Any]:
+    """What a transactional id is said to be, its state by name."""
+    from ottla.coordinator.transaction.transaction import State
+    from ottla.protocol.internal.transaction_records import decode_record
+
+    decoded = decode_record(record.key or b"", record.value)
+    if decoded is None:
+        return decode_plain(record)
+    content = to_json(decoded.value)
+    if content is not None:
+        titles = {state.id: state.title for state in State}
+        status = content.pop("transaction_status")
+        content = {"state": titles.get(status, status), **content}
+    return {"type": "Transaction", "transactional_id": decoded.transactional_id, "content": content}
+
+
 def decode_control(record: Record) -> dict[str, Any]:
     """Transaction markers of data partitions, and what a Raft leader writes into the metadata log."""
     from ottla.protocol.internal import quorum_records
@@ -81,6 +98,15 @@ def decode_control(record: Record) -> dict[str, Any]:
     if message is None:
         return {"type": f"control {kind}", **bytes_field("value", value)}
     return {"type": type(message).__name__, "content": to_json(message)}
+
+
+_BY_TOPIC = {METADATA_TOPIC: "metadata", OFFSETS_TOPIC: "offsets", TRANSACTION_TOPIC: "transactions"}
+_DECODERS: dict[str, Decoder] = {
+    "metadata": decode_metadata,
+    "offsets": decode_group,
+    "transactions": decode_transaction,
+    "none": decode_plain,
+}
 
 
 def to_json(value: Any) -> Any:

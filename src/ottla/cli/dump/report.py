@@ -162,9 +162,10 @@ def _record_text(content: dict[str, Any]) -> str:
     if "type" in content:
         version = content.get("version")
         name = content["type"] if version is None else f"{content['type']} v{version}"
-        parts = [content.get("group"), content.get("content", content.get("coordinator_epoch"))]
+        about = content.get("group", content.get("transactional_id"))
+        parts = [about, content.get("content", content.get("coordinator_epoch"))]
         shown = [json.dumps(part, ensure_ascii=False) for part in parts if part is not None]
-        if "group" in content and content.get("content") is None:
+        if about is not None and content.get("content") is None:
             shown.append("deleted")
         return "  ".join([name, *shown])
     headers = [f"{header['name']}={_either(header, 'value')}" for header in content.get("headers", ())]

@@ -61,6 +61,7 @@ def _write(state: GroupState, token: Token, request: OffsetCommit, transaction: 
             value = OffsetCommitValue(offset, -1, metadata, now, min(now + request.retention_ms, INT64_MAX))
         records.append(GroupRecord(OffsetCommitKey(request.group_id, topic, partition), value))
     if records:
+        state.counts.commits += len(records)
         state.write_commit(request.group_id, records, transaction)
     state.reply(token, {"partitions": errors})
 
@@ -176,6 +177,7 @@ def delete(state: GroupState, token: Token, group_id: str, topics: Mapping[str, 
             if not subscribed and (known or state.offsets.has_pending(group_id, topic, partition)):
                 records.append(tombstone(group_id, topic, partition))
     if records:
+        state.counts.deletions += len(records)
         state.write(records)
     state.reply(token, {"partitions": errors})
 
@@ -209,6 +211,7 @@ def expire(state: GroupState) -> bool:
             continue
         expired = _expired(state, group)
         records += expired
+        state.counts.expirations += len(expired)
         count = sum(1 for _ in state.offsets.items(group.group_id))
         looked_at += 1 + count
         is_empty = group.state is State.EMPTY and not group.pending_members and group.expires

@@ -15,6 +15,7 @@ from ottla.coordinator.group.member import Member
 from ottla.coordinator.group.offset_store import OffsetStore
 from ottla.coordinator.timers import Timers
 from ottla.errors import ErrorCode
+from ottla.metrics.instruments import OffsetCounts
 from ottla.model import Millis
 from ottla.protocol.internal.group_records import GroupRecord, OffsetCommitKey
 
@@ -48,6 +49,8 @@ class GroupState:
         self.effects: list[Effect] = []
         self.observe: Callable[[str, ClassicGroup, str], None] = lambda event, group, reason: None
         """Called with an event of a group and its reason, for logs and metrics."""
+        self.counts = OffsetCounts()
+        """What is decided about offsets; for metrics."""
         self.loaded = False
         """False while the log is replayed from its start."""
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import platform
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.coordinator.group.classic import State
+from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.quorum_metrics import state_of, vote_of
 from ottla.metrics.instruments import TopicTraffic
 from ottla.metrics.text import Exposition, escape, labels
@@ -20,6 +22,7 @@ from ottla.server.http.lag import LagTimes
 from ottla.server.http.process import read_process
 
 if TYPE_CHECKING:
+    from ottla.drivers.coordinator_shards import LoadTimes
     from ottla.server.node import Node
 
 PIECES_AT_ONCE = 4
@@ -40,12 +43,25 @@ TRAFFIC = {
 }
 """Kafka's names to those of `TopicTraffic`."""
 
+LATE_TRANSACTION_MS = 5 * 60 * 1000
+"""Beyond transaction.max.timeout.ms; Kafka's."""
+
+TRANSACTION_STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
+SHARD_STATES = {"loading": 0, "active": 0, "failed": 0}
+
 GROUP_STATES = {
     "empty": State.EMPTY,
     "preparingrebalance": State.PREPARING_REBALANCE,
     "completingrebalance": State.COMPLETING_REBALANCE,
     "stable": State.STABLE,
 }
+
+
+class HasShards(Protocol):
+    """A coordinator."""
+
+    def shards(self) -> Mapping[str, int]: ...
+    def load_times(self) -> LoadTimes: ...
 
 
 class Collector:
@@ -70,6 +86,7 @@ class Collector:
             self._add_cleaner(page)
             await self._add_controller(page)
             await self._add_groups(page)
+            await self._add_transactions(page)
         return page
 
     async def _breathe(self) -> None:
@@ -111,7 +128,8 @@ class Collector:
 
     async def _add_replicas(self, page: Exposition) -> None:
         node = self._node
-        count = leaders = under_replicated = under_min_isr = at_min_isr = failed = 0
+        count = leaders = under_replicated = under_min_isr = at_min_isr = failed = late = producers = 0
+        late_ms = node.clock.now_ms() - node.config["transaction.max.timeout.ms"] - LATE_TRANSACTION_MS
         waiting: set[Any] = set()
         sizes: dict[str, int] = {}
         prefix = "kafka_log_log_"
@@ -124,10 +142,12 @@ class Collector:
                 under_replicated += len(partition.isr) < len(partition.replicas)
                 under_min_isr += partition.is_under_min_isr
                 at_min_isr += len(partition.isr) == partition.effective_min_isr
+                late += partition.log.producer_state.has_late_transaction(late_ms)
             waiting.update(partition.waiters)
             waiting.update(partition.end_waiters)
             log = partition.log
             failed += partition.is_offline
+            producers += len(log.producer_state.producers)
             topic, number = partition.topic_partition
             size = log.size_bytes
             sizes[topic] = sizes.get(topic, 0) + size
@@ -145,6 +165,8 @@ class Collector:
         page.add(f"{prefix}underreplicatedpartitions", under_replicated)
         page.add(f"{prefix}underminisrpartitioncount", under_min_isr)
         page.add(f"{prefix}atminisrpartitioncount", at_min_isr)
+        page.add(f"{prefix}partitionswithlatetransactionscount", late)
+        page.add(f"{prefix}produceridcount", producers)
         page.add(f"{prefix}offlinereplicacount", len(node.replicas.missing) + failed)
         self._add_replication(page)
         page.add("kafka_server_delayedoperationpurgatory_purgatorysize", len(waiting), '{delayedOperation="Fetch"}')
@@ -309,7 +331,38 @@ class Collector:
             page.add(f"{prefix}groups{word}", states[state])
         page.add(f"{prefix}offsets", offsets)
         page.add("ottla_group_rebalances_total", node.metrics.rebalances)
+        prefix = "kafka_server_group_coordinator_metrics_"
+        page.add(f"{prefix}group_completed_rebalance_count", node.metrics.rebalances)
+        page.add(f"{prefix}offset_commit_count", node.metrics.offsets.commits)
+        page.add(f"{prefix}offset_expiration_count", node.metrics.offsets.expirations)
+        page.add(f"{prefix}offset_deletion_count", node.metrics.offsets.deletions)
+        self._add_shards(page, prefix, node.groups if node.config.is_broker else None)
         page.add("kafka_server_delayedoperationpurgatory_purgatorysize", waiting, '{delayedOperation="Rebalance"}')
+
+    def _add_shards(self, page: Exposition, prefix: str, coordinator: HasShards | None) -> None:
+        """Of a coordinator, None for one that was not needed yet."""
+        states = SHARD_STATES if coordinator is None else coordinator.shards()
+        for state, count in states.items():
+            page.add(f"{prefix}num_partitions", count, labels(state=state))
+        times = None if coordinator is None else coordinator.load_times()
+        nothing = float("nan")
+        page.add(f"{prefix}partition_load_time_avg", nothing if times is None else round(times.average_ms(), 3))
+        page.add(f"{prefix}partition_load_time_max", nothing if times is None else round(times.maximum_ms(), 3))
+
+    async def _add_transactions(self, page: Exposition) -> None:
+        # To look for the coordinator of transactions would make it.
+        found = vars(self._node).get("transactions")
+        self._add_shards(page, "kafka_server_transaction_coordinator_metrics_", found)
+        states = {} if found is None else await run_yielding(found.states())
+        for title in TRANSACTION_STATES:
+            page.add("ottla_transactions", states.get(title, 0), labels(state=title))
+        page.add("ottla_transaction_open_seconds_max", 0 if found is None else found.longest_open_ms() / 1000)
+        unknown = 0 if found is None else found.markers.without_leader
+        waiting = 0 if found is None else found.markers.pending
+        prefix = "kafka_coordinator_transaction_transactionmarkerchannelmanager_"
+        page.add(f"{prefix}unknowndestinationqueuesize", unknown)
+        page.add(f"{prefix}logappendretryqueuesize", waiting - unknown)
+        page.add("ottla_transaction_markers_queued", 0 if found is None else found.markers.queued)
 
     async def _add_lag(
         self, page: Exposition, group_id: str, group: str, topic: str, committed: list[tuple[int, Any]], now_ms: int
