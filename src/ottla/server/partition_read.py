@@ -68,6 +68,11 @@ def has_nothing_new(cached: CachedPartition, partition: Partition) -> bool:
     return True
 
 
+def have_undecided(partitions: Sequence[Partition]) -> bool:
+    """Whether one of them has committed bytes of a transaction that is not decided."""
+    return any(partition.log.last_stable_offset < partition.log.high_watermark for partition in partitions)
+
+
 def read(
     partition: Partition,
     asked: FetchPartition,

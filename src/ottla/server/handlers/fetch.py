@@ -25,15 +25,7 @@ from ottla.protocol.wire import LeaderIdAndEpoch
 from ottla.replication.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, CachedPartition, FetchSession
 from ottla.replication.partition import Partition
 from ottla.replication.purgatory import DelayedFetch
-from ottla.server.api import (
-    RECORDS_COST_SHIFT,
-    Deferred,
-    EncodedResponse,
-    Handling,
-    RequestContext,
-    Response,
-    api,
-)
+from ottla.server.api import RECORDS_COST_SHIFT, Deferred, EncodedResponse, Handling, RequestContext, Response, api
 from ottla.server.handlers.produce import LEADER_ERRORS, endpoints_of
 from ottla.server.partition_read import (
     READ_COMMITTED,
@@ -41,6 +33,7 @@ from ottla.server.partition_read import (
     Follower,
     Read,
     has_nothing_new,
+    have_undecided,
     read_as_follower,
     take_cached,
     warm,
@@ -348,7 +341,10 @@ class Fetch:
         follower = self._follower
         if follower is not None:
             follower.is_retry = True
-        self._delayed = DelayedFetch(partitions, self._min_bytes - size, self._ready, at_end=follower is not None)
+        lacking = self._min_bytes - size
+        if self._request.isolation_level == READ_COMMITTED and have_undecided(partitions):
+            lacking = min(lacking, 1)  # a marker may be all that the bytes lack which are there
+        self._delayed = DelayedFetch(partitions, lacking, self._ready, at_end=follower is not None)
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._request.max_wait_ms / 1000, self._expire)
