@@ -90,7 +90,42 @@ def page(results: dict[str, Any]) -> str:
     lines = [INTRODUCTION.format(seeds=results["seeds"], commit=results["commit"]), *summary(rows)]
     for event in dict.fromkeys(row["event"] for row in rows):
         lines += [f"## {event[0].upper()}{event[1:]}", "", guarantees.MEANING[event], "", *table(rows, event), ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *delivery()])
+
+
+DELIVERY = """## At most once, at least once, exactly once
+
+What the tables say of the log, these say of a program that reads it, and dies and is started again. It is a matter of
+when it commits its position. Writing has the same question, and an answer without a price: a producer with
+`enable.idempotence=true` (the default of Java's and franz-go's, in librdkafka to be set) repeats what was not
+acknowledged, and each record is in the log once and in its order.
+
+Exactly once holds for what is read from topics and written to topics. What `transform` does elsewhere, a mail or a row
+in a database, happens again. Readers want `isolation.level=read_committed` (the default of librdkafka and of `ottla
+consume`, in Java to be set), and see what was committed. `ottla txn list` shows what is open.
+"""
+EXAMPLES = ROOT / "docs" / "examples"
+
+
+def delivery() -> list[str]:
+    """The examples that `tests/conformance/test_delivery_examples.py` runs."""
+    lines = [DELIVERY]
+    for name in ("at_most_once", "at_least_once", "exactly_once"):
+        text = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+        says, _, code = text.removeprefix('"""').partition('"""\n\n')
+        title = name.replace("_", " ")
+        meaning = says.partition(": ")[2]
+        lines += [
+            f"### {title.capitalize()}",
+            "",
+            meaning[:1].upper() + meaning[1:],
+            "",
+            "```python",
+            code.rstrip(),
+            "```",
+            "",
+        ]
+    return lines
 
 
 def commit() -> str:
