@@ -10,10 +10,12 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.testing import Broker
 from peers.kafka import java
+from tests.conformance.clients import build
 
 PYTHON = Path(__file__).parent / "clients" / "python"
 COUNT = 400
@@ -30,6 +32,10 @@ def java_copier(bootstrap: str) -> list[str]:
         "--consumer-group", "copier", "--input-topic", "in", "--input-partition", "0", "--output-topic", "out",
         "--max-messages", str(COUNT), "--transaction-size", "20", "--enable-random-aborts",
     )  # fmt: skip
+
+
+def go_copier(bootstrap: str) -> list[str]:
+    return [str(build.build("go") / "bin" / "franz-copier"), bootstrap, "copier", "in", "out", str(COUNT)]
 
 
 class Copier:
@@ -142,4 +148,14 @@ def test_java() -> None:
     with Broker(topics={"in": 1, "out": 1}) as broker:
         fill(broker.bootstrap)
         copy(java_copier(broker.bootstrap), nothing, restarts(broker))
+        assert copied(broker.bootstrap) == list(range(COUNT))
+
+
+@pytest.mark.matrix
+def test_franz_go() -> None:
+    if reason := build.missing("go"):
+        pytest.skip(reason)
+    with Broker(topics={"in": 1, "out": 1}) as broker:
+        fill(broker.bootstrap)
+        copy(go_copier(broker.bootstrap), nothing, restarts(broker), nothing)
         assert copied(broker.bootstrap) == list(range(COUNT))
