@@ -24,6 +24,7 @@ MODULES: list[str] = [
     "bench.throughput",
     "bench.latency",
     "bench.clients",
+    "bench.transactions",
     "bench.neighbours",
     "bench.group_requests",
     "bench.rebalances",
