@@ -7,9 +7,13 @@ again. Started again after a crash it goes on where the last committed transacti
 from __future__ import annotations
 
 import sys
+from functools import partial
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+ELSEWHERE = frozenset({
+    KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+})  # fmt: skip
 RECORDS = 25
 """In one transaction."""
 
@@ -35,7 +39,8 @@ def main(bootstrap: str, transactional_id: str, source: str, target: str, count:
             producer.produce(target, message.value(), partition=0)
         following = TopicPartition(source, 0, messages[-1].offset() + 1)
         try:
-            producer.send_offsets_to_transaction([following], consumer.consumer_group_metadata(), 120)
+            group = consumer.consumer_group_metadata()
+            retried(partial(producer.send_offsets_to_transaction, [following], group, 120))
             if transactions % 3 == 0:
                 retried(lambda: producer.abort_transaction(120))
             else:
@@ -67,8 +72,10 @@ def committed(consumer: Consumer, partition: TopicPartition) -> int:
         try:
             (found,) = consumer.committed([partition], 120)
             return max(found.offset, 0)
-        except KafkaException as error:
-            if not error.args[0].retriable():
+        except (
+            KafkaException
+        ) as error:  # a coordinator that moves is nothing to give up for, though it is not retriable
+            if not error.args[0].retriable() and error.args[0].code() not in ELSEWHERE:
                 raise
 
 
