@@ -20,6 +20,7 @@ from tests.conformance.clients import build
 PYTHON = Path(__file__).parent / "clients" / "python"
 COUNT = 400
 ROUNDS_MAX = 40
+COPIES = "copies a topic in transactions, each record once, while it and the node are killed"
 
 
 def python_copier(name: str) -> Callable[[str], list[str]]:
@@ -130,6 +131,7 @@ def restarts(broker: Broker) -> Callable[[], None]:
     return strike
 
 
+@pytest.mark.client("confluent-kafka", COPIES)
 def test_librdkafka() -> None:
     with Broker(topics={"in": 1, "out": 1}) as broker:
         fill(broker.bootstrap)
@@ -137,6 +139,7 @@ def test_librdkafka() -> None:
         assert copied(broker.bootstrap) == list(range(COUNT))
 
 
+@pytest.mark.client("aiokafka", COPIES)
 def test_aiokafka() -> None:
     with Broker(topics={"in": 1, "out": 1}) as broker:
         fill(broker.bootstrap)
@@ -144,6 +147,7 @@ def test_aiokafka() -> None:
         assert copied(broker.bootstrap) == list(range(COUNT))
 
 
+@pytest.mark.client("TransactionalMessageCopier", COPIES)
 def test_java() -> None:
     with Broker(topics={"in": 1, "out": 1}) as broker:
         fill(broker.bootstrap)
@@ -151,6 +155,7 @@ def test_java() -> None:
         assert copied(broker.bootstrap) == list(range(COUNT))
 
 
+@pytest.mark.client("franz-go", COPIES)
 @pytest.mark.matrix
 def test_franz_go() -> None:
     if reason := build.missing("go"):

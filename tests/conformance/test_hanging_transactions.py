@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ottla.protocol.messages import ApiKey
 from ottla.testing import Broker
 from peers.kafka import tool
@@ -12,6 +14,7 @@ COMMAND = "org.apache.kafka.tools.TransactionsCommand"
 READ_COMMITTED = 1
 
 
+@pytest.mark.client("TransactionsCommand", "find-hanging", "abort by partition and start offset")
 def test_a_hanging_transaction_is_found_and_aborted() -> None:
     settings = {"transaction.partition.verification.enable": "false"}
     with Broker(settings=settings, topics={"t": 1}) as broker:

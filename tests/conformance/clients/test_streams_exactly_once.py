@@ -168,6 +168,7 @@ def run(bootstrap: str, streams: Streams, *strikes: Callable[[], None]) -> None:
         world.close()
 
 
+@pytest.mark.client("Kafka Streams", "counts, aggregates and joins exactly once while it is killed")
 @pytest.mark.matrix
 def test_streams_is_killed(streams_of: Callable[[str], Streams]) -> None:
     with Broker(topics=TOPICS, settings=SETTINGS) as broker:
@@ -183,6 +184,7 @@ def test_streams_is_killed(streams_of: Callable[[str], Streams]) -> None:
         )  # fmt: skip
 
 
+@pytest.mark.client("Kafka Streams", "counts, aggregates and joins exactly once while the node is killed")
 @pytest.mark.matrix
 def test_the_node_is_killed(streams_of: Callable[[str], Streams]) -> None:
     with Broker(topics=TOPICS, settings=SETTINGS) as broker:
@@ -194,6 +196,9 @@ def test_the_node_is_killed(streams_of: Callable[[str], Streams]) -> None:
         run(broker.bootstrap, streams_of(broker.bootstrap), strike, strike)
 
 
+@pytest.mark.client(
+    "Kafka Streams", "counts, aggregates and joins exactly once while leaders and coordinators are killed"
+)
 @pytest.mark.matrix
 def test_leaders_and_coordinators_are_killed(streams_of: Callable[[str], Streams]) -> None:
     with Cluster(3, SETTINGS, topics=TOPICS) as cluster:
