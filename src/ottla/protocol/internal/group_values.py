@@ -1,0 +1,33 @@
+"""The values of the records of consumer and share groups, as bytes: an int16 version, which is 0, and the fields."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from ottla.model import Buffer
+from ottla.protocol.internal.codec import MalformedRecord, decode, encode_into
+from ottla.protocol.internal.consumer_group_records import CONSUMER_GROUP_VALUES, ConsumerGroupValue
+from ottla.protocol.internal.share_group_records import SHARE_GROUP_VALUES, ShareGroupValue
+
+GroupValue = ConsumerGroupValue | ShareGroupValue
+VERSION: Final = 0
+_SHORT = struct.Struct(">h")
+_VALUES: Final[dict[int, type[GroupValue]]] = {**CONSUMER_GROUP_VALUES, **SHARE_GROUP_VALUES}
+
+
+def encode_group_value(value: GroupValue) -> bytes:
+    out = bytearray(_SHORT.pack(VERSION))
+    encode_into(out, value, VERSION)
+    return bytes(out)
+
+
+def decode_group_value(number: int, value: Buffer) -> GroupValue:
+    """The value of a record whose key has the type `number`. Raises MalformedRecord."""
+    if len(value) < 2:
+        raise MalformedRecord("a value without a version")
+    (version,) = _SHORT.unpack_from(value)
+    cls = _VALUES[number]
+    if version != VERSION:
+        raise MalformedRecord(f"{cls.__name__} in version {version}, newest known is {VERSION}")
+    return decode(cls, version, value, 2)
