@@ -96,6 +96,7 @@ Levels change while a node runs, for all loggers (`root`) or for one, as Kafka's
 | `ottla.cleaner` | compaction of logs |
 | `ottla.groups` | rebalances, loading of groups |
 | `ottla.transactions` | new producers, transactions that time out, coordinators and partitions that do not answer |
+| `ottla.share` | what the share coordinator loads, prunes and cannot prune |
 | `ottla.network` | clients that were refused or sent what is no request |
 | `ottla.requests` | slow requests, internal errors in a request |
 """

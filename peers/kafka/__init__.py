@@ -190,6 +190,8 @@ class KafkaPeer:
             "log.dirs": str(self.data),
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
             "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
             "log.retention.ms": "-1",  # records of tests have fixed timestamps of long ago

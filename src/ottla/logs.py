@@ -9,10 +9,11 @@ defaults hold: warnings go to standard error, without fields.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 LEVELS: Mapping[str, int] = {
@@ -32,6 +33,15 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 def fields(**values: Any) -> dict[str, Any]:
     """The fields of an event, for `extra`. None says nothing and is left out."""
     return {"ottla_fields": {name: value for name, value in values.items() if value is not None}}
+
+
+@contextlib.contextmanager
+def errors_logged(logger: logging.Logger, what: str) -> Iterator[None]:
+    """Log an exception in `what` and go on."""
+    try:
+        yield
+    except Exception as error:
+        logger.error("%s failed", what, exc_info=error)
 
 
 def level_name(level: int) -> str:

@@ -12,8 +12,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
+from ottla.errors import ErrorCode
+from ottla.model import uuid_to_base64
 from ottla.protocol.messages import ApiKey
-from tests.conformance.differential import FETCH, TIME, Cases, Comparison, Of, batch
+from tests.conformance.differential import FETCH, TIME, Cases, Comparison, Of, Side, batch
 
 Requests = Iterator[Mapping[str, Any]]
 CASES: dict[ApiKey, Cases] = {}
@@ -60,6 +62,8 @@ class World(Comparison):
                 found = {"key": str(number), "key_type": 1}
                 while side.ask(ApiKey.FIND_COORDINATOR, 1, found)["error_code"]:
                     time.sleep(0.05)
+            for number in range(100):
+                self._wait_for_share_coordinator(side, f"{self.prefix}{number}")
             loaded = {"state_filters": [], "producer_id_filters": []}
             while side.ask(ApiKey.LIST_TRANSACTIONS, 0, loaded)["error_code"]:
                 time.sleep(0.05)
@@ -67,6 +71,18 @@ class World(Comparison):
         mine, theirs = (side.ask(ApiKey.INIT_PRODUCER_ID, 2, {"transactional_id": None}) for side in self.sides)
         if mine["producer_id"] == theirs["producer_id"]:
             self.theirs.ask(ApiKey.INIT_PRODUCER_ID, 2, {"transactional_id": None})
+
+    def _wait_for_share_coordinator(self, side: Side, group: str) -> None:
+        found = {"key_type": 2, "coordinator_keys": [f"{group}:{uuid_to_base64(UNKNOWN_ID)}:0"]}
+        rows = [{"partition": 0, "leader_epoch": -1}]
+        asked = {"group_id": group, "topics": [{"topic_id": UNKNOWN_ID, "partitions": rows}]}
+        while side.ask(ApiKey.FIND_COORDINATOR, 6, found)["coordinators"][0]["error_code"]:
+            time.sleep(0.05)
+        while (
+            side.ask(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 0, asked)["results"][0]["partitions"][0]["error_code"]
+            != ErrorCode.unknown_topic_or_partition
+        ):
+            time.sleep(0.05)
 
     @property
     def nowhere(self) -> str:
@@ -175,7 +191,7 @@ def metadata(w: World, version: int) -> Requests:
 
 @cases(ApiKey.FIND_COORDINATOR)
 def find_coordinator(w: World, version: int) -> Requests:
-    for kind, key in itertools.product((0, 1, 2, 3, -1), ("g", "", "a:b:0", f"g:{UNKNOWN_ID}:0")):
+    for kind, key in itertools.product((0, 1, 2, 3, -1), ("g", "", "a:b:0", f"g:{uuid_to_base64(UNKNOWN_ID)}:0")):
         yield {"key": key, "key_type": kind, "coordinator_keys": [key]}
     yield {"key": "g", "coordinator_keys": []}
     yield {"key": "g", "coordinator_keys": ["g", "h", "g"]}

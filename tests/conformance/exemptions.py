@@ -72,7 +72,6 @@ class Exempt(NamedTuple):
         return api is self.api and seen.difference.field in self.fields.split() and bool(self.when(seen))
 
 
-WITHOUT_SHARE_GROUPS = "Share groups are not served; neither is their coordinator."
 WITHOUT_KIP_848 = "Members of groups of KIP-848 are refused, as by a Kafka whose group.version is 0."
 SENTENCES = "The sentences with which a broker explains why it refused records are Ottla's own; the codes are Kafka's."
 NAMED_ERRORS = "Where Kafka answers UNKNOWN_SERVER_ERROR to a request that makes no sense, Ottla names the error."
@@ -199,7 +198,6 @@ EXEMPTIONS = [
            lambda seen: seen.mine == MISSING and seen.theirs["name"] == "CONTROLLER"),
     Exempt(ApiKey.PRODUCE, _below(_PRODUCED, "error_message", "record_errors.batch_index_error_message"), SENTENCES,
            _both_explain, used_by="log"),
-    Exempt(ApiKey.FIND_COORDINATOR, "error_message", WITHOUT_SHARE_GROUPS, _of_key_type(2)),
     Exempt(ApiKey.CONSUMER_GROUP_HEARTBEAT, "error_code error_message", WITHOUT_KIP_848,
            lambda seen: seen.mine in ("unsupported_version", None)),
     Exempt(ApiKey.DESCRIBE_QUORUM, "topics.partitions.high_watermark", OF_EACH,

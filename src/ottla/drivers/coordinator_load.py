@@ -2,7 +2,8 @@
 
 A group that commits every second leaves 600,000 records a week, of which the last counts. Records are therefore
 applied as if the log had been compacted: only the newest of each key is decoded. Where a transaction comes in, what was
-held back is applied first, since it matters which offset was committed before which.
+held back is applied first, since it matters which offset was committed before which. A coordinator whose records add up
+(that of share groups) has all of them replayed.
 """
 
 from __future__ import annotations
@@ -51,9 +52,12 @@ class ReadableLog(Protocol):
     def read(self, offset: Offset, max_bytes: int, *, up_to: Offset) -> Slice | None: ...
 
 
-async def load(core: LoadedCore, log: ReadableLog, fs: FileSystem, buffer_bytes: int, decode: Decode) -> None:
-    """Replay the whole log. Raises KafkaError, MalformedRecord or OSError."""
-    loader = _Loader(core, decode)
+async def load(
+    core: LoadedCore, log: ReadableLog, fs: FileSystem, buffer_bytes: int, decode: Decode, *, all_records: bool = False
+) -> None:
+    """Replay the whole log; of each key the newest record, or `all_records`. Raises KafkaError, MalformedRecord or
+    OSError."""
+    loader = _Loader(core, decode, all_records)
     position = log.log_start_offset
     while position < log.log_end_offset:
         part = log.read(position, buffer_bytes, up_to=log.log_end_offset)
@@ -71,9 +75,10 @@ async def load(core: LoadedCore, log: ReadableLog, fs: FileSystem, buffer_bytes:
 
 
 class _Loader:
-    def __init__(self, core: LoadedCore, decode: Decode) -> None:
+    def __init__(self, core: LoadedCore, decode: Decode, all_records: bool) -> None:
         self._core = core
         self._decode = decode
+        self._all_records = all_records
         self._latest: dict[bytes, Record] = {}
         """The newest record of each key that is not applied yet."""
         self._since_yield = 0
@@ -87,6 +92,9 @@ class _Loader:
             if header.is_transactional:
                 await self.apply()
                 self._take_of_transaction(header, data, start)
+            elif self._all_records:
+                for record in iterate_records(data, start):
+                    self._replay(record, NO_PRODUCER_ID)
             else:
                 for record in iterate_records(data, start):
                     if record.key is not None:

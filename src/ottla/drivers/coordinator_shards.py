@@ -107,6 +107,8 @@ class ShardKind(NamedTuple, Generic[S]):
     """Called before the timers of a shard expire."""
     on_unload: Callable[[S], None] = lambda shard: None
     """Called first when a shard is given up."""
+    loads_all_records: bool = False
+    """Whether records add up, and not only the newest of each key counts."""
 
 
 class LoadTimes:
@@ -234,7 +236,10 @@ class Shards(Generic[S]):
             buffer_bytes = self._node.config[self._kind.buffer_setting]
             partition = shard.partition
             epoch, end = partition.leader_epoch, partition.log.log_end_offset
-            await load(shard.core, partition.log, self._node.fs, buffer_bytes, self._kind.decode)
+            await load(
+                shard.core, partition.log, self._node.fs, buffer_bytes, self._kind.decode,
+                all_records=self._kind.loads_all_records,
+            )  # fmt: skip
             await _committed(partition, end, epoch)
             self.load_times.add((asyncio.get_running_loop().time() - began_s) * 1000)
             self._loaded(shard)

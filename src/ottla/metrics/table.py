@@ -290,6 +290,14 @@ SECTIONS = (
         Metric("ottla_transaction_open_seconds_max", GAUGE, (), "seconds",
                "For how long the oldest of these transactions is open; 0 without any."),
     )),
+    Section("Share groups", (
+        Metric("kafka_server_share_coordinator_metrics_num_partitions", GAUGE, ("state",), "partitions",
+               "Partitions of __share_group_state led here: loading, active or failed."),
+        Metric("kafka_server_share_coordinator_metrics_partition_load_time_avg", GAUGE, (), "milliseconds",
+               "How long it took to load one of them, on average of the last 30 to 60 seconds; NaN where none was."),
+        Metric("kafka_server_share_coordinator_metrics_partition_load_time_max", GAUGE, (), "milliseconds",
+               "The same, the longest."),
+    )),
     Section("The process", (
         Metric("kafka_server_kafkaserver_brokerstate", GAUGE, (), "state",
                "1 starting, 3 running, 7 stopping, as in Kafka."),

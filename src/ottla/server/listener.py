@@ -9,8 +9,8 @@ import logging
 import math
 import os
 from collections import Counter, deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from ottla.drivers.cooperative import scheduler_of
 from ottla.errors import OttlaError
@@ -50,6 +50,11 @@ class ConnectionLimits:
         self._overrides = host_overrides
         self._by_host: Counter[str] = Counter()
 
+    @classmethod
+    def from_settings(cls, config: Mapping[str, Any]) -> ConnectionLimits:
+        overrides = _per_host(config["max.connections.per.ip.overrides"])
+        return cls(config["max.connections"], config["max.connections.per.ip"], overrides)
+
     def take(self, host: str) -> bool:
         if self._by_host[host] >= self._overrides.get(host, self._per_host_max):
             return False
@@ -62,6 +67,16 @@ class ConnectionLimits:
         self._by_host[host] -= 1
         if self._by_host[host] <= 0:
             del self._by_host[host]
+
+
+def _per_host(overrides: Any) -> dict[str, int]:
+    """`max.connections.per.ip.overrides`: "host:count,host:count"."""
+    items = overrides.split(",") if isinstance(overrides, str) else list(overrides or ())
+    found = {}
+    for item in filter(None, (item.strip() for item in items)):
+        host, _, count = item.rpartition(":")
+        found[host.strip("[]")] = int(count)
+    return found
 
 
 async def check_address(network: Network, host: str, port: int) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import posixpath
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,11 +21,11 @@ from ottla.drivers.cooperative import run_yielding, scheduler_of
 from ottla.drivers.group_coordinator import GroupCoordinatorDriver
 from ottla.drivers.metadata_parts import MetadataParts
 from ottla.errors import KafkaError, OttlaError
-from ottla.logs import fields
+from ottla.logs import errors_logged, fields
 from ottla.metadata import features
 from ottla.metadata.image import ConfigResourceType, Endpoint, MetadataImage, SecurityProtocol
 from ottla.metrics.instruments import NodeMetrics
-from ottla.model import TRANSACTION_TOPIC
+from ottla.model import SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.server.api import OF_BROKERS, OF_CONTROLLERS, ApiSet
 from ottla.server.listener import ConnectionLimits, Listener, check_address, new_receive_buffer
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ottla.drivers.log_mover import LogMover
     from ottla.drivers.producer_ids import ProducerIds
     from ottla.drivers.replication import Replication
+    from ottla.drivers.share_coordinator import ShareCoordinatorDriver
     from ottla.drivers.transaction_coordinator import TransactionCoordinatorDriver
     from ottla.drivers.transaction_verifier import TransactionVerifier
     from ottla.filesystem import FileSystem
@@ -69,6 +70,9 @@ RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 LAST_REPORT_SECONDS_MAX = 1.0
 """How long a node that has to halt tries to tell the controller of its failed log directory. It serves nothing
 meanwhile."""
+
+_COORDINATORS = {TRANSACTION_TOPIC: "transactions", SHARE_STATE_TOPIC: "share_coordinator"}
+"""Topics whose leaders are coordinators that are made when they are needed; and the node's name of these."""
 
 DRAIN_SECONDS_MAX = 5.0
 """How long a stopping node waits for requests that were begun and clients that read slowly."""
@@ -125,8 +129,7 @@ class Node:
         """The port that each listener really has."""
         self.controller_endpoints: dict[str, Endpoint] = {}
         """Where others reach the controller of this node, by listener."""
-        per_host = _per_host(config["max.connections.per.ip.overrides"])
-        self._limits = ConnectionLimits(config["max.connections"], config["max.connections.per.ip"], per_host)
+        self._limits = ConnectionLimits.from_settings(config)
         self._receive_buffer: bytearray | None = None
         self.serving = False
         """Whether clients are accepted."""
@@ -200,10 +203,20 @@ class Node:
         self._closers.append(transactions.stop)
         return transactions
 
-    def _coordinate_transactions(self, partition: Partition) -> None:
-        """It hears of all others itself."""
-        if partition.topic_partition.topic == TRANSACTION_TOPIC and partition.is_leader:
-            assert self.transactions
+    @cached_property
+    def share_coordinator(self) -> ShareCoordinatorDriver:
+        """Made when it is first needed, as that of transactions."""
+        from ottla.drivers.share_coordinator import ShareCoordinatorDriver
+
+        coordinator = ShareCoordinatorDriver(self, self.metadata.publisher)
+        self._closers.append(coordinator.stop)
+        return coordinator
+
+    def _coordinate(self, partition: Partition) -> None:
+        """They hear of all other partitions themselves."""
+        topic = partition.topic_partition.topic
+        if partition.is_leader and topic in _COORDINATORS:
+            assert getattr(self, _COORDINATORS[topic])
 
     # Following the metadata.
 
@@ -446,9 +459,9 @@ class Node:
         bound = len(self.listeners)
         await self._join_cluster()
         self.groups.start(self.metadata.publisher)
-        self.replicas.on_leadership.append(self._coordinate_transactions)
+        self.replicas.on_leadership.append(self._coordinate)
         for partition in self.replicas:
-            self._coordinate_transactions(partition)
+            self._coordinate(partition)
         for listener in self.listeners[bound:]:
             await listener.accept()
         if self.logs.futures.unfinished:
@@ -564,36 +577,17 @@ class Node:
     async def _periodic_tasks(self) -> None:
         """What is due. One failure does not keep the rest from being done. Raises nothing."""
         now_ms = self.clock.now_ms()
-        with _errors_logged():
+        with errors_logged(_LOG, "a periodic task"):
             self.replicas.open_missing(self.image)
             if self.replication is not None:  # for what could be opened now
                 self.replication.apply((), self.image)
             self._note_directories()
-        with _errors_logged():
+        with errors_logged(_LOG, "a periodic task"):
             self.replicas.reconsider(int(asyncio.get_running_loop().time() * 1000))
             self.logs.periodic(now_ms)
-        with _errors_logged():
+        with errors_logged(_LOG, "a periodic task"):
             await self.logs.background(now_ms)
 
 
 def _place(partition: Partition) -> tuple[UUID, int]:
     return partition.topic_id, partition.topic_partition.partition
-
-
-@contextlib.contextmanager
-def _errors_logged() -> Iterator[None]:
-    """Log an exception and go on."""
-    try:
-        yield
-    except Exception as error:
-        _LOG.error("a periodic task failed", exc_info=error)
-
-
-def _per_host(overrides: Any) -> dict[str, int]:
-    """`max.connections.per.ip.overrides`: "host:count,host:count"."""
-    items = overrides.split(",") if isinstance(overrides, str) else list(overrides or ())
-    found = {}
-    for item in filter(None, (item.strip() for item in items)):
-        host, _, count = item.rpartition(":")
-        found[host.strip("[]")] = int(count)
-    return found

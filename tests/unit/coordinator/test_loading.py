@@ -307,9 +307,9 @@ def test_clients_get_the_error_in_every_version(tmp_path: Path, monkeypatch: pyt
     """But for heartbeats: a member is told that all is well, as by Kafka, and goes on sending them."""
     may_load = asyncio.Event()
 
-    async def slow(*arguments: Any) -> None:
+    async def slow(*arguments: Any, **options: Any) -> None:
         await may_load.wait()
-        await load(*arguments)
+        await load(*arguments, **options)
 
     async def test() -> None:
         settings = {"offsets.topic.num.partitions": "1"}

@@ -20,7 +20,7 @@ from uuid import UUID
 import pytest
 
 from ottla.clock import SystemClock
-from ottla.model import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from ottla.model import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla.protocol import _records, messages, produce
 from ottla.protocol.compression import Codec
 from ottla.protocol.messages import ApiKey
@@ -163,6 +163,8 @@ def counted(tmp_path: Path, test: Callable[[Any, Client], Any], **settings: str)
             await client.ask(request(ApiKey.FIND_COORDINATOR, 4, coordinator))
             coordinator = {"key_type": 1, "coordinator_keys": ["x"]}
             await client.ask(request(ApiKey.FIND_COORDINATOR, 4, coordinator))
+            coordinator = {"key_type": 2, "coordinator_keys": ["g:AAAAAAAAAAAAAAAAAAAAAA:0"]}
+            await client.ask(request(ApiKey.FIND_COORDINATOR, 6, coordinator))
             await loaded(node)
             sys.setprofile(loop.count)
             try:
@@ -177,7 +179,11 @@ def counted(tmp_path: Path, test: Callable[[Any, Client], Any], **settings: str)
 
 async def loaded(node: Any) -> None:
     """The coordinators' topics are made when they are first asked for; what that imports and loads is not counted."""
-    for topic, coordinator in ((OFFSETS_TOPIC, lambda: node.groups), (TRANSACTION_TOPIC, lambda: node.transactions)):
+    for topic, coordinator in (
+        (OFFSETS_TOPIC, lambda: node.groups),
+        (TRANSACTION_TOPIC, lambda: node.transactions),
+        (SHARE_STATE_TOPIC, lambda: node.share_coordinator),
+    ):
         while not is_led(node, topic) or coordinator().loading():  # noqa: ASYNC110  nothing says so
             await asyncio.sleep(0.001)
 

@@ -4,10 +4,13 @@ asks of its driver beside writes and replies."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ottla.model import LeaderEpoch, Offset
 from ottla.protocol.internal.share_records import NOT_COUNTED, SharePartitionKey, StateBatch
+
+StateRow: TypeAlias = dict[str, Any]
+"""The reply to one of these: the fields of the API's PartitionResult."""
 
 
 class InitializeState(NamedTuple):

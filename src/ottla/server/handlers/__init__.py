@@ -68,4 +68,9 @@ TABLE: dict[int, Served] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: Served("consumer_group_heartbeat", 0, 1),
     ApiKey.LIST_CONFIG_RESOURCES: Served("list_config_resources", 0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Served("describe_topic_partitions", 0, 0),
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: Served("initialize_share_group_state", 0, 0),
+    ApiKey.READ_SHARE_GROUP_STATE: Served("read_share_group_state", 0, 0),
+    ApiKey.WRITE_SHARE_GROUP_STATE: Served("write_share_group_state", 0, 1),
+    ApiKey.DELETE_SHARE_GROUP_STATE: Served("delete_share_group_state", 0, 0),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: Served("read_share_group_state_summary", 0, 1),
 }

@@ -1,19 +1,22 @@
 """FindCoordinator, versions 0-6: which node coordinates a group. From version 4 for many groups at once (KIP-699).
 
-Of a group, or from version 1 on of a transactional id. The first request creates `__consumer_offsets` or
-`__transaction_state`, and unlike in Kafka is answered when that is done. Share groups have no coordinator here:
-INVALID_REQUEST, which clients take as final.
+Of a group, from version 1 on of a transactional id, from version 6 on of a share-partition ("group:topic id:partition",
+KIP-932; brokers ask that). The first request creates `__consumer_offsets`, `__transaction_state` or
+`__share_group_state`, and unlike in Kafka is answered when that is done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from ottla.metadata.image import Endpoint
+from ottla.model import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC, uuid_from_base64
+from ottla.protocol.internal.share_records import SharePartitionKey
 from ottla.protocol.messages import ApiKey
 from ottla.server import topic_creation
 from ottla.server.api import RequestContext, Response, api
@@ -21,8 +24,8 @@ from ottla.server.long_answers import RowsOf, encoded, in_steps
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 NO_NODE = {"node_id": -1, "host": "", "port": -1}
-_TOPICS = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTION_TOPIC}
-_NOT_SERVED = {SHARE: ""}
+_TOPICS = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTION_TOPIC, SHARE: SHARE_STATE_TOPIC}
+_NUMBER = re.compile(r"[+-]?\d{1,10}")
 _UNKNOWN = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
     "incompatible broker. See the broker logs for more details."
@@ -41,24 +44,30 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
 async def handle(context: RequestContext, request: Any) -> Response:
     key_type = getattr(request, "key_type", GROUP)
     keys = [request.key] if context.api_version < 4 else request.coordinator_keys
-    topic = _TOPICS.get(key_type)
-    if keys and topic is not None and context.node.image.topic(topic) is None:
-        await topic_creation.create(context, [topic])
+    if _is_needed(context, key_type, keys):
+        await topic_creation.create(context, [_TOPICS[key_type]])
     if context.api_version < 4:
         return _find(context, key_type, "NONE", "The coordinator is not available.", request.key)
     found = await run_yielding(in_steps(keys, partial(_find, context, key_type, "", "")))
     return await encoded(context, {"coordinators": found}, "coordinators")
 
 
+def _is_needed(context: RequestContext, key_type: int, keys: Sequence[str]) -> bool:
+    """Whether the topic of the coordinators is to be made. Keys of share-partitions that are wrong need none."""
+    topic = _TOPICS.get(key_type)
+    if not keys or topic is None or context.node.image.topic(topic) is not None:
+        return False
+    return key_type != SHARE or (context.api_version >= 6 and _share_partition(keys[0]) is not None)
+
+
 def _find(context: RequestContext, key_type: int, ok: str, unavailable: str, key: str) -> Mapping[str, Any]:
     if key_type not in _TOPICS:
-        message = _NOT_SERVED.get(key_type, _UNKNOWN)
-        return {"key": key, "error_code": ErrorCode.invalid_request, "error_message": message, **NO_NODE}
+        return {"key": key, "error_code": ErrorCode.invalid_request, "error_message": _UNKNOWN, **NO_NODE}
     try:
-        coordinator = context.node.groups if key_type == GROUP else context.node.transactions
-        node_id, endpoint = coordinator.find(key, context.listener_name)
+        node_id, endpoint = _coordinator(context, key_type, key)
     except KafkaError as error:
-        return {"key": key, "error_code": error.code, "error_message": unavailable, **NO_NODE}
+        message = _UNKNOWN if context.api_version < 4 and error.code is ErrorCode.invalid_request else unavailable
+        return {"key": key, "error_code": error.code, "error_message": message, **NO_NODE}
     return {
         "key": key,
         "error_code": ErrorCode.none,
@@ -67,3 +76,28 @@ def _find(context: RequestContext, key_type: int, ok: str, unavailable: str, key
         "host": endpoint.host,
         "port": endpoint.port,
     }
+
+
+def _coordinator(context: RequestContext, key_type: int, key: str) -> tuple[int, Endpoint]:
+    node, listener = context.node, context.listener_name
+    if key_type == GROUP:
+        return node.groups.find(key, listener)
+    if key_type == TRANSACTION:
+        return node.transactions.find(key, listener)
+    share_partition = _share_partition(key)
+    if context.api_version < 6 or share_partition is None:
+        raise KafkaError(ErrorCode.invalid_request)
+    return node.share_coordinator.find(share_partition, listener)
+
+
+def _share_partition(key: str) -> SharePartitionKey | None:
+    """None for what is no key. A group's id may have colons, the rest has none."""
+    parts = key.rstrip(":").rsplit(":", 2)  # Java's split drops what is empty at the end
+    if len(parts) < 3 or not parts[0].strip() or _NUMBER.fullmatch(parts[2]) is None:
+        return None
+    number = int(parts[2])
+    try:
+        topic_id = uuid_from_base64(parts[1])
+    except ValueError:
+        return None
+    return SharePartitionKey(parts[0], topic_id, number) if -(1 << 31) <= number < 1 << 31 else None

@@ -87,6 +87,7 @@ class Collector:
             await self._add_controller(page)
             await self._add_groups(page)
             await self._add_transactions(page)
+            self._add_shards(page, "kafka_server_share_coordinator_metrics_", vars(self._node).get("share_coordinator"))
         return page
 
     async def _breathe(self) -> None:

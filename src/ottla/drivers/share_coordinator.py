@@ -1,0 +1,146 @@
+"""The share coordinator of every partition of `__share_group_state` that this node leads (`coordinator_shards.py`)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+from ottla.coordinator.share.config import ShareCoordinatorConfig
+from ottla.coordinator.share.requests import InitializeState, Prune, ReadState, WriteState
+from ottla.coordinator.share.shard import ShareShard, partition_of
+from ottla.drivers.coordinator_host import CoordinatorHost, PublishedMetadata
+from ottla.drivers.coordinator_shards import LoadTimes, Shard, ShardKind, Shards
+from ottla.errors import KafkaError
+from ottla.logs import fields
+from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.image import Endpoint, MetadataImage
+from ottla.model import SHARE_STATE_TOPIC, NodeId, TopicPartition
+from ottla.protocol.internal.share_records import SharePartitionKey, decode_record, encode_record
+from ottla.replication.partition import Partition
+
+_LOG = logging.getLogger("ottla.share")
+
+SHARDS_PER_TURN: Final = 8
+"""Shards that look for the state of deleted topics between two looks at other clients."""
+
+
+class Waiter(Protocol):
+    """Gets one result, or the KafkaError that it failed with."""
+
+    def complete(self, result: Any) -> None: ...
+
+
+class ShareCoordinatorDriver:
+    """All methods belong to the event loop's thread. Requests raise NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS or
+    COORDINATOR_NOT_AVAILABLE where the share-partition's shard is elsewhere, not loaded yet or gone; replies have the
+    fields of the API's PartitionResult."""
+
+    def __init__(self, node: CoordinatorHost, metadata: PublishedMetadata) -> None:
+        self._node = node
+        self._config = ShareCoordinatorConfig.from_settings(node.config)
+        kind = ShardKind(
+            SHARE_STATE_TOPIC, "share partitions", self._new_shard, encode_record, decode_record,
+            node.config["share.coordinator.state.topic.compression.codec"],
+            "share.coordinator.load.buffer.size",
+            commit_timeout_ms=node.config["share.coordinator.write.timeout.ms"],
+            count=lambda shard: len(shard.core),
+            perform=self._prune,
+            loads_all_records=True,
+        )  # fmt: skip
+        self._shards: Shards[Shard[ShareShard]] = Shards(node, kind)
+        metadata.subscribe(self._on_metadata)
+        self._shards.begin()
+
+    async def stop(self) -> None:
+        self._shards.stop()
+
+    def _new_shard(self, partition: Partition) -> Shard[ShareShard]:
+        return Shard(partition, ShareShard(self._config, self._partition_count))
+
+    def _partition_count(self, topic_id: UUID) -> int:
+        topic = self._node.image.topic_by_id(topic_id)
+        return 0 if topic is None else len(topic.partitions)
+
+    def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        if delta.deleted_topics:
+            self._drop_topics({*delta.deleted_topics}, [*self._shards.by_number.values()])
+
+    def _drop_topics(self, topic_ids: Collection[UUID], shards: list[Shard[ShareShard]]) -> None:
+        for shard in shards[:SHARDS_PER_TURN]:
+            if shard.error is None:
+                shard.core.delete_topics(topic_ids, self._shards.now())
+                self._shards.work(shard)
+        if rest := shards[SHARDS_PER_TURN:]:
+            asyncio.get_running_loop().call_soon(self._drop_topics, topic_ids, rest)
+
+    # Where share-partitions live
+
+    def partition_of(self, key: SharePartitionKey) -> int:
+        topic = self._node.image.topic(SHARE_STATE_TOPIC)
+        count = self._node.config["share.coordinator.state.topic.num.partitions"]
+        return partition_of(key, count if topic is None else len(topic.partitions))
+
+    def find(self, key: SharePartitionKey, listener_name: str) -> tuple[NodeId, Endpoint]:
+        """The node that keeps a share-partition. Raises COORDINATOR_NOT_AVAILABLE, also before the topic exists."""
+        return self._shards.find(self.partition_of(key), listener_name)
+
+    def loading(self) -> int:
+        """Partitions of `__share_group_state` whose state is not known yet."""
+        return self._shards.loading()
+
+    def damaged(self) -> dict[TopicPartition, str]:
+        """Partitions of `__share_group_state` that are not served because of what is on disk; and why."""
+        return self._shards.damaged()
+
+    def load_times(self) -> LoadTimes:
+        return self._shards.load_times
+
+    def shards(self) -> dict[str, int]:
+        """Partitions of `__share_group_state` led here, by Kafka's name of how they are."""
+        return self._shards.states()
+
+    def known(self) -> int:
+        """Share-partitions whose state this node keeps."""
+        return sum(len(shard.core) for shard in self._shards.by_number.values())
+
+    # Requests
+
+    def initialize(self, waiter: Waiter, request: InitializeState) -> None:
+        shard = self._shard_of(request.key)
+        shard.core.initialize(waiter, request, self._shards.now())
+        self._shards.work(shard)
+
+    def read(self, waiter: Waiter, request: ReadState) -> None:
+        shard = self._shard_of(request.key)
+        shard.core.read(waiter, request, self._shards.now())
+        self._shards.work(shard)
+
+    def write(self, waiter: Waiter, request: WriteState) -> None:
+        shard = self._shard_of(request.key)
+        shard.core.write(waiter, request, self._shards.now())
+        self._shards.work(shard)
+
+    def delete(self, waiter: Waiter, key: SharePartitionKey) -> None:
+        shard = self._shard_of(key)
+        shard.core.delete(waiter, key, self._shards.now())
+        self._shards.work(shard)
+
+    def summary(self, waiter: Waiter, key: SharePartitionKey) -> None:
+        waiter.complete(self._shard_of(key).core.summary(key))
+
+    def _shard_of(self, key: SharePartitionKey) -> Shard[ShareShard]:
+        return self._shards.serving(self.partition_of(key))
+
+    # Effects
+
+    def _prune(self, shard: Shard[ShareShard], effect: Prune) -> None:
+        where = fields(partition=shard.partition.topic_partition, before=effect.before_offset)
+        try:
+            shard.partition.delete_records(effect.before_offset)
+        except KafkaError as error:  # the next look, five minutes later, finds more to delete
+            _LOG.warning("state of share groups cannot be pruned", extra={**where, **fields(error=str(error))})
+        else:
+            _LOG.debug("state of share groups pruned", extra=where)

@@ -1,0 +1,24 @@
+"""InitializeShareGroupState, version 0: a share group begins to read partitions, or an operator has moved it (KIP-932).
+
+Its group coordinator asks, of the share coordinator of each partition.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.coordinator.share.requests import InitializeState
+from ottla.protocol.internal.share_records import SharePartitionKey
+from ottla.protocol.messages import ApiKey
+from ottla.server.api import Handling, RequestContext, api
+from ottla.server.share_state import StateReply, ask_each, on_error
+
+
+@api(ApiKey.INITIALIZE_SHARE_GROUP_STATE, versions=(0, 0), on_error=on_error)
+def handle(context: RequestContext, request: Any) -> Handling:
+    coordinator = context.node.share_coordinator
+
+    def ask(waiter: StateReply, key: SharePartitionKey, row: Any) -> None:
+        coordinator.initialize(waiter, InitializeState(key, row.state_epoch, row.start_offset))
+
+    return ask_each(request, "initialize share group state", ask, needs_partitions=False)

@@ -1,0 +1,24 @@
+"""ReadShareGroupState, version 0: the new leader of partitions asks how far a share group has come in them (KIP-932).
+
+From then on leaders of older epochs are fenced.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.coordinator.share.requests import ReadState
+from ottla.protocol.internal.share_records import SharePartitionKey
+from ottla.protocol.messages import ApiKey
+from ottla.server.api import Handling, RequestContext, api
+from ottla.server.share_state import StateReply, ask_each, on_error
+
+
+@api(ApiKey.READ_SHARE_GROUP_STATE, versions=(0, 0), on_error=on_error)
+def handle(context: RequestContext, request: Any) -> Handling:
+    coordinator = context.node.share_coordinator
+
+    def ask(waiter: StateReply, key: SharePartitionKey, row: Any) -> None:
+        coordinator.read(waiter, ReadState(key, row.leader_epoch))
+
+    return ask_each(request, "read share group state", ask)

@@ -1,0 +1,28 @@
+"""WriteShareGroupState, versions 0-1: the leader of partitions says what has changed in the deliveries to a share group
+(KIP-932). Version 1 counts those that are done with (KIP-1226)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.coordinator.share.requests import WriteState
+from ottla.protocol.internal.share_records import NOT_COUNTED, SharePartitionKey, StateBatch
+from ottla.protocol.messages import ApiKey
+from ottla.server.api import Handling, RequestContext, api
+from ottla.server.share_state import StateReply, ask_each, on_error
+
+
+@api(ApiKey.WRITE_SHARE_GROUP_STATE, versions=(0, 1), on_error=on_error)
+def handle(context: RequestContext, request: Any) -> Handling:
+    coordinator = context.node.share_coordinator
+
+    def ask(waiter: StateReply, key: SharePartitionKey, row: Any) -> None:
+        batches = [
+            StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
+            for each in row.state_batches
+        ]
+        complete = getattr(row, "delivery_complete_count", NOT_COUNTED)
+        write = WriteState(key, row.state_epoch, row.leader_epoch, row.start_offset, batches, complete)
+        coordinator.write(waiter, write)
+
+    return ask_each(request, "write share group state", ask)

@@ -1,0 +1,121 @@
+"""What is asked of both brokers about the state of share groups: see differential_cases.py. What the share coordinator
+makes of it in the long run is compared by the walk of test_share_coordinator_walk.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.model import ZERO_UUID
+from ottla.protocol.messages import ApiKey
+from tests.conformance.differential import Of
+from tests.conformance.differential_cases import UNKNOWN_ID, Requests, World, cases
+
+
+def topic(rows: list[dict[str, Any]], topic_id: Any = None) -> dict[str, Any]:
+    return {"topic_id": topic_id or Of("t"), "partitions": rows}
+
+
+def initialized(w: World, group: str, state_epoch: int = 0, start_offset: int = 0) -> None:
+    rows = [{"partition": number, "state_epoch": state_epoch, "start_offset": start_offset} for number in (0, 1)]
+    for side in w.sides:
+        asked = {"group_id": group, "topics": [topic(rows)]}
+        answer = side.ask(ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, asked)
+        assert not any(row["error_code"] for row in answer["results"][0]["partitions"])
+
+
+def around(w: World, group: str, **row: Any) -> Requests:
+    """Rows of topics and partitions that there are and of those that there are not."""
+    yield {"group_id": "", "topics": [topic([{"partition": 0, **row}])]}
+    yield {"group_id": group, "topics": []}
+    yield {"group_id": group, "topics": [topic([])]}
+    yield {"group_id": group, "topics": [topic([{"partition": number, **row} for number in (0, 1, 3, -1)])]}
+    for unknown in (UNKNOWN_ID, ZERO_UUID):
+        yield {"group_id": group, "topics": [topic([{"partition": 0, **row}], unknown)]}
+    yield {"group_id": group, "topics": [topic([{"partition": 2, **row}] * 2), topic([{"partition": 1, **row}])]}
+
+
+@cases(ApiKey.INITIALIZE_SHARE_GROUP_STATE)
+def initialize_share_group_state(w: World, version: int) -> Requests:
+    group = f"{w.prefix}initialize"
+    yield from around(w, group, state_epoch=0, start_offset=0)
+    for state_epoch, start_offset in ((1, 5), (0, 7), (3, -1), (2, 0), (-1, 9), (4, 4)):
+        row = {"partition": 0, "state_epoch": state_epoch, "start_offset": start_offset}
+        yield {"group_id": group, "topics": [topic([row])]}
+
+
+@cases(ApiKey.READ_SHARE_GROUP_STATE)
+def read_share_group_state(w: World, version: int) -> Requests:
+    group = f"{w.prefix}read"
+    yield from around(w, group, leader_epoch=0)
+    initialized(w, group, start_offset=3)
+    yield from around(w, group, leader_epoch=0)
+    for leader_epoch in (2, 1, -1, 2, 5, 0):
+        yield {"group_id": group, "topics": [topic([{"partition": 0, "leader_epoch": leader_epoch}])]}
+    for side in w.sides:  # from the older leader, whose epoch is fenced, and from the newest
+        for leader_epoch in (2, 5):
+            side.ask(ApiKey.WRITE_SHARE_GROUP_STATE, 0, write(group, (3, 5, 0, 1), (8, 8, 4, 2), epoch=leader_epoch))
+    yield {"group_id": group, "topics": [topic([{"partition": 0, "leader_epoch": 5}])]}
+
+
+def write(group: str, *batches: tuple[int, int, int, int], epoch: int = 0, **more: Any) -> dict[str, Any]:
+    names = ("first_offset", "last_offset", "delivery_state", "delivery_count")
+    rows = [dict(zip(names, each, strict=True)) for each in batches]
+    row = {"partition": 0, "state_epoch": 0, "leader_epoch": epoch, "start_offset": -1, "state_batches": rows, **more}
+    return {"group_id": group, "topics": [topic([row])]}
+
+
+@cases(ApiKey.WRITE_SHARE_GROUP_STATE)
+def write_share_group_state(w: World, version: int) -> Requests:
+    group = f"{w.prefix}write-{version}"
+    row = {"state_epoch": 0, "leader_epoch": 0, "start_offset": 0, "delivery_complete_count": 0, "state_batches": []}
+    yield from around(w, group, **row)
+    initialized(w, group)
+    yield from around(w, group, **row)
+    yield write(group, (0, 9, 0, 1))
+    yield write(group, (0, 4, 2, 1), (7, 7, 4, 1), start_offset=5, delivery_complete_count=1)
+    yield write(group, (5, 6, 2, 2), epoch=-1)
+    yield write(group, (5, 6, 2, 2), state_epoch=-1)
+    yield write(group, (5, 6, 2, 2), state_epoch=2)
+    yield write(group, epoch=3)
+    for side in w.sides:
+        side.ask(ApiKey.READ_SHARE_GROUP_STATE, 0, {"group_id": group, "topics": [topic([READ])]})
+    yield write(group, (5, 6, 2, 2), epoch=3)
+    yield write(group, (5, 6, 2, 2), epoch=4)
+    states = [side.ask(ApiKey.READ_SHARE_GROUP_STATE, 0, {"group_id": group, "topics": [topic([READ])]})
+              for side in w.sides]  # fmt: skip
+    kept = [kept_of(each) for each in states]
+    if kept[0] != kept[1]:
+        w.found.append(f"WRITE_SHARE_GROUP_STATE v{version} left\n    {kept[0]}\n    {kept[1]}")
+
+
+READ = {"partition": 0, "leader_epoch": 4}
+
+
+def kept_of(answer: Any) -> Any:
+    (row,) = answer["results"][0]["partitions"]
+    return (
+        row["error_code"],
+        row["state_epoch"],
+        row["start_offset"],
+        [[*each.values()] for each in row["state_batches"]],
+    )
+
+
+@cases(ApiKey.DELETE_SHARE_GROUP_STATE)
+def delete_share_group_state(w: World, version: int) -> Requests:
+    group = f"{w.prefix}delete"
+    yield from around(w, group)
+    initialized(w, group)
+    yield from around(w, group)
+
+
+@cases(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY)
+def read_share_group_state_summary(w: World, version: int) -> Requests:
+    group = f"{w.prefix}summary-{version}"
+    yield from around(w, group, leader_epoch=0)
+    initialized(w, group, start_offset=2)
+    yield from around(w, group, leader_epoch=0)
+    for side in w.sides:
+        side.ask(ApiKey.WRITE_SHARE_GROUP_STATE, 1, write(group, (4, 5, 2, 1), delivery_complete_count=2))
+    for leader_epoch in (0, -1, 7):
+        yield {"group_id": group, "topics": [topic([{"partition": 0, "leader_epoch": leader_epoch}])]}
