@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -57,6 +58,40 @@ def test_the_checker_finds_nothing_while_coordinators_and_leaders_die(cluster: C
     code, report = check.result()
     assert (code, report["sound"]) == (0, True)
     assert report["committed"] > 50 and report["aborted"] > 10 and report["consumed"] > 50
+
+
+def paused(cluster: Cluster, topic: str) -> None:
+    """Stop the leader of a topic for longer than its session lasts: it goes on and thinks that it leads."""
+    leader = cluster.leader(topic)
+    cluster.pause(leader)
+    others = [node for node in cluster.nodes if node != leader]
+    until(lambda: cluster.leader(topic, seen_by=others[0]), lambda found: found != leader)
+    cluster.resume(leader)
+
+
+def isolated(cluster: Cluster, topic: str) -> None:
+    """The same for one that clients still reach, and the others do not."""
+    leader = cluster.leader(topic)
+    cluster.partition(leader)
+    others = [node for node in cluster.nodes if node != leader]
+    until(lambda: cluster.leader(topic, seen_by=others[0]), lambda found: found != leader)
+    cluster.heal()
+
+
+def test_the_checker_finds_nothing_while_coordinators_and_leaders_are_paused_and_cut_off() -> None:
+    settings = {**SETTINGS, "broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "300"}
+    with Cluster(3, settings, topics={"in": 1, "out": 1}) as cluster:
+        arguments = ("--transactions", "--topic", "lists", "-p", "2", "-r", "3", "--rate", "200", "--seconds", "240")
+        check = Check(cluster.bootstrap, *arguments)
+        for happens in (paused, isolated):
+            for topic in ("__transaction_state", "lists", "__consumer_offsets"):
+                await_written(cluster, check, topic)
+                happens(cluster, topic)
+        await_written(cluster, check, "lists")
+        check.process.send_signal(signal.SIGINT)
+        code, report = check.result()
+        assert (code, report["sound"]) == (130, True)
+        assert report["committed"] > 50 and report["aborted"] > 10 and report["consumed"] > 50
 
 
 def await_written(cluster: Cluster, check: Check, topic: str) -> None:

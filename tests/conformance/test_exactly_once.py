@@ -89,20 +89,25 @@ def fill(bootstrap: str) -> None:
     assert producer.flush(60) == 0
 
 
-def copied(bootstrap: str) -> list[int]:
+def read_committed(bootstrap: str, topic: str) -> list[str]:
+    """The values of partition 0 that are committed."""
     consumer = Consumer({
         "bootstrap.servers": bootstrap, "group.id": "reader", "enable.partition.eof": True, "log_level": 0,
         "isolation.level": "read_committed",
     })  # fmt: skip
-    consumer.assign([TopicPartition("out", 0, 0)])
-    found: list[int] = []
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[str] = []
     try:
         while (message := consumer.poll(60)) is not None and not message.error():
-            found.append(int(message.value()))
+            found.append((message.value() or b"").decode())
     finally:
         consumer.close()
     assert message is not None, "the end of the topic did not come"
     return found
+
+
+def copied(bootstrap: str) -> list[int]:
+    return [int(each) for each in read_committed(bootstrap, "out")]
 
 
 def copy(command: list[str], *strikes: Callable[[], None]) -> None:

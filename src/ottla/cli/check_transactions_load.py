@@ -241,15 +241,16 @@ class _Writer:
             raise
 
     def _again(self, call: Callable[[], Any]) -> None:
-        """While the client says that it may. Raises KafkaException."""
+        """While the client says that it may, and as long as its transaction can be open. Raises KafkaException."""
         from confluent_kafka import KafkaException
 
+        deadline = time.monotonic() + TRANSACTION_MS_MAX / 1000
         while True:
             try:
                 call()
                 return
             except KafkaException as error:
-                if not error.args[0].retriable():
+                if not error.args[0].retriable() or time.monotonic() > deadline:
                     raise
 
 
@@ -302,9 +303,8 @@ class _Copier(_Writer):
         places = [TopicPartition(plan.topic, number, offset) for number, offset in ends.items()]
 
         def offsets(producer: Producer) -> None:
-            self._again(
-                lambda: producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), CALL_S)
-            )
+            metadata = consumer.consumer_group_metadata()
+            self._again(lambda: _in_time(lambda: producer.send_offsets_to_transaction(places, metadata, CALL_S)))
 
         committed = self.transaction(producer, reads, offsets)
         if committed:
@@ -324,6 +324,28 @@ class _Copier(_Writer):
         for each in places:
             offset = each.offset if each.offset >= 0 else self.load.history.starts.get(each.partition, 0)
             consumer.seek(TopicPartition(each.topic, each.partition, offset))
+
+
+def _in_time(call: Callable[[], Any]) -> None:
+    """For the one call of librdkafka that may wait for ever, for a coordinator that left the cluster for a moment (its
+    issue 5511): the producer is given up then, and whoever waits in it stays there. Raises KafkaException."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    raised: list[Exception] = []
+
+    def run() -> None:
+        try:
+            call()
+        except Exception as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(2 * CALL_S)
+    if thread.is_alive():
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "librdkafka does not come back"))
+    if raised:
+        raise raised[0]
 
 
 def consumer_settings(plan: Plan, group: str) -> dict[str, Any]:

@@ -1,28 +1,34 @@
-"""Kafka Connect, distributed: two workers share the connectors of files, keep their state in topics, and hand over."""
+"""Kafka Connect, distributed: two workers share the connectors of files, keep their state in topics, and hand over, with
+a source that writes each record once (KIP-618) too."""
 
 from __future__ import annotations
 
 import json
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ottla.testing import Broker
 from peers.kafka import LIBS, START_FAST, free_port, install, java
 from tests.conformance.clients import build
+from tests.conformance.test_exactly_once import read_committed
 
+FILE = "org.apache.kafka.connect.file.FileStream"
 LIMIT_S = 300
 
 
 class Worker:
     """A worker process and its REST address."""
 
-    def __init__(self, bootstrap: str, group: str, folder: Path, number: int) -> None:
+    def __init__(self, bootstrap: str, group: str, folder: Path, number: int, **more: str) -> None:
         install()
         self.rest = f"http://127.0.0.1:{free_port()}"
         settings = {
@@ -40,6 +46,7 @@ class Worker:
             "scheduled.rebalance.max.delay.ms": "500",
             "session.timeout.ms": "6000",
             "heartbeat.interval.ms": "500",
+            **{name.replace("_", "."): value for name, value in more.items()},
         }
         path = folder / f"worker-{number}.properties"
         path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
@@ -104,11 +111,10 @@ def workers(bootstrap: str, topic: str, tmp_path: Path) -> Iterator[list[Worker]
 def test_connect_copies_a_file_through_a_topic(workers: list[Worker], topic: str, tmp_path: Path) -> None:
     source, sink = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("".join(f"line {n}\n" for n in range(500)))
-    file = "org.apache.kafka.connect.file.FileStream"
     first, second = workers
     connectors = {
-        "source": {"connector.class": f"{file}SourceConnector", "tasks.max": "1", "file": str(source), "topic": topic},
-        "sink": {"connector.class": f"{file}SinkConnector", "tasks.max": "1", "file": str(sink), "topics": topic},
+        "source": {"connector.class": f"{FILE}SourceConnector", "tasks.max": "1", "file": str(source), "topic": topic},
+        "sink": {"connector.class": f"{FILE}SinkConnector", "tasks.max": "1", "file": str(sink), "topics": topic},
     }
     for each in workers:
         until(lambda each=each: each.ask("/"), "a worker does not answer")
@@ -130,3 +136,71 @@ def test_connect_copies_a_file_through_a_topic(workers: list[Worker], topic: str
     until(lambda: second.workers() == 1, "nobody took over")
     until(lambda: len(lines()) >= 600, "the new lines did not come")
     assert lines() == [f"line {n}" for n in range(600)]
+
+
+class Growing:
+    """A file to which a thread appends a line every few milliseconds."""
+
+    def __init__(self, path: Path) -> None:
+        self.count = 0
+        self._path = path
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        path.touch()
+        self._thread.start()
+
+    def _write(self) -> None:
+        with open(self._path, "a") as file:
+            while not self._end.wait(0.005):
+                file.write(f"{self.count}\n")
+                file.flush()
+                self.count += 1
+
+    def end(self) -> int:
+        """How many lines there are."""
+        self._end.set()
+        self._thread.join()
+        return self.count
+
+
+@pytest.mark.matrix
+@pytest.mark.client(
+    "Kafka Connect", "an exactly-once source: workers and the node are killed -9 while it writes, each line is there once"
+)
+def test_an_exactly_once_source(tmp_path: Path) -> None:
+    if reason := build.missing("java"):
+        pytest.skip(reason)
+    source, lines = tmp_path / "in.txt", Growing(tmp_path / "in.txt")
+    config = {
+        "connector.class": f"{FILE}SourceConnector", "tasks.max": "1", "file": str(source), "topic": "lines",
+        "exactly.once.support": "required",
+    }  # fmt: skip
+    with Broker(topics={"lines": 1}) as broker, ExitStack() as running:
+
+        def worker(number: int) -> Worker:
+            started = Worker(broker.bootstrap, "once", tmp_path, number, exactly_once_source_support="enabled")
+            running.callback(started.process.wait)
+            running.callback(started.process.kill)
+            until(lambda: started.ask("/"), "a worker does not answer")
+            return started
+
+        def goes_on() -> None:
+            begin = len(read_committed(broker.bootstrap, "lines"))
+            until(lambda: len(read_committed(broker.bootstrap, "lines")) > begin + 50, "nothing is written")
+
+        workers = {each.rest.removeprefix("http://"): each for each in (worker(0), worker(1))}
+        any_of_them = next(iter(workers.values()))
+        until(lambda: any_of_them.ask("/connectors/source/config", config, "PUT"), "no connector")
+        goes_on()
+        tasks = until(lambda: (any_of_them.ask("/connectors/source/status") or {}).get("tasks"), "no task")
+        workers.pop(tasks[0]["worker_id"]).process.kill()
+        goes_on()
+        broker.kill()
+        broker.restart()
+        goes_on()
+        workers.popitem()[1].process.kill()
+        worker(2)
+        goes_on()
+        count = lines.end()
+        until(lambda: len(read_committed(broker.bootstrap, "lines")) >= count, "not all lines came")
+        assert [int(each) for each in read_committed(broker.bootstrap, "lines")] == [*range(count)]
