@@ -165,7 +165,8 @@ class Growing:
 
 @pytest.mark.matrix
 @pytest.mark.client(
-    "Kafka Connect", "an exactly-once source: workers and the node are killed -9 while it writes, each line is there once"
+    "Kafka Connect",
+    "an exactly-once source: workers and the node are killed -9 while it writes, each line is there once",
 )
 def test_an_exactly_once_source(tmp_path: Path) -> None:
     if reason := build.missing("java"):
