@@ -1,5 +1,5 @@
-"""The same groups for Ottla's assignors and for Kafka's own classes, from a seed: members come, go and subscribe, topics
-grow. `range` gives the same; `uniform` is as even and keeps as much, where which of them depends on Java's hash maps."""
+"""The same groups for Ottla's assignors and for Kafka's own classes, from a seed: members come, go and subscribe, and
+topics grow. `range` gives the same; `uniform` is as even and keeps as much (which ones depends on Java's hash maps)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ class Group:
 
     def line(self) -> str:
         members = [
-            f"{name}/{spec.instance_id or ''}/{','.join(str(topic.int) for topic in spec.topics)}/{places(spec.assigned)}"
+            "/".join(
+                (name, spec.instance_id or "", ",".join(str(each.int) for each in spec.topics), places(spec.assigned))
+            )
             for name, spec in self.specs.items()
         ]
         kind = "mixed" if self.is_mixed else "same"

@@ -328,7 +328,7 @@ class _Copier(_Writer):
 
 def _in_time(call: Callable[[], Any]) -> None:
     """For the one call of librdkafka that may wait for ever, for a coordinator that left the cluster for a moment (its
-    issue 5511): the producer is given up then, and whoever waits in it stays there. Raises KafkaException."""
+    issue 5511): the producer is given up then, and the call left to itself. Raises KafkaException."""
     from confluent_kafka import KafkaError, KafkaException
 
     raised: list[Exception] = []

@@ -1,5 +1,5 @@
-"""Kafka Connect, distributed: two workers share the connectors of files, keep their state in topics, and hand over, with
-a source that writes each record once (KIP-618) too."""
+"""Kafka Connect, distributed: two workers share the connectors of files, keep their state in topics, and hand over; and
+a source that writes each record once (KIP-618)."""
 
 from __future__ import annotations
 

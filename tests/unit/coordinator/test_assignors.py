@@ -43,7 +43,7 @@ def test_uniform_moves_no_more_than_it_must() -> None:
     assert ASSIGNORS["uniform"](members, {A: 4}, True) == {"x": {A: {0, 1}}, "y": {A: {2, 3}}}
 
 
-def test_uniform_takes_back_what_is_no_longer_subscribed_to() -> None:
+def test_uniform_revokes_what_is_no_longer_subscribed_to() -> None:
     members = {"x": spec(B, a={0, 1}, b={0}), "y": spec(B)}
     assert ASSIGNORS["uniform"](members, {B: 2}, True) == {"x": {B: {0}}, "y": {B: {1}}}
 

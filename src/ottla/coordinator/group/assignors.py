@@ -169,15 +169,15 @@ class _Balance:
     def move(self) -> None:
         """Move partitions from those with the most to those with the fewest, until none is better elsewhere."""
         for _ in range(_ROUNDS_MAX):
-            if not any([self._move_of(topic) for topic in self.topics]):
+            if not sum(self._move_of(topic) for topic in self.topics):
                 return
 
-    def _move_of(self, topic: UUID) -> bool:
-        """Among the subscribers of one topic. Whether any was moved."""
+    def _move_of(self, topic: UUID) -> int:
+        """How many were moved among the subscribers of one topic."""
         subscribers, sizes, owners = self.subscribers[topic], self.sizes, self.owners[topic]
         loads = [sizes[index] for index in subscribers]
         if max(loads) - min(loads) <= 1:
-            return False
+            return 0
         held: dict[int, list[int]] = {}
         for number, owner in enumerate(owners):
             held.setdefault(owner, []).append(number)
@@ -185,7 +185,7 @@ class _Balance:
         most = [(-sizes[index], -index) for index in held]
         heapq.heapify(least)
         heapq.heapify(most)
-        moved = False
+        moved = 0
         while most:
             size, source = -most[0][0], -most[0][1]
             fewest, target = least[0]
@@ -195,7 +195,7 @@ class _Balance:
             owners[number] = target
             sizes[source] -= 1
             sizes[target] += 1
-            moved = True
+            moved += 1
             heapq.heapreplace(least, (fewest + 1, target))
             if held[source]:
                 heapq.heapreplace(most, (1 - size, -source))
