@@ -260,7 +260,7 @@ class TransactionCoordinatorDriver:
             if shard.error is None:
                 now = self._shards.now()
                 for number, transactional_id in enumerate(shard.core.ids(), start=1):
-                    row = yield from shard.core.row(transactional_id, wanted, now)
+                    row = shard.core.row(transactional_id, wanted, now)
                     if row is not None:
                         found.append(row)
                     if number % IDS_PER_STEP == 0:

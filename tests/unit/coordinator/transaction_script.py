@@ -3,7 +3,7 @@
     init ID [timeout=MS] [as=PID:EPOCH]             2pc ID (two-phase commit)
     add ID PID:EPOCH t-0 ... [v=0|2]                verify ID PID:EPOCH t-0 ...
     commit | abort ID PID:EPOCH [v=0|2]             written ID PID:EPOCH t-0 ... (markers that are in their partitions)
-    describe ID...                                  list [states=A,B] [pids=N,N] [longer=MS] [like=REGEX]
+    describe ID...                                  list [states=A,B] [pids=N,N] [longer=MS]
     wait 10s | 500ms | 8d                           restart (another coordinator loads the log)
     hold (writes stay uncommitted)   release        fail ERROR (the next write)     no-ids (none are given for a while)
     ids (they are again)
@@ -36,7 +36,6 @@ from ottla.protocol.internal.transaction_records import (
     encode_record,
     log_value_version,
 )
-from ottla.protocol.regular_expression import RegularExpression
 
 WALL_START_MS = 1_700_000_000_000
 FIRST_ID = 1_000
@@ -226,14 +225,12 @@ class Script:
             self.out.append(" ".join([f"{transactional_id}:", state, timeout, f"start={since}", *parts]))
 
     def do_list(self, token: str, positional: list[str], named: dict[str, str]) -> None:
-        pattern = RegularExpression(named["like"]) if "like" in named else None
         wanted = Filter(
             frozenset(filter(None, named.get("states", "").split(","))),
             frozenset(map(int, filter(None, named.get("pids", "").split(",")))),
             int(named.get("longer", -1)),
-            None if pattern is None else pattern.matching,
         )
-        rows = [ended(self.driver.shard.row(each, wanted, self.driver.now)) for each in self.driver.shard.ids()]
+        rows = [self.driver.shard.row(each, wanted, self.driver.now) for each in self.driver.shard.ids()]
         found = [f"{row['transactional_id']}={row['transaction_state']}:{row['producer_id']}" for row in rows if row]
         self.out.append(f"list <- {' '.join(found) or 'nothing'}")
 
@@ -310,15 +307,6 @@ class Script:
         if now.client_version != 2 and now.state.title != "Empty":
             parts.append(f"v={now.client_version}")
         return " ".join(parts)
-
-
-def ended(steps: Any) -> Any:
-    """What a generator returns."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
 
 
 def run_file(text: str) -> str:

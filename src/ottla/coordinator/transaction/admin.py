@@ -1,8 +1,8 @@
-"""What operators ask: how a transaction is, and which there are (KIP-664, KIP-994, KIP-1152)."""
+"""What operators ask: how a transaction is, and which there are (KIP-664, KIP-994)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from ottla.coordinator.transaction.state import ShardState
@@ -19,8 +19,6 @@ class Filter(NamedTuple):
     producer_ids: Collection[ProducerId] = ()
     duration_ms: Millis = -1
     """Only those that began longer ago; ids that never had a transaction too, as in Kafka."""
-    matching: Callable[[str], Generator[int, None, bool]] | None = None
-    """Whether a transactional id is wanted; yields the cost of its steps."""
 
 
 def describe(state: ShardState, transactional_id: str) -> dict[str, Any]:
@@ -46,14 +44,10 @@ def describe(state: ShardState, transactional_id: str) -> dict[str, Any]:
     }
 
 
-def row(
-    state: ShardState, transactional_id: str, wanted: Filter, now_ms: Millis
-) -> Generator[int, None, dict[str, Any] | None]:
-    """One of the list; None if it is not wanted. Yields the cost of its steps."""
+def row(state: ShardState, transactional_id: str, wanted: Filter, now_ms: Millis) -> dict[str, Any] | None:
+    """One of the list; None if it is not wanted."""
     entry = state.entries.get(transactional_id)
     if entry is None or not _is_wanted(entry, wanted, now_ms):
-        return None
-    if wanted.matching is not None and not (yield from wanted.matching(transactional_id)):
         return None
     now = entry.transaction
     return {

@@ -11,7 +11,7 @@ KafkaError.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from ottla.coordinator.effects import Effect, Now, Token
@@ -123,5 +123,5 @@ class TransactionShard:
     def ids(self) -> list[str]:
         return list(self.state.entries)
 
-    def row(self, transactional_id: str, wanted: admin.Filter, now: Now) -> Generator[int, None, dict[str, Any] | None]:
+    def row(self, transactional_id: str, wanted: admin.Filter, now: Now) -> dict[str, Any] | None:
         return admin.row(self.state, transactional_id, wanted, now.wall_ms)
