@@ -119,3 +119,88 @@ def read_share_group_state_summary(w: World, version: int) -> Requests:
         side.ask(ApiKey.WRITE_SHARE_GROUP_STATE, 1, write(group, (4, 5, 2, 1), delivery_complete_count=2))
     for leader_epoch in (0, -1, 7):
         yield {"group_id": group, "topics": [topic([{"partition": 0, "leader_epoch": leader_epoch}])]}
+
+
+def fetch(group: str, epoch: int, *partitions: dict[str, Any], **more: Any) -> dict[str, Any]:
+    topics = [topic([*partitions])] if partitions else []
+    return {
+        "group_id": group, "member_id": "member", "share_session_epoch": epoch, "max_wait": 3000, "min_bytes": 1,
+        "max_bytes": 1 << 20, "max_records": 500, "batch_size": 500, "topics": topics, "forgotten_topics_data": [],
+        **more,
+    }  # fmt: skip
+
+
+def row(number: int, *acks: tuple[int, int, tuple[int, ...]]) -> dict[str, Any]:
+    names = ("first_offset", "last_offset", "acknowledge_types")
+    return {
+        "partition_index": number,
+        "acknowledgement_batches": [dict(zip(names, each, strict=True)) for each in acks],
+    }
+
+
+RENEWAL = {"max_wait": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0, "is_renew_ack": True}
+
+
+@cases(ApiKey.SHARE_FETCH)
+def share_fetch(w: World, version: int) -> Requests:
+    group = f"{w.prefix}fetch-{version}"
+    for wrong in ({"group_id": None}, {"member_id": None}, {"member_id": ""}, {"member_id": "x" * 37}):
+        yield fetch(group, 0, row(0), **wrong)
+    for epoch in (1, -1, 5):
+        yield fetch(group, epoch, row(0))
+    yield fetch(group, 0, row(0, (0, 0, (1,))))
+    yield fetch(group, 0, row(9), max_wait=0)
+    initialized(w, group)
+    yield fetch(group, 0, row(0), max_records=2)
+    yield fetch(group, 7, row(0))
+    yield fetch(group, 1, row(1), max_wait=1000)
+    wrong_acks: list[tuple[int, int, tuple[int, ...]]] = [
+        (1, 0, (1,)), (0, 0, ()), (0, 1, (1, 1, 1)), (0, 0, (5,)), (0, 0, (-1,)), (0, 0, (4,)), (0, 100, (1,)),
+        (90, 90, (1,)),
+    ]  # fmt: skip
+    for epoch, each in enumerate(wrong_acks, start=2):
+        yield fetch(group, epoch, row(0, each), max_wait=0)
+    epoch = len(wrong_acks) + 2
+    yield fetch(group, epoch, row(0, (0, 0, (1,)), (1, 2, (1, 2))), max_wait=1000)
+    yield fetch(group, epoch + 1, row(0, (0, 0, (1,))), row(1, (0, 1, (3,)), (3, 3, (0,))), max_wait=0)
+    yield fetch(group, epoch + 2, row(7), max_wait=0)
+    yield fetch(group, epoch + 3, max_wait=0, forgotten_topics_data=[{"topic_id": Of("t"), "partitions": [7, 0]}])
+    more = 4
+    if version >= 2:
+        yield fetch(group, epoch + 4, row(1, (2, 2, (4,))), **RENEWAL)
+        yield fetch(group, epoch + 5, row(1, (2, 2, (4,))), **{**RENEWAL, "max_wait": 1})
+        more = 5
+    yield fetch(group, epoch + more, row(0), max_wait=1000, max_records=0)
+    yield fetch(group, -1, row(1, (2, 2, (1,))), max_wait=0)
+    yield fetch(group, epoch + more + 1)
+
+
+@cases(ApiKey.SHARE_ACKNOWLEDGE)
+def share_acknowledge(w: World, version: int) -> Requests:
+    group = f"{w.prefix}acknowledge-{version}"
+
+    def request(epoch: int, *rows: dict[str, Any], **more: Any) -> dict[str, Any]:
+        return {
+            "group_id": group, "member_id": "member", "share_session_epoch": epoch, "topics": [topic([*rows])], **more,
+        }  # fmt: skip
+
+    for wrong in ({"group_id": None}, {"member_id": None}, {"member_id": ""}, {"member_id": "x" * 37}):
+        yield request(1, row(0, (0, 0, (1,))), **wrong)
+    for epoch in (0, 1, -1):
+        yield request(epoch, row(0, (0, 0, (1,))))
+    initialized(w, group)
+    for side in w.sides:
+        side.ask(ApiKey.SHARE_FETCH, 1, fetch(group, 0, row(0)))
+    yield request(9, row(0, (0, 0, (1,))))
+    yield request(0, row(0, (0, 0, (1,))))
+    yield request(1, row(0, (0, 0, (1,)), (1, 1, (2,))), row(9, (0, 0, (1,))), row(1, (0, 0, (1,))))
+    yield request(2, row(0, (1, 1, (1,))))
+    yield request(3, row(0, (2, 3, (1, 3))), row(2))
+    yield request(4, row(2))
+    yield request(5, row(0, (4, 4, (4,))))
+    unknown = [topic([row(0, (0, 0, (1,)))], UNKNOWN_ID)]
+    yield request(6, topics=unknown)
+    if version >= 2:
+        yield request(7, row(0, (4, 4, (4,))), is_renew_ack=True)
+    yield request(-1, row(0, (4, 4, (1,))))
+    yield request(1, row(0, (5, 5, (1,))))

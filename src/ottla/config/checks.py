@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 Value: TypeAlias = bool | int | float | str | tuple[str, ...] | None
 
@@ -172,3 +172,51 @@ class ThrottledReplicas(NamedTuple):
 
     def __str__(self) -> str:
         return "`*`, or a list of partition:broker"
+
+
+_BY_DURATION: Final = "by_duration:"
+_DURATION: Final = re.compile(
+    r"([-+]?)P(?:([-+]?\d{1,18})D)?(?:T(?=[-+\d])(?:([-+]?\d{1,18})H)?(?:([-+]?\d{1,18})M)?"
+    r"(?:([-+]?\d{1,18})(?:[.,](\d{0,9}))?S)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def reset_duration_ms(strategy: str) -> int | None:
+    """How far back `by_duration:PnDTnHnMn.nS` goes, in milliseconds; None for `earliest` and `latest`.
+
+    Raises InvalidValue for anything else, and for what lies ahead.
+    """
+    if strategy in ("earliest", "latest"):
+        return None
+    found = _DURATION.fullmatch(strategy.removeprefix(_BY_DURATION)) if strategy.startswith(_BY_DURATION) else None
+    if found is None or not any(found.groups()[1:5]):
+        raise InvalidValue(f"Unknown offset reset strategy: {strategy}")
+    sign, days, hours, minutes, seconds, fraction = found.groups()
+    whole = int(days or 0) * 86_400 + int(hours or 0) * 3_600 + int(minutes or 0) * 60 + int(seconds or 0)
+    nanoseconds = int((fraction or "").ljust(9, "0") or 0)
+    if seconds and seconds.startswith("-"):
+        nanoseconds = -nanoseconds
+    milliseconds = (whole * 1_000_000_000 + nanoseconds) // 1_000_000
+    if sign == "-":
+        milliseconds = -milliseconds
+    if milliseconds < 0:
+        raise InvalidValue(f"Negative duration is not supported in {strategy}")
+    return milliseconds
+
+
+class OffsetReset:
+    """Where a share group begins that has no state (Kafka's `ShareGroupAutoOffsetResetStrategy`)."""
+
+    def ensure(self, name: str, value: Value) -> None:
+        try:
+            reset_duration_ms(str(value))
+        except InvalidValue:
+            sentence = (
+                f"Invalid value `{value}` for configuration {name}. The value must be either 'earliest', 'latest' or "
+                "of the format 'by_duration:<PnDTnHnMn.nS>'."
+            )
+            raise invalid(name, value, sentence) from None
+
+    def __str__(self) -> str:
+        return "[latest, earliest, by_duration:PnDTnHnMn.nS]"

@@ -9,7 +9,15 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 from ottla.coordinator.share.config import ShareCoordinatorConfig
-from ottla.coordinator.share.requests import InitializeState, Prune, ReadState, WriteState
+from ottla.coordinator.share.requests import (
+    DeleteState,
+    InitializeState,
+    Prune,
+    ReadState,
+    StateRequest,
+    SummarizeState,
+    WriteState,
+)
 from ottla.coordinator.share.shard import ShareShard, partition_of
 from ottla.drivers.coordinator_host import CoordinatorHost, PublishedMetadata
 from ottla.drivers.coordinator_shards import LoadTimes, Shard, ShardKind, Shards
@@ -108,31 +116,22 @@ class ShareCoordinatorDriver:
 
     # Requests
 
-    def initialize(self, waiter: Waiter, request: InitializeState) -> None:
-        shard = self._shard_of(request.key)
-        shard.core.initialize(waiter, request, self._shards.now())
+    def ask(self, waiter: Waiter, request: StateRequest) -> None:
+        """Replies a StateRow."""
+        shard = self._shards.serving(self.partition_of(request.key))
+        core, now = shard.core, self._shards.now()
+        match request:
+            case InitializeState():
+                core.initialize(waiter, request, now)
+            case ReadState():
+                core.read(waiter, request, now)
+            case WriteState():
+                core.write(waiter, request, now)
+            case DeleteState(key):
+                core.delete(waiter, key, now)
+            case SummarizeState(key):
+                waiter.complete(core.summary(key))
         self._shards.work(shard)
-
-    def read(self, waiter: Waiter, request: ReadState) -> None:
-        shard = self._shard_of(request.key)
-        shard.core.read(waiter, request, self._shards.now())
-        self._shards.work(shard)
-
-    def write(self, waiter: Waiter, request: WriteState) -> None:
-        shard = self._shard_of(request.key)
-        shard.core.write(waiter, request, self._shards.now())
-        self._shards.work(shard)
-
-    def delete(self, waiter: Waiter, key: SharePartitionKey) -> None:
-        shard = self._shard_of(key)
-        shard.core.delete(waiter, key, self._shards.now())
-        self._shards.work(shard)
-
-    def summary(self, waiter: Waiter, key: SharePartitionKey) -> None:
-        waiter.complete(self._shard_of(key).core.summary(key))
-
-    def _shard_of(self, key: SharePartitionKey) -> Shard[ShareShard]:
-        return self._shards.serving(self.partition_of(key))
 
     # Effects
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ottla.drivers.producer_ids import ProducerIds
     from ottla.drivers.replication import Replication
     from ottla.drivers.share_coordinator import ShareCoordinatorDriver
+    from ottla.drivers.share_partitions import SharePartitions
     from ottla.drivers.transaction_coordinator import TransactionCoordinatorDriver
     from ottla.drivers.transaction_verifier import TransactionVerifier
     from ottla.filesystem import FileSystem
@@ -72,7 +73,7 @@ LAST_REPORT_SECONDS_MAX = 1.0
 meanwhile."""
 
 _COORDINATORS = {TRANSACTION_TOPIC: "transactions", SHARE_STATE_TOPIC: "share_coordinator"}
-"""Topics whose leaders are coordinators that are made when they are needed; and the node's name of these."""
+"""Topics of coordinators that are made when they are needed."""
 
 DRAIN_SECONDS_MAX = 5.0
 """How long a stopping node waits for requests that were begun and clients that read slowly."""
@@ -206,11 +207,16 @@ class Node:
     @cached_property
     def share_coordinator(self) -> ShareCoordinatorDriver:
         """Made when it is first needed, as that of transactions."""
-        from ottla.drivers.share_coordinator import ShareCoordinatorDriver
+        from ottla.server.share_groups import share_coordinator
 
-        coordinator = ShareCoordinatorDriver(self, self.metadata.publisher)
-        self._closers.append(coordinator.stop)
-        return coordinator
+        return share_coordinator(self, self._closers)
+
+    @cached_property
+    def share_partitions(self) -> SharePartitions:
+        """Made with the first share group that reads here."""
+        from ottla.server.share_groups import share_partitions
+
+        return share_partitions(self, self._closers)
 
     def _coordinate(self, partition: Partition) -> None:
         """They hear of all other partitions themselves."""

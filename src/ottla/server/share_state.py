@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from ottla.coordinator.share.requests import StateRow
+from ottla.coordinator.share.requests import StateRequest, StateRow
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID
 from ottla.protocol.internal.share_records import SharePartitionKey
@@ -20,8 +20,8 @@ from ottla.server.long_answers import RowsOf
 WRITE_COST: Final = 50
 """To write a record."""
 
-Ask = Callable[["StateReply", SharePartitionKey, Any], None]
-"""(waiter, share-partition, row of the request): asks the coordinator. Raises KafkaError."""
+Read = Callable[[SharePartitionKey, Any], StateRequest]
+"""(share-partition, row of the request): what is asked of the coordinator."""
 
 
 class StateReply:
@@ -58,18 +58,21 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
     return {"results": RowsOf(request.topics, refused)}
 
 
-def ask_each(request: Any, what: str, ask: Ask, *, needs_partitions: bool = True) -> Handling:
+def ask_each(
+    context: RequestContext, request: Any, what: str, read: Read, *, needs_partitions: bool = True
+) -> Handling:
     """The answer to a request. `what` says in an error what could not be done. `needs_partitions`: the answer is empty
     where one topic has none."""
     if not request.group_id or (needs_partitions and (yield from _lacks_partitions(request.topics))):
         return {"results": ()}
+    coordinator = context.node.share_coordinator
     asked: dict[Any, dict[int, StateReply]] = {}
     for topic in request.topics:
         topic_id = topic.topic_id or ZERO_UUID
         for row in topic.partitions:
             reply = StateReply(row.partition, what)
             try:
-                ask(reply, SharePartitionKey(request.group_id, topic_id, row.partition), row)
+                coordinator.ask(reply, read(SharePartitionKey(request.group_id, topic_id, row.partition), row))
             except KafkaError as error:
                 reply.complete(error)
             asked.setdefault(topic_id, {})[row.partition] = reply

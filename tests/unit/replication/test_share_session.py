@@ -16,7 +16,7 @@ P0, P1, P2 = (SharedPartition(UUID(int=1), number) for number in range(3))
 class Broker:
     def __init__(self, count_max: int = 10) -> None:
         self.ended: list[SessionKey] = []
-        self.sessions = ShareSessions(count_max, self.ended.append)
+        self.sessions = ShareSessions(count_max, lambda key, session: self.ended.append(key))
 
     def fetch(
         self, epoch: int, *partitions: SharedPartition, key: SessionKey = KEY, connection: str = "c1",

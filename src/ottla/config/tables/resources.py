@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.config.checks import AtLeast, ListOf, OneOf
+from ottla.config.checks import AtLeast, ListOf, OffsetReset, OneOf
 from ottla.config.setting import Setting, Type
 
 BOOLEAN, STRING, INT, LIST = Type.BOOLEAN, Type.STRING, Type.INT, Type.LIST
@@ -19,18 +19,17 @@ GROUP: tuple[Setting, ...] = (
             doc="Milliseconds without a heartbeat after which a member of the share group is removed."),
     Setting("share.heartbeat.interval.ms", INT, "5000", AtLeast(1), acts=False,
             doc="Milliseconds between a share group member's heartbeats."),
-    Setting("share.record.lock.duration.ms", INT, "30000", AtLeast(1000), acts=False,
+    Setting("share.record.lock.duration.ms", INT, "30000", AtLeast(1000),
             doc="Milliseconds that a delivered record stays locked for its consumer."),
-    Setting("share.delivery.count.limit", INT, "5", AtLeast(2), acts=False,
+    Setting("share.delivery.count.limit", INT, "5", AtLeast(2),
             doc="Times at most that a record is delivered to the share group."),
-    Setting("share.partition.max.record.locks", INT, "2000", AtLeast(100), acts=False,
+    Setting("share.partition.max.record.locks", INT, "2000", AtLeast(100),
             doc="Records of a share partition that may be in flight."),
-    Setting("share.auto.offset.reset", STRING, "latest", acts=False,
+    Setting("share.auto.offset.reset", STRING, "latest", OffsetReset(),
             doc="Where a share group without state starts: latest, earliest or by_duration:PnDTnHnMn.nS."),
     Setting("share.isolation.level", STRING, "read_uncommitted", OneOf(("read_committed", "read_uncommitted")),
-            acts=False,
             doc="Whether a share group reads records of open and aborted transactions."),
-    Setting("share.renew.acknowledge.enable", BOOLEAN, "true", acts=False,
+    Setting("share.renew.acknowledge.enable", BOOLEAN, "true",
             doc="Whether consumers may renew the lock of a delivered record."),
     Setting("share.assignment.interval.ms", INT, "1000", AtLeast(0), acts=False,
             doc="Milliseconds at least between two assignments of the share group."),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from ottla.model import LeaderEpoch, Offset
+from ottla.model import NO_LEADER_EPOCH, LeaderEpoch, Offset
 from ottla.protocol.internal.share_records import NOT_COUNTED, SharePartitionKey, StateBatch
 
 StateRow: TypeAlias = dict[str, Any]
@@ -21,12 +21,21 @@ class InitializeState(NamedTuple):
     start_offset: Offset
     """-1 while nobody knows where it begins."""
 
+    def row(self) -> dict[str, Any]:
+        """The fields of the API's PartitionData, as those below."""
+        return {
+            "partition": self.key.partition, "state_epoch": self.state_epoch, "start_offset": self.start_offset,
+        }  # fmt: skip
+
 
 class ReadState(NamedTuple):
     """A new leader of the partition asks, and is the one that may write from then on (ReadShareGroupState)."""
 
     key: SharePartitionKey
     leader_epoch: LeaderEpoch
+
+    def row(self) -> dict[str, Any]:
+        return {"partition": self.key.partition, "leader_epoch": self.leader_epoch}
 
 
 class WriteState(NamedTuple):
@@ -39,6 +48,42 @@ class WriteState(NamedTuple):
     """-1 if it stays as it is."""
     state_batches: Sequence[StateBatch]
     delivery_complete_count: int = NOT_COUNTED
+
+    def row(self) -> dict[str, Any]:
+        batches = [
+            {
+                "first_offset": each.first_offset, "last_offset": each.last_offset,
+                "delivery_state": each.delivery_state, "delivery_count": each.delivery_count,
+            }
+            for each in self.state_batches
+        ]  # fmt: skip
+        return {
+            "partition": self.key.partition, "state_epoch": self.state_epoch, "leader_epoch": self.leader_epoch,
+            "start_offset": self.start_offset, "delivery_complete_count": self.delivery_complete_count,
+            "state_batches": batches,
+        }  # fmt: skip
+
+
+class DeleteState(NamedTuple):
+    """The group reads the partition no more (DeleteShareGroupState)."""
+
+    key: SharePartitionKey
+
+    def row(self) -> dict[str, Any]:
+        return {"partition": self.key.partition}
+
+
+class SummarizeState(NamedTuple):
+    """An operator asks (ReadShareGroupStateSummary)."""
+
+    key: SharePartitionKey
+    leader_epoch: LeaderEpoch = NO_LEADER_EPOCH
+
+    def row(self) -> dict[str, Any]:
+        return {"partition": self.key.partition, "leader_epoch": self.leader_epoch}
+
+
+StateRequest: TypeAlias = InitializeState | ReadState | WriteState | DeleteState | SummarizeState
 
 
 class Prune(NamedTuple):

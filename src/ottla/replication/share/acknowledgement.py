@@ -88,7 +88,9 @@ def acknowledge(
                 _check_owner(run, member)
                 for start, end, type_ in _by_type(each, types, max(run.first, first), min(run.last, each.last_offset)):
                     if type_ is AcknowledgeType.RENEW and not config.renew_acknowledge:
-                        raise KafkaError(ErrorCode.invalid_record_state, "Renewing acquisition locks is not enabled")
+                        raise KafkaError(
+                            ErrorCode.invalid_record_state, "Renewing acquisition locks is not enabled for the group."
+                        )
                     # What is left behind the cut is a run of its own, of which the next type finds its part.
                     part = batch.cut(batch.at(start), start, end)
                     if type_ is AcknowledgeType.RENEW:
@@ -115,18 +117,24 @@ def _find(window: Window, each: Acknowledgement) -> list[InFlightBatch]:
     if index < 0 and each.first_offset < window.start_offset <= each.last_offset:
         index = window.floor(window.start_offset)
     if index < 0:
-        raise KafkaError(ErrorCode.invalid_record_state, "The offsets are not in flight")
+        raise KafkaError(
+            ErrorCode.invalid_record_state,
+            "Batch record not found. The request batch offsets are not found in the cache.",
+        )
     found = window.batches[index : window.floor(each.last_offset) + 1]
-    if found[-1].last < each.last_offset:
-        raise KafkaError(ErrorCode.invalid_request, "The offsets are past what was acquired")
+    for what, offset in (("first", each.first_offset), ("last", each.last_offset)):
+        if found[-1].last < offset:
+            sentence = f"Batch record not found. The {what} offset in request is past acquired records."
+            raise KafkaError(ErrorCode.invalid_request, sentence)
     return found
 
 
 def _check_owner(run: Run, member: str) -> None:
     if run.state is not DeliveryState.ACQUIRED or run.pending is not None:
-        raise KafkaError(ErrorCode.invalid_record_state, "The record is not acquired")
+        sentence = "The offset cannot be acknowledged. The offset is not acquired."
+        raise KafkaError(ErrorCode.invalid_record_state, sentence)
     if run.member != member:
-        raise KafkaError(ErrorCode.invalid_record_state, "The record is another member's")
+        raise KafkaError(ErrorCode.invalid_record_state, "Member is not the owner of offset")
 
 
 def _by_type(

@@ -70,7 +70,7 @@ class ShareSession:
 class ShareSessions:
     """Those of a broker."""
 
-    def __init__(self, count_max: int, on_end: Callable[[SessionKey], None]) -> None:
+    def __init__(self, count_max: int, on_end: Callable[[SessionKey, ShareSession], None]) -> None:
         """`count_max` is `group.share.max.share.sessions`. `on_end` hears of sessions whose connection has closed: who
         ends one by a request releases what is acquired before it answers."""
         self._count_max = count_max
@@ -118,6 +118,10 @@ class ShareSessions:
         if epoch != FINAL_EPOCH:
             _go_on(session, epoch)
 
+    def has_group(self, group_id: str) -> bool:
+        """Whether a member of the group has a session."""
+        return any(key.group_id == group_id for key in self._sessions)
+
     def end(self, key: SessionKey) -> None:
         self._sessions.pop(key, None)
 
@@ -126,7 +130,7 @@ class ShareSessions:
         session = self._of_connections.pop(connection, None)
         if session is not None and self._sessions.get(session.key) is session:
             self.end(session.key)
-            self._on_end(session.key)
+            self._on_end(session.key, session)
 
     def _find(self, key: SessionKey) -> ShareSession:
         session = self._sessions.get(key)

@@ -46,6 +46,10 @@ class SharePartition:
         self._deadlines: list[Millis] = []
         """A heap; some are of locks that were given up before."""
 
+    def use(self, config: ShareConfig) -> None:
+        """The settings may have changed; what is locked stays so for as long as was said."""
+        self.config = config
+
     # What there is
 
     def next_fetch_offset(self) -> Offset:

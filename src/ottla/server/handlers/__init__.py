@@ -68,6 +68,8 @@ TABLE: dict[int, Served] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: Served("consumer_group_heartbeat", 0, 1),
     ApiKey.LIST_CONFIG_RESOURCES: Served("list_config_resources", 0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Served("describe_topic_partitions", 0, 0),
+    ApiKey.SHARE_FETCH: Served("share_fetch", 1, 2),
+    ApiKey.SHARE_ACKNOWLEDGE: Served("share_acknowledge", 1, 2),
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: Served("initialize_share_group_state", 0, 0),
     ApiKey.READ_SHARE_GROUP_STATE: Served("read_share_group_state", 0, 0),
     ApiKey.WRITE_SHARE_GROUP_STATE: Served("write_share_group_state", 0, 1),

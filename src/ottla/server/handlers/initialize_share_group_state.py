@@ -11,14 +11,13 @@ from ottla.coordinator.share.requests import InitializeState
 from ottla.protocol.internal.share_records import SharePartitionKey
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import Handling, RequestContext, api
-from ottla.server.share_state import StateReply, ask_each, on_error
+from ottla.server.share_state import ask_each, on_error
 
 
 @api(ApiKey.INITIALIZE_SHARE_GROUP_STATE, versions=(0, 0), on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Handling:
-    coordinator = context.node.share_coordinator
+    return ask_each(context, request, "initialize share group state", _read, needs_partitions=False)
 
-    def ask(waiter: StateReply, key: SharePartitionKey, row: Any) -> None:
-        coordinator.initialize(waiter, InitializeState(key, row.state_epoch, row.start_offset))
 
-    return ask_each(request, "initialize share group state", ask, needs_partitions=False)
+def _read(key: SharePartitionKey, row: Any) -> InitializeState:
+    return InitializeState(key, row.state_epoch, row.start_offset)

@@ -11,14 +11,13 @@ from ottla.coordinator.share.requests import ReadState
 from ottla.protocol.internal.share_records import SharePartitionKey
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import Handling, RequestContext, api
-from ottla.server.share_state import StateReply, ask_each, on_error
+from ottla.server.share_state import ask_each, on_error
 
 
 @api(ApiKey.READ_SHARE_GROUP_STATE, versions=(0, 0), on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Handling:
-    coordinator = context.node.share_coordinator
+    return ask_each(context, request, "read share group state", _read)
 
-    def ask(waiter: StateReply, key: SharePartitionKey, row: Any) -> None:
-        coordinator.read(waiter, ReadState(key, row.leader_epoch))
 
-    return ask_each(request, "read share group state", ask)
+def _read(key: SharePartitionKey, row: Any) -> ReadState:
+    return ReadState(key, row.leader_epoch)

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla.coordinator.share.requests import SummarizeState
 from ottla.protocol.internal.share_records import SharePartitionKey
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import Handling, RequestContext, api
-from ottla.server.share_state import StateReply, ask_each, on_error
+from ottla.server.share_state import ask_each, on_error
 
 
 @api(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, versions=(0, 1), on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Handling:
-    coordinator = context.node.share_coordinator
+    return ask_each(context, request, "read share group state summary", _read)
 
-    def ask(waiter: StateReply, key: SharePartitionKey, row: Any) -> None:
-        coordinator.summary(waiter, key)
 
-    return ask_each(request, "read share group state summary", ask)
+def _read(key: SharePartitionKey, row: Any) -> SummarizeState:
+    return SummarizeState(key, row.leader_epoch)

@@ -9,20 +9,18 @@ from ottla.coordinator.share.requests import WriteState
 from ottla.protocol.internal.share_records import NOT_COUNTED, SharePartitionKey, StateBatch
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import Handling, RequestContext, api
-from ottla.server.share_state import StateReply, ask_each, on_error
+from ottla.server.share_state import ask_each, on_error
 
 
 @api(ApiKey.WRITE_SHARE_GROUP_STATE, versions=(0, 1), on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Handling:
-    coordinator = context.node.share_coordinator
+    return ask_each(context, request, "write share group state", _read)
 
-    def ask(waiter: StateReply, key: SharePartitionKey, row: Any) -> None:
-        batches = [
-            StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
-            for each in row.state_batches
-        ]
-        complete = getattr(row, "delivery_complete_count", NOT_COUNTED)
-        write = WriteState(key, row.state_epoch, row.leader_epoch, row.start_offset, batches, complete)
-        coordinator.write(waiter, write)
 
-    return ask_each(request, "write share group state", ask)
+def _read(key: SharePartitionKey, row: Any) -> WriteState:
+    batches = [
+        StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
+        for each in row.state_batches
+    ]
+    complete = getattr(row, "delivery_complete_count", NOT_COUNTED)
+    return WriteState(key, row.state_epoch, row.leader_epoch, row.start_offset, batches, complete)

@@ -1,0 +1,48 @@
+"""What holds for one group: its own settings (IncrementalAlterConfigs of a GROUP), brought within the bounds that the
+broker has now; where it has none, the broker's (Kafka's `GroupConfig.evaluate`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from ottla.config import definitions
+
+
+class Bounds(NamedTuple):
+    """The broker's settings that a group's has its value from, or lies between."""
+
+    default: str
+    low: str
+    high: str
+
+
+_BOUNDS: Final = {
+    "share.record.lock.duration.ms": Bounds(
+        "group.share.record.lock.duration.ms",
+        "group.share.min.record.lock.duration.ms",
+        "group.share.max.record.lock.duration.ms",
+    ),
+    "share.delivery.count.limit": Bounds(
+        "group.share.delivery.count.limit",
+        "group.share.min.delivery.count.limit",
+        "group.share.max.delivery.count.limit",
+    ),
+    "share.partition.max.record.locks": Bounds(
+        "group.share.partition.max.record.locks",
+        "group.share.min.partition.max.record.locks",
+        "group.share.max.partition.max.record.locks",
+    ),
+}
+
+
+def group_setting(own: Mapping[str, str], config: Mapping[str, Any], name: str) -> Any:
+    """The typed value of `name` ("share.record.lock.duration.ms") for a group whose own settings are `own`."""
+    setting = definitions.GROUP[name]
+    text, bounds = own.get(name), _BOUNDS.get(name)
+    if bounds is None:
+        return setting.parse(str(setting.default) if text is None else text)
+    if text is None:
+        return config[bounds.default]
+    value: Any = setting.parse(text)
+    return min(max(value, config[bounds.low]), config[bounds.high])

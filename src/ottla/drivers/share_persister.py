@@ -1,0 +1,238 @@
+"""Asks share coordinators to keep, return and delete the state of share-partitions (Kafka's `PersisterStateManager`).
+
+A coordinator on this node is called. To another one what is asked of one moment goes together, a request for each API
+and group, and what comes meanwhile waits for the next. What fails because a coordinator is not there, moves or loads
+is asked again, at the coordinator of that moment, with pauses that grow, until `RETRY_MS_MAX` have passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random as random_module
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, Protocol
+
+from ottla.coordinator.share.requests import (
+    DeleteState,
+    InitializeState,
+    ReadState,
+    StateRequest,
+    StateRow,
+    SummarizeState,
+    WriteState,
+)
+from ottla.coordinator.share.shard import partition_of
+from ottla.drivers.node_client import NodeClient, Timing
+from ottla.drivers.tasks import cancelled
+from ottla.errors import ErrorCode, KafkaError
+from ottla.logs import fields
+from ottla.metadata.image import BrokerRegistration, MetadataImage
+from ottla.model import SHARE_STATE_TOPIC, NodeId
+from ottla.network import Address, Network
+from ottla.protocol import messages
+from ottla.protocol.messages import ApiKey
+
+_LOG = logging.getLogger("ottla.share")
+
+RETRY_MS_MAX: Final = 30_000
+PAUSE_S: Final = 0.05
+PAUSE_S_MAX: Final = 1.0
+"""A coordinator that moves is back in a fraction of a second; Kafka waits for a second at first."""
+
+ROWS_PER_REQUEST: Final = 1_000
+
+_APIS: Final[Mapping[type[StateRequest], tuple[ApiKey, tuple[int, int]]]] = {
+    InitializeState: (ApiKey.INITIALIZE_SHARE_GROUP_STATE, (0, 0)),
+    ReadState: (ApiKey.READ_SHARE_GROUP_STATE, (0, 0)),
+    WriteState: (ApiKey.WRITE_SHARE_GROUP_STATE, (0, 1)),
+    DeleteState: (ApiKey.DELETE_SHARE_GROUP_STATE, (0, 0)),
+    SummarizeState: (ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, (0, 1)),
+}
+
+_PASSES: Final = frozenset({
+    ErrorCode.not_coordinator, ErrorCode.coordinator_not_available, ErrorCode.coordinator_load_in_progress,
+    ErrorCode.network_exception, ErrorCode.request_timed_out,
+})  # fmt: skip
+
+
+class LocalCoordinator(Protocol):
+    def ask(self, waiter: _Asked, request: StateRequest, /) -> None: ...
+
+
+class PersisterHost(Protocol):
+    """What it needs of its node."""
+
+    @property
+    def node_id(self) -> NodeId: ...
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def network(self) -> Network: ...
+    @property
+    def random(self) -> random_module.Random: ...
+    @property
+    def inter_broker_listener(self) -> str: ...
+    @property
+    def share_coordinator(self) -> LocalCoordinator: ...
+    def spawn(self, work: Coroutine[Any, Any, None], /) -> asyncio.Task[None]: ...
+
+
+class _Asked:
+    """One share-partition in one request."""
+
+    __slots__ = ("_persister", "deadline", "pause_s", "request", "result")
+
+    def __init__(self, persister: Persister, request: StateRequest) -> None:
+        loop = asyncio.get_running_loop()
+        self._persister = persister
+        self.request = request
+        self.result: asyncio.Future[StateRow] = loop.create_future()
+        self.deadline = loop.time() + RETRY_MS_MAX / 1000
+        self.pause_s = PAUSE_S
+
+    def complete(self, result: StateRow | KafkaError) -> None:
+        """The coordinator's reply."""
+        if isinstance(result, KafkaError):
+            result = self.failed(result.code)
+        self._persister.answered(self, result)
+
+    def failed(self, error: ErrorCode) -> StateRow:
+        return {"partition": self.request.key.partition, "error_code": error, "error_message": None}
+
+
+class Persister:
+    """All methods belong to the event loop's thread."""
+
+    def __init__(self, node: PersisterHost, make_topic: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """`make_topic` creates `__share_group_state`; raises nothing."""
+        self._node = node
+        self._make_topic = make_topic
+        self._making: asyncio.Task[None] | None = None
+        timing = Timing(
+            request_timeout_ms=node.config["request.timeout.ms"],
+            setup_timeout_ms=node.config["socket.connection.setup.timeout.ms"],
+        )
+        self._client = NodeClient(node.network, f"broker-{node.node_id}-share", node.random, timing)
+        self._queues: dict[tuple[NodeId, ApiKey], list[_Asked]] = {}
+        self._tasks: dict[tuple[NodeId, ApiKey], asyncio.Task[None]] = {}
+        self._waiting: dict[_Asked, asyncio.TimerHandle] = {}
+        self._stopped = False
+
+    async def stop(self) -> None:
+        self._stopped = True
+        for timer in self._waiting.values():
+            timer.cancel()
+        for task in [*self._tasks.values()]:
+            await cancelled(task)
+        for asked in [*self._waiting, *(each for queue in self._queues.values() for each in queue)]:
+            asked.result.cancel()
+        await self._client.close()
+
+    def ask(self, request: StateRequest) -> asyncio.Future[StateRow]:
+        """The PartitionResult of the request's API, with its error; raises nothing. Cancelled when the node stops."""
+        asked = _Asked(self, request)
+        self._send(asked)
+        return asked.result
+
+    def _send(self, asked: _Asked) -> None:
+        if self._stopped:
+            asked.result.cancel()
+            return
+        broker = self._coordinator(asked)
+        if broker is None:
+            self.answered(asked, asked.failed(ErrorCode.coordinator_not_available))
+        elif broker.id == self._node.node_id:
+            try:
+                self._node.share_coordinator.ask(asked, asked.request)
+            except KafkaError as error:
+                asked.complete(error)
+        else:
+            api, _ = _APIS[type(asked.request)]
+            where = (broker.id, api)
+            self._queues.setdefault(where, []).append(asked)
+            if where not in self._tasks:
+                self._tasks[where] = asyncio.get_running_loop().create_task(self._run(where))
+
+    def _coordinator(self, asked: _Asked) -> BrokerRegistration | None:
+        """None where nobody can be asked now."""
+        node = self._node
+        topic = node.image.topic(SHARE_STATE_TOPIC)
+        if topic is None:
+            if self._making is None or self._making.done():
+                self._making = node.spawn(self._make_topic())
+            return None
+        registration = topic.partitions.get(partition_of(asked.request.key, len(topic.partitions)))
+        broker = None if registration is None else node.image.brokers.get(registration.leader)
+        return None if broker is None or broker.fenced or node.inter_broker_listener not in broker.endpoints else broker
+
+    def answered(self, asked: _Asked, result: StateRow) -> None:
+        """What became of a request: it is asked again, or done."""
+        loop = asyncio.get_running_loop()
+        if result["error_code"] in _PASSES and not self._stopped and loop.time() + asked.pause_s < asked.deadline:
+            self._waiting[asked] = loop.call_later(asked.pause_s, self._again, asked)
+            asked.pause_s = min(2 * asked.pause_s, PAUSE_S_MAX)
+        elif not asked.result.done():
+            asked.result.set_result(result)
+
+    def _again(self, asked: _Asked) -> None:
+        del self._waiting[asked]
+        if not asked.result.done():
+            self._send(asked)
+
+    # Over the wire
+
+    async def _run(self, where: tuple[NodeId, ApiKey]) -> None:
+        """Send what is there for a broker, one round after the other, until there is nothing."""
+        try:
+            await asyncio.sleep(0)  # what else this turn of the loop brings goes along
+            while queue := self._queues.pop(where, []):
+                if len(queue) > ROWS_PER_REQUEST:
+                    self._queues[where] = queue[ROWS_PER_REQUEST:]
+                groups: dict[str, list[_Asked]] = {}
+                for asked in queue[:ROWS_PER_REQUEST]:
+                    groups.setdefault(asked.request.key.group_id, []).append(asked)
+                await asyncio.gather(*(self._request(*where, group, some) for group, some in groups.items()))
+        finally:
+            del self._tasks[where]
+
+    async def _request(self, node_id: NodeId, api: ApiKey, group_id: str, some: list[_Asked]) -> None:
+        """Ask about share-partitions of one group, each once. Raises nothing."""
+        topics: dict[Any, list[dict[str, Any]]] = {}
+        now: dict[tuple[Any, int], _Asked] = {}
+        for asked in some:
+            key = asked.request.key
+            if (key.topic_id, key.partition) in now:  # a row for each; the others in a moment, behind it
+                self.answered(asked, asked.failed(ErrorCode.request_timed_out))
+                continue
+            now[key.topic_id, key.partition] = asked
+            topics.setdefault(key.topic_id, []).append(asked.request.row())
+        rows: dict[tuple[Any, int], StateRow] = {}
+        error = ErrorCode.network_exception
+        try:
+            broker = self._node.image.brokers.get(node_id)
+            endpoint = None if broker is None else broker.endpoints.get(self._node.inter_broker_listener)
+            if endpoint is None:
+                raise KafkaError(ErrorCode.broker_not_available)
+            values = {
+                "group_id": group_id,
+                "topics": [{"topic_id": topic_id, "partitions": each} for topic_id, each in topics.items()],
+            }
+            versions = next(versions for key, versions in _APIS.values() if key is api)
+            address = Address(endpoint.host, endpoint.port)
+            answer = messages.plain((await self._client.ask(address, api, values, versions=versions)).response)
+            rows = {
+                (topic["topic_id"], row["partition"]): row for topic in answer["results"] for row in topic["partitions"]
+            }
+        except KafkaError as failure:
+            if failure.code is ErrorCode.unsupported_version:
+                error = failure.code
+            where = fields(broker=node_id, group=group_id, error=str(failure))
+            _LOG.warning("a share coordinator does not answer", extra=where)
+        except Exception as bug:
+            error = ErrorCode.unknown_server_error
+            _LOG.error("a share coordinator cannot be asked", exc_info=bug)
+        for place, asked in now.items():
+            self.answered(asked, rows.get(place) or asked.failed(error))

@@ -1,0 +1,157 @@
+"""What ShareFetch and ShareAcknowledge have in common: who asks, what is acknowledged, and where leaders are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from ottla.drivers.cooperative import run_yielding
+from ottla.drivers.share_coordinator import ShareCoordinatorDriver
+from ottla.drivers.share_partitions import Outcome, SharePartitions
+from ottla.drivers.share_persister import Persister
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.features import SHARE_VERSION
+from ottla.model import SHARE_STATE_TOPIC, ZERO_UUID, Millis, Offset
+from ottla.protocol.messages import ApiKey
+from ottla.replication.partition import Partition
+from ottla.replication.share.acknowledgement import Acknowledgement, AcknowledgeType
+from ottla.replication.share.session import SessionKey, SharedPartition
+from ottla.server import topic_creation
+from ottla.server.api import RequestContext
+from ottla.server.handlers.list_offsets import find_offset
+from ottla.server.handlers.produce import LEADER_ERRORS, endpoints_of
+
+if TYPE_CHECKING:
+    from ottla.server.node import Node
+
+MEMBER_ID_LENGTH_MAX: Final = 36
+RENEW_SINCE: Final = 2
+"""The version of both APIs from which on locks may be renewed (KIP-1222)."""
+
+READ_UNCOMMITTED: Final = 0
+NO_LEADER_KNOWN: Final = {"leader_id": 0, "leader_epoch": 0}
+
+Failures = dict[SharedPartition, KafkaError | None]
+
+
+Closers = list[Callable[[], Coroutine[Any, Any, None]]]
+
+
+def share_coordinator(node: Node, closers: Closers) -> ShareCoordinatorDriver:
+    """That of a node (`Node.share_coordinator`), and what stops it."""
+    made = ShareCoordinatorDriver(node, node.metadata.publisher)
+    closers.append(made.stop)
+    return made
+
+
+def share_partitions(node: Node, closers: Closers) -> SharePartitions:
+    """Those of a node (`Node.share_partitions`), and what stops them."""
+    asking = RequestContext(node, ApiKey.LIST_OFFSETS, 11)
+
+    async def make_topic() -> None:
+        await topic_creation.create(asking, [SHARE_STATE_TOPIC])
+
+    async def offset_since(partition: Partition, timestamp_ms: Millis) -> Offset | None:
+        _, offset, _ = await run_yielding(find_offset(asking, partition, timestamp_ms, READ_UNCOMMITTED))
+        return offset if offset >= 0 else None
+
+    made = SharePartitions(node, node.metadata.publisher, Persister(node, make_topic), offset_since)
+    closers.append(made.stop)
+    return made
+
+
+def check_request(context: RequestContext, request: Any) -> SessionKey:
+    """Whose session a request is of. Raises UNSUPPORTED_VERSION where share groups are switched off, INVALID_REQUEST
+    for names that nobody has."""
+    if context.node.image.features.get(SHARE_VERSION, 0) < 1:
+        raise KafkaError(ErrorCode.unsupported_version)
+    if request.group_id is None:
+        raise KafkaError(ErrorCode.invalid_request, "Invalid group id in the request.")
+    if not request.member_id or len(request.member_id) > MEMBER_ID_LENGTH_MAX:
+        raise KafkaError(ErrorCode.invalid_request, "Invalid member id in the request.")
+    return SessionKey(request.group_id, request.member_id)
+
+
+class Acknowledging:
+    """The acknowledgements of one request, from their check to what became of them."""
+
+    def __init__(self, context: RequestContext, request: Any, key: SessionKey) -> None:
+        """Begins all of them."""
+        self._context = context
+        self._failures: Failures = {}
+        self._outcomes: dict[SharedPartition, Outcome] = {}
+        may_renew = context.api_version >= RENEW_SINCE
+        type_max = AcknowledgeType.RENEW if may_renew else AcknowledgeType.REJECT
+        is_renewal = may_renew and request.is_renew_ack
+        image, manager = context.node.image, context.node.share_partitions
+        empty: list[SharedPartition] = []
+        for topic in request.topics:
+            topic_id = topic.topic_id or ZERO_UUID
+            named = image.topic_by_id(topic_id)
+            for row in topic.partitions:
+                where = SharedPartition(topic_id, row.partition_index)
+                if named is None:
+                    self._failures[where] = KafkaError(ErrorCode.unknown_topic_id)
+                elif not _are_valid(row.acknowledgement_batches, type_max, is_renewal):
+                    self._failures[where] = KafkaError(ErrorCode.invalid_request)
+                elif where.partition not in named.partitions:
+                    self._failures[where] = KafkaError(ErrorCode.unknown_topic_or_partition)
+                elif not row.acknowledgement_batches:
+                    empty.append(where)
+                else:
+                    batches = [
+                        Acknowledgement(each.first_offset, each.last_offset, each.acknowledge_types)
+                        for each in row.acknowledgement_batches
+                    ]
+                    self._outcomes[where] = manager.acknowledge(key.group_id, where, key.member_id, batches)
+        if self._outcomes:
+            self._failures |= dict.fromkeys(empty)
+
+    async def result(self) -> Failures:
+        """When all is kept or cannot be: each partition with its error."""
+        for where, outcome in self._outcomes.items():
+            self._failures[where] = await outcome
+        return self._failures
+
+
+def _are_valid(batches: Sequence[Any], type_max: int, is_renewal: bool) -> bool:
+    """Whether batches follow each other and have types that there are."""
+    previous = -1
+    for each in batches:
+        types, length = each.acknowledge_types, each.last_offset - each.first_offset + 1
+        if length < 1 or each.first_offset < previous or not types or (len(types) > 1 and len(types) != length):
+            return False
+        if any(not 0 <= each_type <= type_max for each_type in types):
+            return False
+        if AcknowledgeType.RENEW in types and not is_renewal:
+            return False
+        previous = each.last_offset
+    return True
+
+
+def leaders(
+    context: RequestContext, failed: Iterable[tuple[SharedPartition, int]]
+) -> tuple[dict[SharedPartition, Mapping[str, int]], list[dict[str, Any]]]:
+    """Who leads the partitions of which this node said that it does not, and where these nodes are (KIP-951)."""
+    found: dict[SharedPartition, Mapping[str, int]] = {}
+    node_ids = set()
+    for where, error in failed:
+        topic = context.node.image.topic_by_id(where.topic_id) if error in LEADER_ERRORS else None
+        registration = None if topic is None else topic.partitions.get(where.partition)
+        if registration is not None:
+            found[where] = {"leader_id": registration.leader, "leader_epoch": registration.leader_epoch}
+            node_ids.add(registration.leader)
+    endpoints = [
+        {"node_id": each.node_id, "host": each.host, "port": each.port, "rack": each.rack}
+        for each in endpoints_of(context, node_ids)
+    ]
+    return found, endpoints
+
+
+def by_topic(rows: Mapping[SharedPartition, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of partitions as both answers have them."""
+    topics: dict[UUID, list[Mapping[str, Any]]] = {}
+    for where, row in rows.items():
+        topics.setdefault(where.topic_id, []).append(row)
+    return [{"topic_id": topic_id, "partitions": each} for topic_id, each in topics.items()]
