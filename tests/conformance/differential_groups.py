@@ -150,9 +150,30 @@ def offset_delete(w: World, version: int) -> Requests:
 
 @cases(ApiKey.CONSUMER_GROUP_HEARTBEAT)
 def consumer_group_heartbeat(w: World, version: int) -> Requests:
-    for epoch in (0, 1, -1):
-        yield {
-            "group_id": f"{w.prefix}848", "member_id": "nobody", "member_epoch": epoch, "instance_id": None,
-            "rack_id": None, "rebalance_timeout": 5000, "subscribed_topic_names": [w.t], "topic_partitions": [],
-            "server_assignor": "nonsense", "subscribed_topic_regex": None,
-        }  # fmt: skip
+    """What makes no sense, then the lives of a member and of a static one; a member waits for no other."""
+    group = f"{w.prefix}848-{version}"
+    known: dict[str, Any] = {
+        "group_id": group, "member_id": "nobody", "member_epoch": 0, "instance_id": None, "rack_id": None,
+        "rebalance_timeout": 5000, "subscribed_topic_names": [w.t], "topic_partitions": [],
+        "server_assignor": None, "subscribed_topic_regex": None,
+    }  # fmt: skip
+    wrong: tuple[dict[str, Any], ...] = (
+        {"server_assignor": "nonsense"}, {"group_id": ""}, {"group_id": " "}, {"instance_id": ""}, {"rack_id": ""},
+        {"rebalance_timeout": -1}, {"topic_partitions": None}, {"subscribed_topic_names": None}, {"member_epoch": -2},
+        {"member_epoch": -3}, {"member_epoch": 1}, {"member_epoch": -1}, {"member_epoch": -2, "instance_id": "i"},
+        {"group_id": f"{w.prefix}c9"}, {"subscribed_topic_regex": "(", "subscribed_topic_names": None},
+    )  # fmt: skip
+    for change in wrong:
+        yield {**known, **change}
+    same = {**known, "rebalance_timeout": -1, "subscribed_topic_names": None, "topic_partitions": None}
+    for epoch in (0, 2, 1, 7, -2, -1, -1, 2):
+        yield {**(known if epoch == 0 else same), "member_id": "alone", "member_epoch": epoch}
+    for member, epoch in (("s1", 0), ("s2", 0), ("s1", 4), ("s1", -2), ("s2", 0), ("s1", 4), ("s2", -1), ("s2", 5)):
+        yield {**(known if epoch == 0 else same), "member_id": member, "member_epoch": epoch, "instance_id": "i"}
+
+
+@cases(ApiKey.CONSUMER_GROUP_DESCRIBE)
+def consumer_group_describe(w: World, version: int) -> Requests:
+    for groups in ([], [f"{w.prefix}848-0"], ["", f"{w.prefix}nobody", f"{w.prefix}c9"]):
+        for wanted in (False, True):
+            yield {"group_ids": groups, "include_authorized_operations": wanted}

@@ -126,6 +126,25 @@ def _share_heartbeat(client: Client, share: dict[str, Any], epoch: int) -> Any:
     return ask_other(client, SHARE_GROUP_HEARTBEAT, 1, "share_group_heartbeat", asked)
 
 
+def described(client: Client) -> dict[str, Any]:
+    """The groups of KIP-848 with their members."""
+    asked = {"group_ids": ["848", "848-left", "848-empty"], "include_authorized_operations": False}
+    groups = client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, asked)["groups"]
+    assert {each["error_code"] for each in groups} == {0}, groups
+    return {each["group_id"]: str(each) for each in groups}
+
+
+def go_on_and_leave(client: Client, group: str) -> None:
+    """As the one member that a group of KIP-848 has: with its epoch, under the other broker."""
+    asked = {"group_ids": [group], "include_authorized_operations": False}
+    [found] = client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, asked)["groups"]
+    [member] = found["members"]
+    for epoch in (member["member_epoch"], -1):
+        same = {**_heartbeat(group, member["member_id"]), "member_epoch": epoch}
+        answer = client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, same)
+        assert (answer["error_code"], answer["member_epoch"]) == (0, epoch), answer
+
+
 def listed_groups(client: Client) -> dict[str, tuple[str, str]]:
     """State and type of each group."""
     answer = client.ask(ApiKey.LIST_GROUPS, 5, {"states_filter": [], "types_filter": []})

@@ -72,8 +72,10 @@ class Exempt(NamedTuple):
         return api is self.api and seen.difference.field in self.fields.split() and bool(self.when(seen))
 
 
-WITHOUT_KIP_848 = "Members of groups of KIP-848 are refused, as by a Kafka whose group.version is 0."
-SENTENCES = "The sentences with which a broker explains why it refused records are Ottla's own; the codes are Kafka's."
+SENTENCES = (
+    "The sentences with which a broker explains why it refused records or a regular expression are Ottla's own; the "
+    "codes are Kafka's."
+)
 NAMED_ERRORS = "Where Kafka answers UNKNOWN_SERVER_ERROR to a request that makes no sense, Ottla names the error."
 NEGATIVE_SIZES = "Sizes below zero in a Fetch count as zero."
 TIMEOUTS = "Administrative requests are answered when done: their time limits are not looked at."
@@ -198,8 +200,8 @@ EXEMPTIONS = [
            lambda seen: seen.mine == MISSING and seen.theirs["name"] == "CONTROLLER"),
     Exempt(ApiKey.PRODUCE, _below(_PRODUCED, "error_message", "record_errors.batch_index_error_message"), SENTENCES,
            _both_explain, used_by="log"),
-    Exempt(ApiKey.CONSUMER_GROUP_HEARTBEAT, "error_code error_message", WITHOUT_KIP_848,
-           lambda seen: seen.mine in ("unsupported_version", None)),
+    Exempt(ApiKey.CONSUMER_GROUP_HEARTBEAT, "error_message", SENTENCES,
+           lambda seen: seen.request.get("subscribed_topic_regex") and _both_explain(seen)),
     Exempt(ApiKey.DESCRIBE_QUORUM, "topics.partitions.high_watermark", OF_EACH,
            lambda seen: min(seen.mine, seen.theirs) > 0),
     Exempt(ApiKey.INIT_PRODUCER_ID, "producer_id", OF_EACH,

@@ -36,7 +36,7 @@ NOT_DRAWN = {
     ApiKey.END_TXN: "says nothing without a transaction; its own cases and walks are better",
     ApiKey.WRITE_TXN_MARKERS: "its own walks are better",
     ApiKey.TXN_OFFSET_COMMIT: "its own walks are better",
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: "is refused here and changes groups there",
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: "members of random groups make the rest wait; its own cases and walks are better",
     ApiKey.SHARE_FETCH: "says nothing without a session; its own cases and walks are better",
     ApiKey.SHARE_ACKNOWLEDGE: "says nothing without a session; its own cases and walks are better",
     ApiKey.WRITE_SHARE_GROUP_STATE: "Kafka's coordinator believes what no leader would write",

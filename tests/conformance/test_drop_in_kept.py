@@ -14,6 +14,8 @@ from peers.kafka import free_port
 from tests.conformance.drop_in import Place, seen
 from tests.conformance.drop_in_more import (
     Token,
+    described,
+    go_on_and_leave,
     kept,
     kept_groups,
     listed_groups,
@@ -46,6 +48,7 @@ def test_what_is_not_served_is_kept(tmp_path: Path) -> None:
         tokens = eventually(Token(login).shown)
         before, at_kafka = seen(client), kept(client)
         listed, groups_at_kafka = listed_groups(client), kept_groups(client)
+        consumers = described(client)
     snapshots = place.snapshots()
     with place.running("ottla", kill=True) as client:
         assert seen(client) == before
@@ -56,6 +59,8 @@ def test_what_is_not_served_is_kept(tmp_path: Path) -> None:
         deleted = client.ask(ApiKey.DELETE_GROUPS, 2, {"groups_names": ["848", "848-deleted", "share-empty"]})
         errors = {each["group_id"]: name_of(each["error_code"]) for each in deleted["results"]}
         assert errors == {"848": "non_empty_group", "848-deleted": "none", "share-empty": "unsupported_version"}
+        assert described(client) == consumers
+        go_on_and_leave(client, "848")
         for name in ("848", "848-taken"):
             read_on(place.bootstrap, name, from_offset=1)
         groups, listed = seen(client)["groups"], listed_groups(client)
@@ -74,7 +79,7 @@ def test_what_is_not_served_is_kept(tmp_path: Path) -> None:
 
 
 def read_on(bootstrap: str, group: str, *, from_offset: int) -> None:
-    """As a consumer of the classic protocol, which takes over the group that one of KIP-848 left."""
+    """As a consumer of the classic protocol, whose group the empty one of KIP-848 becomes."""
     settings = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False, "log_level": 0}
     consumer = Consumer({**settings, "isolation.level": "read_uncommitted"})
     consumer.subscribe(["t"])

@@ -17,11 +17,14 @@ LEAST = {"invalid": 300, "matches": 2_000, "does not": 5_000}
 """What has to have happened, or the walk proves little."""
 ATOMS = [
     "a", "b", "-", "é", "λ", r"\.", ".", r"\d", r"\w", r"\s", r"\S", "[ab]", "[^a]", "[a-c-]", "[[:alpha:]]",
-    "[[:^digit:]]",    r"\pL", r"\PL", r"\p{Greek}", r"\p{^Greek}", r"\p{Nd}", r"[\d\p{Lu}]", r"\Qa.\E", r"\x61", r"\x{e9}", r"\141",
+    "[[:^digit:]]",    r"\pL", r"\PL", r"\p{Greek}", r"\p{^Greek}", r"\p{Nd}",
+    r"[\d\p{Lu}]", r"\Qa.\E", r"\x61", r"\x{e9}",
+    r"\141",
     "^", "$", r"\A",    r"\z", r"\b", r"\B", "(?i)a", "(?s).", r"[\w-]", r"\t", r"\a",
 ]  # fmt: skip
 WRONG = [
-    "[", "(", ")", "*", r"\1", r"\Z", "(?=a)", "(?<=a)", "(?!a)", "a**", "a{1001}", "a{2,1}", "[b-a]", r"\p{Lost}", r"\8",
+    "[", "(", ")", "*", r"\1", r"\Z", "(?=a)", "(?<=a)", "(?!a)", "a**", "a{1001}", "a{2,1}", "[b-a]", r"\p{Lost}",
+    r"\8",
     "a++",    "(?P<n>", "(?#x)", "(?z)", "[[:lost:]]",
 ]  # fmt: skip
 TEXTS = ["", "a", "b", "ab", "aab", "aba-", "A", "é", "λ", "a.b", "a7", "-", "a b", "a\nb", "aaaa", "É7"]

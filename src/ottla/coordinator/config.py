@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
+from ottla.metadata.image import ConfigResourceType, MetadataImage
 from ottla.model import Millis
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
@@ -27,15 +28,68 @@ class GroupConfig:
     offsets_retention_check_interval_ms: Millis = 600_000
     offset_metadata_max_bytes: int = 4_096
     consumer_session_timeout_ms: Millis = 45_000
+    consumer_heartbeat_interval_ms: Millis = 5_000
+    consumer_assignment_interval_ms: Millis = 1_000
+    """Between two target assignments of a group at least."""
+    consumer_max_size: int = 2_147_483_647
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    """The first is the default."""
+    consumer_regex_refresh_interval_ms: Millis = 600_000
+    migration_policy: str = "bidirectional"
     share_session_timeout_ms: Millis = 45_000
     streams_session_timeout_ms: Millis = 45_000
-    """How long the members that Kafka left in a group of a newer protocol stay in it."""
+    """How long the members that Kafka left in a group of a protocol that is not served stay in it."""
 
     @classmethod
     def from_settings(cls, settings: Settings) -> GroupConfig:
         """From a node's typed settings."""
         found = {field: settings[name] for field, name in _SETTINGS.items()}
-        return cls(offsets_retention_ms=settings["offsets.retention.minutes"] * 60_000, **found)
+        return cls(
+            offsets_retention_ms=settings["offsets.retention.minutes"] * 60_000,
+            consumer_assignors=tuple(assignor_name(each) for each in settings["group.consumer.assignors"]),
+            **found,
+        )
+
+    @property
+    def may_upgrade(self) -> bool:
+        """Whether a classic group becomes a consumer group when a consumer of the new protocol joins."""
+        return self.migration_policy.lower() in ("upgrade", "bidirectional")
+
+    @property
+    def may_downgrade(self) -> bool:
+        """Whether a consumer group becomes a classic one when all that are left use the classic protocol."""
+        return self.migration_policy.lower() in ("downgrade", "bidirectional")
+
+    def of_group(self, image: MetadataImage, group_id: str) -> ConsumerGroupConfig:
+        """The settings of one consumer group: its own, and those of the node where it has none."""
+        own = image.config(ConfigResourceType.GROUP, group_id)
+        if not own:
+            return ConsumerGroupConfig(
+                self.consumer_session_timeout_ms, self.consumer_heartbeat_interval_ms,
+                self.consumer_assignment_interval_ms,
+            )  # fmt: skip
+        return ConsumerGroupConfig(
+            int(own.get("consumer.session.timeout.ms", self.consumer_session_timeout_ms)),
+            int(own.get("consumer.heartbeat.interval.ms", self.consumer_heartbeat_interval_ms)),
+            int(own.get("consumer.assignment.interval.ms", self.consumer_assignment_interval_ms)),
+        )
+
+
+class ConsumerGroupConfig(NamedTuple):
+    session_timeout_ms: Millis
+    heartbeat_interval_ms: Millis
+    assignment_interval_ms: Millis
+
+
+_ASSIGNOR_CLASSES: Final = {
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
+
+
+def assignor_name(setting: str) -> str:
+    """Of an entry of `group.consumer.assignors`, which may also be one of Kafka's classes."""
+    return _ASSIGNOR_CLASSES.get(setting, setting)
 
 
 _SETTINGS: Final = {
@@ -46,6 +100,11 @@ _SETTINGS: Final = {
     "offsets_retention_check_interval_ms": "offsets.retention.check.interval.ms",
     "offset_metadata_max_bytes": "offset.metadata.max.bytes",
     "consumer_session_timeout_ms": "group.consumer.session.timeout.ms",
+    "consumer_heartbeat_interval_ms": "group.consumer.heartbeat.interval.ms",
+    "consumer_assignment_interval_ms": "group.consumer.assignment.interval.ms",
+    "consumer_max_size": "group.consumer.max.size",
+    "consumer_regex_refresh_interval_ms": "group.consumer.regex.refresh.interval.ms",
+    "migration_policy": "group.consumer.migration.policy",
     "share_session_timeout_ms": "group.share.session.timeout.ms",
     "streams_session_timeout_ms": "group.streams.session.timeout.ms",
 }

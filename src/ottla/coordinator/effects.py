@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ottla.errors import ErrorCode
+from ottla.metadata.image import MetadataImage
 from ottla.model import NO_GUARD, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Millis, ProducerEpoch, ProducerId, TopicPartition
 
 Token = Any
@@ -69,7 +70,8 @@ OUTSIDE = InTransaction(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_GUARD)
 
 @dataclass(slots=True)
 class Write:
-    """Append `records` as one batch. At most one of the two callbacks is called, once."""
+    """Append `records` as one batch; none at all: wait for what was appended before. At most one of `committed` and
+    `failed` is called, once."""
 
     records: list[Any]
     """Of the coordinator's kind."""
@@ -78,6 +80,9 @@ class Write:
     transaction: InTransaction | None = None
     marker: Marker | None = None
     """Instead of records."""
+    undo: Callable[[], None] | None = None
+    """Called, before `failed`, if the records are not in the log. Its records count already, so that later requests
+    see them; a list of effects has one of these at most, and nothing before it."""
 
 
 @dataclass(slots=True)
@@ -87,4 +92,13 @@ class Reply:
     """Field names of the newest version of the response."""
 
 
-Effect = Write | Reply
+@dataclass(slots=True)
+class Resolve:
+    """Find the topics of `image` that regular expressions match, in pieces, and bring them to the core."""
+
+    group_id: str
+    patterns: Sequence[str]
+    image: MetadataImage
+
+
+Effect = Write | Reply | Resolve

@@ -29,12 +29,15 @@ from ottla.coordinator.group.rebalance import (
     session_expired,
     sync_timer_expired,
 )
-from ottla.coordinator.group.requests import JoinGroup, Leaving, OffsetCommit, SyncGroup
+from ottla.coordinator.group.requests import ConsumerHeartbeat, JoinGroup, Leaving, OffsetCommit, SyncGroup
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode
+from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.image import MetadataImage
 from ottla.model import NO_PRODUCER_ID, UNKNOWN_OFFSET, Millis, Offset, ProducerId, TopicPartition
 from ottla.protocol.group_responses import FetchedTopic
 from ottla.protocol.internal.group_records import (
+    DECODED,
     GroupMetadataValue,
     GroupRecord,
     OffsetCommitKey,
@@ -44,10 +47,15 @@ from ottla.protocol.internal.unserved_group_records import UnservedKey, types_of
 from ottla.protocol.offset_block import OffsetBlock
 
 _EXPIRY = ("expiry",)
+_CONSUMER_TIMERS = ("consumer session", "consumer rebalance", "consumer join", "consumer sync")
 _UTF_16 = struct.Struct(">H")
 _PARTITIONS_CACHED = 4_096
 _NAME_CACHED_MAX = 256
 """Longer ids are nobody's, and 4,096 of them would fill the memory."""
+
+
+def _of_consumer_group(key: Any) -> bool:
+    return key[0] in _CONSUMER_TIMERS
 
 
 def partition_for(group_id: str, partition_count: int) -> int:
@@ -86,9 +94,16 @@ class GroupShard:
 
     def advance(self, now: Now) -> None:
         """Let every deadline that is past expire."""
-        self.state.now = now
-        while (key := self.state.timers.pop_expired(now.timer_ms)) is not None:
+        state = self.state
+        state.now = now
+        while (key := state.timers.pop_expired(now.timer_ms)) is not None:
+            counts_at_once = key == _EXPIRY or _of_consumer_group(key)
+            if counts_at_once and state.effects:  # records that count at once are written before any others
+                state.timers.schedule(key, now.timer_ms)
+                return
             self._expired(key)
+            if counts_at_once and state.effects:
+                return
 
     def _expired(self, key: Any) -> None:
         if key == _EXPIRY:
@@ -100,7 +115,13 @@ class GroupShard:
         group = self.state.groups.get(key[1])
         if group is None:
             return
-        if key[0] == "session":
+        if _of_consumer_group(key):
+            from ottla.coordinator.group.consumer import fence
+
+            fence.expired(self.state, *key)
+        elif not isinstance(group, ClassicGroup):
+            return
+        elif key[0] == "session":
             session_expired(self.state, group, key[2])
         else:
             _GROUP_TIMERS[key[0]](self.state, group)
@@ -124,14 +145,19 @@ class GroupShard:
             state.offsets.replay(offset, producer_id, key, value)
         elif state.loaded:
             pass
+        elif isinstance(key, UnservedKey) and key.type in DECODED:
+            from ottla.coordinator.group.consumer import replay
+
+            replay.replay(state, key, value)
         elif isinstance(key, UnservedKey):
             assert value is None or isinstance(value, bytes)
             unserved.replay(state, key, value, types_of(key))
         else:
             assert value is None or isinstance(value, GroupMetadataValue)
             if value is None:
-                if not isinstance(state.groups.get(key.group), unserved.UnservedGroup):
-                    state.groups.pop(key.group, None)
+                group = state.groups.get(key.group)
+                if isinstance(group, ClassicGroup) and not isinstance(group, unserved.UnservedGroup):
+                    del state.groups[key.group]
             else:
                 state.groups[key.group] = ClassicGroup.from_record(key.group, value)
 
@@ -152,7 +178,12 @@ class GroupShard:
         state.now = now
         state.loaded = True
         self._schedule_expiry()
-        for group in state.groups.values():
+        for group in [*state.groups.values()]:
+            if not isinstance(group, ClassicGroup):
+                from ottla.coordinator.group.consumer import fence
+
+                fence.on_loaded(state, group)
+                continue
             if isinstance(group, unserved.UnservedGroup):
                 unserved.start_session(state, group)
             for member in group.members.values():
@@ -164,17 +195,69 @@ class GroupShard:
         """Resign; waiters are answered with `error`, so that they look for the new coordinator."""
         self.release_waiters(now, error)
         for group in self.state.groups.values():
-            self.state.become(group, State.DEAD)
+            if isinstance(group, ClassicGroup):
+                self.state.become(group, State.DEAD)
         self.state.groups.clear()
 
     def release_waiters(self, now: Now, error: ErrorCode = ErrorCode.not_coordinator) -> None:
         """Answer all that wait in a rebalance with `error`."""
         self.state.now = now
         for group in self.state.groups.values():
-            for member in group.members.values():
-                refuse_waiters(self.state, group, member, error, member.member_id)
+            if isinstance(group, ClassicGroup):
+                for member in group.members.values():
+                    refuse_waiters(self.state, group, member, error, member.member_id)
+
+    # The metadata
+
+    def configure(self, config: GroupConfig) -> None:
+        """Settings have changed; what is under way goes on with those that it began with."""
+        self.state.config = config
+
+    def on_metadata(self, delta: MetadataDelta | None, image: MetadataImage) -> None:
+        """Look at topics as they are now; None where the shard has seen none before. Members learn what it means for
+        them from their next heartbeats."""
+        state = self.state
+        state.image = image
+        if state.new_topics_version == -1 or (delta is not None and any(True for _ in delta.created_topics())):
+            state.new_topics_version = image.offset
+        if delta is None or not state.groups_by_topic:
+            return
+        changed = [each.name for each in delta.topics.values()]
+        changed += [each.name for each in delta.deleted_topics.values()]
+        for group_id in [each for name in changed for each in state.groups_by_topic.get(name, ())]:
+            group = state.groups.get(group_id)
+            if group is not None and not isinstance(group, ClassicGroup):
+                group.request_refresh()
 
     # Requests
+
+    def consumer_heartbeat(self, token: Token, request: ConsumerHeartbeat, now: Now) -> None:
+        """Replies with a ConsumerGroupHeartbeat response. Raises KafkaError."""
+        from ottla.coordinator.group.consumer.heartbeat import heartbeat
+
+        self.state.now = now
+        heartbeat(self.state, token, request)
+
+    def resolved(self, group_id: str, found: Mapping[str, frozenset[str]], version: Offset, now: Now) -> None:
+        """The driver has done a `Resolve`."""
+        from ottla.coordinator.group.consumer import patterns
+
+        self.state.now = now
+        patterns.resolved(self.state, group_id, found, version, now.wall_ms)
+
+    def describe_consumer_group(self, group_id: str) -> dict[str, Any]:
+        """Of a ConsumerGroupDescribe response."""
+        from ottla.coordinator.group.consumer.describe import describe
+
+        return describe(self.state, group_id)
+
+    def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> None:
+        """Whether a member of a consumer group may fetch offsets. Raises KafkaError."""
+        group = self.state.groups.get(group_id)
+        if group is not None and not isinstance(group, ClassicGroup):
+            from ottla.coordinator.group.consumer.offsets import check_fetch
+
+            check_fetch(group, member_id, epoch)
 
     def join(self, token: Token, request: JoinGroup, now: Now) -> None:
         self.state.now = now

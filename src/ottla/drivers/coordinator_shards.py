@@ -320,6 +320,8 @@ class Shards(Generic[S]):
 
     def _write(self, shard: S, write: Write, rest: Sequence[Any]) -> bool:
         """Append; returns whether `rest` may go on at once. Otherwise it goes on after the commit, or failed."""
+        if not write.records and write.marker is None:
+            return self._after_others(shard, write, rest)
         now_ms = self._node.clock.now_ms()
         transaction, marker = write.transaction or OUTSIDE, write.marker
         try:
@@ -340,6 +342,8 @@ class Shards(Generic[S]):
                 transaction_version=0 if marker is None else marker.transaction_version,
             )  # fmt: skip
         except KafkaError as error:
+            if write.undo is not None:
+                write.undo()
             self._fail([write, *rest], error.code)
             return False
         shard.must_wait = shard.partition.log.high_watermark <= info.last_offset
@@ -348,6 +352,14 @@ class Shards(Generic[S]):
             return True
         self.wait(shard, write, info.first_offset, rest, info.last_offset + 1, info.leader_epoch)
         return False
+
+    def _after_others(self, shard: S, write: Write, rest: Sequence[Any]) -> bool:
+        """As `_write`, for one without records: what follows may tell of what is not committed yet."""
+        if shard.pending:
+            end_offset = shard.partition.log.log_end_offset
+            self.wait(shard, write, end_offset, rest, end_offset, shard.leader_epoch)
+            return False
+        return True
 
     def wait(
         self,

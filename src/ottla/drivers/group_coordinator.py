@@ -8,14 +8,22 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.effects import WRITE_ERRORS, InTransaction, Marker, Now, Reply, Write
+from ottla.coordinator.effects import WRITE_ERRORS, InTransaction, Marker, Now, Reply, Resolve, Write
 from ottla.coordinator.group.admin import wanted
 from ottla.coordinator.group.classic import ClassicGroup
 from ottla.coordinator.group.offset_store import OffsetStore, Topics
 from ottla.coordinator.group.offsets import Wanted
 from ottla.coordinator.group.rebalance import REBALANCED
-from ottla.coordinator.group.requests import JoinGroup, Leaving, OffsetCommit, SyncGroup
+from ottla.coordinator.group.requests import (
+    ConsumerHeartbeat,
+    JoinGroup,
+    Leaving,
+    OffsetCommit,
+    OffsetsNeeded,
+    SyncGroup,
+)
 from ottla.coordinator.shard import GroupShard, partition_for
+from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.coordinator_commits import CommitEntry, Commits, CommitWaiter
 from ottla.drivers.coordinator_shards import LoadTimes, Shard, ShardKind, Shards
 from ottla.errors import ErrorCode, KafkaError, OttlaError
@@ -31,10 +39,13 @@ from ottla.replication.replica_log import Appended
 from ottla.storage.validation import COORDINATOR
 
 if TYPE_CHECKING:
+    from ottla.coordinator.group.state import Group
     from ottla.drivers.coordinator_host import CoordinatorHost, PublishedMetadata
 
 _LOG = logging.getLogger("ottla.groups")
 
+CONSUMERS_REBALANCE = "rebalances"
+"""The event of a consumer group whose epoch grows (`coordinator.group.consumer`, which is loaded when there is one)."""
 CODECS = range(5)
 """none, gzip, snappy, lz4, zstd"""
 
@@ -87,6 +98,7 @@ class GroupCoordinatorDriver:
                 f"offsets.topic.compression.codec={self._codec}: Unknown compression type id: {self._codec}"
             )
         self._linger_ms: int = node.config["group.coordinator.append.linger.ms"]
+        self._resolving: dict[asyncio.Task[None], None] = {}
         self._open: dict[GroupLed, None] = {}
         """Shards with commits that wait for the end of the turn."""
         kind = ShardKind(
@@ -94,6 +106,7 @@ class GroupCoordinatorDriver:
             commit_timeout_ms=node.config["offsets.commit.timeout.ms"],
             count=lambda shard: len(shard.core.state.groups),
             before_timer=self._append,
+            perform=self._perform,
             on_unload=_refuse_commits,
         )  # fmt: skip
         self._shards: Shards[GroupLed] = Shards(node, kind)
@@ -104,6 +117,7 @@ class GroupCoordinatorDriver:
         core = GroupShard(self._config, self._node.random)
         core.state.observe = self._observe
         core.state.counts = self._node.metrics.offsets
+        core.on_metadata(None, self._node.image)
         return GroupLed(partition, core)
 
     def start(self, metadata: PublishedMetadata) -> None:
@@ -113,6 +127,9 @@ class GroupCoordinatorDriver:
 
     async def stop(self) -> None:
         self._shards.stop()
+        for task in [*self._resolving]:
+            task.cancel()
+        await asyncio.gather(*self._resolving, return_exceptions=True)
 
     def release_waiters(self) -> None:
         """The node stops: members that wait in a rebalance look for another coordinator. Commits still work."""
@@ -137,6 +154,20 @@ class GroupCoordinatorDriver:
         shard = self._shard_of(group_id, reads_offsets=False)
         shard.core.heartbeat(group_id, member_id, instance_id, generation, self._now())
         self._shards.arm(shard)
+
+    def consumer_heartbeat(self, waiter: Waiter, request: ConsumerHeartbeat) -> None:
+        """Replies with a ConsumerGroupHeartbeat response. Raises KafkaError."""
+        shard = self._shard_of(request.group_id)
+        shard.core.consumer_heartbeat(waiter, request, self._now())
+        self._shards.work(shard)
+
+    def describe_consumer_group(self, group_id: str) -> dict[str, Any]:
+        """Raises GROUP_ID_NOT_FOUND."""
+        return self._shard_of(group_id).core.describe_consumer_group(group_id)
+
+    def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> None:
+        """Whether a member of a consumer group may fetch offsets. Raises KafkaError."""
+        self._shard_of(group_id).core.check_fetch(group_id, member_id, epoch)
 
     def leave(self, waiter: Waiter, group_id: str, leaving: Sequence[Leaving]) -> None:
         shard = self._shard_of(group_id)
@@ -173,7 +204,10 @@ class GroupCoordinatorDriver:
         if shard is None or shard.error is not None or shard.must_wait or shard.pending:
             raise NotBatched
         now = self._now()
-        shard.core.check_commit(request, now)
+        try:
+            shard.core.check_commit(request, now)
+        except OffsetsNeeded:
+            raise NotBatched from None
         commits = shard.commits
         if not commits.has_room(shape.count):
             self._append(shard)
@@ -192,10 +226,12 @@ class GroupCoordinatorDriver:
     def fetch_offsets(self, group_id: str, wanted: Wanted | None, require_stable: bool) -> list[FetchedTopic]:
         return self._shard_of(group_id).core.fetch_offsets(group_id, wanted, require_stable)
 
-    def offsets_version(self, group_id: str) -> tuple[OffsetStore, int, bool]:
+    def offsets_version(self, group_id: str) -> tuple[OffsetStore, int, int]:
         """What answers of `fetch_offsets` rest on: while it is the same, so are they. Raises KafkaError as they do."""
         state = self._shard_of(group_id).core.state
-        return state.offsets, state.offsets.changes, group_id in state.groups
+        group = state.groups.get(group_id)
+        membership = -1 if group is None else 0 if isinstance(group, ClassicGroup) else state.decisions
+        return state.offsets, state.offsets.changes, membership
 
     def delete_offsets(self, waiter: Waiter, group_id: str, topics: Mapping[str, Sequence[int]]) -> None:
         """Replies {"partitions": {TopicPartition: ErrorCode}}."""
@@ -229,7 +265,7 @@ class GroupCoordinatorDriver:
         """Partitions of `__consumer_offsets` led here, by Kafka's name of how they are."""
         return self._shards.states()
 
-    def groups(self) -> list[tuple[ClassicGroup, Topics]]:
+    def groups(self) -> list[tuple[Group, Topics]]:
         """Every group that is coordinated here, with its commits; for metrics, and not to be changed."""
         return [
             (group, shard.core.state.offsets.of_group(group.group_id))
@@ -271,8 +307,30 @@ class GroupCoordinatorDriver:
 
     # Following the metadata
 
+    def _perform(self, shard: GroupLed, effect: Any) -> None:
+        assert isinstance(effect, Resolve)
+        task = asyncio.get_running_loop().create_task(self._resolve(shard, effect))
+        self._resolving[task] = None
+        task.add_done_callback(self._resolving.pop)
+
+    async def _resolve(self, shard: GroupLed, asked: Resolve) -> None:
+        """Find what patterns of a consumer group match."""
+        from ottla.coordinator.group.consumer.patterns import resolve
+
+        found = await run_yielding(resolve(asked.patterns, asked.image))
+        if shard.error is None:
+            shard.core.resolved(asked.group_id, found, asked.image.offset, self._now())
+            self._shards.work(shard)
+
     def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Offsets of deleted topics go, as Kafka's onPartitionsDeleted; one of the same name starts without any."""
+        """Consumer groups look at topics that have changed. Offsets of deleted topics go, as Kafka's
+        onPartitionsDeleted; one of the same name starts without any."""
+        config = GroupConfig.from_settings(self._node.config) if delta.configs else self._config
+        changed, self._config = config != self._config, config
+        for shard in self._by_number.values():
+            shard.core.on_metadata(delta, image)
+            if changed:
+                shard.core.configure(config)
         gone = [
             TopicPartition(topic.name, number) for topic in delta.deleted_topics.values() for number in topic.partitions
         ]
@@ -283,10 +341,12 @@ class GroupCoordinatorDriver:
                     shard.core.delete_offsets_of_partitions(gone, self._now())
                     self._shards.work(shard)
 
-    def _observe(self, event: str, group: ClassicGroup, reason: str) -> None:
+    def _observe(self, event: str, group: Group, reason: str) -> None:
         """Log and count what happens to a group."""
         if event == REBALANCED:
             self._node.metrics.rebalances += 1
+        elif event == CONSUMERS_REBALANCE:
+            self._node.metrics.consumer_rebalances += 1
         where = fields(
             group=group.group_id, generation=group.generation, members=len(group.members),
             protocol=group.protocol_name, reason=reason or None,

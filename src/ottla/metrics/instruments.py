@@ -94,8 +94,9 @@ class OffsetCounts:
 class NodeMetrics:
     """Everything that one node counts by itself; the rest is read from its state when somebody asks."""
 
-    __slots__ = ("_apis", "deleted_topics", "failed_isr_updates", "flush_seconds", "isr_expands", "isr_shrinks",
-                 "loop_lag_seconds", "offsets", "rebalances", "replication", "topics")  # fmt: skip
+    __slots__ = ("_apis", "consumer_rebalances", "deleted_topics", "failed_isr_updates", "flush_seconds",
+                 "isr_expands", "isr_shrinks", "loop_lag_seconds", "offsets", "rebalances", "replication",
+                 "topics")  # fmt: skip
 
     def __init__(self) -> None:
         self._apis: dict[int, ApiStats] = {}
@@ -106,6 +107,8 @@ class NodeMetrics:
         self.loop_lag_seconds = Histogram(LOOP_SECONDS)
         self.offsets = OffsetCounts()
         self.rebalances = 0
+        self.consumer_rebalances = 0
+        """Group epochs of consumer groups (KIP-848) that members or topics made grow."""
         self.replication = TopicTraffic()
         """Bytes of other replicas, in and out, which do not count as the topics' own."""
         self.isr_shrinks = 0

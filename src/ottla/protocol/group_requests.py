@@ -28,6 +28,7 @@ from ottla.protocol.wire import (
 )
 from ottla.steps import without_pauses
 
+_INT = struct.Struct(">i")
 ROWS_PER_STEP = 100
 """Groups or topics, of some microseconds each; a request that has no more is decoded in one step."""
 
@@ -44,6 +45,9 @@ class GroupToFetch(NamedTuple):
     group_id: str
     topics: Sequence[TopicToFetch] | None
     """None for all of them."""
+    member_id: str | None = None
+    member_epoch: int = -1
+    """Of a member of a consumer group (KIP-848), since version 9."""
 
 
 class OffsetFetchRequest(NamedTuple):
@@ -65,13 +69,15 @@ def decode_offset_fetch_in_steps(
     left = ELEMENTS_MAX
     for _ in range(count):
         group_id, position = read_name(frame, position, flexible)
+        member_id, epoch = None, -1
         if version >= 9:
-            _, position = read_string(frame, position, flexible)  # member and epoch, of newer groups than ours
+            member_id, position = read_string(frame, position, flexible)
+            (epoch,) = _INT.unpack_from(frame, position)
             position += 4
         topics, position = yield from _read_topics(version, frame, position, flexible)
         if version >= OFFSET_FETCH_GROUPS_SINCE:
             position = end_of_tags(frame, position)
-        groups.append(GroupToFetch(group_id, topics))
+        groups.append(GroupToFetch(group_id, topics, member_id, epoch))
         if len(groups) % ROWS_PER_STEP == 0:
             yield 10 * ROWS_PER_STEP
         left -= sum(1 + len(topic.partition_indexes) for topic in topics or ())

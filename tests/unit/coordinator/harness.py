@@ -8,10 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.effects import OUTSIDE, WRITE_ERRORS, Effect, Marker, Now, Write
+from ottla.coordinator.effects import OUTSIDE, WRITE_ERRORS, Effect, Marker, Now, Reply, Resolve, Write
+from ottla.coordinator.group.consumer.patterns import resolve
 from ottla.coordinator.shard import GroupShard
 from ottla.errors import ErrorCode
+from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.protocol.internal.group_records import GroupRecord, decode_record, encode_key, encode_value
+from ottla.steps import at_once
 
 WALL_START_MS = 1_700_000_000_000
 
@@ -41,17 +45,25 @@ class SimulatedDriver:
     timer_ms: int = 0
     holding: bool = False
     next_failure: ErrorCode | None = None
+    image: MetadataImage = EMPTY_IMAGE
     held: list[list[Effect]] = field(default_factory=list)
     """Effects from a write that is not committed on, oldest first."""
 
     def __post_init__(self) -> None:
         self.random = CountingRandom()
         self.shard = GroupShard(self.config, self.random)
+        self.shard.on_metadata(None, self.image)
         self.shard.on_loaded(self.now)
 
     @property
     def now(self) -> Now:
         return Now(self.timer_ms, WALL_START_MS + self.timer_ms)
+
+    def change_topics(self, delta: MetadataDelta) -> None:
+        """Publish the image that `delta`, of the present one, leads to."""
+        self.image = delta.apply(self.image.offset + 1, 0, self.now.wall_ms)
+        self.shard.on_metadata(delta, self.image)
+        self.run()
 
     def run(self) -> None:
         self._work(self.shard.take())
@@ -62,10 +74,15 @@ class SimulatedDriver:
                 if self.holding:
                     self.held.append(list(effects[index:]))
                     return
-                if self.next_failure is not None:
+                if self.next_failure is not None and (effect.records or effect.marker is not None):
                     self._fail(effects[index:])
                     return
-                self._commit(effect)
+                if effect.records or effect.marker is not None:
+                    self._commit(effect)
+            elif isinstance(effect, Resolve):
+                found = at_once(resolve(effect.patterns, effect.image))
+                self.shard.resolved(effect.group_id, found, effect.image.offset, self.now)
+                self.run()
             else:
                 self._answer(effect.token, effect.response)
 
@@ -86,9 +103,15 @@ class SimulatedDriver:
         error, self.next_failure = self.next_failure, None
         assert error is not None
         error = WRITE_ERRORS.get(error, error)
+        first = effects[0]
+        assert isinstance(first, Write)
+        if first.undo is not None:
+            first.undo()
         for effect in effects:
-            if not isinstance(effect, Write):
+            if isinstance(effect, Reply):
                 self._answer(effect.token, error)
+            elif not isinstance(effect, Write):
+                pass
             elif effect.failed is not None:
                 effect.failed(error)
         self.run()
@@ -113,12 +136,13 @@ class SimulatedDriver:
             self.run()
         self.timer_ms = end
 
-    def restart(self, **changed: int) -> None:
+    def restart(self, **changed: Any) -> None:
         """Another coordinator loads the log, from the bytes that its records are; settings may be `changed`."""
         self.config = replace(self.config, **changed)
         self.shard.unload(self.now)
         self.run()
         self.shard = GroupShard(self.config, self.random)
+        self.shard.on_metadata(None, self.image)
         of_log = [
             *self.of_transactions,
             *[-1] * (len(self.log) - len(self.of_transactions)),

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 from ottla.coordinator.group.requests import JoinGroup, OffsetCommit, OffsetToCommit, SyncGroup
 from ottla.drivers.group_coordinator import GroupCoordinatorDriver
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.image import PartitionRegistration
+from ottla.metadata.image import EMPTY_IMAGE, PartitionRegistration
 from ottla.metrics.instruments import NodeMetrics
 from ottla.model import OFFSETS_TOPIC, ZERO_UUID, TopicPartition
 from ottla.protocol.internal.group_records import (
@@ -109,6 +109,12 @@ class Settings(dict[str, Any]):
             "offsets.retention.check.interval.ms": 600_000,
             "offset.metadata.max.bytes": 4_096,
             "group.consumer.session.timeout.ms": 45_000,
+            "group.consumer.heartbeat.interval.ms": 5_000,
+            "group.consumer.assignment.interval.ms": 1_000,
+            "group.consumer.max.size": 1_000,
+            "group.consumer.assignors": ["uniform", "range"],
+            "group.consumer.regex.refresh.interval.ms": 600_000,
+            "group.consumer.migration.policy": "bidirectional",
             "group.share.session.timeout.ms": 45_000,
             "group.streams.session.timeout.ms": 45_000,
             "offsets.topic.num.partitions": 1,
@@ -138,7 +144,7 @@ class World:
             config=Settings(),
             clock=SimpleNamespace(now_ms=lambda: WALL_START_MS),
             random=random.Random(1),
-            image=SimpleNamespace(topic=lambda name: None),
+            image=EMPTY_IMAGE,
             replicas=Replicas(),
             metrics=NodeMetrics(),
             controller=SimpleNamespace(subscribe=lambda callback: None),

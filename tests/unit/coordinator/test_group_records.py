@@ -77,9 +77,9 @@ def test_values_of_old_versions_are_read(version: int) -> None:
     assert decoded.value == OffsetCommitValue(7, 3 if version == 3 else -1, "m", 11, 12 if version == 1 else -1)
 
 
-def test_values_of_newer_protocols_are_left_alone() -> None:
+def test_values_of_protocols_that_are_not_served_are_left_alone() -> None:
     value = b"\0\0\0\0\0\1\0"
-    for key, decoded in ((b"\0\3\0\1g", UnservedKey(3, "g")), (b"\0\7\0\1g\0\1m", UnservedKey(7, "g", "m"))):
+    for key, decoded in ((b"\0\x11\0\1g", UnservedKey(17, "g")), (b"\0\x15\0\1g\0\1m", UnservedKey(21, "g", "m"))):
         assert decode_record(key, value) == GroupRecord(decoded, value)
         assert encode_key(decoded) == key
         assert encode_value(value) == value

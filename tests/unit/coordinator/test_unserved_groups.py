@@ -1,4 +1,4 @@
-"""Groups of KIP-848, shares and streams that Kafka left: kept, emptied, taken over, deleted, expired."""
+"""Groups of shares and streams that Kafka left: kept, emptied, taken over, deleted, expired."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ import pytest
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.group.requests import JoinGroup, OffsetCommit, OffsetToCommit
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.internal import codec
 from ottla.protocol.internal.group_records import GroupMetadataKey, GroupRecord, OffsetCommitKey, OffsetCommitValue
 from ottla.protocol.internal.unserved_group_records import (
-    CONSUMER,
     SHARE,
     STREAMS,
-    ConsumerMember,
     UnservedKey,
     UnservedTypes,
 )
@@ -33,32 +30,27 @@ def current(at: int, state: int = 0) -> bytes:
     return struct.pack(">hiib", 0, at, at - 1, state) + b"\1\1\0"
 
 
-def consumer(*topics: str, pattern: str | None = None) -> bytes:
-    member = ConsumerMember(None, None, "client", "/host", topics, pattern, 1000, None)
-    return b"\0\0" + codec.encode(member, 0)
-
-
 def offset(group: str, topic: str, ago_ms: int = 0) -> GroupRecord:
     value = OffsetCommitValue(5, 0, "m", WALL_START_MS - ago_ms, -1)
     return GroupRecord(OffsetCommitKey(group, topic, 0), value)
 
 
 def group(types: UnservedTypes, *members: str, name: str = "g", at: int = 3) -> list[GroupRecord]:
-    """As Kafka's log has it; consumers read the topic t."""
+    """As Kafka's log has it."""
     records = [
         GroupRecord(UnservedKey(types.metadata, name), epoch(at)),
         GroupRecord(UnservedKey(types.target, name), epoch(at)),
     ]
     for member in members:
         records += [
-            GroupRecord(UnservedKey(types.member, name, member), consumer("t") if types is CONSUMER else b"\0\0any"),
+            GroupRecord(UnservedKey(types.member, name, member), b"\0\0any"),
             GroupRecord(UnservedKey(types.member_target, name, member), b"\0\0\1\0"),
             GroupRecord(UnservedKey(types.member_current, name, member), current(at)),
         ]
     return records
 
 
-def loaded(*records: GroupRecord, **settings: int) -> SimulatedDriver:
+def loaded(*records: GroupRecord, **settings: Any) -> SimulatedDriver:
     driver = SimulatedDriver(GroupConfig(initial_rebalance_delay_ms=0, **settings))
     driver.log = [[record] for record in records]
     driver.restart()
@@ -107,7 +99,7 @@ def in_log(driver: SimulatedDriver) -> dict[Any, Any]:
     return {key: record.value for key, record in latest.items() if record.value is not None}
 
 
-@pytest.mark.parametrize("types", [CONSUMER, SHARE, STREAMS], ids=lambda types: types.group_type)
+@pytest.mark.parametrize("types", [SHARE, STREAMS], ids=lambda types: types.group_type)
 def test_members_are_given_a_session_and_removed(types: UnservedTypes) -> None:
     driver = loaded(*group(types, "m", "n"), offset("g", "t"))
     assert listed(driver) == [("g", "Stable", types.group_type)]
@@ -128,37 +120,12 @@ def test_members_are_given_a_session_and_removed(types: UnservedTypes) -> None:
 
 
 def test_a_removal_that_fails_is_tried_again() -> None:
-    driver = loaded(*group(CONSUMER, "m"))
+    driver = loaded(*group(STREAMS, "m"))
     driver.next_failure = ErrorCode.kafka_storage_error
     driver.wait(SESSION_MS)
-    assert listed(driver) == [("g", "Stable", "consumer")]
+    assert listed(driver) == [("g", "Stable", "streams")]
     driver.wait(SESSION_MS)
-    assert listed(driver) == [("g", "Empty", "consumer")]
-
-
-@pytest.mark.parametrize("members", [(), ("m",)], ids=["empty", "with a member"])
-def test_a_classic_member_takes_a_consumer_group_over(members: tuple[str, ...]) -> None:
-    driver = loaded(*group(CONSUMER, *members), offset("g", "t"))
-    assert join(driver, member_id="unknown")["error_code"] is ErrorCode.unknown_member_id
-    assert listed(driver)[0][2] == "consumer"
-    assert join(driver)["error_code"] is ErrorCode.member_id_required
-    assert listed(driver) == [("g", "Empty", "classic")]
-    assert not [key for key in in_log(driver) if isinstance(key, UnservedKey)]
-    driver.restart()
-    assert listed(driver) == [("g", "Empty", "classic")]
-    [topic] = driver.shard.fetch_offsets("g", None)
-    assert topic.partitions[0].offset == 5
-    driver.wait(SESSION_MS)
-    assert listed(driver) == [("g", "Empty", "classic")]
-
-
-def test_a_takeover_that_cannot_be_written_leaves_the_group() -> None:
-    driver = loaded(*group(CONSUMER, "m"), offset("g", "t"))
-    driver.next_failure = ErrorCode.kafka_storage_error
-    join(driver)
-    assert listed(driver) == [("g", "Stable", "consumer")]
-    driver.wait(SESSION_MS)
-    assert listed(driver) == [("g", "Empty", "consumer")]
+    assert listed(driver) == [("g", "Empty", "streams")]
 
 
 def test_which_other_groups_a_classic_member_may_take_over() -> None:
@@ -170,9 +137,9 @@ def test_which_other_groups_a_classic_member_may_take_over() -> None:
     assert join(driver, "share")["error_code"] is ErrorCode.inconsistent_group_protocol
 
 
-@pytest.mark.parametrize("types", [CONSUMER, STREAMS], ids=lambda types: types.group_type)
+@pytest.mark.parametrize("types", [STREAMS], ids=lambda types: types.group_type)
 def test_an_empty_group_is_deleted_with_all_its_records(types: UnservedTypes) -> None:
-    others = [GroupRecord(UnservedKey(kind, "g", "a.*" if kind == 16 else None), b"\0\0any") for kind in types.others]
+    others = [GroupRecord(UnservedKey(kind, "g"), b"\0\0any") for kind in types.others]
     driver = loaded(*group(types), *others, offset("g", "t"))
     driver.next_failure = ErrorCode.kafka_storage_error
     assert delete(driver) is ErrorCode.not_coordinator
@@ -194,33 +161,10 @@ def test_a_share_group_is_neither_deleted_nor_given_offsets() -> None:
     assert listed(driver) == [("g", "Empty", "share")]
 
 
-def test_commits_of_members_count_in_their_epoch() -> None:
-    driver = loaded(*group(CONSUMER, "m"))
-    assert commit(driver) is ErrorCode.unknown_member_id
-    assert commit(driver, "other", 3) is ErrorCode.unknown_member_id
-    assert commit(driver, "m", 2) is ErrorCode.stale_member_epoch
-    assert commit(driver, "m", 3, knows=False) is ErrorCode.unsupported_version
-    assert commit(driver, "m", 3) is ErrorCode.none
-    driver.wait(SESSION_MS)
-    assert commit(driver, "m", 3) is ErrorCode.unknown_member_id
-    assert commit(driver) is ErrorCode.none
-    assert listed(driver) == [("g", "Empty", "consumer")]
-
-
-def test_offsets_of_what_members_read_stay() -> None:
-    driver = loaded(*group(CONSUMER, "m"), offset("g", "t"), offset("g", "u"))
-    driver.shard.delete_offsets("x", "g", {"t": [0], "u": [0]}, driver.now)
-    driver.run()
-    errors = driver.replies[-1][1]["partitions"].values()
-    assert [*errors] == [ErrorCode.group_subscribed_to_topic, ErrorCode.none]
-    pattern = GroupRecord(UnservedKey(CONSUMER.member, "g", "n"), consumer(pattern="u"))
-    assert loaded(*group(CONSUMER), pattern).shard.state.groups["g"].is_subscribed_to("u")
-
-
 def test_offsets_expire_by_their_commits_and_the_group_with_the_last() -> None:
     retention, interval = 10_000_000, 1_000
     driver = loaded(
-        *group(CONSUMER), offset("g", "t", ago_ms=retention - 1500), offset("g", "u", ago_ms=retention - 2500),
+        *group(STREAMS), offset("g", "t", ago_ms=retention - 1500), offset("g", "u", ago_ms=retention - 2500),
         offsets_retention_ms=retention, offsets_retention_check_interval_ms=interval,
     )  # fmt: skip
     driver.wait(2 * interval)
@@ -232,24 +176,22 @@ def test_offsets_expire_by_their_commits_and_the_group_with_the_last() -> None:
 
 
 def test_states_are_those_of_kafka() -> None:
-    target, member = UnservedKey(CONSUMER.target, "g"), UnservedKey(CONSUMER.member_current, "g", "m")
-    records = group(CONSUMER, "m", at=3)
-    assert listed(loaded(*records, GroupRecord(target, epoch(2)))) == [("g", "Assigning", "consumer")]
+    target, member = UnservedKey(STREAMS.target, "g"), UnservedKey(STREAMS.member_current, "g", "m")
+    records = group(STREAMS, "m", at=3)
+    assert listed(loaded(*records, GroupRecord(target, epoch(2)))) == [("g", "Assigning", "streams")]
     for value in (current(2), current(3, 1)):
-        assert listed(loaded(*records, GroupRecord(member, value))) == [("g", "Reconciling", "consumer")]
+        assert listed(loaded(*records, GroupRecord(member, value))) == [("g", "Reconciling", "streams")]
     driver = loaded(*records)
     assert listed(driver, "share", "classic") == []
-    assert listed(driver, "consumer") == [("g", "Stable", "consumer")]
-    described = driver.shard.describe("g")
-    assert (described["group_state"], described["protocol_type"]) == ("Stable", "consumer")
-    assert [each["client_id"] for each in described["members"]] == ["client"]
+    assert listed(driver, "streams") == [("g", "Stable", "streams")]
+    assert driver.shard.describe("g")["error_code"] is ErrorCode.group_id_not_found
 
 
 def test_a_group_that_changed_its_protocol_is_what_it_was_last() -> None:
-    upgraded = [GroupRecord(GroupMetadataKey("g"), None), *group(CONSUMER)]
-    assert listed(loaded(offset("g", "t"), *upgraded)) == [("g", "Empty", "consumer")]
+    upgraded = [GroupRecord(GroupMetadataKey("g"), None), *group(STREAMS)]
+    assert listed(loaded(offset("g", "t"), *upgraded)) == [("g", "Empty", "streams")]
     driver = loaded(offset("g", "t"), *upgraded)
     join(driver)
-    driver.log += [[record] for record in group(CONSUMER)]
+    driver.log += [[record] for record in group(STREAMS)]
     driver.restart()
-    assert listed(driver) == [("g", "Empty", "consumer")]
+    assert listed(driver) == [("g", "Empty", "streams")]

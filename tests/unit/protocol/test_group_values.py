@@ -27,6 +27,10 @@ EXAMPLES: dict[int, tuple[GroupValue, str]] = {
         "0000 0269 00 0263 032f68 02 0274 04612e2a 00000009 08756e69666f726d"
         "01 00 11 01 00000006 02 0672616e6765 030102 00 00",
     ),
+    -5: (
+        consumer.ConsumerGroupMemberMetadataValue(client_id="c", client_host="/h", classic_member_metadata=None),
+        "0000 00 00 0263 032f68 01 00 ffffffff 00 01 00 01 00",
+    ),
     6: (consumer.ConsumerGroupTargetAssignmentMetadataValue(5), "0000 00000005 00"),
     7: (
         consumer.ConsumerGroupTargetAssignmentMemberValue((consumer.TargetPartitions(TOPIC, (0, 2)),)),
@@ -61,7 +65,7 @@ EXAMPLES: dict[int, tuple[GroupValue, str]] = {
 def test_values_are_what_kafka_writes(number: int) -> None:
     value, expected = EXAMPLES[number]
     assert encode_group_value(value).hex() == bytes.fromhex(expected).hex()
-    assert decode_group_value(number, bytes.fromhex(expected)) == value
+    assert decode_group_value(abs(number), bytes.fromhex(expected)) == value
 
 
 TYPES = {**consumer.CONSUMER_GROUP_VALUES, **share.SHARE_GROUP_VALUES}

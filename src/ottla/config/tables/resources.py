@@ -9,11 +9,11 @@ BOOLEAN, STRING, INT, LIST = Type.BOOLEAN, Type.STRING, Type.INT, Type.LIST
 
 # fmt: off
 GROUP: tuple[Setting, ...] = (
-    Setting("consumer.session.timeout.ms", INT, "45000", AtLeast(1), acts=False,
+    Setting("consumer.session.timeout.ms", INT, "45000", AtLeast(1),
             doc="Milliseconds without a heartbeat after which a member of the consumer group is removed."),
-    Setting("consumer.heartbeat.interval.ms", INT, "5000", AtLeast(1), acts=False,
+    Setting("consumer.heartbeat.interval.ms", INT, "5000", AtLeast(1),
             doc="Milliseconds between a consumer group member's heartbeats."),
-    Setting("consumer.assignment.interval.ms", INT, "1000", AtLeast(0), acts=False,
+    Setting("consumer.assignment.interval.ms", INT, "1000", AtLeast(0),
             doc="Milliseconds at least between two assignments of the consumer group."),
     Setting("share.session.timeout.ms", INT, "45000", AtLeast(1), acts=False,
             doc="Milliseconds without a heartbeat after which a member of the share group is removed."),

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.coordinator.effects import Token
 from ottla.coordinator.group.classic import ClassicGroup, State
 from ottla.coordinator.group.offsets import tombstone
 from ottla.coordinator.group.state import GroupState
-from ottla.coordinator.group.unserved import UnservedGroup
 from ottla.errors import ErrorCode
 from ottla.protocol.internal.group_records import GroupRecord
-from ottla.protocol.internal.unserved_group_records import CONSUMER
+
+if TYPE_CHECKING:
+    from ottla.coordinator.group.state import Group
 
 
 def list_groups(state: GroupState, states: Collection[str], types: Collection[str]) -> list[dict[str, Any]]:
@@ -35,12 +36,9 @@ def wanted(names: Iterable[str]) -> frozenset[str]:
 
 
 def describe(state: GroupState, group_id: str) -> dict[str, Any]:
-    """A group that does not exist is GROUP_ID_NOT_FOUND and Dead, as is one of shares or streams.
-
-    Kafka says so of a consumer group too and has another request for it; here this is the only one that shows it.
-    """
+    """A group that does not exist, or is not a classic one, is GROUP_ID_NOT_FOUND and Dead."""
     group = state.groups.get(group_id)
-    if group is None or group.group_type not in (ClassicGroup.group_type, CONSUMER.group_type):
+    if not isinstance(group, ClassicGroup) or group.group_type != ClassicGroup.group_type:
         return {
             "error_code": ErrorCode.group_id_not_found,
             "error_message": f"Group {group_id} {'not found' if group is None else 'is not a classic group'}.",
@@ -55,18 +53,14 @@ def describe(state: GroupState, group_id: str) -> dict[str, Any]:
         "group_state": group.shown_state,
         "protocol_type": group.protocol_type or "",
         "protocol_data": protocol or "",
-        "members": (
-            group.describe_members()
-            if isinstance(group, UnservedGroup)
-            else [member.describe(protocol) for member in group.members.values()]
-        ),
+        "members": [member.describe(protocol) for member in group.members.values()],
     }
 
 
 def delete_groups(state: GroupState, token: Token, group_ids: Sequence[str]) -> None:
     """Delete empty groups with their offsets; replies with the error of each."""
     results: dict[str, ErrorCode] = {}
-    deleted: list[ClassicGroup] = []
+    deleted: list[Group] = []
     records: list[GroupRecord] = []
     for group_id in group_ids:
         group = state.groups.get(group_id)
@@ -74,7 +68,7 @@ def delete_groups(state: GroupState, token: Token, group_ids: Sequence[str]) -> 
             continue
         if group is None:
             results[group_id] = ErrorCode.group_id_not_found
-        elif group.state is not State.EMPTY:
+        elif not group.is_empty:
             results[group_id] = ErrorCode.non_empty_group
         elif not group.keeps_offsets:  # the state of its shares is elsewhere, and would come back with its name
             results[group_id] = ErrorCode.unsupported_version

@@ -87,6 +87,10 @@ class ClassicGroup:
         return self.state.value
 
     @property
+    def is_empty(self) -> bool:
+        return self.state is State.EMPTY
+
+    @property
     def uses_consumer_protocol(self) -> bool:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 

@@ -7,6 +7,7 @@ assignment). The answer waits until the rebalance that it starts or takes part i
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
 from ottla.coordinator.effects import Token
@@ -21,8 +22,11 @@ from ottla.coordinator.group.rebalance import (
 )
 from ottla.coordinator.group.requests import JoinGroup
 from ottla.coordinator.group.state import GroupState
-from ottla.coordinator.group.unserved import UnservedGroup, start_session, take_over
+from ottla.coordinator.group.unserved import UnservedGroup
 from ottla.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.coordinator.group.state import Group
 
 
 def join(state: GroupState, token: Token, request: JoinGroup) -> None:
@@ -32,8 +36,13 @@ def join(state: GroupState, token: Token, request: JoinGroup) -> None:
         return
     group = state.groups.get(request.group_id)
     replaced = None
-    if isinstance(group, UnservedGroup):
-        if not group.can_be_taken_over:
+    if group is not None and (not isinstance(group, ClassicGroup) or isinstance(group, UnservedGroup)):
+        if not isinstance(group, ClassicGroup) and not group.is_empty:
+            from ottla.coordinator.group.consumer import classic_members
+
+            classic_members.join(state, token, group, request)
+            return
+        if isinstance(group, UnservedGroup) and not group.can_be_taken_over:
             state.reply(token, replies.join_error(ErrorCode.inconsistent_group_protocol))
             return
         group, replaced = None, group
@@ -55,20 +64,21 @@ def join(state: GroupState, token: Token, request: JoinGroup) -> None:
         _join_known(state, token, group, request)
 
 
-def _create(state: GroupState, group_id: str, replaced: UnservedGroup | None) -> ClassicGroup:
-    """A new group, in place of one of a newer protocol where there is one; it has the offsets of that."""
+def _create(state: GroupState, group_id: str, replaced: Group | None) -> ClassicGroup:
+    """A new group, in place of an empty one of a newer protocol where there is one; it has the offsets of that."""
+    group = state.create(group_id)
     if replaced is None:
-        group = state.find_or_create(group_id)
         state.write([group.to_record({})], failed=_undo_creation(state, group))
-        return group
-    group = ClassicGroup(group_id, state.now.wall_ms)
-    take_over(state, replaced, group)
-    state.write([*replaced.tombstones(), group.to_record({})], failed=_undo_creation(state, group, replaced))
+    else:
+        state.observe("replaced", group, f"a classic member joins in place of the {replaced.group_type} protocol")
+        undo = _undo_creation(state, group, replaced)
+        records = [*replaced.tombstones(), group.to_record({})]
+        state.write_applied(records, lambda: undo(ErrorCode.coordinator_not_available))
     return group
 
 
 def _undo_creation(
-    state: GroupState, group: ClassicGroup, replaced: UnservedGroup | None = None
+    state: GroupState, group: ClassicGroup, replaced: Group | None = None
 ) -> Callable[[ErrorCode], None]:
     """A group whose first record could not be written is not there, unless it has come to a generation meanwhile."""
 
@@ -85,7 +95,6 @@ def _undo_creation(
         del state.groups[group.group_id]
         if replaced is not None:
             state.groups[group.group_id] = replaced
-            start_session(state, replaced)
 
     return failed
 

@@ -23,6 +23,11 @@ from ottla.errors import ErrorCode, KafkaError
 def sync(state: GroupState, token: Token, request: SyncGroup) -> None:
     """The leader brings the assignment; everyone waits for its part until that is in the log."""
     group = state.groups.get(request.group_id)
+    if group is not None and not isinstance(group, ClassicGroup):
+        from ottla.coordinator.group.consumer import classic_members
+
+        classic_members.sync(state, token, group, request)
+        return
     try:
         member = _checked_for_sync(group, request)
     except KafkaError as error:
@@ -90,6 +95,11 @@ def heartbeat(state: GroupState, group_id: str, member_id: str, instance_id: str
     group = state.groups.get(group_id)
     if group is None:
         raise KafkaError(ErrorCode.unknown_member_id)
+    if not isinstance(group, ClassicGroup):
+        from ottla.coordinator.group.consumer import classic_members
+
+        classic_members.heartbeat(state, group, member_id, instance_id, generation)
+        return
     member = group.check_member(member_id, instance_id)
     if generation != group.generation:
         raise KafkaError(ErrorCode.illegal_generation)
@@ -103,6 +113,11 @@ def leave(state: GroupState, token: Token, group_id: str, members: Sequence[Leav
     if not group_id:
         raise KafkaError(ErrorCode.invalid_group_id)
     group = state.groups.get(group_id)
+    if group is not None and not isinstance(group, ClassicGroup):
+        from ottla.coordinator.group.consumer import classic_members
+
+        classic_members.leave(state, token, group, members)
+        return
     results = []
     for leaving in members:
         error = ErrorCode.unknown_member_id if group is None else _leave(state, group, leaving)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.coordinator.effects import InTransaction, Marker, Token, Write
 from ottla.coordinator.group.classic import ClassicGroup, State
 from ottla.coordinator.group.offset_store import CommittedOffset
 from ottla.coordinator.group.requests import OffsetCommit
-from ottla.coordinator.group.state import GroupState
+from ottla.coordinator.group.state import RECORDS_PER_PART_MAX, GroupState
 from ottla.coordinator.group.unserved import UnservedGroup
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID, TopicPartition
@@ -20,6 +21,9 @@ from ottla.protocol.internal.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+
+if TYPE_CHECKING:
+    from ottla.coordinator.group.state import Group
 
 OFFSETS_PER_TURN_MAX = 20_000
 """Offsets that are looked at in one turn of expiry: some 20 ms."""
@@ -74,13 +78,13 @@ def utf16_length(text: str) -> int:
 def check_commit(state: GroupState, request: OffsetCommit) -> None:
     """Whether the sender may commit; if so, its session starts again. Raises KafkaError."""
     group = _checked_for_commit(state, request)
-    if group is not None and group.state in (State.STABLE, State.PREPARING_REBALANCE):
+    if isinstance(group, ClassicGroup) and group.state in (State.STABLE, State.PREPARING_REBALANCE):
         member = group.members.get(request.member_id)
         if member is not None:
             state.start_session(group, member)
 
 
-def _checked_for_commit(state: GroupState, request: OffsetCommit) -> ClassicGroup | None:
+def _checked_for_commit(state: GroupState, request: OffsetCommit) -> Group | None:
     """The group; None for one that this commit will make: offsets of a consumer without group management."""
     group = state.groups.get(request.group_id)
     if group is None:
@@ -90,6 +94,11 @@ def _checked_for_commit(state: GroupState, request: OffsetCommit) -> ClassicGrou
         raise KafkaError(unknown, f"Group {request.group_id} not found.")
     if isinstance(group, UnservedGroup):
         group.check_commit(request)
+        return group
+    if not isinstance(group, ClassicGroup):
+        from ottla.coordinator.group.consumer.offsets import check_commit
+
+        check_commit(group, request)
         return group
     if request.generation < 0 and group.state is State.EMPTY:
         return group
@@ -114,6 +123,11 @@ def _checked_in_transaction(state: GroupState, request: OffsetCommit) -> None:
             raise KafkaError(ErrorCode.illegal_generation)
     elif isinstance(group, UnservedGroup):
         group.check_commit_in_transaction(request, is_named)
+    elif not isinstance(group, ClassicGroup):
+        from ottla.coordinator.group.consumer.offsets import check_commit_in_transaction
+
+        if is_named:
+            check_commit_in_transaction(group, request, state.image)
     elif is_named and not (request.generation < 0 and group.state is State.EMPTY):
         group.check_member(request.member_id, request.instance_id)
         if request.generation != group.generation:
@@ -162,7 +176,7 @@ def delete(state: GroupState, token: Token, group_id: str, topics: Mapping[str, 
     group = state.groups.get(group_id)
     if group is None or not group.keeps_offsets:
         raise KafkaError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
-    if group.state is not State.EMPTY and not group.uses_consumer_protocol:
+    if not group.is_empty and not group.uses_consumer_protocol:
         raise KafkaError(ErrorCode.non_empty_group)
     errors: PartitionErrors = {}
     records = []
@@ -203,30 +217,40 @@ def expire(state: GroupState) -> bool:
     so that others do not wait for long; returns whether the round is over."""
     state.expiry_left = state.expiry_left or deque(state.groups)
     records: list[GroupRecord] = []
-    gone = []
+    gone: list[Group] = []
+    at_once: list[GroupRecord] = []
+    """Tombstones of consumer groups, whose records count in the order of the decisions (`GroupState.apply`)."""
+    gone_at_once: list[Group] = []
     looked_at = 0
-    while state.expiry_left and looked_at < OFFSETS_PER_TURN_MAX:
+    while state.expiry_left and looked_at < OFFSETS_PER_TURN_MAX and len(at_once) < RECORDS_PER_PART_MAX:
         group = state.groups.get(state.expiry_left.popleft())
         if group is None or group.group_id in state.in_flight:  # what is being committed has not expired
             continue
         expired = _expired(state, group)
-        records += expired
         state.counts.expirations += len(expired)
         count = sum(1 for _ in state.offsets.items(group.group_id))
         looked_at += 1 + count
-        is_empty = group.state is State.EMPTY and not group.pending_members and group.expires
-        if is_empty and len(expired) == count and not state.offsets.has_open_transactions(group.group_id):
-            records += group.tombstones()
+        is_empty = group.is_empty and group.expires and not (isinstance(group, ClassicGroup) and group.pending_members)
+        is_gone = is_empty and len(expired) == count and not state.offsets.has_open_transactions(group.group_id)
+        if not is_gone:
+            records += expired
+        elif isinstance(group, ClassicGroup):
+            records += [*expired, *group.tombstones()]
             gone.append(group)
+        else:
+            at_once += [*expired, *group.tombstones()]
+            gone_at_once.append(group)
+    if at_once:
+        state.write(at_once, *state.detach(gone_at_once))
     state.write_in_parts(records, *state.detach(gone))
     return not state.expiry_left
 
 
-def _expired(state: GroupState, group: ClassicGroup) -> list[GroupRecord]:
+def _expired(state: GroupState, group: Group) -> list[GroupRecord]:
     """Tombstones. An empty group keeps its offsets for the retention time after it emptied; a stable one keeps those
     of subscribed topics for ever and others for that time after the commit; in a rebalance nothing expires."""
     since_empty = -1
-    if group.protocol_type is not None:
+    if group.protocol_type is not None and isinstance(group, ClassicGroup):
         if group.state is State.EMPTY:
             since_empty = group.state_timestamp_ms
         elif isinstance(group, UnservedGroup):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
@@ -55,6 +55,10 @@ class OffsetToCommit(NamedTuple):
     topic_id: UUID = ZERO_UUID
 
 
+class OffsetsNeeded(Exception):
+    """Whether a member may commit depends on the partitions, and the request was checked without them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommit:
     group_id: str
@@ -67,3 +71,25 @@ class OffsetCommit:
     knows_unknown_group: bool = False
     """Since version 9 a commit to a group that is not there fails with GROUP_ID_NOT_FOUND, before with
     ILLEGAL_GENERATION."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerHeartbeat:
+    """What is None has not changed since the heartbeat before."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    """0 joins, -1 leaves, -2 leaves for a while (static members)."""
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: Millis = -1
+    topics: Sequence[str] | None = None
+    pattern: str | None = None
+    assignor: str | None = None
+    owned: Mapping[UUID, frozenset[int]] | None = None
+    """The partitions that the member has."""
+    needs_member_id: bool = True
+    """Since version 1 members make their own ids (KIP-1082)."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import random
 from collections import Counter, deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ottla.coordinator.config import GroupConfig
@@ -15,9 +16,16 @@ from ottla.coordinator.group.member import Member
 from ottla.coordinator.group.offset_store import OffsetStore
 from ottla.coordinator.timers import Timers
 from ottla.errors import ErrorCode
+from ottla.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage
 from ottla.metrics.instruments import OffsetCounts
-from ottla.model import Millis
+from ottla.model import Millis, Offset
 from ottla.protocol.internal.group_records import GroupRecord, OffsetCommitKey
+
+if TYPE_CHECKING:
+    from ottla.coordinator.group.consumer.group import ConsumerGroup
+
+    Group = ClassicGroup | ConsumerGroup
+    """Asked for by `isinstance(group, ClassicGroup)`, so that a node without consumer groups loads none of them."""
 
 Done = Callable[[], None] | None
 Failed = Callable[[ErrorCode], None] | None
@@ -35,7 +43,7 @@ class GroupState:
     def __init__(self, config: GroupConfig, rng: random.Random) -> None:
         self.config = config
         self.random = rng
-        self.groups: dict[str, ClassicGroup] = {}
+        self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore()
         self.in_flight: dict[str, dict[int, list[GroupRecord]]] = {}
         """Commits that are decided and not in the log yet, by group. **Invariant**: no group without any."""
@@ -47,12 +55,23 @@ class GroupState:
         self.now = Now(0, 0)
         """The instant of the call under way."""
         self.effects: list[Effect] = []
-        self.observe: Callable[[str, ClassicGroup, str], None] = lambda event, group, reason: None
+        self.observe: Callable[[str, Group, str], None] = lambda event, group, reason: None
         """Called with an event of a group and its reason, for logs and metrics."""
         self.counts = OffsetCounts()
         """What is decided about offsets; for metrics."""
+        self.decisions = 1
+        """Counts those that changed consumer groups."""
         self.loaded = False
         """False while the log is replayed from its start."""
+        self.image: MetadataImage = EMPTY_IMAGE
+        self.new_topics_version: Offset = -1
+        """The offset of the last image with topics that were new; -1 before the first."""
+        self.groups_by_topic: dict[str, set[str]] = {}
+        """Consumer groups that read a topic. **Invariant**: no group is missing; one may have left."""
+        self.topic_hashes: dict[str, tuple[TopicImage, int]] = {}
+        """See `consumer/metadata_hash.py`."""
+        self.resolving: set[str] = set()
+        """Groups whose patterns the driver is resolving."""
 
     # Effects
 
@@ -66,6 +85,24 @@ class GroupState:
         failed: Failed = None,
     ) -> None:
         self.effects.append(Write(records, committed, failed))
+
+    def write_applied(self, records: list[GroupRecord], undo: Callable[[], None]) -> None:
+        """Write records that count already; without any, what follows waits for those before."""
+        self.effects.append(Write(records, undo=undo))
+
+    def apply(self, records: list[GroupRecord], undone: Callable[[], None] = lambda: None) -> None:
+        """Write records of consumer groups that count at once (`consumer/replay.py`). If they cannot be appended, all
+        is as before, and `undone` is called."""
+        from ottla.coordinator.group.consumer.replay import apply
+
+        self.decisions += 1
+        undo = apply(self, records)
+
+        def both() -> None:
+            undo()
+            undone()
+
+        self.write_applied(records, both)
 
     def write_in_parts(self, records: list[GroupRecord], committed: Done = None, failed: Failed = None) -> None:
         """Write records that need not be written together, in batches that are sure to fit the log. The last one has
@@ -95,13 +132,11 @@ class GroupState:
 
     # Groups
 
-    def find_or_create(self, group_id: str) -> ClassicGroup:
-        group = self.groups.get(group_id)
-        if group is None:
-            group = self.groups[group_id] = ClassicGroup(group_id, self.now.wall_ms)
+    def create(self, group_id: str) -> ClassicGroup:
+        group = self.groups[group_id] = ClassicGroup(group_id, self.now.wall_ms)
         return group
 
-    def detach(self, groups: list[ClassicGroup]) -> tuple[Callable[[], None], Callable[[ErrorCode], None]]:
+    def detach(self, groups: Sequence[Group]) -> tuple[Callable[[], None], Callable[[ErrorCode], None]]:
         """Detach empty groups whose tombstones are about to be written, so that a member that joins meanwhile starts a
         new group; returns what to do once they are written, and what restores them should the write fail."""
         for group in groups:
@@ -126,6 +161,11 @@ class GroupState:
 
     def new_member_id(self, prefix: str) -> str:
         return f"{prefix[:MEMBER_PREFIX_LENGTH_MAX]}-{UUID(int=self.random.getrandbits(128), version=4)}"
+
+    def new_uuid_text(self) -> str:
+        """As Kafka's Uuid is written."""
+        data = UUID(int=self.random.getrandbits(128), version=4).bytes
+        return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
     # Timers. Keys are (kind, group id) or, for sessions, (kind, group id, member id).
 

@@ -1,4 +1,4 @@
-"""Groups of newer protocols (KIP-848, KIP-932, KIP-1071) that Apache Kafka left in the log.
+"""Groups of protocols that are not served here (KIP-932, KIP-1071) that Apache Kafka left in the log.
 
 No member of such a group can send heartbeats here, since this version does not speak their protocols. So the group is
 kept as it was found, its offsets are served, its members are given the time of a session and then removed, and whoever
@@ -9,21 +9,18 @@ loads them (member before group, `GroupMetadataManager.replay`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.group.classic import ClassicGroup, State
 from ottla.coordinator.group.requests import OffsetCommit
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.internal.group_records import GroupRecord
 from ottla.protocol.internal.unserved_group_records import (
-    CONSUMER,
     SHARE,
     STABLE_MEMBER,
     STREAMS,
-    ConsumerMember,
     UnservedKey,
     UnservedTypes,
-    decode_consumer_member,
     epoch_of,
     member_state,
     with_epoch,
@@ -49,7 +46,6 @@ class UnservedGroup(ClassicGroup):
         """Everything in the log but offsets."""
         self.member_ids: dict[str, None] = {}
         """**Invariant**: those with a record of their metadata."""
-        self._consumers: dict[str, ConsumerMember] | None = None
 
     def replay(self, key: UnservedKey, value: bytes | None) -> None:
         """Apply a record of the log."""
@@ -58,7 +54,6 @@ class UnservedGroup(ClassicGroup):
         else:
             self.records[key] = value
         if key.type == self.types.member and key.member is not None:
-            self._consumers = None
             if value is None:
                 self.member_ids.pop(key.member, None)
             else:
@@ -74,9 +69,8 @@ class UnservedGroup(ClassicGroup):
 
     @property
     def can_be_taken_over(self) -> bool:
-        """By a member of the classic protocol. Kafka takes one in beside consumers that are there; here they are gone
-        for good, since they cannot send heartbeats."""
-        return self.types is CONSUMER or (self.types is STREAMS and self.state is State.EMPTY)
+        """By a member of the classic protocol."""
+        return self.types is STREAMS and self.state is State.EMPTY
 
     @property
     def shown_state(self) -> str:
@@ -99,19 +93,8 @@ class UnservedGroup(ClassicGroup):
         return (0, STABLE_MEMBER) if value is None else member_state(value)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """A pattern, or a topology of streams, is taken to read every topic."""
-        if self.types is not CONSUMER:
-            return bool(self.member_ids)
-        members = self._decoded().values()
-        return any(each.subscribed_topic_regex or topic in each.subscribed_topic_names for each in members)
-
-    def _decoded(self) -> dict[str, ConsumerMember]:
-        if self._consumers is None:
-            self._consumers = {
-                each: decode_consumer_member(self.records[UnservedKey(CONSUMER.member, self.group_id, each)])
-                for each in self.member_ids
-            }
-        return self._consumers
+        """A topology of streams is taken to read every topic."""
+        return bool(self.member_ids)
 
     def check_commit(self, request: OffsetCommit) -> None:
         """Whether the sender may commit (`ConsumerGroup.validateOffsetCommit`). Raises KafkaError."""
@@ -137,32 +120,16 @@ class UnservedGroup(ClassicGroup):
         if request.generation != self._member_state(request.member_id)[0]:
             raise KafkaError(ErrorCode.illegal_generation)
 
-    def describe_members(self) -> list[dict[str, Any]]:
-        """Consumers, as DescribeGroups can show them."""
-        return [
-            {
-                "member_id": member_id,
-                "group_instance_id": member.instance_id,
-                "client_id": member.client_id,
-                "client_host": member.client_host,
-                "member_metadata": b"",
-                "member_assignment": b"",
-            }
-            for member_id, member in self._decoded().items()
-        ]
-
     # Records
 
     def member_tombstones(self, member_ids: Iterable[str]) -> list[GroupRecord]:
         types, group_id, member_ids = self.types, self.group_id, list(member_ids)
-        patterns = [key for key in self.records if key.type == 16]
         return [
             GroupRecord(key, None)
             for key in (
                 *(UnservedKey(types.member_current, group_id, each) for each in member_ids),
                 *(UnservedKey(types.member_target, group_id, each) for each in member_ids),
                 *(UnservedKey(types.member, group_id, each) for each in member_ids),
-                *patterns,
             )
         ]
 
@@ -191,9 +158,7 @@ def replay(state: GroupState, key: UnservedKey, value: bytes | None, types: Unse
 
 
 def _check(key: UnservedKey, value: bytes, types: UnservedTypes) -> None:
-    if key.type == CONSUMER.member:
-        decode_consumer_member(value)
-    elif key.type == types.member_current:
+    if key.type == types.member_current:
         member_state(value)
     elif key.type in (types.metadata, types.target):
         epoch_of(value)
@@ -202,7 +167,6 @@ def _check(key: UnservedKey, value: bytes, types: UnservedTypes) -> None:
 def start_session(state: GroupState, group: UnservedGroup) -> None:
     """Give the members a session, as Kafka does with those that it finds in its log."""
     timeout_ms = {
-        CONSUMER: state.config.consumer_session_timeout_ms,
         SHARE: state.config.share_session_timeout_ms,
         STREAMS: state.config.streams_session_timeout_ms,
     }[group.types]
@@ -231,10 +195,3 @@ def session_expired(state: GroupState, group: ClassicGroup) -> None:
             start_session(state, group)
 
     state.write(records, failed=failed)
-
-
-def take_over(state: GroupState, group: UnservedGroup, successor: ClassicGroup) -> None:
-    """Put an empty classic group in its place, with its offsets."""
-    state.timers.cancel((SESSION, group.group_id))
-    state.groups[group.group_id] = successor
-    state.observe("replaced", successor, f"a classic member joins in place of the {group.group_type} protocol")

@@ -306,10 +306,12 @@ def _int_array_reader(format_: str, flexible: bool, nullable: bool) -> Read:
 # Fields and structs
 
 
-def _item_codec(type_: str | type, version: int, flexible: bool, nullable: bool) -> tuple[Write, Read]:
+def _item_codec(
+    type_: str | type, version: int, flexible: bool, nullable: bool, null_byte: int = 0xFF
+) -> tuple[Write, Read]:
     if not isinstance(type_, str):
         if nullable:
-            return _nullable_struct(type_, version, flexible)
+            return _nullable_struct(type_, version, flexible, null_byte)
         return _struct_writer(type_, version, flexible), _struct_reader(type_, version, flexible)
     if type_ == "uuid":
         return _write_uuid, _read_uuid
@@ -327,26 +329,27 @@ def _field_codec(plan: _Spec, version: int, flexible: bool) -> tuple[Write, Read
     elif isinstance(plan.type, str) and plan.type.startswith("[]"):
         item = plan.type[2:]
     else:
-        return _item_codec(plan.type, version, flexible, nullable)
+        is_tagged = flexible and _within(version, plan.tagged)
+        return _item_codec(plan.type, version, flexible, nullable, 0 if is_tagged else 0xFF)
     write, read = _item_codec(item, version, flexible, nullable=False)
     fixed = _PRIMITIVES[item].fixed if isinstance(item, str) else None
     reader = _int_array_reader(fixed, flexible, nullable) if fixed else _array_reader(read, flexible, nullable)
     return _array_writer(write, flexible, nullable), reader
 
 
-def _nullable_struct(cls: type, version: int, flexible: bool) -> tuple[Write, Read]:
-    """A struct that may be null has a byte before it: -1 for null, 1 for a value."""
+def _nullable_struct(cls: type, version: int, flexible: bool, null_byte: int) -> tuple[Write, Read]:
+    """A struct that may be null has a byte before it: 1 for a value, and for null -1 or, in a tagged field, 0."""
     write_value, read_value = _struct_writer(cls, version, flexible), _struct_reader(cls, version, flexible)
 
     def write(out: bytearray, value: Any) -> None:
         if value is None:
-            out.append(0xFF)
+            out.append(null_byte)
         else:
             out.append(1)
             write_value(out, value)
 
     def read(buffer: Buffer, position: int) -> tuple[Any, int]:
-        if buffer[position] > 0x7F:
+        if buffer[position] == 0 if null_byte == 0 else buffer[position] > 0x7F:
             return None, position + 1
         return read_value(buffer, position + 1)
 

@@ -68,9 +68,10 @@ class ConsumerGroupMemberMetadataValue:
     rebalance_timeout_ms: Millis = spec("int32", default=-1)
     server_assignor: str | None = spec("string", nullable="0+", default=None)
     classic_member_metadata: ClassicMemberMetadata | None = spec(
-        ClassicMemberMetadata, nullable="0+", tag=0, default=None
+        ClassicMemberMetadata, nullable="0+", tag=0, default=ClassicMemberMetadata()
     )
-    """Of a member that uses the classic protocol."""
+    """Of a member that uses the classic protocol. Where it is left out it is one of zeros: that is how Kafka's
+    generated code reads it, whatever its schema says, so that None is written."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -1,8 +1,8 @@
 """The records of `__consumer_offsets`: committed offsets and the state of classic groups, in Kafka's format.
 
 A record's key starts with an int16 that names its type; its value starts with an int16 version, or is null, which
-deletes what the key names. Values of newer group
-protocols (`unserved_group_records.py`) are not decoded.
+deletes what the key names. Values of consumer groups (KIP-848) are in `consumer_group_records.py`; those of protocols
+that are not served (`unserved_group_records.py`) are not decoded.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla.model import ZERO_UUID, Buffer
 from ottla.protocol.internal.codec import MalformedRecord, decode, encode_into, spec
 from ottla.protocol.internal.unserved_group_records import UnservedKey, decode_unserved_key, encode_unserved_key
 from ottla.protocol.varint import write_uvarint
+
+if TYPE_CHECKING:
+    from ottla.protocol.internal.group_values import GroupValue
 
 
 @dataclass(slots=True)
@@ -69,7 +72,7 @@ class GroupMetadataValue:
 
 
 Key = OffsetCommitKey | GroupMetadataKey | UnservedKey
-Value = OffsetCommitValue | GroupMetadataValue | bytes
+Value: TypeAlias = "OffsetCommitValue | GroupMetadataValue | GroupValue | bytes"
 
 
 class GroupRecord(NamedTuple):
@@ -98,6 +101,9 @@ _TYPES: dict[int, _Type] = {
 }
 """By the int16 at the start of the key. Type 0 is the offset commit of Kafka 0.8; the fields are the same."""
 
+DECODED: Final = frozenset({3, 4, 5, 6, 7, 8, 16})
+"""Types of newer protocols whose values are decoded, by `group_values.py`: a node that has none need not load it."""
+
 PREFIXES_MAX = 1024
 """Encoded names of groups and topics that are kept, a few hundred bytes each: those that commit at the moment."""
 
@@ -120,6 +126,10 @@ def encode_value(value: Value | None) -> bytes | None:
         return value
     if isinstance(value, OffsetCommitValue):
         return _encode_offset(value)
+    if not isinstance(value, GroupMetadataValue):
+        from ottla.protocol.internal.group_values import encode_group_value
+
+        return encode_group_value(value)
     out = bytearray(_SHORT.pack(GROUP_METADATA_VERSION))
     encode_into(out, value, GROUP_METADATA_VERSION)
     return bytes(out)
@@ -131,8 +141,7 @@ def decode_record(key: Buffer, value: Buffer | None) -> GroupRecord | None:
         raise MalformedRecord("a key without a type")
     known = _TYPES.get(_SHORT.unpack_from(key)[0])
     if known is None:
-        unserved = decode_unserved_key(key)
-        return None if unserved is None else GroupRecord(unserved, None if value is None else bytes(value))
+        return _decode_newer(key, value)
     decoded_key = decode(known.key, 0, key, 2)
     if value is None:
         return GroupRecord(decoded_key, None)
@@ -142,6 +151,19 @@ def decode_record(key: Buffer, value: Buffer | None) -> GroupRecord | None:
     if not 0 <= version <= known.newest_version:
         raise MalformedRecord(f"{known.value.__name__} in version {version}, newest known is {known.newest_version}")
     return GroupRecord(decoded_key, decode(known.value, version, value, 2))
+
+
+def _decode_newer(key: Buffer, value: Buffer | None) -> GroupRecord | None:
+    decoded = decode_unserved_key(key)
+    if decoded is None:
+        return None
+    if value is None:
+        return GroupRecord(decoded, None)
+    if decoded.type not in DECODED:
+        return GroupRecord(decoded, bytes(value))
+    from ottla.protocol.internal.group_values import decode_group_value
+
+    return GroupRecord(decoded, decode_group_value(decoded.type, value))
 
 
 def _text(text: str) -> bytes:

@@ -1,7 +1,8 @@
-"""The records of newer group protocols in `__consumer_offsets`: consumer (KIP-848), share (KIP-932) and streams groups
-(KIP-1071).
+"""The keys of the records of newer group protocols in `__consumer_offsets`: consumer (KIP-848), share (KIP-932) and
+streams groups (KIP-1071).
 
-Apache Kafka writes them. Of most, only the key matters here: a broker that deletes such a group must name each record.
+Of a protocol that is not served only the key matters: a broker that deletes such a group must name each record. The
+values of the others are in `consumer_group_records.py` and `share_group_records.py`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class UnservedKey(NamedTuple):
     """The int16 at the start of the key."""
     group: str
     member: str | None = None
+    """Of type 16, a regular expression."""
 
 
 class UnservedTypes(NamedTuple):
@@ -77,20 +79,6 @@ class _MemberKey:
     member: str = spec("string")
 
 
-@dataclass(slots=True)
-class ConsumerMember:
-    """`ConsumerGroupMemberMetadataValue`; what it says of a member of the classic protocol is left out."""
-
-    instance_id: str | None = spec("string", nullable="0+")
-    rack_id: str | None = spec("string", nullable="0+")
-    client_id: str = spec("string")
-    client_host: str = spec("string")
-    subscribed_topic_names: tuple[str, ...] = spec("[]string")
-    subscribed_topic_regex: str | None = spec("string", nullable="0+")
-    rebalance_timeout_ms: int = spec("int32")
-    server_assignor: str | None = spec("string", nullable="0+")
-
-
 def types_of(key: UnservedKey) -> UnservedTypes:
     return _TYPES[key.type]
 
@@ -125,11 +113,6 @@ def encode_unserved_key(key: UnservedKey) -> bytes:
     names = [key.group] if key.member is None else [key.group, key.member]
     parts = [name.encode() for name in names]
     return _SHORT.pack(key.type) + b"".join(_SHORT.pack(len(part)) + part for part in parts)
-
-
-def decode_consumer_member(value: bytes) -> ConsumerMember:
-    """Raises MalformedRecord."""
-    return decode(ConsumerMember, 0, value, 2)
 
 
 def epoch_of(value: bytes) -> int:

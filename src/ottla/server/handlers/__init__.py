@@ -66,6 +66,7 @@ TABLE: dict[int, Served] = {
     ApiKey.LIST_TRANSACTIONS: Served("list_transactions", 0, 2),
     ApiKey.UNREGISTER_BROKER: Served("unregister_broker", 0, 0),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: Served("consumer_group_heartbeat", 0, 1),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: Served("consumer_group_describe", 0, 1),
     ApiKey.LIST_CONFIG_RESOURCES: Served("list_config_resources", 0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Served("describe_topic_partitions", 0, 0),
     ApiKey.SHARE_FETCH: Served("share_fetch", 1, 2),

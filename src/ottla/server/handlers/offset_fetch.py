@@ -64,6 +64,8 @@ def _encoding(context: RequestContext, groups: Sequence[FetchedGroup]) -> Genera
 
 def _fetch(context: RequestContext, require_stable: bool, group: GroupToFetch) -> Generator[int, None, FetchedGroup]:
     try:
+        if group.member_id is not None or group.member_epoch >= 0:
+            context.node.groups.check_fetch(group.group_id, group.member_id, group.member_epoch)
         if group.topics is None:
             every = context.node.groups.committed(group.group_id)
             topics = _with_ids(context, (yield from _fetched(context, group.group_id, every, require_stable)))

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ottla.coordinator.group.classic import State
+from ottla.coordinator.group.classic import ClassicGroup, State
 from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.quorum_metrics import state_of, vote_of
 from ottla.metrics.instruments import TopicTraffic
@@ -55,6 +55,7 @@ GROUP_STATES = {
     "completingrebalance": State.COMPLETING_REBALANCE,
     "stable": State.STABLE,
 }
+CONSUMER_GROUP_STATES = ("empty", "assigning", "reconciling", "stable")
 
 
 class HasShards(Protocol):
@@ -313,12 +314,16 @@ class Collector:
         node = self._node
         now_ms = node.clock.now_ms()
         states: Counter[State] = Counter()
+        consumer_states: Counter[str] = Counter()
         offsets = waiting = groups = 0
         self._lag_times.begin()
         for group, commits in node.groups.groups() if node.config.is_broker else ():
             groups += 1
-            states[group.state] += 1
-            waiting += group.awaiting_join_count
+            if isinstance(group, ClassicGroup):
+                states[group.state] += 1
+                waiting += group.awaiting_join_count
+            else:
+                consumer_states[group.shown_state.lower()] += 1
             name = escape(group.group_id)
             page.add("kafka_consumergroup_members", len(group.members), f'{{consumergroup="{name}"}}')
             for topic, committed in list(commits.items()):
@@ -334,6 +339,12 @@ class Collector:
         page.add("ottla_group_rebalances_total", node.metrics.rebalances)
         prefix = "kafka_server_group_coordinator_metrics_"
         page.add(f"{prefix}group_completed_rebalance_count", node.metrics.rebalances)
+        consumers = sum(consumer_states.values())
+        page.add(f"{prefix}group_count", groups - consumers, '{protocol="classic"}')
+        page.add(f"{prefix}group_count", consumers, '{protocol="consumer"}')
+        for word in CONSUMER_GROUP_STATES:
+            page.add(f"{prefix}consumer_group_count", consumer_states[word], f'{{state="{word}"}}')
+        page.add(f"{prefix}consumer_group_rebalance_count", node.metrics.consumer_rebalances)
         page.add(f"{prefix}offset_commit_count", node.metrics.offsets.commits)
         page.add(f"{prefix}offset_expiration_count", node.metrics.offsets.expirations)
         page.add(f"{prefix}offset_deletion_count", node.metrics.offsets.deletions)

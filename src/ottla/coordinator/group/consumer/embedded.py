@@ -1,0 +1,86 @@
+"""What consumers of the classic protocol tell each other through the coordinator: the embedded consumer protocol."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Final
+from uuid import UUID
+
+from ottla.coordinator.group.consumer.member import Partitions
+from ottla.metadata.image import MetadataImage
+from ottla.protocol.internal.codec import MalformedRecord, decode_from, encode_into, spec
+
+VERSION_MAX: Final = 3
+_SHORT = struct.Struct(">h")
+
+
+@dataclass(slots=True, frozen=True)
+class TopicNumbers:
+    FLEXIBLE: ClassVar[str] = "none"
+    topic: str = spec("string")
+    partitions: tuple[int, ...] = spec("[]int32")
+
+
+@dataclass(slots=True, frozen=True)
+class Subscription:
+    """`ConsumerProtocolSubscription`."""
+
+    FLEXIBLE: ClassVar[str] = "none"
+    topics: tuple[str, ...] = spec("[]string")
+    user_data: bytes | None = spec("bytes", nullable="0+", default=None)
+    owned_partitions: tuple[TopicNumbers, ...] = spec([TopicNumbers], versions="1+", ignorable=True)
+    generation_id: int = spec("int32", versions="2+", default=-1, ignorable=True)
+    rack_id: str | None = spec("string", versions="3+", nullable="3+", default=None, ignorable=True)
+
+
+@dataclass(slots=True, frozen=True)
+class Assignment:
+    """`ConsumerProtocolAssignment`."""
+
+    FLEXIBLE: ClassVar[str] = "none"
+    assigned_partitions: tuple[TopicNumbers, ...] = spec([TopicNumbers])
+    user_data: bytes | None = spec("bytes", nullable="0+", default=None)
+
+
+def version_of(metadata: bytes) -> int:
+    """Of what comes after it; a newer one is read like the newest that is known. Raises MalformedRecord."""
+    if len(metadata) < 2:
+        raise MalformedRecord("an embedded protocol without a version")
+    (version,) = _SHORT.unpack_from(metadata)
+    if version < 0:
+        raise MalformedRecord(f"an embedded protocol of version {version}")
+    return min(int(version), VERSION_MAX)
+
+
+def decode_subscription(metadata: bytes) -> Subscription:
+    """Raises MalformedRecord."""
+    return decode_from(Subscription, version_of(metadata), metadata, 2)[0]
+
+
+def decode_assignment(assignment: bytes) -> Assignment:
+    """Raises MalformedRecord."""
+    return decode_from(Assignment, version_of(assignment), assignment, 2)[0]
+
+
+def encode_assignment(partitions: Partitions, image: MetadataImage, version: int) -> bytes:
+    """For a member whose metadata have `version`; topics that are gone are left out."""
+    rows = []
+    for topic_id, numbers in sorted(partitions.items()):
+        topic = image.topic_by_id(topic_id)
+        if topic is not None:
+            rows.append(TopicNumbers(topic.name, tuple(sorted(numbers))))
+    out = bytearray(_SHORT.pack(version))
+    encode_into(out, Assignment(tuple(rows)), version)
+    return bytes(out)
+
+
+def by_id(rows: Iterable[TopicNumbers], image: MetadataImage) -> dict[UUID, frozenset[int]]:
+    """Partitions by the ids of topics that exist."""
+    found: dict[UUID, frozenset[int]] = {}
+    for row in rows:
+        topic = image.topic(row.topic)
+        if topic is not None:
+            found[topic.id] = frozenset(row.partitions)
+    return found

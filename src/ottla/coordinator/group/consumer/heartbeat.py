@@ -1,0 +1,343 @@
+"""ConsumerGroupHeartbeat: a member joins, stays, changes what it reads, or leaves (KIP-848).
+
+What a heartbeat does, in this order: find or make the group and the member; write what has changed of the member, and
+with its subscription the group epoch; compute the target assignment if that is behind the group epoch; move the member
+one step towards its target (Kafka's `GroupMetadataManager.consumerGroupHeartbeat`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ottla.coordinator.effects import Token
+from ottla.coordinator.group.consumer import migration, patterns, target
+from ottla.coordinator.group.consumer.fence import fence, put_to_sleep
+from ottla.coordinator.group.consumer.group import (
+    MEMBER,
+    MEMBER_CURRENT,
+    MEMBER_TARGET,
+    METADATA,
+    NEW_EPOCH,
+    PARTITION_METADATA,
+    ConsumerGroup,
+    put,
+    target_value,
+)
+from ottla.coordinator.group.consumer.member import (
+    LEAVING,
+    LEAVING_STATIC,
+    ConsumerMember,
+    Epochs,
+    MemberState,
+    Partitions,
+)
+from ottla.coordinator.group.consumer.metadata_hash import group_hash
+from ottla.coordinator.group.consumer.reconcile import Reconciliation
+from ottla.coordinator.group.consumer.timers import cancel_rebalance, start_rebalance, start_session
+from ottla.coordinator.group.requests import ConsumerHeartbeat
+from ottla.coordinator.group.state import GroupState
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.internal.consumer_group_records import ConsumerGroupMetadataValue
+from ottla.protocol.internal.group_records import GroupRecord
+
+METADATA_REFRESH_INTERVAL_MS = 3_600_000
+"""After which the metadata hash is computed again though no topic is known to have changed."""
+REJOIN = "The member must abandon all its partitions and rejoin."
+
+
+def heartbeat(state: GroupState, token: Token, request: ConsumerHeartbeat) -> None:
+    """Replies with a ConsumerGroupHeartbeat response. Raises KafkaError."""
+    check(request, state.config.consumer_assignors)
+    if request.member_epoch in (LEAVING, LEAVING_STATIC):
+        _leave(state, token, request)
+    else:
+        _Heartbeat(state, request).run(token)
+
+
+def check(request: ConsumerHeartbeat, assignors: tuple[str, ...]) -> None:
+    """Raises INVALID_REQUEST or UNSUPPORTED_ASSIGNOR."""
+    epoch = request.member_epoch
+    named = request.needs_member_id or epoch > 0 or epoch == LEAVING
+    for what, text in (
+        ("MemberId", request.member_id if named else None),
+        ("GroupId", request.group_id),
+        ("InstanceId", request.instance_id),
+        ("RackId", request.rack_id),
+    ):
+        _require(text is None or text.strip(), f"{what} can't be empty.")
+    if epoch == 0:
+        _require(request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs must be provided in first request.")
+        _require(request.owned is not None and not request.owned, "TopicPartitions must be empty when (re-)joining.")
+        subscribed = request.topics is not None or request.pattern is not None
+        _require(subscribed, "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
+    elif epoch == LEAVING_STATIC:
+        _require(request.instance_id is not None, "InstanceId can't be null.")
+    else:
+        _require(epoch > LEAVING_STATIC, "MemberEpoch is invalid.")
+    if request.assignor is not None and request.assignor not in assignors:
+        raise KafkaError(
+            ErrorCode.unsupported_assignor,
+            f"ServerAssignor {request.assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
+        )
+
+
+def _require(holds: Any, message: str) -> None:
+    if not holds:
+        raise KafkaError(ErrorCode.invalid_request, message)
+
+
+class _Heartbeat:
+    """One heartbeat, of a member that does not leave."""
+
+    def __init__(self, state: GroupState, request: ConsumerHeartbeat) -> None:
+        self._state = state
+        self._request = request
+        self._joins = request.member_epoch == 0
+        self._records: list[GroupRecord] = []
+
+    def run(self, token: Token) -> None:
+        state, request = self._state, self._request
+        conversion = migration.consumer_group(state, request.group_id, create=self._joins)
+        group = conversion.group
+        self._records += conversion.records
+        check_size(state, group, request.member_id)
+        member_id = request.member_id or state.new_uuid_text()
+        old = self._member(group, member_id)
+        new = self._changed(old)
+        step = Step(state, group, self._records)
+        new = step.run(old, new, request.owned)
+        state.apply(self._records, lambda: conversion.revert(state))
+        conversion.commence(state)
+        step.after(new)
+        start_session(state, request.group_id, new)
+        state.reply(token, self._response(old, new))
+        step.resolve()
+
+    def _member(self, group: ConsumerGroup, member_id: str) -> ConsumerMember:
+        request = self._request
+        if request.instance_id is None:
+            member = group.members.get(member_id)
+            if member is None and self._joins:
+                return ConsumerMember(member_id)
+            member = group.member(member_id)
+        elif self._joins:
+            return static_joins(group, member_id, request.instance_id, self._records, is_classic=False)
+        else:
+            member = static_member(group, member_id, request.instance_id)
+        self._check_epoch(member)
+        return member
+
+    def _check_epoch(self, member: ConsumerMember) -> None:
+        """A member that says the epoch before, and no more partitions than it has, has missed an answer."""
+        received = self._request.member_epoch
+        if received == 0 or received == member.epoch:
+            return
+        if received > member.epoch:
+            size = "greater"
+        elif received == member.previous_epoch and _is_subset(self._request.owned, member.assigned):
+            return
+        else:
+            size = "smaller"
+        raise KafkaError(
+            ErrorCode.fenced_member_epoch,
+            f"The consumer group member has a {size} member epoch ({received}) than the one known by the group "
+            f"coordinator ({member.epoch}). {REJOIN}",
+        )
+
+    def _changed(self, old: ConsumerMember) -> ConsumerMember:
+        request = self._request
+        timeout_ms = request.rebalance_timeout_ms
+        return replace(
+            old,
+            instance_id=old.instance_id if request.instance_id is None else request.instance_id,
+            rack_id=old.rack_id if request.rack_id is None else request.rack_id,
+            rebalance_timeout_ms=old.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+            assignor=old.assignor if request.assignor is None else request.assignor,
+            topics=old.topics if request.topics is None else frozenset(request.topics),
+            pattern=old.pattern if request.pattern is None else request.pattern,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            classic=None,
+        )
+
+    def _response(self, old: ConsumerMember, new: ConsumerMember) -> dict[str, Any]:
+        """With the assignment for who joins, tells all of itself, or has another one than before."""
+        request = self._request
+        tells_all = (
+            request.rebalance_timeout_ms != -1
+            and (request.topics is not None or request.pattern is not None)
+            and request.owned is not None
+        )
+        shows = self._joins or tells_all or old.assigned != new.assigned
+        config = self._state.config.of_group(self._state.image, request.group_id)
+        return {
+            "error_code": ErrorCode.none,
+            "member_id": new.member_id,
+            "member_epoch": new.epoch,
+            "heartbeat_interval": config.heartbeat_interval_ms,
+            "assignment": new.assigned if shows else None,
+        }
+
+
+class Step:
+    """What a heartbeat or a JoinGroup of a member does to the group."""
+
+    def __init__(self, state: GroupState, group: ConsumerGroup, records: list[GroupRecord]) -> None:
+        self._state = state
+        self._group = group
+        self._records = records
+        self._epoch = group.epoch
+        self._refreshed = False
+        self._reconciled = False
+        self._to_resolve: tuple[str, ...] = ()
+
+    def run(
+        self, old: ConsumerMember, new: ConsumerMember, owned: Partitions | None, *, is_classic: bool = False
+    ) -> ConsumerMember:
+        """Add the records of the change; returns the member as it will be. Raises KafkaError."""
+        changed = self.change(old, new, is_classic=is_classic)
+        goal = target.update(self._state, self._group, self._epoch, old, new, self._records)
+        return self.reconcile(new, goal, owned, changed)
+
+    def change(self, old: ConsumerMember, new: ConsumerMember, *, is_classic: bool) -> bool:
+        """Write what has changed of the member and, with its subscription, of the group; returns whether that did."""
+        if new != old:
+            self._records.append(put(self._group.key(MEMBER, new.member_id), new.to_metadata()))
+        change, self._to_resolve = patterns.update(self._state, self._group, old, new, self._records)
+        names_changed = new.topics != old.topics
+        changed = names_changed or change is not patterns.Change.NONE
+        self._refresh(old, new, names_changed or change is patterns.Change.RESOLVED or (is_classic and changed))
+        return changed
+
+    def _refresh(self, old: ConsumerMember, new: ConsumerMember, bumps: bool) -> None:
+        """Look at the topics again if that is due, and begin a new group epoch if they or subscriptions have changed.
+        (A pattern that is still to be resolved begins one then.)"""
+        state, group = self._state, self._group
+        if not bumps and not group.has_metadata_expired(state.now.wall_ms):
+            return
+        found = group_hash(group.subscriptions_after(old, new).topics, state.image, state.topic_hashes)
+        if bumps or found != group.metadata_hash:
+            self._epoch = group.epoch + 1
+            self._records.append(put(group.key(METADATA), ConsumerGroupMetadataValue(self._epoch, found)))
+            state.observe(NEW_EPOCH, group, f"epoch {self._epoch}")
+        if group.has_partition_metadata:
+            self._records.append(GroupRecord(group.key(PARTITION_METADATA), None))
+        self._refreshed = True
+
+    @property
+    def epoch(self) -> int:
+        """The group's, after the step."""
+        return self._epoch
+
+    def reconcile(
+        self, new: ConsumerMember, goal: target.Target, owned: Partitions | None, changed: bool
+    ) -> ConsumerMember:
+        if not changed and new.is_reconciled_to(goal.epoch):
+            return new
+        image, topics = self._state.image, self._group.subscribed_topics_of(new)
+
+        def subscribed(topic_id: Any) -> bool:
+            topic = image.topic_by_id(topic_id)
+            return topic is not None and topic.name in topics
+
+        moved = Reconciliation(
+            new, goal.epoch, goal.partitions, subscribed, self._group.partition_epoch, owned,
+            subscription_changed=changed, reads_nothing=not topics,
+        ).next()  # fmt: skip
+        if moved != new:
+            self._records.append(put(self._group.key(MEMBER_CURRENT, new.member_id), moved.to_current()))
+            self._reconciled = True
+        return moved
+
+    def after(self, new: ConsumerMember) -> None:
+        """What is soft: timers and deadlines."""
+        state = self._state
+        group = state.groups.get(self._group.group_id)
+        if not isinstance(group, ConsumerGroup):
+            return
+        if self._refreshed:
+            group.refresh_deadline_ms = state.now.wall_ms + METADATA_REFRESH_INTERVAL_MS
+            group.refresh_epoch = self._epoch
+        if self._reconciled and not new.uses_classic_protocol:
+            if new.state is MemberState.UNREVOKED_PARTITIONS:
+                start_rebalance(state, group, new)
+            else:
+                cancel_rebalance(state, group.group_id, new.member_id)
+
+    def resolve(self) -> None:
+        """Have patterns resolved, if that is due."""
+        if self._to_resolve:
+            patterns.request(self._state, self._group.group_id, self._to_resolve)
+
+
+def check_size(state: GroupState, group: ConsumerGroup, member_id: str) -> None:
+    """Raises GROUP_MAX_SIZE_REACHED."""
+    limit = state.config.consumer_max_size
+    if len(group.members) >= limit and member_id not in group.members:
+        message = f"The consumer group has reached its maximum capacity of {limit} members."
+        raise KafkaError(ErrorCode.group_max_size_reached, message)
+
+
+def static_joins(
+    group: ConsumerGroup, member_id: str, instance_id: str, records: list[GroupRecord], *, is_classic: bool
+) -> ConsumerMember:
+    """The member that a static member begins as: in the place of the one that has left for a while. Raises
+    UNRELEASED_INSTANCE_ID."""
+    before = group.static_member(instance_id)
+    if before is None:
+        return group.members.get(member_id) or ConsumerMember(member_id)
+    if not is_classic and not before.uses_classic_protocol and before.epoch != LEAVING_STATIC:
+        raise KafkaError(
+            ErrorCode.unreleased_instance_id,
+            f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id "
+            f"is owned by {before.member_id} member.",
+        )
+    member = replace(before, member_id=member_id, epoch=0, previous_epoch=0)
+    records += group.removal(before.member_id)
+    records.append(put(group.key(MEMBER, member_id), member.to_metadata()))
+    records.append(put(group.key(MEMBER_TARGET, member_id), target_value(group.target(before.member_id))))
+    records.append(put(group.key(MEMBER_CURRENT, member_id), member.to_current()))
+    return member
+
+
+def static_member(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerMember:
+    """Raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+    member = group.static_member(instance_id)
+    if member is None:
+        raise KafkaError(ErrorCode.unknown_member_id, f"Instance id {instance_id} is unknown.")
+    if member.member_id != member_id:
+        raise KafkaError(
+            ErrorCode.fenced_instance_id,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}.",
+        )
+    return member
+
+
+def _is_subset(owned: Partitions | None, assigned: Epochs) -> bool:
+    """Whether a member said what it owns, and all of it is assigned to it."""
+    return owned is not None and all(
+        numbers.issubset(assigned.get(topic_id, ())) for topic_id, numbers in owned.items()
+    )
+
+
+def _leave(state: GroupState, token: Token, request: ConsumerHeartbeat) -> None:
+    group = state.groups.get(request.group_id)
+    if not isinstance(group, ConsumerGroup):
+        raise migration.not_found(request.group_id, group)
+    if request.instance_id is None:
+        member = group.member(request.member_id)
+    else:
+        member = static_member(group, request.member_id, request.instance_id)
+    response = {
+        "error_code": ErrorCode.none,
+        "member_id": member.member_id,
+        "member_epoch": request.member_epoch,
+        "heartbeat_interval": 0,
+        "assignment": None,
+    }
+    if request.instance_id is not None and request.member_epoch == LEAVING_STATIC:
+        put_to_sleep(state, group, member)
+    else:
+        fence(state, group, [member], f"{member.member_id} leaves")
+    state.reply(token, response)

@@ -1,0 +1,153 @@
+"""One member of a consumer group, as a value that never changes; what is known of it is in two records."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+from uuid import UUID
+
+from ottla.model import Millis
+from ottla.protocol.internal.consumer_group_records import (
+    ClassicMemberMetadata,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    CurrentPartitions,
+)
+
+LEAVING: Final = -1
+"""The epoch of a member that leaves for good."""
+LEAVING_STATIC: Final = -2
+"""The epoch of a static member that leaves for a while."""
+
+Partitions = Mapping[UUID, frozenset[int]]
+"""By topic. **Invariant**: no topic without any."""
+Epochs = Mapping[UUID, Mapping[int, int]]
+"""By topic and partition: the epoch in which it was assigned. **Invariant**: no topic without partitions."""
+NOTHING: Final[Mapping[UUID, frozenset[int]]] = {}
+NO_PARTITIONS: Final[Epochs] = {}
+
+
+class MemberState(enum.IntEnum):
+    """By Kafka's numbers."""
+
+    STABLE = 0
+    """It has what its epoch gives it."""
+    UNREVOKED_PARTITIONS = 1
+    """It has still to give partitions up before it can have the next epoch."""
+    UNRELEASED_PARTITIONS = 2
+    """It has its epoch, and waits for partitions that others have still to give up."""
+    UNKNOWN = 127
+    """Written by a newer Kafka."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMember:
+    member_id: str
+    epoch: int = 0
+    previous_epoch: int = -1
+    """What a member says that has missed the answer with its epoch."""
+    state: MemberState = MemberState.STABLE
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: Millis = -1
+    client_id: str = ""
+    client_host: str = ""
+    topics: frozenset[str] = frozenset()
+    """Subscribed by name."""
+    pattern: str = ""
+    """Subscribed by a regular expression; empty for none. None only in what an old Kafka wrote, and read as empty."""
+    assignor: str | None = None
+    assigned: Epochs = field(default_factory=dict)
+    revoking: Epochs = field(default_factory=dict)
+    """What it has still to give up."""
+    classic: ClassicMemberMetadata | None = None
+    """Of a member that uses the classic protocol."""
+
+    @property
+    def uses_classic_protocol(self) -> bool:
+        return self.classic is not None
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        return self.state is MemberState.STABLE and self.epoch == epoch
+
+    def assignment_epoch(self, topic_id: UUID, partition: int) -> int | None:
+        """When a partition that it has, or has still to give up, was assigned to it."""
+        found = self.assigned.get(topic_id, {}).get(partition)
+        return self.revoking.get(topic_id, {}).get(partition) if found is None else found
+
+    # Records
+
+    def to_metadata(self) -> ConsumerGroupMemberMetadataValue:
+        return ConsumerGroupMemberMetadataValue(
+            instance_id=self.instance_id,
+            rack_id=self.rack_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            subscribed_topic_names=tuple(sorted(self.topics)),
+            subscribed_topic_regex=self.pattern,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            server_assignor=self.assignor,
+            classic_member_metadata=self.classic,
+        )
+
+    def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
+        return replace(
+            self,
+            instance_id=value.instance_id,
+            rack_id=value.rack_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            topics=frozenset(value.subscribed_topic_names),
+            pattern=value.subscribed_topic_regex or "",
+            rebalance_timeout_ms=value.rebalance_timeout_ms,
+            assignor=value.server_assignor,
+            classic=value.classic_member_metadata,
+        )
+
+    def to_current(self) -> ConsumerGroupCurrentMemberAssignmentValue:
+        return ConsumerGroupCurrentMemberAssignmentValue(
+            member_epoch=self.epoch,
+            previous_member_epoch=self.previous_epoch,
+            state=self.state,
+            assigned_partitions=_to_record(self.assigned),
+            partitions_pending_revocation=_to_record(self.revoking),
+        )
+
+    def with_current(self, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> ConsumerMember:
+        """After its current assignment was replayed; None: it was deleted, and so will be the member."""
+        if value is None:
+            return replace(self, epoch=LEAVING, previous_epoch=LEAVING, assigned=NO_PARTITIONS, revoking=NO_PARTITIONS)
+        known = value.state in [*map(int, MemberState)]
+        return replace(
+            self,
+            epoch=value.member_epoch,
+            previous_epoch=value.previous_member_epoch,
+            state=MemberState(value.state) if known else MemberState.UNKNOWN,
+            assigned=_from_record(value.assigned_partitions, value.member_epoch),
+            revoking=_from_record(value.partitions_pending_revocation, value.member_epoch),
+        )
+
+
+def with_epoch(partitions: Partitions, epoch: int) -> Epochs:
+    """All of them assigned in one epoch."""
+    return {topic_id: dict.fromkeys(sorted(numbers), epoch) for topic_id, numbers in partitions.items()}
+
+
+def _to_record(epochs: Epochs) -> tuple[CurrentPartitions, ...]:
+    return tuple(
+        CurrentPartitions(topic_id, tuple(partitions), tuple(partitions.values()))
+        for topic_id, partitions in sorted(epochs.items())
+    )
+
+
+def _from_record(topics: Iterable[CurrentPartitions], member_epoch: int) -> Epochs:
+    """Brokers before 4.3 wrote no epochs of partitions: they are taken to be of the member's."""
+    found = {}
+    for topic_id, partitions, epochs in ((each.topic_id, each.partitions, each.assignment_epochs) for each in topics):
+        if epochs is not None and len(epochs) == len(partitions):
+            found[topic_id] = dict(zip(partitions, epochs, strict=True))
+        else:
+            found[topic_id] = dict.fromkeys(partitions, max(member_epoch, 0))
+    return found

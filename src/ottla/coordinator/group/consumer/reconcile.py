@@ -1,0 +1,128 @@
+"""How a member moves towards its target: it gives up first what it is not to have, then gets what is free.
+
+Stable -> UnrevokedPartitions: it has to give up some, and stays in its epoch until it no longer owns them.
+-> UnreleasedPartitions: it has its new epoch; some of its target is still another's.
+-> Stable: it has all of it. (Kafka's CurrentAssignmentBuilder.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from uuid import UUID
+
+from ottla.coordinator.group.consumer.group import NO_EPOCH
+from ottla.coordinator.group.consumer.member import NO_PARTITIONS, ConsumerMember, Epochs, MemberState, Partitions
+from ottla.errors import ErrorCode, KafkaError
+
+NO_NUMBERS: frozenset[int] = frozenset()
+
+
+class Reconciliation:
+    """One step of one member."""
+
+    def __init__(
+        self,
+        member: ConsumerMember,
+        target_epoch: int,
+        target: Partitions,
+        subscribed: Callable[[UUID], bool],
+        partition_epoch: Callable[[UUID, int], int],
+        owned: Partitions | None,
+        *,
+        subscription_changed: bool,
+        reads_nothing: bool = False,
+    ) -> None:
+        self._member = member
+        self._target_epoch = target_epoch
+        self._target = target
+        self._subscribed = subscribed
+        """Whether the member reads a topic (False for one that is gone)."""
+        self._partition_epoch = partition_epoch
+        self._owned = owned
+        """What the member says that it owns; None where it says nothing."""
+        self._subscription_changed = subscription_changed
+        self._reads_nothing = reads_nothing
+        """Whether it subscribes to no topic, be there one of that name or not."""
+
+    def next(self) -> ConsumerMember:
+        """The member after the step. Raises FENCED_MEMBER_EPOCH for one in a state that nobody knows."""
+        member = self._member
+        if member.state is MemberState.STABLE:
+            if member.epoch != self._target_epoch:
+                return self._advance(member.epoch)
+            return self._drop_unsubscribed() if self._subscription_changed else member
+        if member.state is MemberState.UNREVOKED_PARTITIONS:
+            if self._still_owns(member.revoking):
+                return self._drop_unsubscribed() if self._subscription_changed else member
+            return self._advance(member.epoch)
+        if member.state is MemberState.UNRELEASED_PARTITIONS:
+            return self._advance(member.epoch)
+        if self._owned is None or self._owned:
+            raise KafkaError(
+                ErrorCode.fenced_member_epoch,
+                "The consumer group member is in a unknown state. "
+                "The member must abandon all its partitions and rejoin.",
+            )
+        return self._advance(self._target_epoch)
+
+    def _still_owns(self, revoking: Epochs) -> bool:
+        """Of who does not say what it owns, it is taken to own all."""
+        if self._owned is None:
+            return True
+        return any(not numbers.isdisjoint(revoking.get(topic_id, ())) for topic_id, numbers in self._owned.items())
+
+    def _drop_unsubscribed(self) -> ConsumerMember:
+        """In the same epoch, give up the topics that it does not read any more."""
+        member = self._member
+        kept = {each: epochs for each, epochs in member.assigned.items() if self._subscribed(each)}
+        if len(kept) == len(member.assigned) and not (self._reads_nothing and not member.revoking):
+            return member  # (that of one that reads nothing Kafka writes again, with its epoch as the one before)
+        revoking = dict(member.revoking)
+        for topic_id, epochs in member.assigned.items():
+            if topic_id not in kept:
+                revoking[topic_id] = {**revoking.get(topic_id, {}), **epochs}
+        dropped = replace(member, assigned=kept, previous_epoch=member.epoch)
+        if self._still_owns(revoking):
+            return replace(dropped, state=MemberState.UNREVOKED_PARTITIONS, revoking=revoking)
+        return dropped
+
+    def _advance(self, epoch: int) -> ConsumerMember:
+        member = self._member
+        assigned: dict[UUID, dict[int, int]] = {}
+        revoking: dict[UUID, dict[int, int]] = {}
+        pending: dict[UUID, set[int]] = {}
+        has_unreleased = False
+        for topic_id in {**self._target, **member.assigned}:
+            target = self._target.get(topic_id, NO_NUMBERS) if self._subscribed(topic_id) else NO_NUMBERS
+            current = member.assigned.get(topic_id, {})
+            kept = {number: since for number, since in current.items() if number in target}
+            given_up = {number: since for number, since in current.items() if number not in target}
+            wanted = target.difference(kept)
+            free = {number for number in wanted if self._is_free(topic_id, number)}
+            has_unreleased = has_unreleased or len(free) < len(wanted)
+            for into, found in ((assigned, kept), (revoking, given_up)):
+                if found:
+                    into[topic_id] = found
+            if free:
+                pending[topic_id] = free
+        if revoking and self._still_owns(revoking):
+            return replace(
+                member, state=MemberState.UNREVOKED_PARTITIONS, epoch=epoch, previous_epoch=member.epoch,
+                assigned=assigned, revoking=revoking,
+            )  # fmt: skip
+        for topic_id, free in pending.items():
+            assigned.setdefault(topic_id, {}).update(dict.fromkeys(sorted(free), self._target_epoch))
+        return replace(
+            member,
+            state=MemberState.UNRELEASED_PARTITIONS if has_unreleased else MemberState.STABLE,
+            epoch=self._target_epoch,
+            previous_epoch=member.epoch,
+            assigned=assigned,
+            revoking=NO_PARTITIONS,
+        )
+
+    def _is_free(self, topic_id: UUID, number: int) -> bool:
+        """Nobody has it, or only the member itself, which is giving it up."""
+        mine = number in self._member.revoking.get(topic_id, {})
+        return mine or self._partition_epoch(topic_id, number) == NO_EPOCH
