@@ -45,11 +45,11 @@ class Classic:
             session_timeout_ms=10_000, rebalance_timeout_ms=20_000, protocol_type="consumer",
             protocols={"range": metadata}, **named,
         )  # fmt: skip
-        return self._answer(f"join {member_id}", self.groups.driver.shard.join, request)
+        return self.answer(f"join {member_id}", self.groups.driver.shard.join, request)
 
     def sync(self, member_id: str, generation: int, assignments: dict[str, bytes] | None = None) -> Any:
         request = SyncGroup(group_id="g", generation=generation, member_id=member_id, assignments=assignments or {})
-        return self._answer(f"sync {member_id}", self.groups.driver.shard.sync, request)
+        return self.answer(f"sync {member_id}", self.groups.driver.shard.sync, request)
 
     def heartbeat(self, member_id: str, generation: int) -> ErrorCode:
         driver = self.groups.driver
@@ -59,7 +59,7 @@ class Classic:
             return error.code
         return ErrorCode.none
 
-    def _answer(self, token: str, call: Any, request: Any) -> Any:
+    def answer(self, token: str, call: Any, request: Any) -> Any:
         driver = self.groups.driver
         before = len(driver.replies)
         call(token, request, driver.now)
@@ -209,6 +209,18 @@ def test_classic_members_join_late_or_leave() -> None:
     assert codes == [ErrorCode.unknown_member_id, ErrorCode.none]
     groups.settle()
     assert groups.assigned("n") == {"t": [0, 1, 2, 3]}
+
+
+def test_metadata_that_cannot_be_read_are_refused() -> None:
+    groups, classic, _ = upgraded()
+    for metadata in (b"", b"\0", b"\0\1\0\0\0\1", b"\xff\xff\0\0\0\0"):
+        request = JoinGroup(
+            group_id="g", session_timeout_ms=10_000, rebalance_timeout_ms=20_000, protocol_type="consumer",
+            protocols={"range": metadata}, require_known_member_id=False,
+        )  # fmt: skip
+        answer = classic.answer("join", groups.driver.shard.join, request)
+        assert answer["error_code"] is ErrorCode.inconsistent_group_protocol
+    assert len(groups.group().members) == 2
 
 
 def test_a_static_member_changes_its_protocol() -> None:

@@ -59,7 +59,7 @@ def _join(state: GroupState, token: Token, group: ConsumerGroup, request: JoinGr
     try:
         subscription = decode_subscription(next(iter(request.protocols.values())))
     except MalformedRecord as error:
-        raise KafkaError(ErrorCode.unknown_server_error, str(error)) from error
+        raise KafkaError(ErrorCode.inconsistent_group_protocol, str(error)) from error
     new = replace(
         old,
         instance_id=old.instance_id if instance_id is None else instance_id,

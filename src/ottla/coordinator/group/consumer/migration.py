@@ -221,7 +221,7 @@ def downgrade(
     classic.protocol_name = classic.select_protocol()
     classic.refresh_subscription()
     for member_id, downgraded in classic.members.items():
-        version = version_of(downgraded.protocols[classic.protocol_name])
+        version = _version(downgraded.protocols[classic.protocol_name])
         downgraded.assignment = encode_assignment(targets[member_id], state.image, version)
     assignments = {each.member_id: each.assignment for each in classic.members.values()}
 
@@ -240,6 +240,14 @@ def downgrade(
         state.start_session(classic, downgraded)
     if rebalances:
         prepare(state, classic, reason)
+
+
+def _version(metadata: bytes) -> int:
+    """Of the assignment that goes with metadata: only those of a member's first assignor were looked at before."""
+    try:
+        return version_of(metadata)
+    except MalformedRecord:
+        return 0
 
 
 def _downgraded(member: ConsumerMember) -> Member:
