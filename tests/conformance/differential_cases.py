@@ -34,15 +34,19 @@ def cases(key: ApiKey) -> Any:
 
 
 class World(Comparison):
-    """`t`: three partitions with plain batches, a compressed one, none. `empty`: one partition."""
+    """`t`: three partitions with plain batches, a compressed one, none. `shared`: the same, which nobody changes.
+    `empty`: one partition."""
 
     def populate(self) -> None:
         self.t = self.set_up("t", 3)
         self.empty = self.set_up("empty")
         self.txn = self.set_up("txn")
+        self.shared = self.set_up("shared", 3)
         for number in range(3):
             self.produce("t", batch(3, times=[TIME + 10 * number + each for each in (2, 0, 1)]))
-        self.produce("t", batch(4, codec=1), partition=1)
+            self.produce("shared", batch(3, times=[TIME + 10 * number + each for each in (2, 0, 1)]))
+        for name in ("t", "shared"):
+            self.produce(name, batch(4, codec=1), partition=1)
         self.check()
 
     def wait_for_coordinators(self) -> None:

@@ -12,7 +12,7 @@ from tests.conformance.differential_cases import UNKNOWN_ID, Requests, World, ca
 
 
 def topic(rows: list[dict[str, Any]], topic_id: Any = None) -> dict[str, Any]:
-    return {"topic_id": topic_id or Of("t"), "partitions": rows}
+    return {"topic_id": topic_id or Of("shared"), "partitions": rows}
 
 
 def initialized(w: World, group: str, state_epoch: int = 0, start_offset: int = 0) -> None:
@@ -164,7 +164,7 @@ def share_fetch(w: World, version: int) -> Requests:
     yield fetch(group, epoch, row(0, (0, 0, (1,)), (1, 2, (1, 2))), max_wait=1000)
     yield fetch(group, epoch + 1, row(0, (0, 0, (1,))), row(1, (0, 1, (3,)), (3, 3, (0,))), max_wait=0)
     yield fetch(group, epoch + 2, row(7), max_wait=0)
-    yield fetch(group, epoch + 3, max_wait=0, forgotten_topics_data=[{"topic_id": Of("t"), "partitions": [7, 0]}])
+    yield fetch(group, epoch + 3, max_wait=0, forgotten_topics_data=[{"topic_id": Of("shared"), "partitions": [7, 0]}])
     more = 4
     if version >= 2:
         yield fetch(group, epoch + 4, row(1, (2, 2, (4,))), **RENEWAL)
@@ -204,3 +204,98 @@ def share_acknowledge(w: World, version: int) -> Requests:
         yield request(7, row(0, (4, 4, (4,))), is_renew_ack=True)
     yield request(-1, row(0, (4, 4, (1,))))
     yield request(1, row(0, (5, 5, (1,))))
+
+
+def join(w: World, version: int, group: str, member: str = "member", **more: Any) -> dict[str, Any]:
+    return {
+        "group_id": group, "member_id": member, "member_epoch": 0, "rack_id": None,
+        "subscribed_topic_names": [w.shared], **more,
+    }  # fmt: skip
+
+
+@cases(ApiKey.SHARE_GROUP_HEARTBEAT)
+def share_group_heartbeat(w: World, version: int) -> Requests:
+    group = f"{w.prefix}heartbeat"
+    for wrong in (
+        {"member_id": ""}, {"member_id": " "}, {"rack_id": ""}, {"member_epoch": -2}, {"member_epoch": 1},
+        {"member_epoch": -1}, {"subscribed_topic_names": None}, {"subscribed_topic_names": []},
+    ):  # fmt: skip
+        yield join(w, version, group, **wrong)
+    yield join(w, version, group)
+    yield join(w, version, group, member_epoch=1, subscribed_topic_names=None)
+    yield join(w, version, group, member_epoch=7, subscribed_topic_names=None)
+    yield join(w, version, group, "stranger", member_epoch=1)
+    yield join(w, version, group, "other", subscribed_topic_names=[w.nowhere], rack_id="r")
+    yield join(w, version, group, "other", member_epoch=-1)
+    yield join(w, version, group, member_epoch=-1)
+    yield join(w, version, group, member_epoch=-1)
+    for side in w.sides:
+        side.ask(ApiKey.JOIN_GROUP, 4, {
+            "group_id": f"{group}-classic", "session_timeout": 10_000, "rebalance_timeout": 1000, "member_id": "",
+            "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}],
+        })  # fmt: skip
+    yield join(w, version, f"{group}-classic")
+
+
+@cases(ApiKey.SHARE_GROUP_DESCRIBE)
+def share_group_describe(w: World, version: int) -> Requests:
+    group = f"{w.prefix}described"
+    yield {"group_ids": []}
+    yield {"group_ids": [group, "", f"{w.prefix}nobody"]}
+    for side in w.sides:
+        side.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, join(w, version, group, subscribed_topic_names=[w.nowhere]))
+    yield {"group_ids": [group, group]}
+    for side in w.sides:
+        side.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, join(w, version, group, member_epoch=-1))
+    yield {"group_ids": [group]}
+
+
+def altered(group: str, *topics: tuple[str, dict[int, int]]) -> dict[str, Any]:
+    rows = []
+    for name, offsets in topics:
+        partitions = [{"partition_index": number, "start_offset": each} for number, each in offsets.items()]
+        rows.append({"topic_name": name, "partitions": partitions})
+    return {"group_id": group, "topics": rows}
+
+
+@cases(ApiKey.ALTER_SHARE_GROUP_OFFSETS)
+def alter_share_group_offsets(w: World, version: int) -> Requests:
+    group = f"{w.prefix}altered"
+    yield altered("", (w.shared, {0: 1}))
+    yield altered(group)
+    yield altered(group, (w.shared, {0: 3, 9: 1}), (w.nowhere, {0: 0}))
+    yield altered(group, (w.shared, {0: 1, 1: 2}))
+    for side in w.sides:
+        side.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, join(w, version, group, subscribed_topic_names=[w.nowhere]))
+    yield altered(group, (w.shared, {0: 1}))
+    for side in w.sides:
+        side.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, join(w, version, group, member_epoch=-1))
+
+
+@cases(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS)
+def describe_share_group_offsets(w: World, version: int) -> Requests:
+    group = f"{w.prefix}offsets-{version}"
+    everything = [{"topic_name": w.shared, "partitions": [0, 1, 9]}, {"topic_name": w.nowhere, "partitions": [0]}]
+    for topics in (everything, [], None):
+        yield {"groups": [{"group_id": group, "topics": topics}]}
+    for side in w.sides:
+        side.ask(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, altered(group, (w.shared, {0: 3, 1: 1})))
+    for topics in (everything, [], None):
+        yield {"groups": [{"group_id": group, "topics": topics}, {"group_id": f"{w.prefix}nobody", "topics": topics}]}
+
+
+@cases(ApiKey.DELETE_SHARE_GROUP_OFFSETS)
+def delete_share_group_offsets(w: World, version: int) -> Requests:
+    group = f"{w.prefix}deleted"
+
+    def request(*names: str, group_id: str = group) -> dict[str, Any]:
+        return {"group_id": group_id, "topics": [{"topic_name": name} for name in names]}
+
+    yield request(w.shared, group_id="")
+    yield request(w.shared)
+    for side in w.sides:
+        side.ask(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, altered(group, (w.shared, {0: 3, 1: 1})))
+    yield request(w.empty, w.nowhere)
+    yield request()
+    yield request(w.shared, w.empty)
+    yield request(w.shared)

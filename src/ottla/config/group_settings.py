@@ -18,6 +18,21 @@ class Bounds(NamedTuple):
 
 
 _BOUNDS: Final = {
+    "share.session.timeout.ms": Bounds(
+        "group.share.session.timeout.ms",
+        "group.share.min.session.timeout.ms",
+        "group.share.max.session.timeout.ms",
+    ),
+    "share.heartbeat.interval.ms": Bounds(
+        "group.share.heartbeat.interval.ms",
+        "group.share.min.heartbeat.interval.ms",
+        "group.share.max.heartbeat.interval.ms",
+    ),
+    "share.assignment.interval.ms": Bounds(
+        "group.share.assignment.interval.ms",
+        "group.share.min.assignment.interval.ms",
+        "group.share.max.assignment.interval.ms",
+    ),
     "share.record.lock.duration.ms": Bounds(
         "group.share.record.lock.duration.ms",
         "group.share.min.record.lock.duration.ms",

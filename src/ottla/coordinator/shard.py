@@ -14,7 +14,7 @@ import random
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import Effect, InTransaction, Marker, Now, Token
@@ -45,6 +45,8 @@ from ottla.protocol.internal.group_records import (
 )
 from ottla.protocol.internal.unserved_group_records import UnservedKey, types_of
 from ottla.protocol.offset_block import OffsetBlock
+
+T = TypeVar("T")
 
 _EXPIRY = ("expiry",)
 _CONSUMER_TIMERS = ("consumer session", "consumer rebalance", "consumer join", "consumer sync")
@@ -258,6 +260,11 @@ class GroupShard:
             from ottla.coordinator.group.consumer.offsets import check_fetch
 
             check_fetch(group, member_id, epoch)
+
+    def decide(self, decide: Callable[[GroupState], T], now: Now) -> T:
+        """Have something decided that is no classic group's: see `group/share/`."""
+        self.state.now = now
+        return decide(self.state)
 
     def join(self, token: Token, request: JoinGroup, now: Now) -> None:
         self.state.now = now

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import WRITE_ERRORS, InTransaction, Marker, Now, Reply, Resolve, Write
@@ -22,6 +22,7 @@ from ottla.coordinator.group.requests import (
     OffsetsNeeded,
     SyncGroup,
 )
+from ottla.coordinator.group.state import GroupState
 from ottla.coordinator.shard import GroupShard, partition_for
 from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.coordinator_commits import CommitEntry, Commits, CommitWaiter
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from ottla.drivers.coordinator_host import CoordinatorHost, PublishedMetadata
 
 _LOG = logging.getLogger("ottla.groups")
+
+T = TypeVar("T")
 
 CONSUMERS_REBALANCE = "rebalances"
 """The event of a consumer group whose epoch grows (`coordinator.group.consumer`, which is loaded when there is one)."""
@@ -168,6 +171,13 @@ class GroupCoordinatorDriver:
     def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> None:
         """Whether a member of a consumer group may fetch offsets. Raises KafkaError."""
         self._shard_of(group_id).core.check_fetch(group_id, member_id, epoch)
+
+    def decide(self, group_id: str, decide: Callable[[GroupState], T]) -> T:
+        """Have something decided on the state that a group is part of. Raises KafkaError."""
+        shard = self._shard_of(group_id)
+        result = shard.core.decide(decide, self._now())
+        self._shards.work(shard)
+        return result
 
     def leave(self, waiter: Waiter, group_id: str, leaving: Sequence[Leaving]) -> None:
         shard = self._shard_of(group_id)

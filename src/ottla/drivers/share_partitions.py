@@ -290,16 +290,16 @@ class SharePartitions:
             self.release(key, session)
 
     def disconnected(self, connection: Hashable) -> None:
-        self.sessions.disconnected(connection)
+        key = self.sessions.disconnected(connection)
+        if key is not None and not self._stopped and not self.sessions.has_group(key.group_id):
+            # Whoever comes next begins with what the coordinator says, which an operator may change meanwhile.
+            for led in [led for led in self if led.key.group_id == key.group_id]:
+                self.drop(led, ErrorCode.not_leader_or_follower)
 
     def _session_ended(self, key: SessionKey, partitions: Iterable[SharedPartition]) -> None:
         """Its connection has closed."""
-        if self._stopped:
-            return
-        self.release(key, partitions)
-        if not self.sessions.has_group(key.group_id):
-            for led in [led for led in self if led.key.group_id == key.group_id]:
-                self.drop(led, ErrorCode.not_leader_or_follower)
+        if not self._stopped:
+            self.release(key, partitions)
 
     def _persist(self, led: LedSharePartition, write: StateWrite | None, result: Outcome | None) -> None:
         """Have a change kept, and say then what became of it."""

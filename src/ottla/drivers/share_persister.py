@@ -182,6 +182,17 @@ class Persister:
         if not asked.result.done():
             self._send(asked)
 
+    async def ask_broker(
+        self, node_id: NodeId, api: ApiKey, values: Mapping[str, Any], *, versions: tuple[int, int]
+    ) -> Any:
+        """The response of another broker. Raises KafkaError."""
+        broker = self._node.image.brokers.get(node_id)
+        endpoint = None if broker is None else broker.endpoints.get(self._node.inter_broker_listener)
+        if endpoint is None:
+            raise KafkaError(ErrorCode.broker_not_available)
+        address = Address(endpoint.host, endpoint.port)
+        return (await self._client.ask(address, api, values, versions=versions)).response
+
     # Over the wire
 
     async def _run(self, where: tuple[NodeId, ApiKey]) -> None:
@@ -212,17 +223,12 @@ class Persister:
         rows: dict[tuple[Any, int], StateRow] = {}
         error = ErrorCode.network_exception
         try:
-            broker = self._node.image.brokers.get(node_id)
-            endpoint = None if broker is None else broker.endpoints.get(self._node.inter_broker_listener)
-            if endpoint is None:
-                raise KafkaError(ErrorCode.broker_not_available)
             values = {
                 "group_id": group_id,
                 "topics": [{"topic_id": topic_id, "partitions": each} for topic_id, each in topics.items()],
             }
             versions = next(versions for key, versions in _APIS.values() if key is api)
-            address = Address(endpoint.host, endpoint.port)
-            answer = messages.plain((await self._client.ask(address, api, values, versions=versions)).response)
+            answer = messages.plain(await self.ask_broker(node_id, api, values, versions=versions))
             rows = {
                 (topic["topic_id"], row["partition"]): row for topic in answer["results"] for row in topic["partitions"]
             }

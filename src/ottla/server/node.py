@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from ottla.drivers.producer_ids import ProducerIds
     from ottla.drivers.replication import Replication
     from ottla.drivers.share_coordinator import ShareCoordinatorDriver
-    from ottla.drivers.share_partitions import SharePartitions
     from ottla.drivers.transaction_coordinator import TransactionCoordinatorDriver
     from ottla.drivers.transaction_verifier import TransactionVerifier
     from ottla.filesystem import FileSystem
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from ottla.network import Network
     from ottla.replication.partition import Partition
     from ottla.server.http.server import HttpServer
+    from ottla.server.share_groups import ShareParts
 
 _LOG = logging.getLogger("ottla.node")
 
@@ -212,11 +212,11 @@ class Node:
         return share_coordinator(self, self._closers)
 
     @cached_property
-    def share_partitions(self) -> SharePartitions:
-        """Made with the first share group that reads here."""
-        from ottla.server.share_groups import share_partitions
+    def share(self) -> ShareParts:
+        """Made with the first share group that is coordinated or reads here."""
+        from ottla.server.share_groups import share_parts
 
-        return share_partitions(self, self._closers)
+        return share_parts(self, self._closers)
 
     def _coordinate(self, partition: Partition) -> None:
         """They hear of all other partitions themselves."""

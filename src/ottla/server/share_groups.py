@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.share_coordinator import ShareCoordinatorDriver
+from ottla.drivers.share_groups import ShareGroups
 from ottla.drivers.share_partitions import Outcome, SharePartitions
 from ottla.drivers.share_persister import Persister
 from ottla.errors import ErrorCode, KafkaError
@@ -45,8 +46,15 @@ def share_coordinator(node: Node, closers: Closers) -> ShareCoordinatorDriver:
     return made
 
 
-def share_partitions(node: Node, closers: Closers) -> SharePartitions:
-    """Those of a node (`Node.share_partitions`), and what stops them."""
+class ShareParts(NamedTuple):
+    """Of a node that coordinates share groups, or leads what they read."""
+
+    partitions: SharePartitions
+    groups: ShareGroups
+
+
+def share_parts(node: Node, closers: Closers) -> ShareParts:
+    """Those of a node (`Node.share`), and what stops them."""
     asking = RequestContext(node, ApiKey.LIST_OFFSETS, 11)
 
     async def make_topic() -> None:
@@ -56,16 +64,22 @@ def share_partitions(node: Node, closers: Closers) -> SharePartitions:
         _, offset, _ = await run_yielding(find_offset(asking, partition, timestamp_ms, READ_UNCOMMITTED))
         return offset if offset >= 0 else None
 
-    made = SharePartitions(node, node.metadata.publisher, Persister(node, make_topic), offset_since)
-    closers.append(made.stop)
-    return made
+    persister = Persister(node, make_topic)
+    partitions = SharePartitions(node, node.metadata.publisher, persister, offset_since)
+    closers.append(partitions.stop)
+    return ShareParts(partitions, ShareGroups(node, persister))
+
+
+def check_enabled(context: RequestContext) -> None:
+    """Raises UNSUPPORTED_VERSION where share groups are switched off."""
+    if context.node.image.features.get(SHARE_VERSION, 0) < 1:
+        raise KafkaError(ErrorCode.unsupported_version)
 
 
 def check_request(context: RequestContext, request: Any) -> SessionKey:
     """Whose session a request is of. Raises UNSUPPORTED_VERSION where share groups are switched off, INVALID_REQUEST
     for names that nobody has."""
-    if context.node.image.features.get(SHARE_VERSION, 0) < 1:
-        raise KafkaError(ErrorCode.unsupported_version)
+    check_enabled(context)
     if request.group_id is None:
         raise KafkaError(ErrorCode.invalid_request, "Invalid group id in the request.")
     if not request.member_id or len(request.member_id) > MEMBER_ID_LENGTH_MAX:
@@ -84,7 +98,7 @@ class Acknowledging:
         may_renew = context.api_version >= RENEW_SINCE
         type_max = AcknowledgeType.RENEW if may_renew else AcknowledgeType.REJECT
         is_renewal = may_renew and request.is_renew_ack
-        image, manager = context.node.image, context.node.share_partitions
+        image, manager = context.node.image, context.node.share.partitions
         empty: list[SharedPartition] = []
         for topic in request.topics:
             topic_id = topic.topic_id or ZERO_UUID

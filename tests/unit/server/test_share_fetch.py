@@ -151,7 +151,7 @@ def test_a_lock_ends_and_the_record_is_delivered_as_often_as_it_may_be(tmp_path:
 def test_a_lock_is_renewed(tmp_path: Path) -> None:
     async def scene(node: Node, member: Member) -> None:
         assert await member.fetch(max_wait=1000) == [(0, 9, 1)]
-        led = next(iter(node.share_partitions))
+        led = next(iter(node.share.partitions))
         assert led.core is not None
         before = led.core.window.batches[0].runs[0].deadline_ms
         assert before is not None
@@ -198,7 +198,7 @@ def test_a_waiting_fetch_gets_what_another_member_gives_back(tmp_path: Path) -> 
         waiting = asyncio.ensure_future(others[2].fetch(max_wait=10_000))
         others[1].client.close()
         assert await waiting == [(5, 9, 4)]
-        assert len(node.share_partitions.sessions) == 2
+        assert len(node.share.partitions.sessions) == 2
 
     play(tmp_path, scene, **{"group.share.record.lock.duration.ms": "30000"})
 

@@ -149,12 +149,20 @@ def replay(state: GroupState, key: UnservedKey, value: bytes | None, types: Unse
     if not isinstance(group, UnservedGroup) or group.types is not types:
         if value is None:
             return
-        group = state.groups[key.group] = UnservedGroup(key.group, types)
+        group = state.groups[key.group] = _new_group(key.group, types)
     if value is not None:
         _check(key, value, types)
     group.replay(key, value)
     if group.is_deleted:
         del state.groups[key.group]
+
+
+def _new_group(group_id: str, types: UnservedTypes) -> UnservedGroup:
+    if types is not SHARE:
+        return UnservedGroup(group_id, types)
+    from ottla.coordinator.group.share.group import ShareGroup  # most nodes have no share group
+
+    return ShareGroup(group_id)
 
 
 def _check(key: UnservedKey, value: bytes, types: UnservedTypes) -> None:
@@ -166,15 +174,21 @@ def _check(key: UnservedKey, value: bytes, types: UnservedTypes) -> None:
 
 def start_session(state: GroupState, group: UnservedGroup) -> None:
     """Give the members a session, as Kafka does with those that it finds in its log."""
-    timeout_ms = {
-        SHARE: state.config.share_session_timeout_ms,
-        STREAMS: state.config.streams_session_timeout_ms,
-    }[group.types]
-    state.timers.schedule((SESSION, group.group_id), state.now.timer_ms + timeout_ms)
+    if group.types is SHARE:
+        from ottla.coordinator.group.share.heartbeat import start_sessions
+
+        start_sessions(state, group)
+        return
+    state.timers.schedule((SESSION, group.group_id), state.now.timer_ms + state.config.streams_session_timeout_ms)
 
 
 def session_expired(state: GroupState, group: ClassicGroup) -> None:
     """Remove all members, none of which can have sent a heartbeat, and begin a new epoch of the group."""
+    if isinstance(group, UnservedGroup) and group.types is SHARE:
+        from ottla.coordinator.group.share.heartbeat import expire
+
+        expire(state, group)
+        return
     if not isinstance(group, UnservedGroup) or not group.member_ids:
         return
     before = dict(group.records)

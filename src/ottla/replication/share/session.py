@@ -125,12 +125,14 @@ class ShareSessions:
     def end(self, key: SessionKey) -> None:
         self._sessions.pop(key, None)
 
-    def disconnected(self, connection: Hashable) -> None:
-        """A connection has closed: its session has ended, unless the member has another one by now."""
+    def disconnected(self, connection: Hashable) -> SessionKey | None:
+        """A connection has closed: its session has ended, unless the member has another one by now. Whose it was, if it
+        had one."""
         session = self._of_connections.pop(connection, None)
         if session is not None and self._sessions.get(session.key) is session:
             self.end(session.key)
             self._on_end(session.key, session)
+        return None if session is None else session.key
 
     def _find(self, key: SessionKey) -> ShareSession:
         session = self._sessions.get(key)

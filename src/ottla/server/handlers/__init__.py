@@ -69,6 +69,8 @@ TABLE: dict[int, Served] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: Served("consumer_group_describe", 0, 1),
     ApiKey.LIST_CONFIG_RESOURCES: Served("list_config_resources", 0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Served("describe_topic_partitions", 0, 0),
+    ApiKey.SHARE_GROUP_HEARTBEAT: Served("share_group_heartbeat", 1, 1),
+    ApiKey.SHARE_GROUP_DESCRIBE: Served("share_group_describe", 1, 1),
     ApiKey.SHARE_FETCH: Served("share_fetch", 1, 2),
     ApiKey.SHARE_ACKNOWLEDGE: Served("share_acknowledge", 1, 2),
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: Served("initialize_share_group_state", 0, 0),
@@ -76,4 +78,7 @@ TABLE: dict[int, Served] = {
     ApiKey.WRITE_SHARE_GROUP_STATE: Served("write_share_group_state", 0, 1),
     ApiKey.DELETE_SHARE_GROUP_STATE: Served("delete_share_group_state", 0, 0),
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: Served("read_share_group_state_summary", 0, 1),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Served("describe_share_group_offsets", 0, 1),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: Served("alter_share_group_offsets", 0, 0),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: Served("delete_share_group_offsets", 0, 0),
 }

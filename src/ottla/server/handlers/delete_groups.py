@@ -27,6 +27,8 @@ async def handle(context: RequestContext, request: Any) -> Response:
     for group_id, waiter in zip(group_ids, waiting, strict=True):
         try:
             error: ErrorCode = (await waiter.result)["groups"][group_id]
+            if error is ErrorCode.unsupported_version:
+                error = await _delete_share_group(context, group_id)
         except KafkaError as failed:
             error = failed.code
         results.append({"group_id": group_id, "error_code": error})
@@ -40,3 +42,12 @@ def _delete(context: RequestContext, group_id: str) -> AwaitedReply:
     except KafkaError as error:
         waiter.complete(error)
     return waiter
+
+
+async def _delete_share_group(context: RequestContext, group_id: str) -> ErrorCode:
+    """The group coordinator leaves it, as what the share coordinators keep of it goes first."""
+    waiter = AwaitedReply()
+    if not await context.node.share.groups.delete_group(waiter, group_id):
+        return ErrorCode.unsupported_version
+    error: ErrorCode = (await waiter.result)["groups"][group_id]
+    return error

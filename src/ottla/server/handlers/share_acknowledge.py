@@ -22,7 +22,7 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
 @api(ApiKey.SHARE_ACKNOWLEDGE, versions=(1, 2), on_error=_on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
     key = check_request(context, request)
-    manager = context.node.share_partitions
+    manager = context.node.share.partitions
     manager.sessions.acknowledge(key, request.share_session_epoch)
     failures = await Acknowledging(context, request, key).result()
     if request.share_session_epoch == FINAL_EPOCH:

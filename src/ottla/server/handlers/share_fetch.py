@@ -48,7 +48,7 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
 @api(ApiKey.SHARE_FETCH, versions=(1, 2), on_error=_on_error, cost_shift=RECORDS_COST_SHIFT)
 async def handle(context: RequestContext, request: Any) -> Response:
     key = check_request(context, request)
-    manager = context.node.share_partitions
+    manager = context.node.share.partitions
     renews = context.api_version >= RENEW_SINCE and request.is_renew_ack
     if renews and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait):
         raise KafkaError(ErrorCode.invalid_request, "a renewal fetches nothing")
@@ -75,7 +75,7 @@ async def handle(context: RequestContext, request: Any) -> Response:
 
 async def _session(context: RequestContext, request: Any, key: SessionKey, acknowledges: bool) -> ShareSession | None:
     """The session as it is with this request; None if that is its last. Raises KafkaError."""
-    manager, connection = context.node.share_partitions, context.session
+    manager, connection = context.node.share.partitions, context.session
     named = (
         SharedPartition(topic.topic_id or ZERO_UUID, row.partition_index)
         for topic in request.topics
@@ -132,7 +132,7 @@ class _ShareFetch:
 
     def __init__(self, context: RequestContext, request: Any, key: SessionKey, session: ShareSession) -> None:
         self._node = context.node
-        self._manager = context.node.share_partitions
+        self._manager = context.node.share.partitions
         self._request = request
         self._key = key
         self._is_first = request.share_session_epoch == 0

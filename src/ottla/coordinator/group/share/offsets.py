@@ -1,0 +1,135 @@
+"""The offsets of a share group, and its deletion: what an operator moves, deletes and sees.
+
+How far a group has come is the share coordinator's; here is of which partitions it keeps that. What it is asked to
+change is written first (`initializing`, `deleting`), so that a new coordinator of the group knows of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from uuid import UUID
+
+from ottla.coordinator.group.share.group import ShareGroup, StateOf, States, combined
+from ottla.coordinator.group.share.heartbeat import find, write
+from ottla.coordinator.group.state import GroupState
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.image import MetadataImage
+from ottla.model import Offset
+from ottla.protocol.internal.share_group_records import ShareGroupMetadataValue
+from ottla.protocol.internal.unserved_group_records import SHARE
+
+Partitions = Mapping[UUID, Iterable[int]]
+
+
+def partitions(state: GroupState, group_id: str) -> dict[UUID, list[int]]:
+    """Those of which the share coordinator keeps the state; none of a group that does not exist."""
+    group = state.groups.get(group_id)
+    if not isinstance(group, ShareGroup):
+        return {}
+    return {topic_id: sorted(each.partitions) for topic_id, each in group.initialized.items()}
+
+
+def _empty(state: GroupState, group_id: str) -> ShareGroup:
+    """Raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
+    group = find(state, group_id)
+    if group.share_members:
+        raise KafkaError(ErrorCode.non_empty_group, "The group is not empty.")
+    group.now_ms = state.now.wall_ms
+    return group
+
+
+def begin_move(
+    state: GroupState, group_id: str, image: MetadataImage, offsets: Mapping[UUID, Mapping[int, Offset]]
+) -> int:
+    """Offsets of an empty group, which is made where there is none, are about to be set; returns its epoch, which the
+    state is to have. Raises GROUP_ID_NOT_FOUND for a group of another kind, NON_EMPTY_GROUP."""
+    is_new = group_id not in state.groups
+    if is_new:
+        state.groups[group_id] = ShareGroup(group_id)
+    group = _empty(state, group_id)
+    group.image = image
+    change: States = {}
+    for topic_id, numbers in offsets.items():
+        topic = image.topic_by_id(topic_id)
+        change[topic_id] = StateOf("" if topic is None else topic.name, frozenset(numbers), state.now.wall_ms)
+    deleting = {topic_id: each for topic_id, each in group.deleting.items() if topic_id not in change}
+    records = [group.states_record(combined(group.initializing, change), group.initialized, deleting)]
+    if is_new:  # unlike Kafka, which writes no record of the group itself, and so has none after a restart
+        records.insert(0, group.record(SHARE.metadata, ShareGroupMetadataValue(group.epoch, 0)))
+    write(state, group, records)
+    return group.epoch
+
+
+def begin_deletion(
+    state: GroupState, group_id: str, topics: Iterable[str], image: MetadataImage
+) -> tuple[dict[UUID, list[int]], dict[str, KafkaError]]:
+    """The state of topics is about to be deleted: the partitions that it is kept of, and topics of which there is none.
+
+    Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+    group = _empty(state, group_id)
+    found: dict[UUID, list[int]] = {}
+    failed: dict[str, KafkaError] = {}
+    initialized, deleting = dict(group.initialized), dict(group.deleting)
+    for name in topics:
+        topic = image.topic(name)
+        if topic is None:
+            message = "This server does not host this topic-partition."
+            failed[name] = KafkaError(ErrorCode.unknown_topic_or_partition, message)
+        elif topic.id in initialized:
+            found[topic.id] = sorted(initialized.pop(topic.id).partitions)
+            deleting[topic.id] = name
+        elif topic.id in deleting:
+            found[topic.id] = sorted(topic.partitions)
+        else:
+            message = "There is no offset information to delete."
+            failed[name] = KafkaError(ErrorCode.unknown_topic_or_partition, message)
+    if found:
+        write(state, group, [group.states_record(group.initializing, initialized, deleting)])
+    return found, failed
+
+
+def deleted(state: GroupState, group_id: str, topic_ids: Iterable[UUID]) -> None:
+    """The share coordinator keeps no state of these topics any more."""
+    group = state.groups.get(group_id)
+    if isinstance(group, ShareGroup):
+        group.now_ms = state.now.wall_ms
+        gone = {*topic_ids}
+        deleting = {topic_id: name for topic_id, name in group.deleting.items() if topic_id not in gone}
+        write(state, group, [group.states_record(group.initializing, group.initialized, deleting)])
+
+
+def begin_deletion_of_group(state: GroupState, group_id: str, image: MetadataImage) -> dict[UUID, list[int]] | None:
+    """An empty group is about to be deleted: the partitions whose state has to go first; None if it is no share group.
+
+    Raises NON_EMPTY_GROUP."""
+    if not isinstance(state.groups.get(group_id), ShareGroup):
+        return None
+    group = _empty(state, group_id)
+    found = {topic_id: {*each.partitions} for topic_id, each in group.initialized.items()}
+    for topic_id, each in group.initializing.items():
+        found.setdefault(topic_id, set()).update(each.partitions)
+    for topic_id in group.deleting:
+        topic = image.topic_by_id(topic_id)
+        if topic is not None:
+            found.setdefault(topic_id, set()).update(topic.partitions)
+    names = {
+        topic_id: each.name for states in (group.initializing, group.initialized) for topic_id, each in states.items()
+    }
+    deleting = {topic_id: names.get(topic_id, group.deleting.get(topic_id, "")) for topic_id in found}
+    if found:
+        write(state, group, [group.states_record({}, {}, deleting)])
+    return {topic_id: sorted(numbers) for topic_id, numbers in found.items() if image.topic_by_id(topic_id) is not None}
+
+
+def delete_group(state: GroupState, token: Any, group_id: str) -> None:
+    """Its state is gone: so are its records. Replies {"groups": {group id: ErrorCode}}."""
+    try:
+        group = _empty(state, group_id)
+    except KafkaError as error:
+        state.reply(token, {"groups": {group_id: error.code}})
+        return
+    records = group.tombstones()
+    write(state, group, records)
+    del state.groups[group_id]
+    state.reply(token, {"groups": {group_id: ErrorCode.none}})

@@ -1,0 +1,47 @@
+"""ShareGroupHeartbeat, version 1: a member of a share group joins, stays, changes what it reads, or leaves (KIP-932).
+
+It learns from the answer which partitions it has. See `coordinator/group/share/heartbeat.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ottla.coordinator.group.share.heartbeat import ShareHeartbeat
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.messages import ApiKey
+from ottla.server.api import Deferred, RequestContext, Response, api
+from ottla.server.coordinator_replies import DeferredReply
+from ottla.server.share_groups import MEMBER_ID_LENGTH_MAX, check_enabled
+
+
+def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    return {"error_code": error.code, "error_message": error.message or None, "member_id": None, "assignment": None}
+
+
+@api(ApiKey.SHARE_GROUP_HEARTBEAT, versions=(1, 1), on_error=_on_error)
+def handle(context: RequestContext, request: Any) -> Deferred:
+    check_enabled(context)
+    if not request.member_id or len(request.member_id) > MEMBER_ID_LENGTH_MAX:
+        raise KafkaError(ErrorCode.invalid_request)
+    asked = ShareHeartbeat(
+        request.group_id,
+        request.member_id,
+        request.member_epoch,
+        request.rack_id,
+        context.client_id or "",
+        f"/{context.client_host}",
+        None if request.subscribed_topic_names is None else list(request.subscribed_topic_names),
+    )
+    waiter = DeferredReply(_response)
+    context.node.share.groups.heartbeat(waiter, asked)
+    return waiter.deferred
+
+
+def _response(answer: Mapping[str, Any]) -> Response:
+    assigned = answer["assignment"]
+    if assigned is None:
+        return answer
+    rows = [{"topic_id": topic_id, "partitions": tuple(sorted(numbers))} for topic_id, numbers in assigned.items()]
+    return {**answer, "assignment": {"topic_partitions": rows}}
