@@ -28,6 +28,7 @@ MODULES: list[str] = [
     "bench.neighbours",
     "bench.group_requests",
     "bench.rebalances",
+    "bench.consumer_rebalances",
     "bench.group_clients",
     "bench.cold_starts",
     "bench.restarts",

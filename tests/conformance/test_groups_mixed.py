@@ -1,195 +1,15 @@
-"""One group whose members are of different make and language: they join, leave and die one after the other.
-
-At each step the members hold all partitions, none of them twice, as the broker says too; and in the end each record was
-read once, though each step found records to read: offsets were handed on.
-"""
+"""Groups whose members are of different make, language and, at last, protocol: they join, leave and die."""
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
-import sys
-import threading
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from peers.kafka import START_FAST, install, java
-from tests.conformance.clients import build
 from tests.conformance.compatibility import Ran
-
-CLIENTS = Path(build.__file__).parent
-PARTITIONS, RECORDS = 12, 3
-LIMIT_S = 300
-WRITE_AGAIN_S = 15
-JAVA_ASSIGNORS = {
-    "range": "RangeAssignor", "roundrobin": "RoundRobinAssignor", "cooperative-sticky": "CooperativeStickyAssignor",
-}  # fmt: skip
-BINARIES = {
-    "franz-go": ("go", "{built}/bin/franz-go", "member"),
-    "sarama": ("go", "{built}/bin/sarama", "member"),
-    "kafkajs": ("node", "node", "{built}/kafkajs-member.js"),
-    "@platformatic/kafka": ("node", "node", "{built}/platformatic-member.js"),
-}
-PYTHON = ("confluent-kafka", "aiokafka", "kafka-python")
-
-
-def command(client: str, bootstrap: str, topic: str, group: str, strategy: str, folder: Path) -> list[str]:
-    """What starts a member. Skips where its language is not installed."""
-    if client in PYTHON:
-        return [sys.executable, str(CLIENTS / "python" / "member.py"), client, bootstrap, topic, group, strategy]
-    if client == "VerifiableConsumer":
-        install()
-        settings = folder / "consumer.properties"
-        settings.write_text("client.id=VerifiableConsumer\nheartbeat.interval.ms=500\n")
-        return java(
-            "org.apache.kafka.tools.VerifiableConsumer", "--bootstrap-server", bootstrap, "--topic", topic,
-            "--group-id", group, "--verbose", "--session-timeout", "20000", "--reset-policy", "earliest",
-            "--command-config", str(settings),
-            "--assignment-strategy", f"org.apache.kafka.clients.consumer.{JAVA_ASSIGNORS[strategy]}",
-            flags=START_FAST,
-        )  # fmt: skip
-    language, *words = BINARIES[client]
-    if reason := build.missing(language):
-        pytest.skip(reason)
-    built = str(build.build(language))
-    return [*(word.replace("{built}", built) for word in words), bootstrap, topic, group, strategy]
-
-
-class Member:
-    """A running member: what it holds and what it has read, by its own account."""
-
-    def __init__(self, client: str, arguments: list[str], errors: Path) -> None:
-        self.client = client
-        self.held: set[int] = set()
-        self.read: list[tuple[int, int]] = []
-        self.errors = errors
-        with open(errors, "ab") as log:
-            self.process = subprocess.Popen(
-                arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
-            )  # fmt: skip
-        self.reader = threading.Thread(target=self._follow, daemon=True)
-        self.reader.start()
-
-    def _follow(self) -> None:
-        assert self.process.stdout
-        for line in self.process.stdout:
-            if line.startswith("{"):
-                self._take(json.loads(line))
-
-    def _take(self, event: dict[str, Any]) -> None:
-        name = event.get("name")
-        if "held" in event:
-            self.held = set(event["held"])
-        elif name == "partitions_assigned":
-            self.held = self.held | {each["partition"] for each in event["partitions"]}
-        elif name == "partitions_revoked":
-            self.held = self.held - {each["partition"] for each in event["partitions"]}
-        elif "offset" in event and name in (None, "record_data"):
-            self.read.append((event["partition"], event["offset"]))
-
-    def end(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
-        self.process.wait(LIMIT_S)
-        self.reader.join(LIMIT_S)
-
-
-class Group:
-    """The members of one group, and what must hold of them."""
-
-    def __init__(self, bootstrap: str, topic: str, strategy: str, folder: Path) -> None:
-        self.bootstrap, self.topic, self.strategy, self.folder = bootstrap, topic, strategy, folder
-        self.name = f"g-{topic}"
-        self.live: list[Member] = []
-        self.all: list[Member] = []
-        self.written = 0
-        self.admin = AdminClient({"bootstrap.servers": bootstrap})
-        self.admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(300)
-
-    def write(self) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap})
-        for n in range(RECORDS):
-            for partition in range(PARTITIONS):
-                producer.produce(self.topic, str(self.written + n), partition=partition)
-        assert producer.flush(300) == 0
-        self.written += RECORDS
-
-    def join(self, client: str) -> Member:
-        arguments = command(client, self.bootstrap, self.topic, self.name, self.strategy, self.folder)
-        member = Member(client, arguments, self.folder / f"{client.replace('/', '-')}.err")
-        self.live.append(member)
-        self.all.append(member)
-        return member
-
-    def leave(self, client: str, number: signal.Signals = signal.SIGTERM) -> None:
-        (member,) = [each for each in self.live if each.client == client]
-        self.live.remove(member)
-        member.end(number)
-
-    def until_settled(self, after: str) -> None:
-        """Wait until the members share the partitions as the broker says, and all records are read and committed."""
-        self._until(self._shared, f"{after}: not shared")
-        self._until(self._read, f"{after}: not read")
-        self._until_committed(f"{after}: not committed")
-        self._until(self._as_the_broker_says, f"{after}: not as the broker says")
-
-    def _until_committed(self, what: str) -> None:
-        """A commit that a rebalance refused is not made again by every client: the next one makes it good."""
-        for _ in range(LIMIT_S // WRITE_AGAIN_S):
-            if self._wait(self._committed, WRITE_AGAIN_S):
-                return
-            self.write()
-            self._until(self._read, what)
-        self._until(self._committed, what)
-
-    def _until(self, holds: Callable[[], bool], what: str) -> None:
-        if not self._wait(holds, LIMIT_S):
-            dead = self._dead()
-            state = {each.client: sorted(each.held) for each in self.live}
-            told = {each.client: each.errors.read_text()[-600:] for each in dead or self.live}
-            raise AssertionError(f"{what}: {state}, ended: {[each.client for each in dead]}\n{told}")
-
-    def _wait(self, holds: Callable[[], bool], limit_s: float) -> bool:
-        """Whether it comes to hold before the time is over or a member ends."""
-        deadline = time.monotonic() + limit_s
-        while not holds():
-            if self._dead() or time.monotonic() > deadline:
-                return False
-            time.sleep(0.05)
-        return True
-
-    def _dead(self) -> list[Member]:
-        return [each for each in self.live if each.process.poll() is not None]
-
-    def _shared(self) -> bool:
-        held = [partition for each in self.live for partition in each.held]
-        return sorted(held) == list(range(PARTITIONS)) and all(each.held for each in self.live)
-
-    def _read(self) -> bool:
-        return len({record for each in self.all for record in each.read}) == PARTITIONS * self.written
-
-    def _committed(self) -> bool:
-        asked = [ConsumerGroupTopicPartitions(self.name)]
-        found = self.admin.list_consumer_group_offsets(asked)[self.name].result(300).topic_partitions
-        return {each.partition: each.offset for each in found} == dict.fromkeys(range(PARTITIONS), self.written)
-
-    def _as_the_broker_says(self) -> bool:
-        described = self.admin.describe_consumer_groups([self.name])[self.name].result(300)
-        said = {each.client_id: {p.partition for p in each.assignment.topic_partitions} for each in described.members}
-        names = {each.client.replace("@platformatic/kafka", "platformatic"): each.held for each in self.live}
-        return described.state == ConsumerGroupState.STABLE and said == names
-
-    def end(self) -> None:
-        for each in self.live:
-            each.process.kill()
-            each.process.wait()
+from tests.conformance.mixed_group import AT_LEAST_ONCE, NEW, Group, play
+from tests.node import NodeProcess
 
 
 @pytest.fixture
@@ -205,32 +25,6 @@ def group_of(bootstrap: str, topic: str, tmp_path: Path) -> Iterator[Callable[[s
         each.end()
 
 
-def play(group: Group, clients: list[str], dies: str) -> None:
-    """Each joins; one is killed, comes back; then they leave in the order in which they came, but for the last."""
-    for client in clients:
-        group.write()
-        group.join(client)
-        group.until_settled(f"{client} joins")
-    group.leave(dies, signal.SIGKILL)
-    group.write()
-    group.until_settled(f"{dies} is killed")
-    group.write()
-    group.join(dies)
-    group.until_settled(f"{dies} comes back")
-    *leaving, last = [each.client for each in group.live]
-    for client in leaving:
-        group.write()
-        group.leave(client)
-        group.until_settled(f"{client} leaves")
-    group.leave(last)
-    read = Counter(record for each in group.all for record in each.read)
-    twice = {record: [m.client for m in group.all if record in m.read] for record, n in read.items() if n > 1}
-    assert {record: readers for record, readers in twice.items() if not AT_LEAST_ONCE & set(readers)} == {}
-    assert read.keys() == {(partition, offset) for partition in range(PARTITIONS) for offset in range(group.written)}
-
-
-# Its stream goes on with what it has fetched while a rebalance gives the partition away, with Apache Kafka as well.
-AT_LEAST_ONCE = {"@platformatic/kafka"}
 STEP = "joins, leaves and dies in groups of mixed languages ({strategy})"
 EAGER = ["confluent-kafka", "VerifiableConsumer", "aiokafka", "franz-go", "kafka-python", "sarama"]
 NODE = ["kafkajs", "@platformatic/kafka"]
@@ -259,3 +53,53 @@ def test_members_of_all_languages_share_a_group(
     for client in AT_LEAST_ONCE & set(clients):
         ran.lacks(client, "handing over exactly", "it may read a record again after a rebalance; with Apache Kafka too")
     play(group_of(strategy), clients, dies)
+
+
+STEP_NEW = "joins, leaves and dies in a group of KIP-848"
+STEP_MOVES = "a member in groups that change their protocol, in use, both ways"
+
+
+@pytest.fixture
+def quick_node(tmp_path: Path) -> Iterator[NodeProcess]:
+    """Who uses KIP-848's protocol asks and is missed as often as the node says: here, sooner than anybody likes."""
+    settings = {
+        "group.consumer.min.heartbeat.interval.ms": "300", "group.consumer.heartbeat.interval.ms": "300",
+        "group.consumer.min.session.timeout.ms": "6000", "group.consumer.session.timeout.ms": "6000",
+        "group.consumer.assignment.interval.ms": "100",
+    }  # fmt: skip
+    with NodeProcess(tmp_path / "data", settings) as started:
+        yield started
+
+
+@pytest.mark.client("franz-go", STEP_NEW)
+@pytest.mark.client("confluent-kafka", STEP_NEW)
+@pytest.mark.client("VerifiableConsumer", STEP_NEW)
+def test_members_of_all_languages_share_a_group_of_kip_848(quick_node: NodeProcess, topic: str, tmp_path: Path) -> None:
+    group = Group(quick_node.bootstrap, topic, NEW, tmp_path)
+    try:
+        play(group, ["VerifiableConsumer", "confluent-kafka", "franz-go"], "franz-go")
+    finally:
+        group.end()
+
+
+@pytest.mark.client("franz-go", STEP_MOVES)
+@pytest.mark.client("confluent-kafka", STEP_MOVES)
+@pytest.mark.client("kafka-python", STEP_MOVES)
+def test_a_group_has_the_newest_protocol_of_its_members(quick_node: NodeProcess, topic: str, tmp_path: Path) -> None:
+    group = Group(quick_node.bootstrap, topic, NEW, tmp_path, {"kafka-python": "cooperative-sticky"})
+    types = []
+    try:
+        for client in ("kafka-python", "franz-go", "confluent-kafka"):
+            group.write()
+            group.join(client)
+            group.until_settled(f"{client} joins")
+            types.append(group.type())
+        for client in ("franz-go", "confluent-kafka"):
+            group.write()
+            group.leave(client)
+            group.until_settled(f"{client} leaves")
+            types.append(group.type())
+    finally:
+        group.end()
+    assert types == ["Classic", "Consumer", "Consumer", "Consumer", "Classic"]
+    group.check_read_once()

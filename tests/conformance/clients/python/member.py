@@ -1,7 +1,7 @@
 """A member of a group of mixed languages: `python member.py CLIENT BOOTSTRAP TOPIC GROUP STRATEGY`.
 
 Prints {"held": [partition, ...]} at each change of its assignment, and {"partition": n, "offset": n} for each record
-once that is committed. SIGTERM makes it leave the group.
+once that is committed. SIGTERM makes it leave the group. The strategy "consumer" is the protocol of KIP-848.
 """
 
 from __future__ import annotations
@@ -50,10 +50,15 @@ def librdkafka(bootstrap: str, topic: str, group: str, strategy: str) -> None:
     from confluent_kafka import Consumer
 
     stop, held = Stop(), Held()
+    settings: dict[str, Any] = {
+        "partition.assignment.strategy": strategy, "session.timeout.ms": SESSION_MS,
+        "heartbeat.interval.ms": HEARTBEAT_MS,
+    }  # fmt: skip
+    if strategy == "consumer":  # the broker says how often to ask
+        settings = {"group.protocol": "consumer"}
     consumer = Consumer({
         "bootstrap.servers": bootstrap, "group.id": group, "client.id": "confluent-kafka", "enable.auto.commit": False,
-        "auto.offset.reset": "earliest", "partition.assignment.strategy": strategy,
-        "session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS,
+        "auto.offset.reset": "earliest", **settings,
     })  # fmt: skip
     consumer.subscribe(
         [topic], on_assign=lambda _, parts: held.came(parts), on_revoke=lambda _, parts: held.went(parts),
