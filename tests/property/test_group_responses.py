@@ -13,6 +13,7 @@ from ottla.protocol.group_responses import (
     FetchedGroup,
     FetchedOffset,
     FetchedTopic,
+    encode_consumer_heartbeat,
     encode_heartbeat,
     encode_join,
     encode_offset_fetch,
@@ -35,6 +36,13 @@ SYNC_GROUP = st.fixed_dictionaries({
     "assignment": st.binary(max_size=200),
 })  # fmt: skip
 
+NUMBERS = st.integers(0, 2**31 - 1)
+BEATEN = st.fixed_dictionaries({
+    "error_code": ERRORS, "error_message": st.none() | TEXT, "member_id": st.none() | TEXT,
+    "member_epoch": st.integers(-2, 2**31 - 1), "heartbeat_interval": NUMBERS,
+    "assignment": st.none() | st.dictionaries(st.uuids(), st.frozensets(NUMBERS, max_size=200), max_size=4),
+})  # fmt: skip
+
 OFFSETS = st.builds(
     FetchedOffset, st.integers(0, 2**31 - 1), st.integers(-1, 2**63 - 1), st.integers(-1, 2**31 - 1),
     st.just("") | TEXT, ERRORS,
@@ -52,6 +60,17 @@ def test_join(version: int, response: dict[str, Any]) -> None:
     values = response if version >= 7 else response | {"protocol_name": response["protocol_name"] or ""}
     expected = messages.encode_response(ApiKey.JOIN_GROUP, version, 7, values)
     assert encode_join(version, response, header(ApiKey.JOIN_GROUP, version)) == expected
+
+
+@given(st.integers(0, 1), BEATEN)
+def test_consumer_heartbeat(version: int, response: dict[str, Any]) -> None:
+    assignment = response["assignment"]
+    if assignment is not None:
+        rows = tuple({"topic_id": key, "partitions": tuple(found)} for key, found in assignment.items())
+        assignment = {"topic_partitions": rows}
+    api = ApiKey.CONSUMER_GROUP_HEARTBEAT
+    expected = messages.encode_response(api, version, 7, {**response, "assignment": assignment})
+    assert encode_consumer_heartbeat(version, response, header(api, version)) == expected
 
 
 @given(st.integers(0, 5), SYNC_GROUP)

@@ -29,7 +29,14 @@ from ottla.coordinator.group.rebalance import (
     session_expired,
     sync_timer_expired,
 )
-from ottla.coordinator.group.requests import ConsumerHeartbeat, JoinGroup, Leaving, OffsetCommit, SyncGroup
+from ottla.coordinator.group.requests import (
+    ConsumerBeat,
+    ConsumerHeartbeat,
+    JoinGroup,
+    Leaving,
+    OffsetCommit,
+    SyncGroup,
+)
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode
 from ottla.metadata.delta import MetadataDelta
@@ -239,6 +246,13 @@ class GroupShard:
 
         self.state.now = now
         heartbeat(self.state, token, request)
+
+    def consumer_beat(self, heard: ConsumerBeat, now: Now) -> Millis | None:
+        """The interval to the next heartbeat of a member that has said nothing new; None: ask `consumer_heartbeat`."""
+        from ottla.coordinator.group.consumer.beat import beat
+
+        self.state.now = now
+        return beat(self.state, heard)
 
     def resolved(self, group_id: str, found: Mapping[str, frozenset[str]], version: Offset, now: Now) -> None:
         """The driver has done a `Resolve`."""

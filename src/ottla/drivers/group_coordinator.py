@@ -15,6 +15,7 @@ from ottla.coordinator.group.offset_store import OffsetStore, Topics
 from ottla.coordinator.group.offsets import Wanted
 from ottla.coordinator.group.rebalance import REBALANCED
 from ottla.coordinator.group.requests import (
+    ConsumerBeat,
     ConsumerHeartbeat,
     JoinGroup,
     Leaving,
@@ -31,7 +32,7 @@ from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import Endpoint, MetadataImage
-from ottla.model import OFFSETS_TOPIC, ZERO_UUID, NodeId, TopicPartition
+from ottla.model import OFFSETS_TOPIC, ZERO_UUID, Millis, NodeId, TopicPartition
 from ottla.protocol.group_responses import FetchedTopic
 from ottla.protocol.internal.group_records import GroupRecord, decode_record, encode_key, encode_value
 from ottla.protocol.offset_block import CommitShape, OffsetBlock
@@ -163,6 +164,17 @@ class GroupCoordinatorDriver:
         shard = self._shard_of(request.group_id)
         shard.core.consumer_heartbeat(waiter, request, self._now())
         self._shards.work(shard)
+
+    def consumer_beat(self, heard: ConsumerBeat) -> Millis | None:
+        """The interval to the next heartbeat of a member that has said nothing new and to whom nothing new is to be
+        said; None: that is for `consumer_heartbeat`. Raises KafkaError."""
+        shard = self._shard_of(heard.group_id, reads_offsets=False)
+        if shard.pending:  # what the answer rests on may not be committed
+            return None
+        interval_ms = shard.core.consumer_beat(heard, self._now())
+        if interval_ms is not None:
+            self._shards.arm(shard)
+        return interval_ms
 
     def describe_consumer_group(self, group_id: str) -> dict[str, Any]:
         """Raises GROUP_ID_NOT_FOUND."""

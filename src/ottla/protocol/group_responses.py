@@ -24,6 +24,7 @@ ROWS_PER_STEP: Final = 500
 """Fetched offsets, which cost a microsecond at most."""
 _NO_THROTTLE: Final = b"\0\0\0\0"
 _ERROR_AND_GENERATION = struct.Struct(">hi")
+_TWO_INTS = struct.Struct(">ii")
 _OFFSET = struct.Struct(">iq")
 _OFFSET_AND_EPOCH = struct.Struct(">iqi")
 _WITHOUT_METADATA = struct.Struct(">iqiBhB")
@@ -102,6 +103,29 @@ def encode_sync(version: int, response: Mapping[str, Any], header: bytes) -> byt
     out += assignment
     if flexible:
         out.append(0)
+    return out
+
+
+def encode_consumer_heartbeat(_: int, response: Mapping[str, Any], header: bytes) -> bytearray:
+    """Of ConsumerGroupHeartbeat 0 and 1, which are the same. The assignment is None, or partitions by topic id."""
+    out = bytearray(header)
+    out += _NO_THROTTLE
+    out += INT16.pack(response["error_code"])
+    write_string(out, response["error_message"], True)
+    write_string(out, response["member_id"], True)
+    out += _TWO_INTS.pack(response["member_epoch"], response["heartbeat_interval"])
+    assignment = response["assignment"]
+    if assignment is None:
+        out += b"\xff\0"
+        return out
+    out.append(1)
+    write_count(out, len(assignment), True)
+    for topic_id, partitions in assignment.items():
+        out += uuid_bytes(topic_id)
+        write_count(out, len(partitions), True)
+        out += struct.pack(f">{len(partitions)}i", *partitions)
+        out.append(0)
+    out += b"\0\0"
     return out
 
 

@@ -73,6 +73,17 @@ class OffsetCommit:
     ILLEGAL_GENERATION."""
 
 
+class ConsumerBeat(NamedTuple):
+    """A ConsumerHeartbeat that says only who sends it."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerHeartbeat:
     """What is None has not changed since the heartbeat before."""
@@ -93,3 +104,9 @@ class ConsumerHeartbeat:
     """The partitions that the member has."""
     needs_member_id: bool = True
     """Since version 1 members make their own ids (KIP-1082)."""
+
+    @property
+    def is_brief(self) -> bool:
+        """Whether it says nothing new of the member, but perhaps which partitions it has."""
+        said = (self.rack_id, self.topics, self.pattern, self.assignor)
+        return self.rebalance_timeout_ms == -1 and said == (None, None, None, None)

@@ -3,21 +3,34 @@
 
 Version 1 adds regular expressions, and has the client make the member id (KIP-1082). See
 `coordinator/group/consumer/heartbeat.py`.
+
+A member that has nothing new to say sends the same bytes every few seconds, but for the correlation id: they are
+decoded once in each of its epochs.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
-from ottla.coordinator.group.requests import ConsumerHeartbeat
+from ottla.coordinator.group.requests import ConsumerBeat, ConsumerHeartbeat
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.features import GROUP_VERSION
-from ottla.model import ZERO_UUID
-from ottla.protocol.messages import ApiKey, millis
+from ottla.model import ZERO_UUID, Millis
+from ottla.protocol.group_responses import encode_consumer_heartbeat
+from ottla.protocol.messages import ApiKey, millis, response_header
 from ottla.server.api import Deferred, RequestContext, Response, api
-from ottla.server.coordinator_replies import DeferredReply
+from ottla.server.coordinator_replies import DeferredReply, encoded
+
+BEATS_MAX: Final = 64
+"""Different heartbeats of one connection that are remembered; a consumer has one, a proxy many."""
+BEAT_BYTES_MAX: Final = 1024
+"""Longer ones, with tagged fields or names that nobody has, are decoded each time: a frame may have 100 MB."""
+PARTITIONS_AT_ONCE: Final = 1_000
+"""An assignment of more is encoded in steps."""
+_INT32 = struct.Struct(">i")
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
@@ -27,7 +40,71 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
     }  # fmt: skip
 
 
-@api(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=(0, 1), on_error=on_error)
+class _Beats:
+    """The shortcut of one connection and version."""
+
+    def __init__(self, context: RequestContext) -> None:
+        self._context = context
+        self.known: dict[bytes, ConsumerBeat] = {}
+        """What the bytes behind the correlation id say."""
+        self._answers: dict[ConsumerBeat, tuple[Millis, bytes]] = {}
+        """The interval that was said last, and the whole answer behind its correlation id."""
+
+    def __call__(self, frame: memoryview, _: int) -> bytes | None:
+        heard = self.known.get(bytes(frame[8:]))
+        if heard is None:
+            return None
+        try:
+            check_enabled(self._context)
+            interval_ms = self._context.node.groups.consumer_beat(heard)
+        except KafkaError:
+            return None  # said by the handler, which asks again
+        if interval_ms is None:
+            return None
+        said, answer = self._answers.get(heard, (-1, b""))
+        if said != interval_ms:
+            answer = self._encode(heard, interval_ms)
+            self._answers[heard] = interval_ms, answer
+        return b"".join((_INT32.pack(len(answer) + 4), frame[4:8], answer))
+
+    def _encode(self, heard: ConsumerBeat, interval_ms: Millis) -> bytes:
+        response = {
+            "error_code": ErrorCode.none, "error_message": None, "member_id": heard.member_id,
+            "member_epoch": heard.member_epoch, "heartbeat_interval": interval_ms, "assignment": None,
+        }  # fmt: skip
+        header = response_header(ApiKey.CONSUMER_GROUP_HEARTBEAT, self._context.api_version, 0)
+        return bytes(encode_consumer_heartbeat(self._context.api_version, response, header[4:]))
+
+    def learn(self, beat: bytes, heard: ConsumerBeat) -> None:
+        if len(self.known) >= BEATS_MAX:
+            self.known.clear()
+            self._answers.clear()
+        self.known[beat] = heard
+
+
+def learn(context: RequestContext, request: Any, frame: memoryview) -> None:
+    shortcuts = getattr(context.session, "shortcuts", None)
+    if shortcuts is None or len(frame) > BEAT_BYTES_MAX or _says_more(request):
+        return
+    key = ApiKey.CONSUMER_GROUP_HEARTBEAT << 16 | context.api_version
+    beats = shortcuts.get(key)
+    if beats is None:
+        beats = shortcuts[key] = _Beats(context)
+    who = (context.client_id or "", f"/{context.client_host}")
+    heard = ConsumerBeat(request.group_id, request.member_id, request.instance_id, request.member_epoch, *who)
+    beats.learn(bytes(frame[8:]), heard)
+
+
+def _says_more(request: Any) -> bool:
+    """Whether there is more in it than who sends it."""
+    said = (
+        request.rack_id, request.subscribed_topic_names, request.server_assignor, request.topic_partitions,
+        getattr(request, "subscribed_topic_regex", None),
+    )  # fmt: skip
+    return request.member_epoch <= 0 or millis(request.rebalance_timeout) != -1 or any(x is not None for x in said)
+
+
+@api(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=(0, 1), on_error=on_error, learn=learn)
 def handle(context: RequestContext, request: Any) -> Deferred:
     check_enabled(context)
     owned: dict[UUID, frozenset[int]] | None = None
@@ -48,7 +125,7 @@ def handle(context: RequestContext, request: Any) -> Deferred:
         owned=owned,
         needs_member_id=context.api_version >= 1,
     )
-    waiter = DeferredReply(_response)
+    waiter = DeferredReply(lambda answer: _response(context, answer))
     context.node.groups.consumer_heartbeat(waiter, asked)
     return waiter.deferred
 
@@ -60,9 +137,10 @@ def check_enabled(context: RequestContext) -> None:
         raise KafkaError(ErrorCode.unsupported_version)
 
 
-def _response(answer: Mapping[str, Any]) -> Response:
+def _response(context: RequestContext, answer: Mapping[str, Any]) -> Response:
     assigned = answer["assignment"]
-    rows = None
-    if assigned is not None:
-        rows = tuple({"topic_id": topic_id, "partitions": tuple(found)} for topic_id, found in assigned.items())
-    return {**answer, "error_message": None, "assignment": None if rows is None else {"topic_partitions": rows}}
+    response = {**answer, "error_message": None}
+    if assigned is None or sum(map(len, assigned.values())) <= PARTITIONS_AT_ONCE:
+        return encoded(context, encode_consumer_heartbeat, response)
+    rows = tuple({"topic_id": topic_id, "partitions": tuple(found)} for topic_id, found in assigned.items())
+    return {**response, "assignment": {"topic_partitions": rows}}

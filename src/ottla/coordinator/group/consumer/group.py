@@ -242,6 +242,8 @@ class ConsumerGroup:
             self._own(new)
             if new.instance_id is not None:
                 self.static_members[new.instance_id] = member_id
+        if old is not None and new is not None and old.subscribes_as(new):
+            return
         for counts, of in _COUNTED:
             _replace_counts(counts(self), of(old) if old else (), of(new) if new else ())
         self.classic_count += (new is not None and new.uses_classic_protocol) - (

@@ -147,6 +147,9 @@ class _Heartbeat:
 
     def _changed(self, old: ConsumerMember) -> ConsumerMember:
         request = self._request
+        client = (old.client_id, old.client_host, old.instance_id, old.classic)
+        if request.is_brief and client == (request.client_id, request.client_host, request.instance_id, None):
+            return old
         timeout_ms = request.rebalance_timeout_ms
         return replace(
             old,

@@ -69,7 +69,8 @@ def replay(state: GroupState, key: UnservedKey, value: Value | None) -> None:
         group.set_target(name, rows)
     else:
         _replay_subscription(group, key.type, name, value)
-        _subscribe(state, group)
+        if key.type != MEMBER_CURRENT:  # by far the most frequent, and nothing about topics
+            _subscribe(state, group)
 
 
 def _replay_subscription(group: ConsumerGroup, number: int, name: str, value: Value | None) -> None:
