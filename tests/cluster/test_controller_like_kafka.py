@@ -103,7 +103,6 @@ def test_what_is_served(both: tuple[Controller, Controller]) -> None:
     assert missing == {
         "SASL_HANDSHAKE", "SASL_AUTHENTICATE", "DESCRIBE_ACLS", "CREATE_ACLS", "DELETE_ACLS",
         "CREATE_DELEGATION_TOKEN", "RENEW_DELEGATION_TOKEN", "EXPIRE_DELEGATION_TOKEN", "DESCRIBE_DELEGATION_TOKEN",
-        "ALTER_CLIENT_QUOTAS",
         "DESCRIBE_USER_SCRAM_CREDENTIALS", "ALTER_USER_SCRAM_CREDENTIALS",
     }  # fmt: skip
 

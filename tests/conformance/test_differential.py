@@ -13,6 +13,7 @@ from ottla.server.handlers import TABLE
 from tests.conformance import (  # noqa: F401  they add their rows to CASES
     differential_groups,
     differential_markers,
+    differential_quotas,
     differential_share,
     differential_transactions,
 )

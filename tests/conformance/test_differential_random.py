@@ -43,6 +43,8 @@ NOT_DRAWN = {
     ApiKey.SHARE_FETCH: "says nothing without a session; its own cases and walks are better",
     ApiKey.SHARE_ACKNOWLEDGE: "says nothing without a session; its own cases and walks are better",
     ApiKey.WRITE_SHARE_GROUP_STATE: "Kafka's coordinator believes what no leader would write",
+    ApiKey.ALTER_CLIENT_QUOTAS: "of several keys that are wrong Kafka names one in the order of a hash map",
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: "would see those of other tests; its own cases are better",
     ApiKey.UNREGISTER_BROKER: "would take the oracle's only broker away",
 }
 

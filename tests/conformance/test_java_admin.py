@@ -161,17 +161,29 @@ def test_settings_of_groups_and_client_metrics(configs: object, twins: Twins, to
     twins.same("ClientMetricsCommand", "--delete", *metrics)
 
 
-@pytest.mark.client("ConfigCommand", "users, clients, ips: told that quotas are not served")
-def test_quotas_are_refused_clearly(twins: Twins) -> None:
-    quotas = ("--bootstrap-server", twins.ottla, "--entity-type")
-    for kind in ("users", "clients", "ips"):
-        told = twins.shell.run(CONFIGS, *quotas, kind, "--describe", check=False)
-        assert told.status != 0
-        assert "The node does not support DESCRIBE_CLIENT_QUOTAS" in told.out + told.err
-    change = ("--entity-name", "a", "--alter", "--add-config", "producer_byte_rate=1024")
-    told = twins.shell.run(CONFIGS, *quotas, "clients", *change, check=False)
-    assert told.status != 0
-    assert "UnsupportedVersionException" in told.out + told.err
+@pytest.mark.client("ConfigCommand", "quotas of clients and ips: --alter, --describe, --delete-config")
+def test_quotas(twins: Twins, topic: str) -> None:
+    def configs(*arguments: str, **options: bool) -> str:
+        return twins.same(CONFIGS, *arguments, **options)  # type: ignore[arg-type]
+
+    client = ("--entity-type", "clients", "--entity-name", topic)
+    both = (*client, "--entity-type", "users", "--entity-name", topic)
+    address = ("--entity-type", "ips", "--entity-name", "192.0.2.9")
+    configs("--alter", *client, "--add-config", "producer_byte_rate=1024,consumer_byte_rate=2048")
+    configs("--alter", *both, "--add-config", "request_percentage=12.5")
+    configs("--alter", *address, "--add-config", "connection_creation_rate=5")
+    assert "1024" in configs("--describe", *client)
+    assert "12.5" in configs("--describe", *both)
+    assert "connection_creation_rate=5" in configs("--describe", *address)
+    configs("--alter", *client, "--add-config", "producer_byte_rate=0", fails=True)
+    configs("--alter", *client, "--add-config", "connection_creation_rate=1", fails=True)
+    configs("--alter", *address, "--add-config", "producer_byte_rate=1", fails=True)
+    configs("--alter", *client, "--delete-config", "producer_byte_rate")
+    assert "2048" in configs("--describe", *client)
+    configs("--alter", *client, "--delete-config", "consumer_byte_rate")
+    configs("--alter", *both, "--delete-config", "request_percentage")
+    configs("--alter", *address, "--delete-config", "connection_creation_rate")
+    assert "2048" not in configs("--describe", *client)
 
 
 @pytest.mark.client("AclCommand", "--list: told that there is no authorizer, or that ACLs are not served")

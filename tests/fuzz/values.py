@@ -34,9 +34,11 @@ POOLS: dict[str, list[Any]] = {
     "rebalance_timeout": [1, 5, 20], "endpoint_type": [1, 1, 2], "committed_offset": [0, 5, -1, 1 << 40],
     "broker_ids": [1, 1, 2], "transaction_timeout": [1000], "response_partition_limit": [1, 2, 2000, 0],
     "retention_time": [-1, 1000], "upgrade_type": [1, 2, 3], "max_version_level": [0, 1],
+    "entity_name": ["fuzz", "", None, "192.0.2.1"], "match": ["fuzz", None], "match_type": [0, 1, 2, 3],
     "error_code": [0], "broker_id": [7, 7, -1],
 }  # fmt: skip
 STRINGS: dict[str, list[str]] = {
+    "entity_type": ["user", "client-id", "ip", "topic"],
     "protocol_type": ["consumer", "consumer", "connect", ""], "protocol_name": ["range", "roundrobin"],
     "states_filter": ["Stable", "empty", "x"], "types_filter": ["classic", "Consumer", "x"],
     "feature": ["metadata.version", "group.version", "x"], "group_instance_id": ["i1", "i2"],

@@ -26,6 +26,7 @@ COMMANDS = {
     "group": "ottla.cli.groups:app",
     "txn": "ottla.cli.transactions:app",
     "config": "ottla.cli.configs:app",
+    "quota": "ottla.cli.quotas:app",
     "cluster": "ottla.cli.cluster:app",
     "quorum": "ottla.cli.quorum:app",
     "storage": "ottla.cli.storage:app",

@@ -132,6 +132,8 @@ TopicName = Annotated[str, Parameter(validator=_each(topic_name))]
 GroupId = Annotated[str, Parameter(validator=_each(_name))]
 MemberGroupId = Annotated[str, Parameter(validator=_each(_trimmed_name))]
 TransactionalId = Annotated[str, Parameter(validator=_each(_name))]
+QuotaName = Annotated[str, Parameter(validator=_each(_name))]
+"""Whom a quota is for."""
 SettingName = Annotated[str, Parameter(validator=_each(_name))]
 Text = Annotated[str, Parameter(validator=_each(_text))]
 """What a reader of its own takes apart: name=value, a position, a format, TOPIC:0,1."""

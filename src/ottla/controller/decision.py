@@ -33,6 +33,15 @@ class Decision(NamedTuple, Generic[Response]):
             )
 
 
+Permits = Callable[[int], bool]
+"""Takes so many creations or deletions of partitions from a client's quota; False where it may not have them."""
+
+
+def unlimited(partitions: int) -> bool:
+    """For whom no quota holds."""
+    return True
+
+
 Steps = Generator[None, None, Decision[Response]]
 """A decision about many items, taken in steps: at each yield others may run. Nobody changes the image meanwhile, since
 there is one controller, which takes one decision after the other."""

@@ -1,10 +1,10 @@
-"""What a controller is asked about replicas, by API: the part of `requests.py` that only clusters ask."""
+"""What a controller is asked about replicas and quotas, by API: the part of `requests.py` that few nodes ask."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla.controller import directories, isr, leaders, reassignments
+from ottla.controller import directories, isr, leaders, quotas, reassignments
 from ottla.controller.requests import Decider
 from ottla.protocol.messages import ApiKey
 
@@ -17,5 +17,6 @@ DECIDERS: Mapping[int, Decider] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda image, asked, by: reassignments.alter_reassignments(
         image, asked, by.config
     ),
+    ApiKey.ALTER_CLIENT_QUOTAS: lambda image, asked, by: quotas.alter_client_quotas(image, asked),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda image, asked, by: reassignments.list_reassignments(image, asked),
 }

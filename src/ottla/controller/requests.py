@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ottla.config.effective import EffectiveConfig
 from ottla.controller import brokers, configs, features, producer_ids, topics
 from ottla.controller.bootstrap import MIN_ISR
-from ottla.controller.decision import Decision, Steps
+from ottla.controller.decision import Decision, Permits, Steps, unlimited
 from ottla.controller.sessions import BrokerSessions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
@@ -31,14 +31,16 @@ class Inputs(NamedTuple):
     random: random_module.Random
     cluster_id: str
     sessions: BrokerSessions
+    permits: Permits = unlimited
+    """What the client that asks may still change (KIP-599)."""
 
 
 Decider = Callable[[MetadataImage, Request, Inputs], Decision[Any] | Steps[Any]]
 
 _DECIDERS: Mapping[int, Decider] = {
-    ApiKey.CREATE_TOPICS: lambda image, asked, by: topics.create_topics(image, asked, by.config, by.random),
-    ApiKey.DELETE_TOPICS: lambda image, asked, by: topics.delete_topics(image, asked, by.config),
-    ApiKey.CREATE_PARTITIONS: lambda image, asked, by: topics.create_partitions(image, asked, by.random),
+    ApiKey.CREATE_TOPICS: lambda image, asked, by: topics.create_topics(image, asked, by.config, by.random, by.permits),
+    ApiKey.DELETE_TOPICS: lambda image, asked, by: topics.delete_topics(image, asked, by.config, by.permits),
+    ApiKey.CREATE_PARTITIONS: lambda image, asked, by: topics.create_partitions(image, asked, by.random, by.permits),
     ApiKey.ALTER_CONFIGS: lambda image, asked, by: configs.alter_configs(image, asked, by.config),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda image, asked, by: configs.incremental_alter_configs(
         image, asked, by.config

@@ -14,7 +14,15 @@ from typing import Any
 from ottla.config.describe import topic_entries
 from ottla.config.effective import EffectiveConfig
 from ottla.config.validation import validate_topic_configs, validate_topic_name
-from ottla.controller.decision import ITEMS_PER_STEP, NAMES_PER_STEP, RECORDS_PER_DECISION_MAX, Decision, Steps
+from ottla.controller.decision import (
+    ITEMS_PER_STEP,
+    NAMES_PER_STEP,
+    RECORDS_PER_DECISION_MAX,
+    Decision,
+    Permits,
+    Steps,
+    unlimited,
+)
 from ottla.controller.placement import check_manual, new_partition, place
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ConfigResourceType, MetadataImage, PartitionRegistration
@@ -27,7 +35,11 @@ Response = dict[str, Any]
 
 
 def create_topics(
-    image: MetadataImage, request: Request, config: EffectiveConfig, random: random_module.Random
+    image: MetadataImage,
+    request: Request,
+    config: EffectiveConfig,
+    random: random_module.Random,
+    permits: Permits = unlimited,
 ) -> Steps[Response]:
     """CreateTopics. `validate_only` answers as if it were done, without records.
 
@@ -46,7 +58,7 @@ def create_topics(
         if names[name] > 1 or name == METADATA_TOPIC:
             continue
         try:
-            row, created = _create_topic(image, topic, effective, random, collisions)
+            row, created = _create_topic(image, topic, effective, random, collisions, permits)
         except KafkaError as error:
             rows.append(_failed(name, error))
             continue
@@ -113,6 +125,7 @@ def _create_topic(
     effective: _EffectiveConfigs,
     random: random_module.Random,
     collisions: Mapping[str, str],
+    permits: Permits,
 ) -> tuple[Response, list[Any]]:
     """(row of the response, records). Raises KafkaError."""
     name, config = topic["name"], effective.config
@@ -124,6 +137,7 @@ def _create_topic(
         raise KafkaError(ErrorCode.invalid_topic_exception, f"Topic '{name}' collides with existing topic: {existing}")
     configs = _creation_configs(topic, config)
     partitions = _new_partitions(image, topic, config, random)
+    _take(permits, len(partitions))
     topic_id = random_uuid(random)
     records: list[Any] = [TopicRecord(name, topic_id)]
     records += [ConfigRecord(ConfigResourceType.TOPIC, name, key, value) for key, value in configs.items()]
@@ -138,6 +152,12 @@ def _create_topic(
         "configs": effective.of(configs),
     }
     return row, records
+
+
+def _take(permits: Permits, partitions: int) -> None:
+    """Also for what is only validated. Raises KafkaError THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+    if not permits(partitions):
+        raise KafkaError(ErrorCode.throttling_quota_exceeded, "The throttling quota has been exceeded.")
 
 
 class _EffectiveConfigs:
@@ -252,7 +272,9 @@ def _assignment(message: str) -> KafkaError:
     return KafkaError(ErrorCode.invalid_replica_assignment, message)
 
 
-def create_partitions(image: MetadataImage, request: Request, random: random_module.Random) -> Steps[Response]:
+def create_partitions(
+    image: MetadataImage, request: Request, random: random_module.Random, permits: Permits = unlimited
+) -> Steps[Response]:
     """CreatePartitions: `count` is the total to reach; existing partitions stay where they are."""
     names = yield from _names(request["topics"])
     rows: list[Response] = []
@@ -268,7 +290,7 @@ def create_partitions(image: MetadataImage, request: Request, random: random_mod
             continue
         row: Response = {"name": topic["name"], "error_message": None}
         try:
-            created = _add_partitions(image, topic, random)
+            created = _add_partitions(image, topic, random, permits)
             if len(records) + len(created) > RECORDS_PER_DECISION_MAX:
                 raise _too_many()
             records += created
@@ -278,7 +300,9 @@ def create_partitions(image: MetadataImage, request: Request, random: random_mod
     return Decision({"results": rows}, () if request.get("validate_only") else records)
 
 
-def _add_partitions(image: MetadataImage, request: Request, random: random_module.Random) -> list[Any]:
+def _add_partitions(
+    image: MetadataImage, request: Request, random: random_module.Random, permits: Permits
+) -> list[Any]:
     name, count, assignments = request["name"], request["count"], request.get("assignments")
     topic = image.topic(name)
     if topic is None:
@@ -296,6 +320,7 @@ def _add_partitions(image: MetadataImage, request: Request, random: random_modul
     if assignments is None:
         if additional > RECORDS_PER_DECISION_MAX:
             raise _too_many()
+        _take(permits, additional)
         partitions = list(_led(image, place(image, additional, factor, random), factor))
     else:
         if len(assignments) != additional:
@@ -303,6 +328,7 @@ def _add_partitions(image: MetadataImage, request: Request, random: random_modul
                 f"Attempted to add {additional} additional partition(s), but only {len(assignments)} assignment(s) "
                 "were specified."
             )
+        _take(permits, additional)
         partitions = []
         for number, assignment in enumerate(assignments, start=have):
             check_manual(image, assignment["broker_ids"], factor)
@@ -310,7 +336,9 @@ def _add_partitions(image: MetadataImage, request: Request, random: random_modul
     return [partition_record(topic.id, number, each) for number, each in enumerate(partitions, start=have)]
 
 
-def delete_topics(image: MetadataImage, request: Request, config: EffectiveConfig) -> Decision[Response]:
+def delete_topics(
+    image: MetadataImage, request: Request, config: EffectiveConfig, permits: Permits = unlimited
+) -> Decision[Response]:
     """DeleteTopics by `topics` (name or id) or, before version 6, by `topic_names`.
 
     Raises KafkaError TOPIC_DELETION_DISABLED. Rows come in the order of the request; Kafka shuffles them so that their
@@ -355,6 +383,11 @@ def delete_topics(image: MetadataImage, request: Request, config: EffectiveConfi
         else:
             found[image_topic.id] = name
     for topic_id, name in found.items():
+        try:
+            _take(permits, len(image.topic_by_id(topic_id).partitions))  # type: ignore[union-attr]
+        except KafkaError as error:
+            rows.append(_row(name, topic_id, error.code, error.message))
+            continue
         rows.append(_row(name, topic_id))
         records.append(RemoveTopicRecord(topic_id))
     return Decision({"responses": rows}, records)

@@ -18,7 +18,7 @@ from ottla.clock import Clock
 from ottla.config.effective import EffectiveConfig
 from ottla.controller import brokers, requests
 from ottla.controller.bootstrap import bootstrap
-from ottla.controller.decision import Decide, Decision, Steps
+from ottla.controller.decision import Decide, Decision, Permits, Steps, unlimited
 from ottla.controller.features import kraft_level
 from ottla.controller.requests import Inputs
 from ottla.controller.sessions import BrokerSessions
@@ -157,7 +157,7 @@ class ActiveController:
 
     # Requests.
 
-    async def request(self, api_key: int, request: Mapping[str, Any]) -> Answer:
+    async def request(self, api_key: int, request: Mapping[str, Any], permits: Permits = unlimited) -> Answer:
         """Decide on a request and return when the decision is committed. Mappings have the names of the newest version.
 
         Raises KafkaError for a request that is refused as a whole: NOT_CONTROLLER, KAFKA_STORAGE_ERROR once the log has
@@ -172,7 +172,9 @@ class ActiveController:
             return await self._answer(lambda image, now: self._register(image, request))
         elif api_key == ApiKey.UPDATE_FEATURES and (level := kraft_level(request)) is not None:
             return await self._update_features(request, level)
-        return await self._answer(lambda image, now: requests.decide(api_key, image, request, self._inputs(image)))
+        return await self._answer(
+            lambda image, now: requests.decide(api_key, image, request, self._inputs(image)._replace(permits=permits))
+        )
 
     async def _update_features(self, request: Mapping[str, Any], level: int) -> Answer:
         """The level of the quorum is among those to be set, which a record of its own says. Raises KafkaError."""

@@ -25,6 +25,14 @@ class Requester(NamedTuple):
     client_id: str | None = None
 
 
+class Permits(Protocol):
+    """What the requester may still change (KIP-599; `ottla.quotas.usage.Permits`)."""
+
+    def take(self, partitions: int) -> bool: ...
+
+    def delay_ms(self) -> int: ...
+
+
 THE_BROKER = Requester()
 """The broker itself: its registration, heartbeats, producer ids."""
 
@@ -60,6 +68,8 @@ class LocalControllerChannel:
         self._controller = controller
         self._publisher = publisher
         self._elsewhere = elsewhere
+        self.permits_of: Callable[[ApiKey, int, Requester], Permits | None] | None = None
+        """The quotas of mutations, once there are any."""
 
     @property
     def is_open(self) -> bool:
@@ -77,19 +87,31 @@ class LocalControllerChannel:
         """See `ControllerChannel`."""
         if self._controller.active:
             try:
-                return await self.call(api_key, request)
+                return await self.call(api_key, request, version=version, requester=requester)
             except KafkaError as error:
                 if error.code is not ErrorCode.not_controller or (elsewhere := self._elsewhere()) is None:
                     raise
         elif (elsewhere := self._elsewhere()) is None:
-            return await self.call(api_key, request)
+            return await self.call(api_key, request, version=version, requester=requester)
         return await elsewhere.send(api_key, request, version=version, requester=requester)
 
-    async def call(self, api_key: ApiKey, request: Mapping[str, Any]) -> dict[str, Any]:
+    async def call(
+        self,
+        api_key: ApiKey,
+        request: Mapping[str, Any],
+        *,
+        version: int = NEWEST_VERSION,
+        requester: Requester = THE_BROKER,
+    ) -> dict[str, Any]:
         """Ask the controller in this process and no other. A client that is told of its new topic can use it at once.
 
         Raises KafkaError as `ControllerChannel.send`.
         """
-        response, offset = await self._controller.request(api_key, request)
+        permits = None if self.permits_of is None else self.permits_of(api_key, version, requester)
+        if permits is None:
+            response, offset = await self._controller.request(api_key, request)
+        else:
+            response, offset = await self._controller.request(api_key, request, permits.take)
+            response = {**response, "throttle_time": permits.delay_ms()}
         await self._publisher.wait_published(offset)
         return response

@@ -59,6 +59,10 @@ class CachedPartition:
             news = True
         return news
 
+    def must_be_answered_again(self) -> None:
+        """The client does not get the answer that said this; it is news still."""
+        self.high_watermark = -1
+
 
 class FetchSession:
     """The partitions of one consumer, in the order in which they are to be read."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -30,8 +30,11 @@ from ottla.server.controller_handlers import CONTROLLER_TABLE
 from ottla.server.handlers import TABLE, Served
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ottla.server.node import Node
     from ottla.server.outbox import Outbox
+    from ottla.server.quotas import ConnectionQuotas
 
 
 LONG_REQUEST_BYTES: Final = 4096
@@ -48,6 +51,44 @@ RECORDS_COST_SHIFT: Final = 10
 
 ROW_COST: Final = 10
 """To look something up for a row of a request."""
+
+
+# Limits of a connection.
+
+RECEIVE_BUFFER_BYTES = 1 << 20
+"""The shared receive buffer: many pipelined batches at once, so that few frames are cut at its end and have to move."""
+
+RECEIVE_AHEAD_BYTES = 4096
+"""What is received at least beyond the bytes that wait: an own buffer has this much more."""
+
+HEAD_BYTES_MAX = 16_384
+"""The head of a frame is kept as it is up to here, and put before the bytes that come next: what copying it costs is
+less than receiving costs. A longer one moves to a buffer that doubles as bytes really arrive; no claimed length is
+believed."""
+
+KEEP_BYTES_MIN = 262_144
+"""A smaller own buffer is cheaper to create again than to hold for a connection that may be idle."""
+
+KEEP_BYTES_MAX = 2 << 20
+"""A larger own buffer is given back as soon as it is empty."""
+
+OUTBOX_BYTES_MAX = 262_144
+"""Unsent response bytes beyond which no further request of this connection is begun."""
+
+TURN_BYTES_MAX = 262_144
+"""Bytes received from one connection without a look at the others: a fraction of a millisecond of work."""
+
+REQUEST_COST = 16
+"""A small request with its answer, in the units of `drivers/cooperative.py`."""
+
+BYTES_COST_SHIFT = 10
+"""A kilobyte that is received or checked costs one unit."""
+
+PENDING_MAX = 100
+"""Requests of one connection begun and not answered."""
+
+HALF_CLOSED_SECONDS_MAX = 10.0
+"""How long a client that will send nothing more is waited for, for its answers."""
 
 
 class Slice(Protocol):
@@ -117,7 +158,7 @@ class InOrder:
 
     __slots__ = ("work",)
 
-    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
+    def __init__(self, work: Awaitable[Any]) -> None:
         self.work = work
         """Its result is a response, or one more outcome, which no longer holds back the next request."""
 
@@ -149,6 +190,7 @@ class Session(Protocol):
     apis: ApiSet
     principal: str
     outbox: Outbox
+    quotas: ConnectionQuotas | None
     shortcuts: dict[int, Any]
     """What handlers learned of this client's requests, by API key << 16 | version; see `Shortcut`."""
 
@@ -261,6 +303,20 @@ class Call:
         self.api = api
         self.context = context
         self.request = request
+
+
+class Slot:
+    """A response's place in the order of responses."""
+
+    __slots__ = ("began_s", "call", "deferred", "ready", "response", "task")
+
+    def __init__(self, call: Call, began_s: float) -> None:
+        self.call = call
+        self.began_s = began_s
+        self.ready = False
+        self.response: Response = None
+        self.deferred: Deferred | None = None
+        self.task: asyncio.Task[None] | None = None
 
 
 class Shortcut(Protocol):

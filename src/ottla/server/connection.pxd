@@ -17,6 +17,8 @@ cdef class CompiledConnection:
     cdef public bytes _head
     cdef public bint _holding
     cdef public object _linger
+    cdef public bint _muted
+    cdef public object _unmuting
     cdef public object _listener
     cdef public bytearray _own
     cdef public object _own_view
@@ -36,6 +38,7 @@ cdef class CompiledConnection:
     cdef public object listener_name
     cdef public Outbox outbox
     cdef public object principal
+    cdef public object quotas
     cdef public dict shortcuts
     cdef public long long tick
 

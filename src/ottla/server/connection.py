@@ -30,64 +30,23 @@ from ottla.drivers.cooperative import SLICE
 from ottla.logs import fields
 from ottla.protocol.messages import MalformedRequest
 from ottla.server import dispatch
-from ottla.server.api import Call, CloseConnection, Deferred, InOrder, Response, Shortcut
 from ottla.server.dispatch import Outcome
 from ottla.server.outbox import Outbox
 
+# isort: off
+from ottla.server.api import (
+    BYTES_COST_SHIFT, HALF_CLOSED_SECONDS_MAX, HEAD_BYTES_MAX, KEEP_BYTES_MAX, KEEP_BYTES_MIN, OUTBOX_BYTES_MAX,
+    PENDING_MAX, RECEIVE_AHEAD_BYTES, REQUEST_COST, TURN_BYTES_MAX, Call, CloseConnection, Deferred, InOrder,
+    Response, Shortcut, Slot,
+)  # fmt: skip
+# isort: on
+
 if TYPE_CHECKING:
     from ottla.server.listener import Listener
-
-RECEIVE_BUFFER_BYTES = 1 << 20
-"""The shared receive buffer: many pipelined batches at once, so that few frames are cut at its end and have to move."""
-
-RECEIVE_AHEAD_BYTES = 4096
-"""What is received at least beyond the bytes that wait: an own buffer has this much more."""
-
-HEAD_BYTES_MAX = 16_384
-"""The head of a frame is kept as it is up to here, and put before the bytes that come next: what copying it costs is
-less than receiving costs. A longer one moves to a buffer that doubles as bytes really arrive; no claimed length is
-believed."""
-
-KEEP_BYTES_MIN = 262_144
-"""A smaller own buffer is cheaper to create again than to hold for a connection that may be idle."""
-
-KEEP_BYTES_MAX = 2 << 20
-"""A larger own buffer is given back as soon as it is empty."""
-
-OUTBOX_BYTES_MAX = 262_144
-"""Unsent response bytes beyond which no further request of this connection is begun."""
-
-TURN_BYTES_MAX = 262_144
-"""Bytes received from one connection without a look at the others: a fraction of a millisecond of work."""
-
-REQUEST_COST = 16
-"""A small request with its answer, in the units of `drivers/cooperative.py`."""
-
-BYTES_COST_SHIFT = 10
-"""A kilobyte that is received or checked costs one unit."""
-
-PENDING_MAX = 100
-"""Requests of one connection begun and not answered."""
-
-HALF_CLOSED_SECONDS_MAX = 10.0
-"""How long a client that will send nothing more is waited for, for its answers."""
+    from ottla.server.quotas import ConnectionQuotas
 
 _NETWORK = logging.getLogger("ottla.network")
 _REQUESTS = logging.getLogger("ottla.requests")
-
-
-class _Slot:
-    """A response's place in the order of responses."""
-
-    __slots__ = ("began_s", "call", "deferred", "ready", "response", "task")
-
-    def __init__(self, call: Call, began_s: float) -> None:
-        self.call = call
-        self.began_s = began_s
-        self.ready = False
-        self.response: Response = None
-        self.deferred: Deferred | None = None
-        self.task: asyncio.Task[None] | None = None
 
 
 def _int32(data: bytearray, at: int) -> int:
@@ -104,10 +63,10 @@ class CompiledConnection:
     """`Connection` without its base class, which is Python's: a compiled class cannot have one."""
 
     __slots__ = (
-        "_end", "_ended", "_fast", "_fast_head", "_head", "_holding", "_linger", "_listener", "_own", "_own_view",
-        "_paused", "_pending", "_queued", "_scheduler", "_start", "_transport", "_unsent", "_waiting",
-        "answer_together", "apis", "client_host", "closed", "closing", "listener_name", "outbox", "principal",
-        "shortcuts", "tick",
+        "_end", "_ended", "_fast", "_fast_head", "_head", "_holding", "_linger", "_listener", "_muted", "_own",
+        "_own_view", "_paused", "_pending", "_queued", "_scheduler", "_start", "_transport", "_unmuting", "_unsent",
+        "_waiting", "answer_together", "apis", "client_host", "closed", "closing", "listener_name", "outbox",
+        "principal", "quotas", "shortcuts", "tick",
     )  # fmt: skip
 
     def __init__(self, listener: Listener) -> None:
@@ -126,11 +85,11 @@ class CompiledConnection:
         """Whether requests wait for the scheduler."""
         self._ended = False
         """Whether the peer has closed its sending side meanwhile."""
-        self._waiting: _Slot | None = None
+        self._waiting: Slot | None = None
         """The request that the next one must wait for."""
         self._holding = False
         """Whether the next request waits for all that were begun."""
-        self._pending: deque[_Slot] = deque()
+        self._pending: deque[Slot] = deque()
         """Begun requests without a sent response, oldest first; empty while everything is answered at once."""
         self.shortcuts: dict[int, Shortcut] = {}
         """What handlers learned of this client's requests, by API key << 16 | version."""
@@ -139,6 +98,11 @@ class CompiledConnection:
         """Requests of this API and version that shortcuts have answered and that are not counted yet."""
         self._linger: asyncio.TimerHandle | None = None
         """Ends a half-closed connection."""
+        self._muted = False
+        """Whether the client is beyond a quota, and nothing more of it is handled for the time being."""
+        self._unmuting: asyncio.TimerHandle | None = None
+        self.quotas: ConnectionQuotas | None = None
+        """What measures its requests, while there are quotas."""
         self.closed = False
         self.closing = False
         """Close as soon as what is pending was answered and sent."""
@@ -162,6 +126,8 @@ class CompiledConnection:
         self.outbox = Outbox(self._listener.loop, sender, self._advance, self._send_failed)
         if not self._listener.admit(self):
             self.abort()
+        elif self._listener.quotas is not None:
+            self.quotas = self._listener.quotas.of_connection(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
@@ -170,6 +136,8 @@ class CompiledConnection:
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
+        if self._unmuting is not None:
+            self._unmuting.cancel()
         for slot in self._pending:
             self._abandon(slot)
         self._pending.clear()
@@ -181,7 +149,7 @@ class CompiledConnection:
         """Have it called, instead of one before it, when this connection is no more."""
         self._listener.when_lost[self] = callback
 
-    def _abandon(self, slot: _Slot) -> None:
+    def _abandon(self, slot: Slot) -> None:
         """Nobody waits for this response any more. What has begun to change something comes to its end all the same:
         records that were appended must still be committed, a topic must not be half created."""
         if slot.deferred is not None:
@@ -191,7 +159,7 @@ class CompiledConnection:
 
     def eof_received(self) -> bool:
         """A peer that only closed its sending side still gets the answers that are due."""
-        if self._queued:
+        if self._queued or self._muted:
             self._ended = True  # what has arrived is begun first
         elif not self._pending and not self.outbox.queued:
             return False
@@ -226,7 +194,7 @@ class CompiledConnection:
             if self._head:
                 nbytes += len(self._head)
                 self._head = b""
-            if (self._pending or self.outbox.queued) and self._blocked():
+            if (self._pending or self.outbox.queued or self._muted) and self._blocked():
                 if not self.closing:
                     self._keep(listener.receive_buffer, listener.receive_view, 0, nbytes, 4)
                 return
@@ -255,8 +223,11 @@ class CompiledConnection:
 
     def _resume(self) -> None:
         self._queued = False
+        self._go_on()
+
+    def _go_on(self) -> None:
         self._advance()
-        if self._ended and not self._queued and not self.closed:
+        if self._ended and not self._queued and not self._muted and not self.closed:
             self.closing = True
             if self.idle:
                 self.close()
@@ -275,6 +246,7 @@ class CompiledConnection:
             self._waiting is not None
             or self._holding
             or self._queued
+            or self._muted
             or self.outbox.queued > OUTBOX_BYTES_MAX
             or len(self._pending) >= PENDING_MAX
         )
@@ -335,13 +307,13 @@ class CompiledConnection:
         frame = view[start:stop]
         if stop - start > 8:
             head = _int32(data, start)
-            shortcut = self.shortcuts.get(head)
+            shortcut = self.shortcuts.get(head) if self.quotas is None else None
             last = self._pending[-1].call.context if self._pending else None
             if shortcut is not None and (last is None or last.api_key << 16 | last.api_version == head):
                 answer = shortcut(frame, _int32(data, start + 4))
                 if isinstance(answer, bytes):
                     if last is not None:  # those before it are not answered yet
-                        slot = _Slot(self._pending[-1].call, self._listener.began_s)
+                        slot = Slot(self._pending[-1].call, self._listener.began_s)
                         slot.ready, slot.response = True, answer or None
                         self._pending.append(slot)
                         return
@@ -356,7 +328,10 @@ class CompiledConnection:
                 if answer is not None:
                     self._take(*answer)
                     return
-        self._take(*dispatch.begin(self._listener.node, self, frame))
+        if self.quotas is None:
+            self._take(*dispatch.begin(self._listener.node, self, frame))
+        else:
+            self._take(*self.quotas.begin(frame))
 
     def _take(self, call: Call, outcome: Outcome) -> None:
         """Answer a request that was begun, or wait for its answer."""
@@ -377,20 +352,20 @@ class CompiledConnection:
             slot.task = self._listener.loop.create_task(self._await(slot, outcome))
             return
         if self._pending:
-            slot = _Slot(call, self._listener.began_s)
+            slot = Slot(call, self._listener.began_s)
             slot.ready, slot.response = True, outcome
             self._pending.append(slot)
         else:
             self._write(call, outcome, self._listener.began_s)
 
-    def _suspend(self, call: Call) -> _Slot:
-        slot = _Slot(call, self._listener.began_s)
+    def _suspend(self, call: Call) -> Slot:
+        slot = Slot(call, self._listener.began_s)
         self._pending.append(slot)
         if not call.api.pipelined:
             self._waiting = slot
         return slot
 
-    async def _await(self, slot: _Slot, outcome: Awaitable[Outcome]) -> None:
+    async def _await(self, slot: Slot, outcome: Awaitable[Outcome]) -> None:
         result: Any
         try:
             result = await outcome
@@ -427,7 +402,7 @@ class CompiledConnection:
     def _result(self, call: Call, result: Response | BaseException) -> Response:
         return dispatch.failure(call, result) if isinstance(result, BaseException) else result
 
-    def _completed(self, slot: _Slot, result: Response | BaseException) -> None:
+    def _completed(self, slot: Slot, result: Response | BaseException) -> None:
         """A suspended request has its response (or exception) now. Raises nothing: it is called by whoever completed
         the request, often on behalf of another client."""
         if self.closed:
@@ -461,11 +436,29 @@ class CompiledConnection:
         self._advance()
 
     def _write(self, call: Call, response: Response, began_s: float) -> None:
+        if self.quotas is not None:
+            response = self.quotas.answered(call, response)
         if response is not None:
-            parts, length = dispatch.encode(call, response)
+            encode = dispatch.encode if self.quotas is None else self.quotas.encode
+            parts, length = encode(call, response)
             self.outbox.write(parts, length)
             self._scheduler.spent += length >> call.api.cost_shift
         self._listener.answered(call.context, elapsed_s() - began_s)
+
+    def mute(self, seconds: float) -> None:
+        """Handle nothing more for so long. Answers that are due are sent."""
+        loop = self._listener.loop
+        if self._unmuting is not None:
+            if self._unmuting.when() >= loop.time() + seconds:
+                return
+            self._unmuting.cancel()
+        self._muted = True
+        self._unmuting = loop.call_later(seconds, self._unmute)
+
+    def _unmute(self) -> None:
+        self._unmuting = None
+        self._muted = False
+        self._go_on()
 
     def _advance(self) -> None:
         """Something that held requests back is gone: handle what has arrived meanwhile, and receive again."""

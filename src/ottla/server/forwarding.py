@@ -29,6 +29,18 @@ async def to_controller(context: RequestContext, asked: Mapping[str, Any]) -> di
     if context.listener_name in node.controller_endpoints:
         channel = node.channel
         assert isinstance(channel, LocalControllerChannel)
-        return await channel.call(ApiKey(context.api_key), asked)
-    requester = Requester(context.principal, context.client_host, context.client_id)
-    return await node.channel.send(ApiKey(context.api_key), asked, version=context.api_version, requester=requester)
+        answer = await channel.call(
+            ApiKey(context.api_key), asked, version=context.api_version, requester=_requester(context)
+        )
+    else:
+        answer = await node.channel.send(
+            ApiKey(context.api_key), asked, version=context.api_version, requester=_requester(context)
+        )
+    delay_ms = answer.get("throttle_time")
+    if delay_ms and context.session is not None and context.session.quotas is not None:
+        context.session.quotas.delayed_by_controller(context, delay_ms)
+    return answer
+
+
+def _requester(context: RequestContext) -> Requester:
+    return Requester(context.principal, context.client_host, context.client_id)

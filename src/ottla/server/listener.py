@@ -17,13 +17,16 @@ from ottla.errors import OttlaError
 from ottla.logs import fields
 from ottla.metrics.instruments import NodeMetrics
 from ottla.protocol.messages import ApiKey
-from ottla.server.api import OF_BROKERS, ApiSet
-from ottla.server.connection import RECEIVE_BUFFER_BYTES, CompiledConnection, Connection
+from ottla.server.api import OF_BROKERS, RECEIVE_BUFFER_BYTES, ApiSet
+from ottla.server.connection import CompiledConnection, Connection
 
 if TYPE_CHECKING:
+    from ottla.metadata.delta import MetadataDelta
     from ottla.network import AcceptFailed, Acceptor, MakeProtocol, Network
     from ottla.server.api import RequestContext
+    from ottla.server.connection_rates import ConnectionRates
     from ottla.server.node import Node
+    from ottla.server.quotas import NodeQuotas
 
 MEANT_TO_WAIT = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """Not slow, however long they take: they wait for records or for other members."""
@@ -39,6 +42,10 @@ GIVE_BACK_SECONDS = 1.0
 
 SWEEPS_PER_IDLE_TIME = 8
 """How often, within `connections.max.idle.ms`, silent connections are looked for."""
+
+
+RATE = "max.connection.creation.rate"
+RATE_UNLIMITED = (1 << 31) - 1
 
 
 class ConnectionLimits:
@@ -169,6 +176,11 @@ class Listener:
         """Clients, since the start."""
         self.began_s = 0.0
         """When the bytes came in that are being handled."""
+        self.quotas: NodeQuotas | None = None
+        self.rates: ConnectionRates | None = None
+        """What holds clients to their quotas, and how fast they may connect; None where nothing is limited."""
+        self._turned_away: dict[CompiledConnection, None] = {}
+        """To be closed after a while."""
         self.connections: dict[CompiledConnection, None] = {}
         """Ordered, as everything is that is gone through where somebody can see in which order."""
         self.served: CompiledConnection | None = None
@@ -211,9 +223,24 @@ class Listener:
         if self._acceptor is None or not self._limits.take(connection.client_host):
             self.refused += 1
             return False
+        if self.rates is not None:
+            delay_s, refused = self.rates.admit(self.name, connection.client_host)
+            if refused:
+                self._limits.give_back(connection.client_host)
+                self.refused += 1
+                return delay_s > 0 and self._turn_away(connection, delay_s)
+            if delay_s:
+                connection.mute(delay_s)
         self.admitted += 1
         self._counted.add(connection)
         self.connections[connection] = None
+        return True
+
+    def _turn_away(self, connection: CompiledConnection, delay_s: float) -> bool:
+        """Close it later, and read nothing of it meanwhile."""
+        self._turned_away[connection] = None
+        connection.mute(2 * delay_s)
+        self.loop.call_later(delay_s, connection.abort)
         return True
 
     def answered(self, context: RequestContext, seconds: float) -> None:
@@ -260,6 +287,7 @@ class Listener:
 
     def remove(self, connection: CompiledConnection) -> None:
         self.connections.pop(connection, None)
+        self._turned_away.pop(connection, None)
         if self.served is connection:
             self.served = None
         if self.when_lost and (callback := self.when_lost.pop(connection, None)):
@@ -295,7 +323,7 @@ class Listener:
                     await self._all_gone.wait()
         if self._unheard:
             await asyncio.wait(self._unheard, timeout=max(0, deadline - self.loop.time()))
-        for connection in list(self.connections):
+        for connection in [*self.connections, *self._turned_away]:
             connection.abort()
         for task in list(self._unheard):
             task.cancel()
@@ -316,3 +344,38 @@ class Listener:
 def new_receive_buffer() -> bytearray:
     """The buffer that all listeners of a node share."""
     return bytearray(RECEIVE_BUFFER_BYTES)
+
+
+def limit_of(node: Node, listener: str) -> int:
+    """New connections a second of one listener at most (`listener.name.NAME.max.connection.creation.rate`)."""
+    name = f"listener.name.{listener.lower()}.{RATE}"
+    text = node.config.dynamic_text(name) or node.config.static.get(name)
+    try:
+        return RATE_UNLIMITED if text is None else int(text)
+    except ValueError:
+        return RATE_UNLIMITED
+
+
+def changed_quotas(node: Node, delta: MetadataDelta) -> NodeQuotas:
+    """The quotas of the node's clients, now that some of them have changed."""
+    from ottla.server.quotas import NodeQuotas
+
+    quotas = node.quotas = node.quotas or NodeQuotas(node)
+    quotas.apply(delta)
+    limit(node)
+    return quotas
+
+
+def limit(node: Node) -> None:
+    """Have all listeners hold their clients to what quotas and settings say now."""
+    quotas = node.quotas
+    limited = (quotas is not None and bool(quotas.addresses)) or node.config[RATE] < RATE_UNLIMITED
+    limited = limited or any(limit_of(node, each.name) < RATE_UNLIMITED for each in node.listeners)
+    rates = next((each.rates for each in node.listeners if each.rates is not None), None)
+    if limited and rates is None:
+        from ottla.server.connection_rates import ConnectionRates
+
+        rates = ConnectionRates(node)
+    for listener in node.listeners:
+        listener.quotas = quotas
+        listener.rates = rates if limited else None

@@ -28,7 +28,7 @@ from ottla.metrics.instruments import NodeMetrics
 from ottla.model import SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.server.api import OF_BROKERS, OF_CONTROLLERS, ApiSet
-from ottla.server.listener import ConnectionLimits, Listener, check_address, new_receive_buffer
+from ottla.server.listener import ConnectionLimits, Listener, changed_quotas, check_address, limit, new_receive_buffer
 from ottla.server.log_settings import LogSettings
 from ottla.server.metadata_changes import log_changes
 from ottla.server.metadata_view import NOBODY
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from ottla.network import Network
     from ottla.replication.partition import Partition
     from ottla.server.http.server import HttpServer
+    from ottla.server.quotas import NodeQuotas
     from ottla.server.share_groups import ShareParts
 
 _LOG = logging.getLogger("ottla.node")
@@ -69,8 +70,7 @@ PERIODIC_TASKS_SECONDS = 1.0
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 LAST_REPORT_SECONDS_MAX = 1.0
-"""How long a node that has to halt tries to tell the controller of its failed log directory. It serves nothing
-meanwhile."""
+"""How long a node that halts tries to tell the controller of its failed log directory, and serves nothing."""
 
 _COORDINATORS = {TRANSACTION_TOPIC: "transactions", SHARE_STATE_TOPIC: "share_coordinator"}
 """Topics of coordinators that are made when they are needed."""
@@ -119,6 +119,7 @@ class Node:
             self.node_id, self.logs, clock, self._log_settings.of_topic, self._usable_directories, self.metrics
         )
         self.replicas.rack_aware = config["replica.selector.class"] == RACK_AWARE
+        self.quotas: NodeQuotas | None = None
         self.replication: Replication | None = None
         """Made with the first partition that has other replicas."""
         self.cleaner = LogCleaner(fs, self.logs, clock, random, self._log_settings.of_cleaner)
@@ -227,7 +228,9 @@ class Node:
     # Following the metadata.
 
     def _apply_settings(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """The dynamic settings of this node."""
+        """The dynamic settings of this node, and the quotas of its clients."""
+        if delta.client_quotas:
+            self.quotas = changed_quotas(self, delta)
         if any(resource.type == ConfigResourceType.BROKER for resource in delta.configs):
             changed = self.config.apply_dynamic(
                 image.config(ConfigResourceType.BROKER, ""),
@@ -237,6 +240,7 @@ class Node:
                 _LOG.info("settings changed", extra=fields(names=",".join(sorted(changed))))
                 self._log_settings.changed()
                 self.cleaner.settings_changed()
+                limit(self)
                 if "cordoned.log.dirs" in changed and self.config.is_broker:
                     self._note_cordoned()
                     self.lifecycle.say_now()
@@ -284,7 +288,8 @@ class Node:
         if directory_id is None or not features.supports_directories(self.image.features):
             return True
         try:
-            await self.lifecycle.assign_directories({_place(partition): directory_id})
+            place = (partition.topic_id, partition.topic_partition.partition)
+            await self.lifecycle.assign_directories({place: directory_id})
         except KafkaError as error:
             _LOG.warning("the metadata does not name the directory of a log yet", extra=fields(error=str(error)))
             return False
@@ -294,7 +299,8 @@ class Node:
         """A replica is not going to be where the controller was told, but in this directory, which may be offline."""
         if not self.stopping:  # else the next start sees it
             ids = {posixpath.normpath(path): found for path, found in self.directory_ids.items()}
-            self.replicas.place_again({_place(partition): ids[directory]})
+            place = (partition.topic_id, partition.topic_partition.partition)
+            self.replicas.place_again({place: ids[directory]})
             self._note_directories()
 
     def log_moved(self, partition: Partition) -> None:
@@ -511,23 +517,22 @@ class Node:
             )  # fmt: skip
             self.ports[spec.name] = await listener.bind(spec.host, spec.port)
             self.listeners.append(listener)
+        limit(self)
         return {
             spec.name: Endpoint(spec.host, spec.port or self.ports[spec.name], SecurityProtocol[spec.protocol])
             for spec in advertised
         }
 
     async def stop(self) -> None:
-        """Graceful: others lead first what this node led, what was begun is answered, and a marker is left that saves
-        the next start a recovery."""
+        """Graceful: others lead first what this node led, what was begun is answered, the logs are marked clean."""
         if self.leaving:
             return
         self.leaving = True
         await self.metadata.leave()
         self.stopping = True
         level = logging.INFO if self.serving else logging.DEBUG  # one that could not start says why itself
-        _LOG.log(
-            level, "node stopping", extra=fields(connections=sum(len(each.connections) for each in self.listeners))
-        )
+        connections = sum(len(each.connections) for each in self.listeners)
+        _LOG.log(level, "node stopping", extra=fields(connections=connections))
         for listener in self.listeners:
             listener.stop_accepting()
         for callback in self.on_stop:
@@ -593,7 +598,3 @@ class Node:
             self.logs.periodic(now_ms)
         with errors_logged(_LOG, "a periodic task"):
             await self.logs.background(now_ms)
-
-
-def _place(partition: Partition) -> tuple[UUID, int]:
-    return partition.topic_id, partition.topic_partition.partition

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from ottla import memory
-from ottla.server import connection, listener
+from ottla.server import api, connection, listener
 from tests.unit.server import stub
 
 CLIENTS = 20
-SIZES = (1, 4, 5, 1000, connection.HEAD_BYTES_MAX, connection.HEAD_BYTES_MAX + 1, 100_000, 1_500_000)
+SIZES = (1, 4, 5, 1000, api.HEAD_BYTES_MAX, api.HEAD_BYTES_MAX + 1, 100_000, 1_500_000)
 
 
 def held(client: connection.Connection) -> int:
@@ -35,7 +35,7 @@ def test_half_a_frame_takes_no_more_than_twice_what_was_sent(monkeypatch: Any, s
                 writer.write((struct.pack(">i", 100_000_000) + bytes(size))[:size])
             clients = listening.connections
             await stub.until(lambda: len(clients) == CLIENTS and all(received(each) == size for each in clients))
-            most = size if size <= connection.HEAD_BYTES_MAX else 2 * size + connection.RECEIVE_AHEAD_BYTES
+            most = size if size <= api.HEAD_BYTES_MAX else 2 * size + api.RECEIVE_AHEAD_BYTES
             assert all(size <= held(each) <= most for each in clients)
             assert listening.buffers.bytes == sum(len(each._own or b"") for each in clients)
             for writer in writers:

@@ -22,6 +22,7 @@ CONTROLLER_TABLE: dict[int, Served] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Served("handlers.incremental_alter_configs", 0, 1),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Served("handlers.alter_partition_reassignments", 0, 1),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Served("handlers.list_partition_reassignments", 0, 0),
+    ApiKey.ALTER_CLIENT_QUOTAS: Served("handlers.alter_client_quotas", 0, 1),
     ApiKey.VOTE: Served("controller_handlers.vote", 0, 2),
     ApiKey.BEGIN_QUORUM_EPOCH: Served("controller_handlers.begin_quorum_epoch", 0, 1),
     ApiKey.END_QUORUM_EPOCH: Served("controller_handlers.end_quorum_epoch", 0, 1),
@@ -47,7 +48,7 @@ FORWARDABLE = frozenset(
         ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.ALTER_CONFIGS, ApiKey.CREATE_PARTITIONS,
         ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.DESCRIBE_QUORUM, ApiKey.UPDATE_FEATURES, ApiKey.UNREGISTER_BROKER,
         ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER,
+        ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.ALTER_CLIENT_QUOTAS,
     }
 )  # fmt: skip
 """What may be in an Envelope (`forwardable` in Kafka's `ApiKeys`), of what is served."""

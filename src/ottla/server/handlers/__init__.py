@@ -64,6 +64,8 @@ TABLE: dict[int, Served] = {
     ApiKey.DESCRIBE_PRODUCERS: Served("describe_producers", 0, 0),
     ApiKey.DESCRIBE_TRANSACTIONS: Served("describe_transactions", 0, 0),
     ApiKey.LIST_TRANSACTIONS: Served("list_transactions", 0, 2),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: Served("describe_client_quotas", 0, 1),
+    ApiKey.ALTER_CLIENT_QUOTAS: Served("alter_client_quotas", 0, 1),
     ApiKey.UNREGISTER_BROKER: Served("unregister_broker", 0, 0),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: Served("consumer_group_heartbeat", 0, 1),
     ApiKey.CONSUMER_GROUP_DESCRIBE: Served("consumer_group_describe", 0, 1),

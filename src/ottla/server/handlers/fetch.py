@@ -44,7 +44,6 @@ from ottla.storage.log import ColdRead
 
 PARTITIONS_AT_ONCE = 100
 """Partitions that are read in one step; each takes some microseconds."""
-
 READ_COST = 8
 """Of a partition; one of a session without anything new costs a twentieth."""
 
@@ -110,6 +109,8 @@ class Fetch:
         self._replicas = context.node.replicas
         self._request = request
         bytes_max = self._node.config["fetch.max.bytes"]
+        if self._node.quotas is not None and request.replica_id < 0:
+            bytes_max = min(bytes_max, self._node.quotas.fetch_bytes_max(context))
         self._max_bytes = min(request.max_bytes, bytes_max)
         self._min_bytes = min(request.min_bytes, bytes_max)
         self._session: FetchSession | None = None
@@ -465,8 +466,12 @@ class Fetch:
                     rows.append((cached.key, read))
         if len(rows) <= PARTITIONS_AT_ONCE and _is_plain(rows):
             context = self._context
-            return EncodedResponse(*encode_plain(context.api_version, context.correlation_id, session_id, rows))
-        return (yield from self._answer_any(session_id, rows))
+            answer = EncodedResponse(*encode_plain(context.api_version, context.correlation_id, session_id, rows))
+        else:
+            answer = yield from self._answer_any(session_id, rows)
+        if (quotas := self._node.quotas) is None or self._follower is not None:
+            return answer
+        return quotas.limited_fetch(self._context, answer, session, session_id, zip(self._entries, reads, strict=True))
 
     def _answer_any(self, session_id: int, rows: list[tuple[Any, Read]]) -> Generator[int, None, EncodedResponse]:
         """The answer with whatever there can be in it."""

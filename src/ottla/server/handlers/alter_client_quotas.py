@@ -1,0 +1,27 @@
+"""AlterClientQuotas, versions 0-1 (KIP-546): the controller decides, every node enforces (`server/quotas.py`).
+
+Rows of the answer stand for themselves, one for each entity.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.drivers.cooperative import run_yielding
+from ottla.errors import KafkaError
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.stepwise import plain
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.forwarding import to_controller
+from ottla.server.long_answers import RowsOf, encoded
+
+
+def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    row = {"error_code": error.code, "error_message": error.message}
+    return {"entries": RowsOf(request.entries, lambda entry: {"entity": entry.entity, **row})}
+
+
+@api(ApiKey.ALTER_CLIENT_QUOTAS, versions=(0, 1), on_error=_on_error)
+async def handle(context: RequestContext, request: Any) -> Response:
+    asked = await run_yielding(plain(request))
+    return await encoded(context, await to_controller(context, asked), "entries")
