@@ -1,4 +1,4 @@
-"""The values of the records of consumer and share groups: Kafka's bytes, hostile bytes."""
+"""The values of the records of consumer, share and streams groups: Kafka's bytes, hostile bytes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 
 from ottla.protocol.internal import consumer_group_records as consumer
 from ottla.protocol.internal import share_group_records as share
+from ottla.protocol.internal import streams_group_records as streams
 from ottla.protocol.internal.codec import MalformedRecord
 from ottla.protocol.internal.group_values import GroupValue, decode_group_value, encode_group_value
 
 TOPIC = UUID("00112233-4455-6677-8899-aabbccddeeff")
 TOPIC_HEX = TOPIC.hex
+ACTIVE = "0230 02 00000003 01 00 05 02 00000005"
+STANDBY = "0231 02 00000001 00"
 EXAMPLES: dict[int, tuple[GroupValue, str]] = {
     3: (consumer.ConsumerGroupMetadataValue(5, 7), "0000 00000005 01 00 08 0000000000000007"),
     5: (
@@ -58,6 +61,45 @@ EXAMPLES: dict[int, tuple[GroupValue, str]] = {
         share.ShareGroupStatePartitionMetadataValue((share.TopicPartitionsInfo(TOPIC, "t", (1,)),)),
         f"0000 02 {TOPIC_HEX} 0274 02 00000001 00 01 01 00",
     ),
+    17: (streams.StreamsGroupMetadataValue(5, 7), "0000 00000005 0000000000000007 00"),
+    -17: (
+        streams.StreamsGroupMetadataValue(5, 7, 3, (streams.LastAssignmentConfig("num.standby.replicas", "1"),)),
+        "0000 00000005 0000000000000007 02 00 04 00000003"
+        "01 19 02 156e756d2e7374616e6462792e7265706c69636173 0231 00",
+    ),
+    19: (
+        streams.StreamsGroupMemberMetadataValue(
+            "i", None, "c", "/h", 9, 2, "p", streams.StreamsEndpoint("h", 65535), (streams.KeyValue("zone", "a"),)
+        ),
+        "0000 0269 00 0263 032f68 00000009 00000002 0270 01 0268 ffff 00 02 057a6f6e65 0261 00 00",
+    ),
+    -19: (
+        streams.StreamsGroupMemberMetadataValue(None, "r", "c", "/h", 9, 2, "p", None, ()),
+        "0000 00 0272 0263 032f68 00000009 00000002 0270 ff 01 00",
+    ),
+    20: (streams.StreamsGroupTargetAssignmentMetadataValue(5, 6), "0000 00000005 01 00 08 0000000000000006"),
+    21: (
+        streams.StreamsGroupTargetAssignmentMemberValue(
+            (streams.TargetTasks("0", (0, 2)),), (streams.TargetTasks("1", (1,)),), ()
+        ),
+        "0000 02 0230 03 00000000 00000002 00 02 0231 02 00000001 00 01 00",
+    ),
+    22: (
+        streams.StreamsGroupCurrentMemberAssignmentValue(
+            5, 4, 1, (streams.CurrentTasks("0", (3,), (5,)),), (streams.CurrentTasks("1", (1,)),), (),
+            (streams.CurrentTasks("0", (3,), (5,)),), (), (streams.CurrentTasks("1", (1,)),),
+        ),
+        f"0000 00000005 00000004 01 02 {ACTIVE} 02 {STANDBY} 01 02 {ACTIVE} 01 02 {STANDBY} 00",
+    ),
+    23: (
+        streams.StreamsGroupTopologyValue(2, (streams.Subtopology(
+            "0", ("t",), (),
+            (streams.TopicInfo("g-c", 0, 0, (streams.TopicConfig("cleanup.policy", "compact"),)),),
+            ("g-s",), (streams.TopicInfo("g-r", 4, 3, ()),), (streams.CopartitionGroup((0,), (), (0,)),),
+        ),)),
+        "0000 00000002 02 0230 02 0274 01 02 04672d63 00000000 0000 02 0f636c65616e75702e706f6c696379 08636f6d70616374 00 00"
+        "02 04672d73 02 04672d72 00000004 0003 01 00 02 02 0000 01 02 0000 00 00 00",
+    ),
 }  # fmt: skip
 
 
@@ -68,8 +110,9 @@ def test_values_are_what_kafka_writes(number: int) -> None:
     assert decode_group_value(abs(number), bytes.fromhex(expected)) == value
 
 
-TYPES = {**consumer.CONSUMER_GROUP_VALUES, **share.SHARE_GROUP_VALUES}
+TYPES = {**consumer.CONSUMER_GROUP_VALUES, **share.SHARE_GROUP_VALUES, **streams.STREAMS_GROUP_VALUES}
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
+UNSIGNED = {"uint16": 16}
 SIZES = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 
@@ -94,6 +137,8 @@ def _primitive(name: str) -> st.SearchStrategy[Any]:
     if name in SIZES:
         half = 2 ** (SIZES[name] - 1)
         return st.integers(-half, half - 1)
+    if name in UNSIGNED:
+        return st.integers(0, 2 ** UNSIGNED[name] - 1)
     return {"string": TEXT, "uuid": st.uuids(), "bytes": st.binary(max_size=9)}[name]
 
 

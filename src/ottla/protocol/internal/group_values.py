@@ -1,4 +1,4 @@
-"""The values of the records of consumer and share groups, as bytes: an int16 version, which is 0, and the fields."""
+"""The values of the records of consumer, share and streams groups, as bytes: an int16 version, which is 0, and the fields."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from ottla.model import Buffer
 from ottla.protocol.internal.codec import MalformedRecord, decode, encode_into
 from ottla.protocol.internal.consumer_group_records import CONSUMER_GROUP_VALUES, ConsumerGroupValue
 from ottla.protocol.internal.share_group_records import SHARE_GROUP_VALUES, ShareGroupValue
+from ottla.protocol.internal.streams_group_records import STREAMS_GROUP_VALUES, StreamsGroupValue
 
-GroupValue = ConsumerGroupValue | ShareGroupValue
+GroupValue = ConsumerGroupValue | ShareGroupValue | StreamsGroupValue
 VERSION: Final = 0
 _SHORT = struct.Struct(">h")
-_VALUES: Final[dict[int, type[GroupValue]]] = {**CONSUMER_GROUP_VALUES, **SHARE_GROUP_VALUES}
+_VALUES: Final[dict[int, type[GroupValue]]] = {
+    **CONSUMER_GROUP_VALUES,
+    **SHARE_GROUP_VALUES,
+    **STREAMS_GROUP_VALUES,
+}
 
 
 def encode_group_value(value: GroupValue) -> bytes:
