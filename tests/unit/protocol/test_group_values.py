@@ -97,7 +97,8 @@ EXAMPLES: dict[int, tuple[GroupValue, str]] = {
             (streams.TopicInfo("g-c", 0, 0, (streams.TopicConfig("cleanup.policy", "compact"),)),),
             ("g-s",), (streams.TopicInfo("g-r", 4, 3, ()),), (streams.CopartitionGroup((0,), (), (0,)),),
         ),)),
-        "0000 00000002 02 0230 02 0274 01 02 04672d63 00000000 0000 02 0f636c65616e75702e706f6c696379 08636f6d70616374 00 00"
+        "0000 00000002 02 0230 02 0274 01 02 04672d63 00000000 0000"
+        "02 0f636c65616e75702e706f6c696379 08636f6d70616374 00 00"
         "02 04672d73 02 04672d72 00000004 0003 01 00 02 02 0000 01 02 0000 00 00 00",
     ),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The values of the records of consumer, share and streams groups, as bytes: an int16 version, which is 0, and the fields."""
+"""The values of the records of consumer, share and streams groups: an int16 version, which is 0, and the fields."""
 
 from __future__ import annotations
 
