@@ -16,7 +16,8 @@ from ottla.protocol.messages import ApiKey, MalformedRequest
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=150)
 NUMBERS = st.lists(st.integers(-(2**31), 2**31 - 1), max_size=200).map(tuple)
 IDS = st.uuids().filter(lambda value: value != ZERO_UUID)
-GROUPS = st.builds(GroupToFetch, TEXT, st.none() | st.lists(st.builds(TopicToFetch, TEXT, IDS, NUMBERS), max_size=3))
+TOPICS = st.none() | st.lists(st.builds(TopicToFetch, TEXT, IDS, NUMBERS), max_size=3)
+GROUPS = st.builds(GroupToFetch, TEXT, TOPICS, st.none() | TEXT, st.integers(-1, 2**31 - 1))
 REQUESTS = st.builds(OffsetFetchRequest, st.lists(GROUPS, min_size=1, max_size=3), st.booleans())
 VERSIONS = st.integers(1, 10)
 
@@ -25,7 +26,10 @@ def seen_in(version: int, request: OffsetFetchRequest) -> OffsetFetchRequest:
     """What is left of a request in a version."""
     groups = request.groups if version >= 8 else request.groups[:1]
     stable = request.require_stable if version >= 7 else False
-    return OffsetFetchRequest([GroupToFetch(group.group_id, _topics(version, group)) for group in groups], stable)
+    left = [group._replace(topics=_topics(version, group)) for group in groups]
+    if version < 9:
+        left = [group._replace(member_id=None, member_epoch=-1) for group in left]
+    return OffsetFetchRequest(left, stable)
 
 
 def _topics(version: int, group: GroupToFetch) -> list[TopicToFetch] | None:
@@ -38,7 +42,7 @@ def _topics(version: int, group: GroupToFetch) -> list[TopicToFetch] | None:
 
 def by_kio(version: int, request: OffsetFetchRequest) -> tuple[bytes, int]:
     groups: list[dict[str, Any]] = [
-        {"group_id": group.group_id, "member_id": "m", "member_epoch": 3,
+        {"group_id": group.group_id, "member_id": group.member_id, "member_epoch": group.member_epoch,
          "topics": None if group.topics is None else [topic._asdict() for topic in group.topics]}
         for group in request.groups
     ]  # fmt: skip

@@ -165,8 +165,8 @@ def test_the_active_controller_is_killed_while_topics_are_created() -> None:
     Cluster(2).run(work)
 
 
-STOPPED_TOGETHER_S = 0.4
-"""An election, and a look at who is gone."""
+STOPPED_TOGETHER_S = 0.6
+"""Two elections, of which the second finds nobody, and a look at who is gone."""
 
 
 @pytest.mark.parametrize("seed", range(3, 9))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 BYTES_SHARE, RATE_SHARE, COUNT_SHARE = 0.5, 0.3, 0.2
 """How much each measure counts. Where nothing is kept, or nothing written, the others count for all."""
@@ -17,6 +17,7 @@ TOLERANCE = 0.05
 """Of the mean weight: brokers that are closer are even. Moving more than that costs more than it brings."""
 GAIN_MIN = 0.99
 """What is moved weighs less than the two brokers differ by, or they would only change places."""
+ROUNDS_MAX = 10
 MOVES_MAX = 10_000
 """In one plan; another one continues."""
 
@@ -133,14 +134,21 @@ class _Board:
 
 def plan_balance(brokers: Sequence[Broker], partitions: Sequence[Partition]) -> list[Move]:
     """Moves after which brokers hold, and lead, about the same; none where they do already."""
-    board = _Board(brokers, partitions)
-    if len(board.allowed) < 2 or not partitions:
+    if len(brokers) < 2 or not partitions:
         return []
-    for _ in range(MOVES_MAX):
-        if not _even_out(board):
+    placed = list(partitions)
+    for _ in range(ROUNDS_MAX):  # sums of floats that are found anew may differ by what decides a close one
+        board = _Board(brokers, placed)
+        for _ in range(MOVES_MAX):
+            if not _even_out(board):
+                break
+        _even_out_leaders(board)
+        if not board.moves():
             break
-    _even_out_leaders(board)
-    return board.moves()
+        placed = [replace(each, replicas=tuple(board.replicas[each.key])) for each in placed]
+    before = {each.key: each for each in partitions}
+    moves = [Move(before[each.key], each.replicas) for each in placed if each.replicas != before[each.key].replicas]
+    return sorted(moves, key=lambda move: move.partition.key)
 
 
 def _even_out(board: _Board) -> bool:

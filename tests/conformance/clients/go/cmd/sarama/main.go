@@ -157,6 +157,9 @@ func consume(report *matrix.Report, admin sarama.ClusterAdmin, bootstrap []strin
 		atEnd: func(session sarama.ConsumerGroupSession) {
 			matrix.Middle("end")
 			groups, err := admin.DescribeConsumerGroups([]string{group})
+			for attempt := 0; attempt < 100 && err != nil; attempt++ { // by a connection that a restart has closed
+				groups, err = admin.DescribeConsumerGroups([]string{group})
+			}
 			matrix.Check(err)
 			report.GroupState, report.GroupMembers = groups[0].State, len(groups[0].Members)
 			for partition, offset := range next {
