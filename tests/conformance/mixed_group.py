@@ -225,7 +225,8 @@ class Group:
         """All that was written, by somebody, and nothing twice. Raises AssertionError."""
         read = Counter(record for each in self.all for record in each.read)
         twice = {record: [m.client for m in self.all if record in m.read] for record, n in read.items() if n > 1}
-        assert {record: readers for record, readers in twice.items() if not AT_LEAST_ONCE & set(readers)} == {}
+        again = {record: readers for record, readers in twice.items() if not AT_LEAST_ONCE & set(readers)}
+        assert again == {}, again
         assert read.keys() == {(partition, offset) for partition in range(PARTITIONS) for offset in range(self.written)}
 
     def end(self) -> None:
