@@ -137,7 +137,7 @@ def plan_balance(brokers: Sequence[Broker], partitions: Sequence[Partition]) -> 
     if len(brokers) < 2 or not partitions:
         return []
     placed = list(partitions)
-    for _ in range(ROUNDS_MAX):  # sums of floats that are found anew may differ by what decides a close one
+    for _ in range(ROUNDS_MAX):  # a sum of floats in another order may decide a close one otherwise
         board = _Board(brokers, placed)
         for _ in range(MOVES_MAX):
             if not _even_out(board):

@@ -7,18 +7,21 @@ that the node knows and once with others. So an API that is added is asked too.
 from __future__ import annotations
 
 import asyncio
+import pkgutil
 import socket
 import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from ottla import coordinator as coordinator_package
 from ottla.clock import SystemClock
 from ottla.model import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla.protocol import _records, messages, produce
@@ -178,7 +181,10 @@ def counted(tmp_path: Path, test: Callable[[Any, Client], Any], **settings: str)
 
 
 async def loaded(node: Any) -> None:
-    """The coordinators' topics are made when they are first asked for; what that imports and loads is not counted."""
+    """The coordinators' topics are made when they are first asked for; what that imports and loads is not counted, nor
+    are imports of what only some groups need."""
+    for module in pkgutil.walk_packages(coordinator_package.__path__, f"{coordinator_package.__name__}."):
+        import_module(module.name)
     for topic, coordinator in (
         (OFFSETS_TOPIC, lambda: node.groups),
         (TRANSACTION_TOPIC, lambda: node.transactions),
