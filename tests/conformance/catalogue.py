@@ -63,6 +63,7 @@ def tools(*names: str) -> dict[str, Entry]:
 
 CATALOGUE: dict[str, Entry] = {
     "confluent-kafka": Entry("clients", "Python on C", librdkafka),
+    "KafkaShareConsumer": Entry("clients", "Java", lambda: jar("kafka-clients")),
     "kcat": Entry("clients", "C", kcat),
     "aiokafka": Entry("clients", "Python", lambda: distribution("aiokafka")),
     "kafka-python": Entry("clients", "Python", lambda: distribution("kafka-python")),
@@ -86,6 +87,8 @@ CATALOGUE: dict[str, Entry] = {
         "ConfigCommand",
         "ConsumerGroupCommand",
         "GroupsCommand",
+        "ShareGroupCommand",
+        "ConsoleShareConsumer",
         "GetOffsetShell",
         "DeleteRecordsCommand",
         "LogDirsCommand",

@@ -1,8 +1,10 @@
-"""One of Kafka's own classes in a JVM, asked line by line (`clients/tools/Share*Lines.java`)."""
+"""A program asked line by line: one of Kafka's own classes in a JVM (`clients/tools/*Lines.java`), or a client."""
 
 from __future__ import annotations
 
 import subprocess
+import threading
+from collections.abc import Sequence
 
 import pytest
 
@@ -10,17 +12,11 @@ from peers.kafka import install, java
 from tests.conformance.clients import build
 
 MARK = "answer "
+LIMIT_S = 300
 
 
-class Lines:
-    def __init__(self, class_name: str) -> None:
-        """Skips the test where there is no compiler for Java."""
-        reason = build.missing("tools")
-        if reason is not None:
-            pytest.skip(reason)
-        install()
-        command = java(class_name)
-        command[command.index("-cp") + 1] += f":{build.build('tools')}"
+class Program:
+    def __init__(self, command: Sequence[str]) -> None:
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -30,8 +26,13 @@ class Lines:
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
-        while not (said := self.process.stdout.readline()).startswith(MARK):  # its log is on the same stream
-            assert said, "the JVM ended"
+        limit = threading.Timer(LIMIT_S, self.process.kill)
+        limit.start()
+        try:
+            while not (said := self.process.stdout.readline()).startswith(MARK):  # its log is on the same stream
+                assert said, f"the program ended at: {line}"
+        finally:
+            limit.cancel()
         answer, _, written = said.removeprefix(MARK).rstrip("\n").partition("|")
         return answer, written.split()
 
@@ -39,3 +40,20 @@ class Lines:
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(60)
+
+
+def java_program(class_name: str) -> list[str]:
+    """The command line of one of `clients/tools`. Skips the test where there is no compiler for Java."""
+    reason = build.missing("tools")
+    if reason is not None:
+        pytest.skip(reason)
+    install()
+    command = java(class_name)
+    command[command.index("-cp") + 1] += f":{build.build('tools')}"
+    return command
+
+
+class Lines(Program):
+    def __init__(self, class_name: str) -> None:
+        """Skips the test where there is no compiler for Java."""
+        super().__init__(java_program(class_name))

@@ -1,0 +1,92 @@
+"""Workers of a share group that go on while nodes of a cluster die, and what they have seen of each record."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+
+from tests.conformance.share_consumers import ClientFails, Consumer, Delivered
+from tests.conformance.share_process import Program
+
+RELEASED = 0.1
+"""The share of records that a worker gives back."""
+
+
+class Seen:
+    """What all workers have seen. Only the worker that holds the lock changes it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.delivered: Counter[str] = Counter()
+        self.accepted: dict[str, float] = {}
+        """When the acceptance of a record was answered."""
+        self.twice: list[str] = []
+        """Records whose acceptance was answered more than once."""
+        self.late: list[str] = []
+        """Records that were fetched after the answer to their acceptance."""
+        self.failures: Counter[str] = Counter()
+
+    def came(self, records: list[Delivered], fetched_since_s: float) -> None:
+        with self.lock:
+            for each in records:
+                self.delivered[each.value] += 1
+                if self.accepted.get(each.value, fetched_since_s) < fetched_since_s:
+                    self.late.append(each.value)
+
+    def answered(self, accepted: list[Delivered], failures: dict[int, str]) -> None:
+        with self.lock:
+            self.failures.update(failures.values())
+            for each in accepted:
+                if each.partition not in failures:
+                    if each.value in self.accepted:
+                        self.twice.append(each.value)
+                    self.accepted[each.value] = time.monotonic()
+
+    def failed(self, error: ClientFails) -> None:
+        with self.lock:
+            self.failures[str(error).split(" ")[0]] += 1
+
+
+class Worker(threading.Thread):
+    """Polls, accepts most of what it gets, gives the rest back, and joins again where its client fails."""
+
+    def __init__(self, at: Program, bootstrap: str, group: str, topic: str, seen: Seen, seed: int) -> None:
+        super().__init__(daemon=True)
+        self._at, self._where = at, (bootstrap, group, topic)
+        self._seen = seen
+        self._random = random.Random(seed)
+        self._stop_asked = threading.Event()
+        self.crashed: BaseException | None = None
+
+    def stop(self) -> None:
+        self._stop_asked.set()
+        self.join(120)
+
+    def run(self) -> None:
+        try:
+            while not self._stop_asked.is_set():
+                self._as_a_member()
+        except BaseException as error:
+            self.crashed = error
+
+    def _as_a_member(self) -> None:
+        member = Consumer(self._at, *self._where, records_max=20)
+        # A client may hold what it was sent after a poll has ended: the fetch was asked for since the poll before.
+        began_s = before_s = time.monotonic()
+        try:
+            while not self._stop_asked.is_set():
+                before_s, began_s = began_s, time.monotonic()
+                records = member.poll(300)
+                self._seen.came(records, before_s)
+                back = [each for each in records if self._random.random() < RELEASED]
+                accepted = [each for each in records if each not in back]
+                member.acknowledge("RELEASE", back)
+                member.acknowledge("ACCEPT", accepted)
+                if records:
+                    self._seen.answered(accepted, member.commit())
+        except ClientFails as error:
+            self._seen.failed(error)
+        finally:
+            member.close()
