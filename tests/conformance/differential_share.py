@@ -153,14 +153,15 @@ def share_fetch(w: World, version: int) -> Requests:
     initialized(w, group)
     yield fetch(group, 0, row(0), max_records=2)
     yield fetch(group, 7, row(0))
-    yield fetch(group, 1, row(1), max_wait=1000)
+    yield fetch(group, 1, max_wait=1000)
+    yield fetch(group, 2, row(1))  # nothing is left of the other: it waits until this one is loaded
     wrong_acks: list[tuple[int, int, tuple[int, ...]]] = [
         (1, 0, (1,)), (0, 0, ()), (0, 1, (1, 1, 1)), (0, 0, (5,)), (0, 0, (-1,)), (0, 0, (4,)), (0, 100, (1,)),
         (90, 90, (1,)),
     ]  # fmt: skip
-    for epoch, each in enumerate(wrong_acks, start=2):
+    for epoch, each in enumerate(wrong_acks, start=3):
         yield fetch(group, epoch, row(0, each), max_wait=0)
-    epoch = len(wrong_acks) + 2
+    epoch = len(wrong_acks) + 3
     yield fetch(group, epoch, row(0, (0, 0, (1,)), (1, 2, (1, 2))), max_wait=1000)
     yield fetch(group, epoch + 1, row(0, (0, 0, (1,))), row(1, (0, 1, (3,)), (3, 3, (0,))), max_wait=0)
     yield fetch(group, epoch + 2, row(7), max_wait=0)
