@@ -7,13 +7,13 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ottla.cli import wire
+from ottla.cli import group_shares, wire
 from ottla.cli.batch_results import report_each
 from ottla.cli.client import REQUEST_TIMEOUT_S, admin_client
-from ottla.cli.exits import OK, CommandFailed
-from ottla.cli.group_requests import Place
+from ottla.cli.exits import MISUSED, OK, CommandFailed
 from ottla.cli.group_reset import parse_topic
-from ottla.cli.group_view import groups
+from ottla.cli.group_shares import Place
+from ottla.cli.group_view import Group, groups
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import plural, print_json
 from ottla.cli.values import GroupId, Text
@@ -27,15 +27,16 @@ def delete(
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Delete groups with the offsets that they have committed, or with --topic only the offsets in some topics.
+    """Delete groups with the offsets that they have committed, or with --topic only the offsets in some topics: of a
+    share group how far it is there.
 
     Refused while a group has members, or while its members are subscribed to the topic.
 
     Parameters
     ----------
     topic
-        Delete only what was committed in this topic, or in these of its partitions: orders, orders:0,2. May be
-        repeated. The group stays.
+        Delete only what was committed in this topic, or in these of its partitions: orders, orders:0,2 (a share group
+        only knows whole topics). May be repeated. The group stays.
     if_exists
         Succeed where there is no such group, or nothing committed in the topic.
     """
@@ -54,16 +55,30 @@ def _delete_in_topics(
     client = admin_client(bootstrap)
     results = []
     for group in groups(bootstrap, client, names, known=if_exists):
-        committed = {(each.topic, each.partition) for each in group.progress if each.committed is not None}
-        places = _chosen(group.name, committed, topics, if_exists)
-        if places:
-            _delete_offsets(bootstrap, group.name, places)
+        if group.is_shared:
+            places = _of_share_group(group, topics, if_exists)
+            if places:
+                group_shares.delete_offsets(bootstrap, group.name, sorted({topic for topic, _ in places}))
+        else:
+            committed = {(each.topic, each.partition) for each in group.progress if each.committed is not None}
+            places = _chosen(group.name, committed, topics, if_exists)
+            if places:
+                _delete_offsets(bootstrap, group.name, places)
         results.append({"group": group.name, "partitions": [{"topic": t, "partition": p} for t, p in places]})
         if not as_json:
             print(f"{group.name}: offsets of {plural(len(places), 'partition')} deleted")
     if as_json:
         print_json(results)
     return OK
+
+
+def _of_share_group(group: Group, topics: Sequence[str], if_exists: bool) -> list[Place]:
+    """Raises CommandFailed for partitions of a topic, and for topics that the group has not read."""
+    for text in topics:
+        if parse_topic(text)[1] is not None:
+            sentence = f"{group.name!r} is a share group, of which only whole topics can be deleted, not {text}"
+            raise CommandFailed(sentence, MISUSED)
+    return _chosen(group.name, {(each.topic, each.partition) for each in group.progress}, topics, if_exists)
 
 
 def _chosen(group: str, committed: set[Place], topics: Sequence[str], if_exists: bool) -> list[Place]:

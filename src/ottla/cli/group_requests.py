@@ -10,19 +10,20 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ottla.cli import wire
+from ottla.cli import group_shares, wire
 from ottla.cli.client import REQUEST_TIMEOUT_S, nobody_answers
 from ottla.cli.exits import UNREACHABLE, CommandFailed
+from ottla.cli.group_shares import Place, Shared
 from ottla.cli.values import topic_name
 from ottla.errors import ErrorCode
 from ottla.model import OFFSETS_TOPIC
 from ottla.protocol.messages import ApiKey
 
-Place = tuple[str, int]
-"""A topic and a partition's number."""
-
 CONSUMER_TYPES = ("", "consumer")
 """Protocol types of what Kafka's tools take for a group of consumers; one without a type has only commits."""
+CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
+"""The protocols of groups: DescribeGroups', that of KIP-848, and that of KIP-932."""
+LISTED_TYPES = (*CONSUMER_TYPES, SHARE)
 DEAD = "Dead"
 PAUSE_S = 0.1
 
@@ -30,22 +31,30 @@ _PASSING = frozenset(
     {ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available, ErrorCode.not_coordinator}
 )
 _NO_NEWER_GROUP = frozenset({ErrorCode.group_id_not_found, ErrorCode.unsupported_version})
+_NEWER = (
+    (CONSUMER, ApiKey.CONSUMER_GROUP_DESCRIBE, 0, ApiKey.CONSUMER_GROUP_DESCRIBE),
+    (SHARE, ApiKey.SHARE_GROUP_DESCRIBE, 1, ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS),
+)
+"""How groups of each protocol are asked for, and the version of an API that a broker must have for that."""
 _INVALID_ARG = -186
 """librdkafka's, for what is no group of consumers."""
 _NO_PROTOCOL = "what answers there does not speak Kafka's protocol"
 
 
 class Answer(NamedTuple):
-    """What a coordinator says of one group: a row of DescribeGroups, or of ConsumerGroupDescribe where `is_newer`."""
+    """What a coordinator says of one group: a row of DescribeGroups, ConsumerGroupDescribe or ShareGroupDescribe."""
 
     coordinator: str
     described: Mapping[str, Any]
-    is_newer: bool
+    kind: str
     committed: Mapping[Place, int]
+    shared: Mapping[Place, Shared]
+    """Of a share group, which commits nothing."""
 
 
 def names_of_groups(bootstrap: str) -> list[str]:
-    """Every group of consumers in the cluster, in order, but for one whose id is empty: no command takes that.
+    """Every group of consumers or share group in the cluster, in order, but for one whose id is empty: no command takes
+    that.
 
     Raises CommandFailed where a broker could not be asked.
     """
@@ -59,7 +68,7 @@ def names_of_groups(bootstrap: str) -> list[str]:
                 raise
             time.sleep(PAUSE_S)
         else:
-            return sorted({row["group_id"] for row in rows if row["protocol_type"] in CONSUMER_TYPES} - {""})
+            return sorted({row["group_id"] for row in rows if row["protocol_type"] in LISTED_TYPES} - {""})
 
 
 def _all_coordinators(bootstrap: str) -> list[str]:
@@ -124,11 +133,13 @@ def _answers(address: str, names: Sequence[str], failures: list[CommandFailed]) 
         )
         commits = _by_group(link.ask(ApiKey.OFFSET_FETCH, {"groups": wanted, "require_stable": False}), names)
         newer = _newer_groups(link, [name for name in names if described[name]["group_state"] == DEAD])
+        of_share_groups = [name for name, (kind, _) in newer.items() if kind == SHARE]
+        shared = group_shares.offsets(link, of_share_groups) if of_share_groups else {}
     finally:
         link.close()
     found = {}
     for name in names:
-        row = newer.get(name, described[name])
+        group_type, row = newer.get(name, (CLASSIC, described[name]))
         if _has_failed(name, row, failures):
             continue
         if commits[name]["error_code"] == ErrorCode.group_id_not_found:
@@ -140,17 +151,20 @@ def _answers(address: str, names: Sequence[str], failures: list[CommandFailed]) 
         kind = row.get("protocol_type") or ""
         if kind not in CONSUMER_TYPES:
             raise wire.failure_of(_INVALID_ARG, f"group {name!r}: ", f"GroupId {name} is not a consumer group ({kind})")
-        found[name] = Answer(address, row, name in newer, committed)
+        found[name] = Answer(address, row, group_type, committed, shared.get(name, {}))
     return found
 
 
-def _newer_groups(link: wire.Link, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    """Those of the groups whose members speak the protocol of KIP-848: to DescribeGroups they are not there."""
-    if not names or link.version_max(ApiKey.CONSUMER_GROUP_DESCRIBE) < 0:
-        return {}
-    values = {"group_ids": names, "include_authorized_operations": False}
-    rows = _by_group(link.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, values), names)
-    return {name: row for name, row in rows.items() if row["error_code"] not in _NO_NEWER_GROUP}
+def _newer_groups(link: wire.Link, names: Sequence[str]) -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """Those of the groups whose members speak a newer protocol, and which: to DescribeGroups they are not there."""
+    found: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    for kind, key, version, needs in _NEWER:
+        left = [name for name in names if name not in found]
+        if left and link.version_max(needs) >= version:
+            values = {"group_ids": left, "include_authorized_operations": False}
+            rows = _by_group(link.ask(key, values), left)
+            found |= {name: (kind, row) for name, row in rows.items() if row["error_code"] not in _NO_NEWER_GROUP}
+    return found
 
 
 def _by_group(answer: Mapping[str, Any], names: Iterable[str]) -> dict[str, Mapping[str, Any]]:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ottla.cli import client as clients
+from ottla.cli import group_shares
 from ottla.cli.client import admin_client, explain, wait
 from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
-from ottla.cli.group_requests import Place
+from ottla.cli.group_shares import Place
 from ottla.cli.group_view import INACTIVE, Group, groups, refused, watermarks
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_time_ms
 from ottla.cli.output import plural, print_json, print_table
@@ -54,7 +55,7 @@ def reset(
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Move a group's committed offsets; refused while it has members.
+    """Move a group's committed offsets, or where a share group goes on; refused while it has members.
 
     What changes is shown. Offsets stay within what each partition holds.
 
@@ -83,7 +84,10 @@ def reset(
         raise CommandFailed(f"group {name!r} has committed nothing; name a topic with --topic")
     after = _targets(client, places, to)
     moves = [Move(*place, before.get(place), after[place]) for place in sorted(places)]
-    if not dry_run:
+    if not dry_run and group.is_shared:
+        # Also to where it is: what lies behind and was delivered or acknowledged before is read again.
+        group_shares.alter_offsets(bootstrap, name, {(move.topic, move.partition): move.after for move in moves})
+    elif not dry_run:
         _commit(client, name, moves)
     _show(group, moves, dry_run, json)
     return OK

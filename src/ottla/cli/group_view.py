@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli import client as clients
-from ottla.cli import group_requests
+from ottla.cli import group_requests, group_shares
 from ottla.cli.client import wait
 from ottla.cli.exits import FAILED, UNREACHABLE, CommandFailed
-from ottla.cli.group_requests import Answer, Place
+from ottla.cli.group_requests import Answer
+from ottla.cli.group_shares import InFlight, Place, Shared
 from ottla.cli.interrupts import in_thread
 
 if TYPE_CHECKING:
@@ -34,11 +35,19 @@ class Member:
     host: str
     instance_id: str | None
     places: list[Place] = field(default_factory=list)
+    epoch: int | None = None
+    """Of a member of a newer protocol."""
+    pending: list[Place] = field(default_factory=list)
+    """What it is to have once others have given it up."""
+    revoking: list[Place] = field(default_factory=list)
+    """What it has and is to give up."""
 
 
 @dataclass
 class Progress:
-    """How far a group is in one partition. `None` is unknown: no commit, no leader, or a topic that is gone."""
+    """How far a group is in one partition. `None` is unknown: no commit, no leader, or a topic that is gone.
+
+    Of a share group `committed` is the first offset that is not done with."""
 
     topic: str
     partition: int
@@ -48,10 +57,26 @@ class Progress:
     lag_s: float | None = None
     """Seconds since the timestamp of the oldest record that is not committed; 0 when there is none."""
     member_id: str | None = None
+    shared: Shared | None = None
+    """Of a share group."""
+    in_flight: InFlight | None = None
+    """Of a share group; None where no node tells."""
+    member_ids: list[str] = field(default_factory=list)
+    """Of a share group, which may have many that read the same partition."""
+
+    @property
+    def done(self) -> int | None:
+        """As an offset: how far it would be if it had read in order."""
+        if self.shared is None:
+            return self.committed
+        return None if self.lag is None or self.end is None else self.end - self.lag
 
     @property
     def lag(self) -> int | None:
-        """Records from the committed offset to the end, as Kafka's tools count."""
+        """Records from the committed offset to the end, as Kafka's tools count; of a share group those that are not
+        done with."""
+        if self.shared is not None:
+            return self.shared.backlog
         if self.committed is None or self.end is None:
             return None
         return max(0, self.end - self.committed)
@@ -68,6 +93,14 @@ class Group:
     coordinator: str | None
     members: list[Member]
     progress: list[Progress] = field(default_factory=list)
+    epoch: int | None = None
+    """Of a group of a newer protocol, which grows when its members or their topics change."""
+    assignment_epoch: int | None = None
+    """The epoch that its assignment was made for."""
+
+    @property
+    def is_shared(self) -> bool:
+        return self.kind == group_requests.SHARE
 
     @property
     def lag(self) -> int | None:
@@ -95,30 +128,56 @@ class Group:
                 "topics": len({each.topic for each in self.progress}),
                 "lag": self.lag,
             }
-        fields["members"] = [
-            {
-                "member_id": member.member_id,
-                "client_id": member.client_id,
-                "host": member.host,
-                "instance_id": member.instance_id,
-                "partitions": [{"topic": topic, "partition": number} for topic, number in member.places],
-            }
-            for member in self.members
-        ]
-        fields["partitions"] = [
-            {
-                "topic": each.topic,
-                "partition": each.partition,
-                "committed_offset": each.committed,
-                "start_offset": each.start,
-                "end_offset": each.end,
-                "lag": each.lag,
-                "lag_seconds": each.lag_s,
-                "member_id": each.member_id,
-            }
-            for each in self.progress
-        ]
+        if self.epoch is not None:
+            fields |= {"epoch": self.epoch, "assignment_epoch": self.assignment_epoch}
+        if self.is_shared:
+            found = self.in_flight
+            fields["in_flight"] = None if found is None else found.held
+            fields["redelivered"] = None if found is None else found.redelivered
+        fields["members"] = [self._member_as_json(each) for each in self.members]
+        fields["partitions"] = [self._progress_as_json(each) for each in self.progress]
         return fields
+
+    @property
+    def in_flight(self) -> InFlight | None:
+        """Of all partitions of a share group, None where one is not known."""
+        known = [each.in_flight for each in self.progress if each.in_flight is not None]
+        if len(known) < len(self.progress):
+            return None
+        return InFlight(sum(each.held for each in known), sum(each.redelivered for each in known))
+
+    def _member_as_json(self, member: Member) -> dict[str, Any]:
+        fields: dict[str, Any] = {
+            "member_id": member.member_id,
+            "client_id": member.client_id,
+            "host": member.host,
+            "instance_id": member.instance_id,
+            "partitions": _places_as_json(member.places),
+        }
+        if member.epoch is not None:
+            fields["epoch"] = member.epoch
+        if self.kind == group_requests.CONSUMER:
+            fields |= {"pending": _places_as_json(member.pending), "revoking": _places_as_json(member.revoking)}
+        return fields
+
+    def _progress_as_json(self, each: Progress) -> dict[str, Any]:
+        fields: dict[str, Any] = {
+            "topic": each.topic,
+            "partition": each.partition,
+            "committed_offset": each.committed,
+            "start_offset": each.start,
+            "end_offset": each.end,
+            "lag": each.lag,
+            "lag_seconds": each.lag_s,
+        }
+        if not self.is_shared:
+            return fields | {"member_id": each.member_id}
+        held, redelivered, _ = each.in_flight or (None, None, None)
+        return fields | {"in_flight": held, "redelivered": redelivered, "member_ids": each.member_ids}
+
+
+def _places_as_json(places: Iterable[Place]) -> list[dict[str, Any]]:
+    return [{"topic": topic, "partition": number} for topic, number in places]
 
 
 def groups(bootstrap: str, client: AdminClient, names: Sequence[str], *, known: bool = False) -> list[Group]:
@@ -140,21 +199,26 @@ def groups(bootstrap: str, client: AdminClient, names: Sequence[str], *, known: 
             raise CommandFailed(f"there is no group {name!r}\n  see the groups with: ottla group list")
         found.append(group)
     _add_ends(client, found)
+    if any(group.is_shared and group.progress for group in found):
+        _add_in_flight(bootstrap, found)
     return found
 
 
 def _group(name: str, answer: Answer) -> Group:
-    row = answer.described
-    members = [_newer_member(each) if answer.is_newer else _member(each) for each in row["members"]]
+    row, is_newer = answer.described, answer.kind != group_requests.CLASSIC
+    members = [_newer_member(each) if is_newer else _member(each) for each in row["members"]]
     members.sort(key=lambda each: (each.client_id, each.host, each.member_id))
+    is_shared = answer.kind == group_requests.SHARE
     return Group(
         name,
         row["group_state"],
-        "consumer" if answer.is_newer else "classic",
-        row["assignor_name"] if answer.is_newer else row["protocol_data"],
+        answer.kind,
+        row["assignor_name"] if is_newer else row["protocol_data"],
         answer.coordinator,
         members,
-        _progress(members, answer.committed),
+        _shared_progress(members, answer.shared) if is_shared else _progress(members, answer.committed),
+        row["group_epoch"] if is_newer else None,
+        row["assignment_epoch"] if is_newer else None,
     )
 
 
@@ -169,18 +233,23 @@ def _member(row: Mapping[str, Any]) -> Member:
 
 
 def _newer_member(row: Mapping[str, Any]) -> Member:
-    """Of a group of the protocol of KIP-848."""
+    """Of a group of the protocol of KIP-848, or of a share group, whose members have at once what they are to have."""
+    places = _assigned(row["assignment"])
+    target = _assigned(row["target_assignment"]) if "target_assignment" in row else places
     return Member(
         row["member_id"],
         row["client_id"],
         row["client_host"].removeprefix("/"),
-        row["instance_id"],
-        sorted(
-            (each["topic_name"], number)
-            for each in row["assignment"]["topic_partitions"]
-            for number in each["partitions"]
-        ),
+        row.get("instance_id"),
+        sorted(places),
+        row["member_epoch"],
+        sorted(target - places),
+        sorted(places - target),
     )
+
+
+def _assigned(assignment: Mapping[str, Any]) -> set[Place]:
+    return {(each["topic_name"], number) for each in assignment["topic_partitions"] for number in each["partitions"]}
 
 
 def refused(exception: Any, name: str) -> CommandFailed:
@@ -196,6 +265,32 @@ def _progress(members: Iterable[Member], committed: Mapping[Place, int]) -> list
         Progress(topic, number, committed.get((topic, number)), member_id=owners.get((topic, number)))
         for topic, number in sorted(committed.keys() | owners.keys())
     ]
+
+
+def _shared_progress(members: Iterable[Member], shared: Mapping[Place, Shared]) -> list[Progress]:
+    """Partitions whose state is kept, and those that members read."""
+    readers: dict[Place, list[str]] = {}
+    for member in members:
+        for place in member.places:
+            readers.setdefault(place, []).append(member.member_id)
+    found = []
+    for topic, number in sorted(shared.keys() | readers.keys()):
+        each = shared.get((topic, number), Shared(-1, None))
+        start = each.start_offset if each.start_offset >= 0 else None
+        member_ids = readers.get((topic, number), [])
+        found.append(Progress(topic, number, start, shared=each, member_ids=member_ids))
+    return found
+
+
+def _add_in_flight(bootstrap: str, found: Iterable[Group]) -> None:
+    known = group_shares.in_flight(bootstrap)
+    for group in found:
+        for each in group.progress:
+            if each.shared is None:
+                continue
+            each.in_flight = known.get((group.name, each.topic, each.partition))
+            if each.in_flight is not None:
+                each.committed = max(each.committed or 0, each.in_flight.start_offset)
 
 
 def _add_ends(client: AdminClient, found: Iterable[Group]) -> None:

@@ -15,7 +15,7 @@ from ottla.cli import interrupts
 from ottla.cli.client import admin_client
 from ottla.cli.exits import OK
 from ottla.cli.group_requests import names_of_groups
-from ottla.cli.group_view import Ages, Group, groups
+from ottla.cli.group_view import Ages, Group, Progress, groups
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import iso_time, plural, print_json_line
 from ottla.cli.units import duration
@@ -24,7 +24,10 @@ from ottla.cli.values import Count, GroupId, Seconds
 Row = tuple[str, ...]
 
 COLUMNS_OF_ONE = ("TOPIC", "PARTITION>", "COMMITTED>", "END>", "LAG>", "BEHIND>", "READS/S>", "CLIENT")
-EXPENDABLE = ("ARRIVES/S>", "END>", "COMMITTED>", "READS/S>", "CLIENT", "MEMBERS>", "STATE")
+COLUMNS_OF_A_SHARE_GROUP = (
+    "TOPIC", "PARTITION>", "START>", "END>", "LAG>", "BEHIND>", "IN FLIGHT>", "REDELIVERED>", "READS/S>",
+)  # fmt: skip
+EXPENDABLE = ("ARRIVES/S>", "END>", "COMMITTED>", "START>", "READS/S>", "CLIENT", "MEMBERS>", "STATE")
 """Columns that a narrow terminal can do without, in this order."""
 COLUMNS_OF_MANY = ("GROUP", "STATE", "MEMBERS>", "LAG>", "BEHIND>", "READS/S>", "ARRIVES/S>")
 
@@ -38,7 +41,8 @@ def watch(
 ) -> int:
     """Show how far behind groups are, live, until Ctrl-C.
 
-    One group is shown by partition, several by group. A terminal shows one table that changes; a pipe gets a line for
+    One group is shown by partition, several by group. The lag of a share group is its backlog, and what it reads the
+    records that it is done with. A terminal shows one table that changes; a pipe gets a line for
     each row each time.
 
     Parameters
@@ -83,7 +87,7 @@ class Rates:
 
     def look(self, found: Iterable[Group], now_s: float) -> None:
         now = {
-            (group.name, each.topic, each.partition): (each.committed, each.end)
+            (group.name, each.topic, each.partition): (each.done, each.end)
             for group in found
             for each in group.progress
         }
@@ -112,7 +116,22 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
+def columns_of_one(group: Group) -> tuple[str, ...]:
+    return COLUMNS_OF_A_SHARE_GROUP if group.is_shared else COLUMNS_OF_ONE
+
+
+def _row_of_shared(group: Group, each: Progress, rates: Rates) -> Row:
+    held, redelivered, _ = each.in_flight or (None, None, None)
+    return (
+        each.topic, str(each.partition), _number(each.committed), _number(each.end), _number(each.lag),
+        "-" if each.lag_s is None else duration(each.lag_s), _number(held), _number(redelivered),
+        _number(rates.reads(group.name, each.topic, each.partition)),
+    )  # fmt: skip
+
+
 def rows_of_one(group: Group, rates: Rates) -> list[Row]:
+    if group.is_shared:
+        return [_row_of_shared(group, each, rates) for each in group.progress]
     clients = names_of_members(group)
     return [
         (
@@ -196,9 +215,9 @@ def _print_json(found: Sequence[Group], rates: Rates, *, single: bool) -> None:
 def _print_lines(found: Sequence[Group], rates: Rates, *, single: bool) -> None:
     now = (iso_time(time.time_ns() // 1_000_000) or "")[:19] + "Z"
     for row in rows_of_one(found[0], rates) if single and found else rows_of_many(found, rates):
-        columns = COLUMNS_OF_ONE if single else COLUMNS_OF_MANY
+        columns = columns_of_one(found[0]) if single else COLUMNS_OF_MANY
         pairs = zip(columns, row, strict=True)
-        print(now, *(f"{name.rstrip('>').lower()}={value.replace(' ', '')}" for name, value in pairs))
+        print(now, *(f"{name.rstrip('>').lower().replace(' ', '_')}={v.replace(' ', '')}" for name, v in pairs))
     sys.stdout.flush()
 
 
@@ -219,7 +238,7 @@ def _picture(found: Sequence[Group], rates: Rates, single: bool, width: int, hei
     from rich.table import Table
     from rich.text import Text
 
-    columns = COLUMNS_OF_ONE if single else COLUMNS_OF_MANY
+    columns = columns_of_one(found[0]) if single and found else COLUMNS_OF_MANY
     rows = rows_of_one(found[0], rates) if single and found else rows_of_many(found, rates)
     lag = columns.index("LAG>")
     left_out = len(rows) - height

@@ -1,7 +1,8 @@
-"""`ottla group ...`: list, describe, watch, reset and delete consumer groups."""
+"""`ottla group ...`: list, describe, watch, reset and delete groups of consumers and share groups."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
@@ -9,16 +10,16 @@ from cyclopts import App, Parameter
 from ottla.cli.client import admin_client
 from ottla.cli.exits import OK
 from ottla.cli.group_delete import delete
-from ottla.cli.group_requests import names_of_groups
+from ottla.cli.group_requests import CONSUMER, names_of_groups
 from ottla.cli.group_reset import reset
-from ottla.cli.group_view import Ages, Group, groups
+from ottla.cli.group_view import Ages, Group, Member, groups
 from ottla.cli.group_watch import watch
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import bold, plural, print_json, print_table
 from ottla.cli.units import duration
 from ottla.cli.values import GroupId
 
-app = App(name="group", help="See, reset and delete consumer groups.", sort_key=5)
+app = App(name="group", help="See, reset and delete consumer groups and share groups.", sort_key=5)
 app.command(watch, sort_key=3)
 app.command(reset, sort_key=4)
 app.command(delete, sort_key=5)
@@ -31,17 +32,20 @@ ID_CHARACTERS = 13
 
 @app.command(name="list", sort_key=1)
 def list_(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
-    """List groups, those without members too, with the records that they have yet to read."""
+    """List groups, those without members too, with the records that they have yet to read.
+
+    A group's type is classic, consumer (KIP-848) or share (KIP-932).
+    """
     client = admin_client(bootstrap)
     found = groups(bootstrap, client, names_of_groups(bootstrap), known=True)
     if json:
         print_json([group.as_json(partitions=False) for group in found])
     elif found:
         print_table(
-            ("GROUP", "STATE", "MEMBERS>", "TOPICS>", "LAG>"),
+            ("GROUP", "TYPE", "STATE", "MEMBERS>", "TOPICS>", "LAG>"),
             [
-                (group.name, group.state, len(group.members), len({each.topic for each in group.progress}), group.lag)
-                for group in found
+                (each.name, each.kind, each.state, len(each.members), len({p.topic for p in each.progress}), each.lag)
+                for each in found
             ],
         )
     else:
@@ -55,6 +59,11 @@ def describe(*names: Names, json: AsJson = False, bootstrap: Bootstrap = DEFAULT
 
     Time behind is the time since the timestamp of the oldest record that the group has not committed; 0 when there is
     none.
+
+    Members of a consumer group (KIP-848) have an epoch, and pending partitions: those that they get once others have
+    given them up. A share group (KIP-932) has a backlog, the records that are not done with, and the age of the oldest;
+    which of them members hold, and which were delivered more than once, is known where nodes have an HTTP port
+    (ottla server start --http), and a member reads.
     """
     client = admin_client(bootstrap)
     found = groups(bootstrap, client, list(dict.fromkeys(names)))
@@ -75,24 +84,26 @@ def describe(*names: Names, json: AsJson = False, bootstrap: Bootstrap = DEFAULT
 
 def _print_group(group: Group) -> None:
     facts = [group.state, plural(len(group.members), "member")]
+    if group.is_shared:
+        facts.insert(0, "share group")
     if group.assignor:
         facts.append(f"assignor {group.assignor}")
+    if group.epoch is not None:
+        facts.append(f"epoch {group.epoch}")
+        if group.assignment_epoch != group.epoch:
+            facts.append(f"assignment of epoch {group.assignment_epoch}")
     if group.coordinator is not None:
         facts.append(f"coordinator {group.coordinator}")
     print(f"{bold(group.name)}  {', '.join(facts)}")
     numbers = {member.member_id: number for number, member in enumerate(group.members, 1)}
     if group.members:
-        print_table(
-            ("MEMBER>", "CLIENT", "HOST", "PARTITIONS>", "ID"),
-            [
-                (numbers[member.member_id], member.client_id, member.host, len(member.places), _identity(member))
-                for member in group.members
-            ],
-            indent=2,
-        )
+        _print_members(group, numbers)
         print()
     if not group.progress:
-        print("  nothing committed yet")
+        print("  nothing read yet" if group.is_shared else "  nothing committed yet")
+        return
+    if group.is_shared:
+        _print_shared(group, numbers)
         return
     print_table(
         ("TOPIC", "PARTITION>", "COMMITTED>", "END>", "LAG>", "BEHIND>", "MEMBER>"),
@@ -100,6 +111,40 @@ def _print_group(group: Group) -> None:
             (p.topic, p.partition, p.committed, p.end, p.lag, _behind(p.lag_s), numbers.get(p.member_id or ""))
             for p in group.progress
         ],
+        indent=2,
+    )
+
+
+def _print_members(group: Group, numbers: Mapping[str, int]) -> None:
+    """What a member of an older protocol has not is not shown."""
+    columns: list[tuple[str, Callable[[Member], Any]]] = [
+        ("MEMBER>", lambda member: numbers[member.member_id]),
+        ("CLIENT", lambda member: member.client_id),
+        ("HOST", lambda member: member.host),
+        ("PARTITIONS>", lambda member: len(member.places)),
+    ]
+    if group.epoch is not None:
+        columns.insert(3, ("EPOCH>", lambda member: member.epoch))
+    if group.kind == CONSUMER:
+        columns.append(("PENDING>", lambda member: len(member.pending)))
+        columns.append(("REVOKING>", lambda member: len(member.revoking)))
+    columns.append(("ID", _identity))
+    rows = [tuple(value(member) for _, value in columns) for member in group.members]
+    print_table(tuple(title for title, _ in columns), rows, indent=2)
+
+
+def _print_shared(group: Group, numbers: Mapping[str, int]) -> None:
+    rows = []
+    for each in group.progress:
+        held, redelivered, _ = each.in_flight or (None, None, None)
+        readers = ",".join(str(numbers[member_id]) for member_id in each.member_ids) or None
+        rows.append(
+            (each.topic, each.partition, each.committed, each.end, each.lag, _behind(each.lag_s), held, redelivered,
+             readers)
+        )  # fmt: skip
+    print_table(
+        ("TOPIC", "PARTITION>", "START>", "END>", "BACKLOG>", "BEHIND>", "IN FLIGHT>", "REDELIVERED>", "MEMBERS"),
+        rows,
         indent=2,
     )
 

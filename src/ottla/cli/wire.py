@@ -28,6 +28,10 @@ _VERSIONS = {
     ApiKey.LIST_GROUPS: 4,
     ApiKey.DESCRIBE_GROUPS: 5,
     ApiKey.CONSUMER_GROUP_DESCRIBE: 0,
+    ApiKey.SHARE_GROUP_DESCRIBE: 1,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: 1,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: 0,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: 0,
     ApiKey.OFFSET_FETCH: 8,
     ApiKey.METADATA: 12,
     ApiKey.OFFSET_DELETE: 0,
@@ -48,7 +52,7 @@ _VERSIONS = {
     ApiKey.INIT_PRODUCER_ID: 4,
     ApiKey.WRITE_TXN_MARKERS: 1,
 }
-"""Versions that every broker since Kafka 3.3 has; ConsumerGroupDescribe is asked for where a broker has it."""
+"""Versions that every broker since Kafka 3.3 has; groups of newer protocols are asked for where a broker has them."""
 
 _WHO_ASKS = {"client_software_name": "ottla-cli", "client_software_version": "1"}
 

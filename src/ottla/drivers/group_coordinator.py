@@ -35,6 +35,7 @@ from ottla.metadata.image import Endpoint, MetadataImage
 from ottla.model import OFFSETS_TOPIC, ZERO_UUID, Millis, NodeId, TopicPartition
 from ottla.protocol.group_responses import FetchedTopic
 from ottla.protocol.internal.group_records import GroupRecord, decode_record, encode_key, encode_value
+from ottla.protocol.internal.unserved_group_records import SHARE
 from ottla.protocol.offset_block import CommitShape, OffsetBlock
 from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.replication.replica_log import Appended
@@ -49,7 +50,8 @@ _LOG = logging.getLogger("ottla.groups")
 T = TypeVar("T")
 
 CONSUMERS_REBALANCE = "rebalances"
-"""The event of a consumer group whose epoch grows (`coordinator.group.consumer`, which is loaded when there is one)."""
+"""The event of a consumer or share group whose epoch grows (`coordinator.group.consumer`, `.share`, which are loaded
+when there is one)."""
 CODECS = range(5)
 """none, gzip, snappy, lz4, zstd"""
 
@@ -368,7 +370,10 @@ class GroupCoordinatorDriver:
         if event == REBALANCED:
             self._node.metrics.rebalances += 1
         elif event == CONSUMERS_REBALANCE:
-            self._node.metrics.consumer_rebalances += 1
+            if group.group_type == SHARE.group_type:
+                self._node.metrics.share_rebalances += 1
+            else:
+                self._node.metrics.consumer_rebalances += 1
         where = fields(
             group=group.group_id, generation=group.generation, members=len(group.members),
             protocol=group.protocol_name, reason=reason or None,

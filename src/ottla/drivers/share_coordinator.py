@@ -25,7 +25,8 @@ from ottla.errors import KafkaError
 from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import Endpoint, MetadataImage
-from ottla.model import SHARE_STATE_TOPIC, NodeId, TopicPartition
+from ottla.metrics.windows import Windows
+from ottla.model import SHARE_STATE_TOPIC, NodeId, Offset, TopicPartition
 from ottla.protocol.internal.share_records import SharePartitionKey, decode_record, encode_record
 from ottla.replication.partition import Partition
 
@@ -39,6 +40,22 @@ class Waiter(Protocol):
     """Gets one result, or the KafkaError that it failed with."""
 
     def complete(self, result: Any) -> None: ...
+
+
+class _Timed:
+    """A waiter whose time counts."""
+
+    __slots__ = ("_began_s", "_times_ms", "_waiter")
+
+    def __init__(self, waiter: Waiter, times_ms: Windows) -> None:
+        self._waiter = waiter
+        self._times_ms = times_ms
+        self._began_s = asyncio.get_running_loop().time()
+
+    def complete(self, result: Any) -> None:
+        now_s = asyncio.get_running_loop().time()
+        self._times_ms.record(1000 * (now_s - self._began_s), now_s)
+        self._waiter.complete(result)
 
 
 class ShareCoordinatorDriver:
@@ -61,6 +78,13 @@ class ShareCoordinatorDriver:
         self._shards: Shards[Shard[ShareShard]] = Shards(node, kind)
         metadata.subscribe(self._on_metadata)
         self._shards.begin()
+
+        self.writes = 0
+        """Asked by leaders of share-partitions."""
+        self.write_ms = Windows()
+        """How long they took, the commit included."""
+        self.pruned: dict[int, Offset] = {}
+        """Where the state of a partition was pruned last."""
 
     async def stop(self) -> None:
         self._shards.stop()
@@ -126,7 +150,8 @@ class ShareCoordinatorDriver:
             case ReadState():
                 core.read(waiter, request, now)
             case WriteState():
-                core.write(waiter, request, now)
+                self.writes += 1
+                core.write(_Timed(waiter, self.write_ms), request, now)
             case DeleteState(key):
                 core.delete(waiter, key, now)
             case SummarizeState(key):
@@ -139,6 +164,7 @@ class ShareCoordinatorDriver:
         where = fields(partition=shard.partition.topic_partition, before=effect.before_offset)
         try:
             shard.partition.delete_records(effect.before_offset)
+            self.pruned[shard.partition.topic_partition.partition] = effect.before_offset
         except KafkaError as error:  # the next look, five minutes later, finds more to delete
             _LOG.warning("state of share groups cannot be pruned", extra={**where, **fields(error=str(error))})
         else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 from uuid import UUID
 
@@ -23,10 +23,12 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import ConfigResourceType, MetadataImage
+from ottla.metrics.shared import ShareMetrics, SharePartitionMetrics
 from ottla.model import Millis, Offset
 from ottla.protocol.internal.share_records import SharePartitionKey, StateBatch
 from ottla.replication.partition import Partition
 from ottla.replication.share.acknowledgement import Acknowledgement, StateWrite
+from ottla.replication.share.acquisition import Acquired
 from ottla.replication.share.config import ShareConfig
 from ottla.replication.share.session import SessionKey, SharedPartition, ShareSessions
 from ottla.replication.share.share_partition import LoadedState, SharePartition
@@ -87,7 +89,9 @@ Outcome = asyncio.Future[KafkaError | None]
 class LedSharePartition:
     """A partition led by this node, as one share group reads it."""
 
-    __slots__ = ("core", "error", "is_read", "is_wanted", "key", "partition", "timer", "timer_ms", "waiters")
+    __slots__ = (
+        "core", "error", "is_read", "is_wanted", "key", "metrics", "partition", "timer", "timer_ms", "waiters",
+    )  # fmt: skip
 
     def __init__(self, key: SharePartitionKey, partition: Partition) -> None:
         self.key = key
@@ -104,14 +108,20 @@ class LedSharePartition:
         """Fetches that want to look again when there may be records for them."""
         self.timer: asyncio.TimerHandle | None = None
         self.timer_ms = 0
+        self.metrics = SharePartitionMetrics()
 
     def wake(self) -> None:
         for waiter in [*self.waiters]:
             waiter()
 
+    def read_begins(self) -> None:
+        self.is_read = True
+        self.metrics.fetch_begins(asyncio.get_running_loop().time())
+
     def read_is_over(self) -> None:
         """Whoever was kept away by it looks again."""
         self.is_read = False
+        self.metrics.fetch_ends(asyncio.get_running_loop().time())
         if self.is_wanted:
             self.is_wanted = False
             self.wake()
@@ -131,6 +141,9 @@ class SharePartitions:
         self._led: dict[tuple[UUID, int], dict[str, LedSharePartition]] = {}
         self.sessions = ShareSessions(node.config["group.share.max.share.sessions"], self._session_ended)
         self._stopped = False
+        self._configs: dict[str, tuple[Mapping[str, str], ShareConfig]] = {}
+        """Of groups that are read here, and the settings of their own that each is of; a node's do not change."""
+        self.metrics = ShareMetrics()
         node.replicas.on_leadership.append(self._on_leadership)
         metadata.subscribe(self._on_metadata)
 
@@ -193,6 +206,7 @@ class SharePartitions:
 
     async def _load(self, led: LedSharePartition) -> None:
         leader_epoch = led.partition.leader_epoch
+        began_s = asyncio.get_running_loop().time()
         try:
             row = await self.persister.ask(ReadState(led.key, leader_epoch))
             if (error := error_of(row)) is not ErrorCode.none:
@@ -207,6 +221,9 @@ class SharePartitions:
             if led.error is None:
                 config = self.config_of(led.key.group_id)
                 led.core = SharePartition(LoadedState(row["state_epoch"], start, batches), leader_epoch, config)
+                for each in batches:
+                    led.metrics.batch_records.add(each.last_offset - each.first_offset + 1)
+                self.metrics.load_seconds.add(asyncio.get_running_loop().time() - began_s)
                 led.wake()
         except KafkaError as error:
             self.drop(led, ErrorCode(error.code))
@@ -235,6 +252,13 @@ class SharePartitions:
         return group_setting(own, self._node.config, name)
 
     def config_of(self, group_id: str) -> ShareConfig:
+        own = self._node.image.config(ConfigResourceType.GROUP, group_id)
+        known = self._configs.get(group_id)
+        if known is None or known[0] is not own:
+            known = self._configs[group_id] = own, self._config_of(group_id)
+        return known[1]
+
+    def _config_of(self, group_id: str) -> ShareConfig:
         return ShareConfig(
             self.setting(group_id, "share.record.lock.duration.ms"),
             self.setting(group_id, "share.delivery.count.limit"),
@@ -248,12 +272,14 @@ class SharePartitions:
     def now_ms() -> Millis:
         return int(asyncio.get_running_loop().time() * 1000)
 
-    def acquired(self, led: LedSharePartition) -> None:
+    def acquired(self, led: LedSharePartition, acquired: Iterable[Acquired]) -> None:
         """Its core has given records to a member: see that their locks end."""
+        for each in acquired:
+            led.metrics.batch_records.add(each.last_offset - each.first_offset + 1)
         self._arm(led)
 
     def acknowledge(
-        self, group_id: str, where: SharedPartition, member: str, acknowledgements: Iterable[Acknowledgement]
+        self, group_id: str, where: SharedPartition, member: str, acknowledgements: Sequence[Acknowledgement]
     ) -> Outcome:
         """Does what a member asks for; gives, when it is kept, None or the error. Raises nothing."""
         result: Outcome = asyncio.get_running_loop().create_future()
@@ -263,6 +289,8 @@ class SharePartitions:
             result.set_result(KafkaError(ErrorCode.unknown_topic_or_partition, message))
             return result
         led.core.use(self.config_of(group_id))
+        for each in acknowledgements:
+            self.metrics.acknowledge(*each)
         try:
             write = led.core.acknowledge(member, acknowledgements, self.now_ms())
         except KafkaError as error:
@@ -293,6 +321,8 @@ class SharePartitions:
         key = self.sessions.disconnected(connection)
         if key is not None and not self._stopped and not self.sessions.has_group(key.group_id):
             # Whoever comes next begins with what the coordinator says, which an operator may change meanwhile.
+            self.metrics.remove_group(key.group_id)
+            self._configs.pop(key.group_id, None)
             for led in [led for led in self if led.key.group_id == key.group_id]:
                 self.drop(led, ErrorCode.not_leader_or_follower)
 
@@ -351,6 +381,8 @@ class SharePartitions:
             return
         led.core.use(self.config_of(led.key.group_id))
         write = led.core.advance(max(self.now_ms(), led.timer_ms))
+        if write is not None:
+            led.metrics.locks_ended += sum(each.last_offset - each.first_offset + 1 for each in write.batches)
         self._persist(led, write, None)
         self._arm(led)
         if write is not None:

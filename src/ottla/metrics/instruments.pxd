@@ -23,9 +23,13 @@ cdef class TopicTraffic:
     cdef public long long bytes_rejected
     cdef public long long failed_fetches
     cdef public long long failed_produces
+    cdef public long long failed_share_acknowledges
+    cdef public long long failed_share_fetches
     cdef public long long fetches
     cdef public long long messages_in
     cdef public long long produces
+    cdef public long long share_acknowledges
+    cdef public long long share_fetches
 
 
 cdef class OffsetCounts:
@@ -46,6 +50,7 @@ cdef class NodeMetrics:
     cdef public OffsetCounts offsets
     cdef public long long rebalances
     cdef public TopicTraffic replication
+    cdef public long long share_rebalances
     cdef public dict topics
 
     cpdef ApiStats api(self, key)

@@ -59,8 +59,9 @@ class ApiStats:
 class TopicTraffic:
     """What was written to and read from one topic on this node since it started (Kafka's `BrokerTopicMetrics`)."""
 
-    __slots__ = ("bytes_in", "bytes_out", "bytes_rejected", "failed_fetches", "failed_produces", "fetches",
-                 "messages_in", "produces")  # fmt: skip
+    __slots__ = ("bytes_in", "bytes_out", "bytes_rejected", "failed_fetches", "failed_produces",
+                 "failed_share_acknowledges", "failed_share_fetches", "fetches", "messages_in", "produces",
+                 "share_acknowledges", "share_fetches")  # fmt: skip
 
     def __init__(self) -> None:
         self.messages_in = 0
@@ -74,6 +75,11 @@ class TopicTraffic:
         """Reads of single partitions, repeated ones of a waiting fetch included."""
         self.failed_produces = 0
         self.failed_fetches = 0
+        self.share_fetches = 0
+        """Share fetches and acknowledgements (KIP-932) count once for each topic in a request."""
+        self.share_acknowledges = 0
+        self.failed_share_fetches = 0
+        self.failed_share_acknowledges = 0
 
     def add(self, other: TopicTraffic) -> None:
         for name in self.__slots__:
@@ -96,7 +102,7 @@ class NodeMetrics:
 
     __slots__ = ("_apis", "consumer_rebalances", "deleted_topics", "failed_isr_updates", "flush_seconds",
                  "isr_expands", "isr_shrinks", "loop_lag_seconds", "offsets", "rebalances", "replication",
-                 "topics")  # fmt: skip
+                 "share_rebalances", "topics")  # fmt: skip
 
     def __init__(self) -> None:
         self._apis: dict[int, ApiStats] = {}
@@ -111,6 +117,8 @@ class NodeMetrics:
         """Group epochs of consumer groups (KIP-848) that members or topics made grow."""
         self.replication = TopicTraffic()
         """Bytes of other replicas, in and out, which do not count as the topics' own."""
+        self.share_rebalances = 0
+        """The same of share groups."""
         self.isr_shrinks = 0
         self.isr_expands = 0
         self.failed_isr_updates = 0

@@ -103,6 +103,8 @@ class Acknowledging:
         for topic in request.topics:
             topic_id = topic.topic_id or ZERO_UUID
             named = image.topic_by_id(topic_id)
+            if named is not None and any(row.acknowledgement_batches for row in topic.partitions):
+                context.node.metrics.topic(named.name).share_acknowledges += 1
             for row in topic.partitions:
                 where = SharedPartition(topic_id, row.partition_index)
                 if named is None:
@@ -126,6 +128,11 @@ class Acknowledging:
         """When all is kept or cannot be: each partition with its error."""
         for where, outcome in self._outcomes.items():
             self._failures[where] = await outcome
+        image = self._context.node.image
+        for topic_id in {where.topic_id for where, error in self._failures.items() if error is not None}:
+            topic = image.topic_by_id(topic_id)
+            if topic is not None:
+                self._context.node.metrics.topic(topic.name).failed_share_acknowledges += 1
         return self._failures
 
 

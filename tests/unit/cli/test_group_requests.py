@@ -164,9 +164,9 @@ def listed(**types: str) -> dict[str, Any]:
 LOADING = {"error_code": ErrorCode.coordinator_load_in_progress, "groups": []}
 
 
-def test_groups_of_consumers_are_listed(brokers: Brokers) -> None:
+def test_groups_of_consumers_and_share_groups_are_listed(brokers: Brokers) -> None:
     brokers.listed = {FIRST: [listed(b="consumer", c="connect", s="share")], SECOND: [listed(**{"a": "", "": ""})]}
-    assert names_of_groups(FIRST) == ["a", "b"], "a group without an id is not asked about"
+    assert names_of_groups(FIRST) == ["a", "b", "s"], "a group without an id is not asked about"
 
 
 def test_a_broker_that_loads_or_has_just_gone_is_asked_again(brokers: Brokers) -> None:
@@ -224,7 +224,7 @@ def test_a_group_of_the_newer_protocol(brokers: Brokers) -> None:
     brokers.coordinators["other"] = [FIRST]
     brokers.described[FIRST, "other"] = [{"group_state": "Empty"}]
     found = ask(FIRST, ["g", "other"])
-    assert (found["g"].is_newer, found["other"].is_newer) == (True, False)
+    assert (found["g"].kind, found["other"].kind) == ("consumer", "classic")
     assert found["g"].described == {"group_id": "g", **row}
 
 

@@ -296,3 +296,18 @@ def test_offsets_without_ranges() -> None:
         assert [(o, c) for first, last, c in left for o in range(first, last + 1)] == [
             (o, c) for first, last, c in acquired for o in range(first, last + 1) if o not in gone
         ]  # fmt: skip
+
+
+def test_what_members_hold_and_what_was_delivered_more_than_once() -> None:
+    it = partition()
+    assert it.window.held() == (0, 0)
+    fetch(it)
+    assert it.window.held() == (10, 0)
+    done(it, 0, 3, ACCEPT)
+    done(it, 6, 7, RELEASE)
+    done(it, 9, 9, REJECT)
+    assert it.window.held() == (3, 0)
+    fetch(it, "b")
+    assert it.window.held() == (5, 2)
+    done(it, 6, 7, RELEASE, member="b")
+    assert it.window.held() == (3, 2), "also those that nobody has now"

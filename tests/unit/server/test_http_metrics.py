@@ -23,6 +23,7 @@ from ottla.server.http.lag import LagTimes
 from ottla.server.node import Node
 from tests.unit.server.node import Client, batch, produce_values, running
 from tests.unit.server.stub import run, until
+from tests.unit.server.test_share_fetch import Member, initialize
 
 LISTENER = {"ottla.http.listener": "127.0.0.1:0", "group.initial.rebalance.delay.ms": "0"}
 ROOT = Path(__file__).resolve().parents[3]
@@ -86,12 +87,26 @@ async def busy(node: Node) -> None:
     client.close()
 
 
+async def share(node: Node) -> Member:
+    """A member of a share group that has records; what is counted of it ends with its connection."""
+    member = await Member.connect(node)
+    await member.client.create("t")
+    await member.client.produce("t", batch(count=3))
+    await initialize(node, member, 0)
+    assert await member.fetch(max_wait=10_000) == [(0, 2, 1)]
+    assert not await member.acknowledge((0, 0, 1))
+    node.share_coordinator.pruned[0] = 1  # it looks every five minutes for what there is to prune
+    return member
+
+
 @pytest.mark.parametrize("openmetrics", [False, True])
 def test_every_metric_of_the_table_and_no_other_with_its_type_and_labels(tmp_path: Any, openmetrics: bool) -> None:
     async def test() -> None:
         async with running(str(tmp_path), LISTENER) as node:
             await busy(node)
+            member = await share(node)
             text = await page(node, openmetrics=openmetrics)
+            member.client.close()
         families = list((parse_openmetrics if openmetrics else parse_text)(text))
         types = {f.name + ("_total" if f.type == "counter" else ""): f.type for f in families}
         assert types == {metric.name: metric.type for metric in METRICS.values()}

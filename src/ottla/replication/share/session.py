@@ -82,6 +82,10 @@ class ShareSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def partition_count(self) -> int:
+        """Of all sessions together."""
+        return sum(map(len, self._sessions.values()))
+
     def get(self, key: SessionKey) -> ShareSession | None:
         return self._sessions.get(key)
 

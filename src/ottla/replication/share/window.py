@@ -69,6 +69,19 @@ class Window:
             if run.last >= start and run.state.is_terminal
         )
 
+    def held(self) -> tuple[int, int]:
+        """Offsets of the window that a member has acquired, and those not done with that were delivered more than
+        once."""
+        start, held, redelivered = self.start_offset, 0, 0
+        for batch in self.batches:
+            for run in batch.runs:
+                if run.last < start or run.state.is_terminal:
+                    continue
+                length = run.last - max(run.first, start) + 1
+                held += length * (run.state is DeliveryState.ACQUIRED)
+                redelivered += length * (run.count > 1)
+        return held, redelivered
+
     def floor(self, offset: Offset) -> int:
         """The index of the last batch that begins at or before an offset; -1 if none does."""
         return bisect_right(self.batches, offset, key=_FIRST) - 1

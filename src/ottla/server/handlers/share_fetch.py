@@ -171,7 +171,8 @@ class _ShareFetch:
         loop = asyncio.get_running_loop()
         while True:
             self._woken.clear()
-            expired = self._node.stopping or loop.time() >= deadline
+            began_s = loop.time()
+            expired = self._node.stopping or began_s >= deadline
             readings = self._begin()
             try:
                 await self._read(readings)
@@ -179,12 +180,15 @@ class _ShareFetch:
                 failed = any(each.error is not None for each in readings)
                 if readings and (failed or expired or size >= self._min_bytes):
                     self._acquire(readings)
+                    took_s = loop.time() - began_s
+                    self._manager.metrics.fetched(self._key.group_id, len(readings), len(self._partitions), took_s)
                     return self._found
             finally:
                 for each in readings:
                     each.led.read_is_over()
             self._note_lost()
             if expired or not self._led:
+                self._manager.metrics.fetched(self._key.group_id, 0, len(self._partitions), 0.0)
                 return self._found
             if all(each.up_to == self._end(each) for each in readings):
                 delayed = DelayedFetch(
@@ -197,6 +201,7 @@ class _ShareFetch:
 
     def _find(self) -> None:
         node = self._node
+        topics = set()
         for where in self._partitions:
             topic = node.image.topic_by_id(where.topic_id)
             try:
@@ -208,14 +213,18 @@ class _ShareFetch:
                 if not partition.is_leader:
                     raise KafkaError(ErrorCode.not_leader_or_follower)
                 partition.traffic.fetches += 1
+                topics.add(partition.traffic)
                 self._led[where] = self._manager.get_or_load(self._key.group_id, partition)
             except KafkaError as error:
                 self._found[where] = Found(error.code)
+        for traffic in topics:
+            traffic.share_fetches += 1
 
     def _note_lost(self) -> None:
         """Share-partitions that could not be loaded, or that are not this node's any more."""
         for where, led in [*self._led.items()]:
             if led.error is not None:
+                led.partition.traffic.failed_share_fetches += 1
                 self._found[where] = Found(led.error)
                 del self._led[where]
 
@@ -228,7 +237,7 @@ class _ShareFetch:
                 continue
             led.core.use(self._manager.config_of(self._key.group_id))
             if led.core.can_acquire():
-                led.is_read = True
+                led.read_begins()
                 readings.append(_Reading(led, led.core.next_fetch_offset()))
         return readings
 
@@ -237,12 +246,17 @@ class _ShareFetch:
     async def _read(self, readings: list[_Reading]) -> None:
         left = self._max_bytes
         each_max = max(1, self._max_bytes // max(1, len(readings)))
-        for reading in readings:
+        for position, reading in enumerate(readings, start=1):
             try:
                 await self._read_one(reading, min(left, each_max), min_one_batch=left == self._max_bytes)
             except KafkaError as error:
                 reading.error = error
             left -= len(reading.data)
+            if self._has_all(reading):
+                for other in readings[position:]:
+                    other.led.read_is_over()
+                del readings[position:]
+                return
 
     async def _read_one(self, reading: _Reading, max_bytes: int, *, min_one_batch: bool) -> None:
         led, fs = reading.led, self._node.fs
@@ -258,11 +272,11 @@ class _ShareFetch:
                 await fs.run(cold.warm)
         if part is None or led.core is None:
             return
-        # Whatever is acquired lies before: the window is not longer, and what is new no more than is wanted.
-        until = reading.offset + led.core.window.count + self._request.max_records
+        # Whatever is acquired lies before: in the window, or behind it no more than is wanted.
+        until = max(reading.offset, led.core.window.end_offset + 1) + self._request.max_records
         size = 0
         while size < part.length and (not reading.headers or reading.headers[-1][1].last_offset < until):
-            size = min(part.length, max(READ_BYTES, size * GROWTH))
+            size = min(part.length, _next_size(reading, size, until))
             data = part.file.pread_nowait(size, part.position)
             if data is None:
                 data = await fs.run(partial(part.file.pread, size, part.position))
@@ -274,6 +288,15 @@ class _ShareFetch:
             reading.data = memoryview(data)[: position + last.size]
             if self._committed_only:
                 reading.aborted = log.aborted_transactions(reading.offset, up_to, part)
+
+    def _has_all(self, reading: _Reading) -> bool:
+        """Whether one partition has all records that are wanted, none of which anybody else has."""
+        core, wanted = reading.led.core, self._request.max_records
+        if core is None or not reading.headers or len(reading.data) < self._min_bytes or self._committed_only:
+            return False
+        window, found = core.window, reading.headers[-1][1].last_offset + 1 - reading.offset
+        is_new = reading.offset > window.end_offset or not window.batches
+        return is_new and found >= wanted and window.count + wanted <= core.config.partition_max_record_locks
 
     def _end(self, reading: _Reading) -> Offset:
         log = reading.led.partition.log
@@ -292,6 +315,7 @@ class _ShareFetch:
                 continue
             if reading.error is not None:
                 led.partition.traffic.failed_fetches += 1
+                led.partition.traffic.failed_share_fetches += 1
                 if reading.error.code is ErrorCode.offset_out_of_range:  # the log begins later now
                     led.core.move_start(led.partition.log.log_start_offset)
                 else:
@@ -304,11 +328,21 @@ class _ShareFetch:
             wanted = Wanted(self._key.member_id, left, max(1, self._request.batch_size), mode == RECORD_LIMIT)
             now_ms = self._manager.now_ms()
             found.acquired = led.core.acquire(wanted, reading.offset, batches, now_ms, aborted)
-            self._manager.acquired(led)
+            self._manager.acquired(led, found.acquired)
             if found.acquired:
                 left -= sum(last - first + 1 for first, last, _ in found.acquired)
                 found.records = _sliced(reading, found.acquired)
                 led.partition.traffic.bytes_out += len(found.records)
+
+
+def _next_size(reading: _Reading, size: int, until: Offset) -> int:
+    """How many bytes to read, when in `size` of them there were not all offsets up to `until`."""
+    if not reading.headers:
+        return max(READ_BYTES, size * GROWTH)
+    position, last = reading.headers[-1]
+    each = (position + last.size) / (last.last_offset + 1 - reading.headers[0][1].base_offset)
+    likely = int((until - reading.headers[0][1].base_offset + 1) * each) + last.size
+    return min(max(likely, size + READ_BYTES // GROWTH), size * GROWTH)
 
 
 def _rotated(partitions: list[SharedPartition], epoch: int) -> list[SharedPartition]:

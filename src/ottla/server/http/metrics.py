@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.coordinator.group.classic import ClassicGroup, State
+from ottla.coordinator.group.unserved import UnservedGroup
 from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.quorum_metrics import state_of, vote_of
 from ottla.metrics.instruments import TopicTraffic
@@ -23,6 +24,7 @@ from ottla.server.http.process import read_process
 
 if TYPE_CHECKING:
     from ottla.drivers.coordinator_shards import LoadTimes
+    from ottla.server.http.shares import SharePartitionsCollector
     from ottla.server.node import Node
 
 PIECES_AT_ONCE = 4
@@ -42,6 +44,13 @@ TRAFFIC = {
     "failedfetchrequests": "failed_fetches",
 }
 """Kafka's names to those of `TopicTraffic`."""
+SHARE_TRAFFIC = {
+    "totalsharefetchrequests": "share_fetches",
+    "failedsharefetchrequests": "failed_share_fetches",
+    "totalshareacknowledgementrequests": "share_acknowledges",
+    "failedshareacknowledgementrequests": "failed_share_acknowledges",
+}
+"""The same, of topics that a share group has read."""
 
 LATE_TRANSACTION_MS = 5 * 60 * 1000
 """Beyond transaction.max.timeout.ms; Kafka's."""
@@ -56,6 +65,7 @@ GROUP_STATES = {
     "stable": State.STABLE,
 }
 CONSUMER_GROUP_STATES = ("empty", "assigning", "reconciling", "stable")
+SHARE_GROUP_STATES = ("empty", "stable")
 
 
 class HasShards(Protocol):
@@ -72,6 +82,7 @@ class Collector:
         self._node = node
         self._lag_times = LagTimes(node.fs)
         self._per_partition: bool = node.config["ottla.metrics.partitions"]
+        self._shares: SharePartitionsCollector | None = None
         self._pieces = 0
         self._version = _version()
 
@@ -88,7 +99,7 @@ class Collector:
             await self._add_controller(page)
             await self._add_groups(page)
             await self._add_transactions(page)
-            self._add_shards(page, "kafka_server_share_coordinator_metrics_", vars(self._node).get("share_coordinator"))
+            await self._add_shares(page)
         return page
 
     async def _breathe(self) -> None:
@@ -204,6 +215,12 @@ class Collector:
             for topic, traffic in topics:
                 page.add(name, getattr(traffic, attribute), f'{{topic="{topic}"}}')
             await self._breathe()
+        shared = [(topic, traffic) for topic, traffic in topics if traffic.share_fetches or traffic.share_acknowledges]
+        for word, attribute in SHARE_TRAFFIC.items():
+            name = f"kafka_server_brokertopicmetrics_{word}_total"
+            page.add(name, getattr(total, attribute))
+            for topic, traffic in shared:
+                page.add(name, getattr(traffic, attribute), f'{{topic="{topic}"}}')
         for topic, size in sizes.items():
             page.add("ottla_topic_size_bytes", size, f'{{topic="{topic}"}}')
         await self._breathe()
@@ -314,23 +331,23 @@ class Collector:
         node = self._node
         now_ms = node.clock.now_ms()
         states: Counter[State] = Counter()
-        consumer_states: Counter[str] = Counter()
+        states_of: dict[str, Counter[str]] = {"consumer": Counter(), "share": Counter()}
         offsets = waiting = groups = 0
         self._lag_times.begin()
         for group, commits in node.groups.groups() if node.config.is_broker else ():
             groups += 1
-            if isinstance(group, ClassicGroup):
+            if group.group_type in states_of:
+                states_of[group.group_type][group.shown_state.lower()] += 1
+            elif isinstance(group, ClassicGroup):
                 states[group.state] += 1
                 waiting += group.awaiting_join_count
-            else:
-                consumer_states[group.shown_state.lower()] += 1
             name = escape(group.group_id)
-            page.add("kafka_consumergroup_members", len(group.members), f'{{consumergroup="{name}"}}')
+            members = group.member_ids if isinstance(group, UnservedGroup) else group.members
+            page.add("kafka_consumergroup_members", len(members), f'{{consumergroup="{name}"}}')
             for topic, committed in list(commits.items()):
                 offsets += len(committed)
                 await self._add_lag(page, group.group_id, name, topic, list(committed.items()), now_ms)
             await self._breathe()
-        self._lag_times.end()
         prefix = "kafka_coordinator_group_groupmetadatamanager_num"
         page.add(f"{prefix}groups", groups)
         for word, state in GROUP_STATES.items():
@@ -339,12 +356,15 @@ class Collector:
         page.add("ottla_group_rebalances_total", node.metrics.rebalances)
         prefix = "kafka_server_group_coordinator_metrics_"
         page.add(f"{prefix}group_completed_rebalance_count", node.metrics.rebalances)
-        consumers = sum(consumer_states.values())
-        page.add(f"{prefix}group_count", groups - consumers, '{protocol="classic"}')
-        page.add(f"{prefix}group_count", consumers, '{protocol="consumer"}')
-        for word in CONSUMER_GROUP_STATES:
-            page.add(f"{prefix}consumer_group_count", consumer_states[word], f'{{state="{word}"}}')
+        others = {kind: sum(counts.values()) for kind, counts in states_of.items()}
+        page.add(f"{prefix}group_count", groups - sum(others.values()), '{protocol="classic"}')
+        for kind, count in others.items():
+            page.add(f"{prefix}group_count", count, labels(protocol=kind))
+        for kind, words in (("consumer", CONSUMER_GROUP_STATES), ("share", SHARE_GROUP_STATES)):
+            for word in words:
+                page.add(f"{prefix}{kind}_group_count", states_of[kind][word], f'{{state="{word}"}}')
         page.add(f"{prefix}consumer_group_rebalance_count", node.metrics.consumer_rebalances)
+        page.add(f"{prefix}share_group_rebalance_count", node.metrics.share_rebalances)
         page.add(f"{prefix}offset_commit_count", node.metrics.offsets.commits)
         page.add(f"{prefix}offset_expiration_count", node.metrics.offsets.expirations)
         page.add(f"{prefix}offset_deletion_count", node.metrics.offsets.deletions)
@@ -375,6 +395,23 @@ class Collector:
         page.add(f"{prefix}unknowndestinationqueuesize", unknown)
         page.add(f"{prefix}logappendretryqueuesize", waiting - unknown)
         page.add("ottla_transaction_markers_queued", 0 if found is None else found.markers.queued)
+
+    async def _add_shares(self, page: Exposition) -> None:
+        # To look for what share groups need would make it.
+        coordinator, shares = (vars(self._node).get(name) for name in ("share_coordinator", "share"))
+        self._add_shards(page, "kafka_server_share_coordinator_metrics_", coordinator)
+        if coordinator is not None or shares is not None:
+            from ottla.server.http import shares as collecting
+
+            if coordinator is not None:
+                collecting.add_share_coordinator(page, coordinator, asyncio.get_running_loop().time())
+            if shares is not None:
+                if self._shares is None:
+                    self._shares = collecting.SharePartitionsCollector(
+                        self._lag_times, self._breathe, per_partition=self._per_partition
+                    )
+                await self._shares.add(page, shares.partitions, self._node.clock.now_ms())
+        self._lag_times.end()
 
     async def _add_lag(
         self, page: Exposition, group_id: str, group: str, topic: str, committed: list[tuple[int, Any]], now_ms: int

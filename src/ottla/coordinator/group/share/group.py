@@ -38,6 +38,8 @@ STATE_PARTITIONS: Final = 15
 """The type of the record that says of which partitions the share coordinator keeps the state."""
 
 LEAVING: Final = -1
+REBALANCES: Final = "rebalances"
+"""The event of a group whose epoch grows."""
 NEW_EPOCH: Final = 1
 """Of a group that nobody has joined yet."""
 

@@ -15,6 +15,7 @@ from ottla.coordinator.effects import Token
 from ottla.coordinator.group.share.group import (
     LEAVING,
     NOTHING,
+    REBALANCES,
     Assignment,
     ShareGroup,
     ShareMember,
@@ -157,6 +158,7 @@ class _Decision:
     """What one heartbeat changes, as records."""
 
     def __init__(self, state: GroupState, group: ShareGroup, image: MetadataImage, config: ShareGroupConfig) -> None:
+        self._state = state
         self._now_ms = state.now.wall_ms
         self._group = group
         self._image = image
@@ -196,6 +198,7 @@ class _Decision:
         if not bump and found == group.metadata_hash:
             return group.epoch
         self.records.append(group.record(SHARE.metadata, ShareGroupMetadataValue(group.epoch + 1, found)))
+        self._state.observe(REBALANCES, group, f"epoch {group.epoch + 1}")
         return group.epoch + 1
 
     def _target(self, member: ShareMember, epoch: int) -> tuple[int, Assignment]:

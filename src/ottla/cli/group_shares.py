@@ -1,0 +1,144 @@
+"""Share groups (KIP-932): offsets that their coordinator tells and takes, and what only the leaders of their partitions
+know: which records members hold, and which were delivered more than once. No request of Kafka's asks for that; a node
+tells it at its HTTP port, whose address is a setting that every node tells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection, HTTPException
+from typing import NamedTuple
+
+from ottla.cli import wire
+from ottla.cli.exits import CommandFailed
+from ottla.protocol.messages import ApiKey
+
+Place = tuple[str, int]
+"""A topic and a partition's number."""
+
+HTTP_TIMEOUT_S = 5.0
+NODES_AT_ONCE = 16
+_BROKER = 4
+"""The resource type of a broker's settings."""
+_LISTENER = "ottla.http.listener"
+_ANY_HOST = ("", "0.0.0.0", "::", "[::]")
+_SAMPLE = re.compile(
+    r'ottla_share_partition_(acquired_records|redelivered_records|start_offset)\{group="((?:[^"\\]|\\.)*)",'
+    r'topic="([^"]*)",partition="(\d+)"\} (\d+)'
+)
+_ESCAPED = re.compile(r"\\(.)")
+
+
+class Shared(NamedTuple):
+    """Where a share group is in one partition."""
+
+    start_offset: int
+    """The first that is not done with; -1 before anybody has read."""
+    backlog: int | None
+    """Records that are not done with."""
+
+
+class InFlight(NamedTuple):
+    """Records of one partition."""
+
+    held: int
+    """By members, which have not acknowledged them."""
+    redelivered: int
+    """Delivered more than once, and not done with."""
+    start_offset: int = -1
+    """The first that is not done with now; what the coordinator tells is a little older."""
+
+
+def offsets(link: wire.Link, names: Sequence[str]) -> dict[str, Mapping[Place, Shared]]:
+    """How far share groups are, of their coordinator. Raises OSError."""
+    answer = link.ask(
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, {"groups": [{"group_id": name, "topics": None} for name in names]}
+    )
+    return {
+        row["group_id"]: {
+            (topic["topic_name"], part["partition_index"]): Shared(
+                part["start_offset"], part["lag"] if part["lag"] >= 0 else None
+            )
+            for topic in row["topics"]
+            for part in topic["partitions"]
+        }
+        for row in answer["groups"]
+    }
+
+
+def alter_offsets(bootstrap: str, group: str, moves: Mapping[Place, int]) -> None:
+    """Have an empty group go on elsewhere. Raises CommandFailed."""
+    topics: dict[str, list[dict[str, int]]] = {}
+    for (topic, number), offset in moves.items():
+        topics.setdefault(topic, []).append({"partition_index": number, "start_offset": offset})
+    values = {
+        "group_id": group,
+        "topics": [{"topic_name": topic, "partitions": partitions} for topic, partitions in topics.items()],
+    }
+    answer = wire.ask(wire.coordinator(bootstrap, group), ApiKey.ALTER_SHARE_GROUP_OFFSETS, values)
+    wire.ensure_none(answer, f"group {group!r}")
+    for each in answer["responses"]:
+        for part in each["partitions"]:
+            wire.ensure_none(part, f"group {group!r}, {each['topic_name']} partition {part['partition_index']}")
+
+
+def delete_offsets(bootstrap: str, group: str, topics: Iterable[str]) -> None:
+    """Raises CommandFailed."""
+    values = {"group_id": group, "topics": [{"topic_name": topic} for topic in topics]}
+    answer = wire.ask(wire.coordinator(bootstrap, group), ApiKey.DELETE_SHARE_GROUP_OFFSETS, values)
+    wire.ensure_none(answer, f"group {group!r}")
+    for each in answer["responses"]:
+        wire.ensure_none(each, f"group {group!r}, {each['topic_name']}")
+
+
+# What leaders know
+
+
+def in_flight(bootstrap: str) -> dict[tuple[str, str, int], InFlight]:
+    """By group, topic and partition, of all nodes that tell; nothing of others."""
+    try:
+        metadata = wire.ask(bootstrap, ApiKey.METADATA, {"topics": [], "allow_auto_topic_creation": False})
+    except CommandFailed:
+        return {}
+    nodes = [(each["node_id"], each["host"], each["port"]) for each in metadata["brokers"]]
+    found: dict[tuple[str, str, int], dict[str, int]] = {}
+    with ThreadPoolExecutor(NODES_AT_ONCE) as pool:
+        for page in pool.map(_metrics, nodes):
+            for kind, group, topic, number, value in _SAMPLE.findall(page):
+                place = _ESCAPED.sub(_unescape, group), topic, int(number)
+                found.setdefault(place, {})[kind] = int(value)
+    return {
+        place: InFlight(each["acquired_records"], each["redelivered_records"], each["start_offset"])
+        for place, each in found.items()
+        if len(each) == len(InFlight._fields)
+    }
+
+
+def _unescape(escaped: re.Match[str]) -> str:
+    return "\n" if escaped[1] == "n" else escaped[1]
+
+
+def _metrics(node: tuple[int, str, int]) -> str:
+    """What a node answers at /metrics; nothing where it has no HTTP port, or none that can be reached from here."""
+    node_id, host, port = node
+    resource = {"resource_type": _BROKER, "resource_name": str(node_id), "configuration_keys": [_LISTENER]}
+    values = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
+    try:
+        rows = wire.ask(f"{host}:{port}", ApiKey.DESCRIBE_CONFIGS, values, HTTP_TIMEOUT_S)["results"]
+    except CommandFailed:
+        return ""
+    listener = next((each["value"] for row in rows for each in row["configs"] or () if each["name"] == _LISTENER), None)
+    own, _, number = (listener or "").rpartition(":")
+    if not number.isdecimal():
+        return ""
+    connection = HTTPConnection(host if own in _ANY_HOST else own.strip("[]"), int(number), timeout=HTTP_TIMEOUT_S)
+    try:
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        return answer.read().decode("utf-8", "replace") if answer.status == 200 else ""
+    except (OSError, HTTPException):
+        return ""
+    finally:
+        connection.close()

@@ -1,0 +1,89 @@
+"""What a node counts of share groups: of all of them, of each, and of each partition that one reads (Kafka's
+`ShareGroupMetrics` and `SharePartitionMetrics`). Loaded by the first share group; the event loop's thread changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla.metrics.instruments import LOOP_SECONDS, REQUEST_SECONDS, Histogram
+from ottla.metrics.windows import Windows
+
+PERCENT = (0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 100.0)
+BATCH_RECORDS = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2000.0)
+
+ACKNOWLEDGE_TYPES = {1: "Accept", 2: "Release", 3: "Reject", 4: "Renew"}
+"""Those that members name; gaps, which no record has, are not counted."""
+
+
+class ShareMetrics:
+    __slots__ = ("_acquire_seconds", "_fetch_ratio", "acknowledged", "load_seconds", "write_ms", "writes")
+
+    def __init__(self) -> None:
+        self.acknowledged = dict.fromkeys(ACKNOWLEDGE_TYPES, 0)
+        """Records, by type."""
+        self.load_seconds = Histogram(REQUEST_SECONDS)
+        """Of share-partitions, from the share coordinator."""
+        self.writes = 0
+        """Asked of the share coordinator of this node."""
+        self.write_ms = Windows()
+        self._fetch_ratio: dict[str, Histogram] = {}
+        self._acquire_seconds: dict[str, Histogram] = {}
+
+    def acknowledge(self, first_offset: int, last_offset: int, types: Sequence[int]) -> None:
+        """One type for all of these offsets, or one for each."""
+        counts = self.acknowledged
+        if len(types) == 1:
+            if types[0] in counts:
+                counts[types[0]] += last_offset - first_offset + 1
+            return
+        for each in types:
+            if each in counts:
+                counts[each] += 1
+
+    def fetched(self, group_id: str, found: int, wanted: int, seconds: float) -> None:
+        """Of `wanted` partitions of one fetch `found` were given to it, after a time."""
+        self._of(self._fetch_ratio, group_id, PERCENT).add(100 * found / wanted)
+        self._of(self._acquire_seconds, group_id, REQUEST_SECONDS).add(seconds)
+
+    def groups(self) -> list[tuple[str, Histogram, Histogram]]:
+        """Each group's percentages of partitions fetched, and the seconds that it took."""
+        return [(group_id, each, self._acquire_seconds[group_id]) for group_id, each in self._fetch_ratio.items()]
+
+    def remove_group(self, group_id: str) -> None:
+        """Nobody of the group is left on this node."""
+        self._fetch_ratio.pop(group_id, None)
+        self._acquire_seconds.pop(group_id, None)
+
+    @staticmethod
+    def _of(of: dict[str, Histogram], group_id: str, bounds: Sequence[float]) -> Histogram:
+        found = of.get(group_id)
+        if found is None:
+            found = of[group_id] = Histogram(bounds)
+        return found
+
+
+class SharePartitionMetrics:
+    __slots__ = ("_begun_s", "_ended_s", "_idle_s", "batch_records", "lock_ratio", "lock_seconds", "locks_ended")
+
+    def __init__(self) -> None:
+        self.locks_ended = 0
+        """Records whose lock ended before their member was done."""
+        self.batch_records = Histogram(BATCH_RECORDS)
+        """Records that were acquired at once."""
+        self.lock_seconds = Histogram(LOOP_SECONDS)
+        """For how long a fetch kept others from reading for the share-partition."""
+        self.lock_ratio = Histogram(PERCENT)
+        """The percentage of that, of the time since the fetch before."""
+        self._begun_s = self._ended_s = self._idle_s = 0.0
+
+    def fetch_begins(self, now_s: float) -> None:
+        self._begun_s = now_s
+        self._idle_s = now_s - self._ended_s if self._ended_s else 0.0
+
+    def fetch_ends(self, now_s: float) -> None:
+        held_s = now_s - self._begun_s
+        self._ended_s = now_s
+        self.lock_seconds.add(held_s)
+        total_s = held_s + self._idle_s
+        self.lock_ratio.add(100 * held_s / total_s if total_s > 0 else 100.0)
