@@ -1,4 +1,4 @@
-"""Where a node's time goes under one load: `python -m bench.profile produce|small|fetch|round_trip [FILE]`.
+"""Where a node's time goes under one load: `python -m bench.profile produce|small|fetch|round_trip|shared|jobs [FILE]`.
 
 Runs the node under cProfile, which slows it about threefold and makes small functions look dearer than they are; the
 order of the rows is what to read.
@@ -18,6 +18,8 @@ from bench.brokers import Ottla, Side
 from bench.counters import Meter
 from bench.latency import TOPIC, round_trips
 from bench.load import Client, batch_of
+from bench.share_groups import LOADS as SHARED
+from bench.share_groups import Queue
 from bench.throughput import CONNECTIONS, SMALL_LOG, fetch_frames, fetch_window, produce_window
 from peers.kafka import wait_until_answering
 
@@ -63,11 +65,20 @@ def _round_trip(side: Side) -> None:
     round_trips(side.port)(SECONDS, Meter(side.pid))
 
 
+def _shared(side: Side, name: str) -> None:
+    load = SHARED[name]
+    queue = Queue(side.port, load.topic, load.partitions)
+    queue.fill(load.records, load.batch_bytes)
+    load.window_of(queue)(SECONDS, Meter(side.pid))
+
+
 LOADS: dict[str, Callable[[Side], None]] = {
     "produce": lambda side: _produce(side, 16 << 10),
     "small": lambda side: _produce(side, 1),
     "fetch": _fetch,
     "round_trip": _round_trip,
+    "shared": lambda side: _shared(side, "deliveries"),
+    "jobs": lambda side: _shared(side, "jobs"),
 }
 
 

@@ -29,6 +29,7 @@ MODULES: list[str] = [
     "bench.group_requests",
     "bench.rebalances",
     "bench.consumer_rebalances",
+    "bench.share_groups",
     "bench.group_clients",
     "bench.cold_starts",
     "bench.restarts",
