@@ -99,6 +99,7 @@ CATALOGUE: dict[str, Entry] = {
         "ClientMetricsCommand",
         "AclCommand",
         "StreamsResetter",
+        "StreamsGroupCommand",
         "DumpLogSegments",
     ),
     "Kafka Streams": Entry("frameworks", "Java"),

@@ -17,6 +17,7 @@ from kio.serial import entity_reader, entity_writer
 
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
+from tests.conformance.differential_streams import asked, subtopology, topology
 from tests.conformance.operations import Client, eventually
 from tests.conformance.pair import Wire
 
@@ -81,7 +82,11 @@ def _transactional(bootstrap: str, name: str) -> Producer:
 
 
 def put_groups(client: Client, topic: str) -> None:
-    """Groups of the protocol of KIP-848 and share groups, some with a member that nobody will hear of again."""
+    """Groups of the protocol of KIP-848, streams groups and share groups, some with a member that nobody will hear of
+    again."""
+    for name in ("streams", "streams-left", "streams-empty"):
+        _join_streams(client, name, topic)
+    _streams_heartbeat(client, "streams-empty", -1)
     for name in ("848", "848-left"):
         _join_848(client, name, topic)
     for name in ("848-deleted", "848-taken", "848-empty"):
@@ -95,6 +100,23 @@ def put_groups(client: Client, topic: str) -> None:
     moved = [{"topic_name": topic, "partitions": [{"partition_index": 0, "start_offset": 1}]}]
     request = {"group_id": "share-empty", "topics": moved}
     eventually(lambda: _ok(ask_other(client, ALTER_SHARE_GROUP_OFFSETS, 0, "alter_share_group_offsets", request)))
+
+
+def _streams_heartbeat(client: Client, group: str, epoch: int, **more: Any) -> Any:
+    return eventually(lambda: _ok(client.ask(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, asked(group, "m", epoch, **more))))
+
+
+def _join_streams(client: Client, group: str, topic: str) -> None:
+    """Join, stay until the first assignment was made, after its delay, and commit an offset."""
+    answer = _streams_heartbeat(client, group, 0, topology=topology(subtopology("0", topic)))
+
+    def has_tasks() -> bool:
+        nonlocal answer
+        answer = _streams_heartbeat(client, group, answer["member_epoch"])
+        return bool(answer["active_tasks"])
+
+    eventually(has_tasks)
+    _commit(client, group, "m", answer["member_epoch"], topic)
 
 
 def _heartbeat(group: str, member: str) -> dict[str, Any]:
@@ -111,14 +133,18 @@ def _join_848(client: Client, group: str, topic: str) -> str:
     subscribed = {"rebalance_timeout": 60_000, "subscribed_topic_names": [topic], "topic_partitions": []}
     asked = {**_heartbeat(group, member), **subscribed}
     answer = eventually(lambda: _ok(client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, asked)))
-    part = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": 0, "committed_metadata": "848"}
+    _commit(client, group, member, answer["member_epoch"], topic)
+    return member
+
+
+def _commit(client: Client, group: str, member: str, epoch: int, topic: str) -> None:
+    part = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": 0, "committed_metadata": "m"}
     request = {
-        "group_id": group, "generation_id_or_member_epoch": answer["member_epoch"], "member_id": member,
+        "group_id": group, "generation_id_or_member_epoch": epoch, "member_id": member,
         "group_instance_id": None, "topics": [{"name": topic, "partitions": [part]}],
     }  # fmt: skip
     answer = client.ask(ApiKey.OFFSET_COMMIT, 9, request)
     assert answer["topics"][0]["partitions"][0]["error_code"] == 0, answer
-    return member
 
 
 def _share_heartbeat(client: Client, share: dict[str, Any], epoch: int) -> Any:
@@ -145,6 +171,27 @@ def go_on_and_leave(client: Client, group: str) -> None:
         assert (answer["error_code"], answer["member_epoch"]) == (0, epoch), answer
 
 
+def described_streams(client: Client) -> dict[str, Any]:
+    """The streams groups with their members."""
+    names = ["streams", "streams-left", "streams-empty"]
+    answer = client.ask(ApiKey.STREAMS_GROUP_DESCRIBE, 0, {"group_ids": names, "include_authorized_operations": False})
+    assert {each["error_code"] for each in answer["groups"]} == {0}, answer
+    return {each["group_id"]: str(each) for each in answer["groups"]}
+
+
+def go_on_with_tasks_and_leave(client: Client, group: str) -> None:
+    """As the one member that a streams group has: with its epoch, under the other broker, which has nothing new."""
+    before = described_streams(client)[group]
+    (found,) = client.ask(
+        ApiKey.STREAMS_GROUP_DESCRIBE, 0, {"group_ids": [group], "include_authorized_operations": False}
+    )["groups"]
+    epoch = found["members"][0]["member_epoch"]
+    answer = _streams_heartbeat(client, group, epoch)
+    assert (answer["member_epoch"], answer["active_tasks"], answer["status"]) == (epoch, None, []), answer
+    assert described_streams(client)[group] == before
+    _streams_heartbeat(client, group, -1)
+
+
 def listed_groups(client: Client) -> dict[str, tuple[str, str]]:
     """State and type of each group."""
     answer = client.ask(ApiKey.LIST_GROUPS, 5, {"states_filter": [], "types_filter": []})
@@ -159,7 +206,14 @@ def kept_groups(client: Client) -> dict[str, Any]:
     shares = ask_other(client, SHARE_GROUP_DESCRIBE, 1, "share_group_describe", asked)
     wanted = {"groups": [{"group_id": each, "topics": None} for each in ("share", "share-empty")]}
     starts = ask_other(client, DESCRIBE_SHARE_GROUP_OFFSETS, 0, "describe_share_group_offsets", wanted)
-    found = {"consumers": consumers["groups"], "shares": shares["groups"], "starts": starts["groups"]}
+    streams = client.ask(
+        ApiKey.STREAMS_GROUP_DESCRIBE, 0,
+        {"group_ids": ["streams-left", "streams-empty"], "include_authorized_operations": False},
+    )  # fmt: skip
+    found = {
+        "consumers": consumers["groups"], "streams": streams["groups"], "shares": shares["groups"],
+        "starts": starts["groups"],
+    }  # fmt: skip
     for part, groups in found.items():
         assert {each["error_code"] for each in groups} == {0}, (part, groups)
     return {part: sorted(map(str, groups)) for part, groups in found.items()}

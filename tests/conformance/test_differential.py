@@ -15,6 +15,7 @@ from tests.conformance import (  # noqa: F401  they add their rows to CASES
     differential_markers,
     differential_quotas,
     differential_share,
+    differential_streams,
     differential_transactions,
 )
 from tests.conformance.differential import Side

@@ -15,7 +15,9 @@ from tests.conformance.drop_in import Place, seen
 from tests.conformance.drop_in_more import (
     Token,
     described,
+    described_streams,
     go_on_and_leave,
+    go_on_with_tasks_and_leave,
     kept,
     kept_groups,
     listed_groups,
@@ -48,7 +50,7 @@ def test_what_is_not_served_is_kept(tmp_path: Path) -> None:
         tokens = eventually(Token(login).shown)
         before, at_kafka = seen(client), kept(client)
         listed, groups_at_kafka = listed_groups(client), kept_groups(client)
-        consumers = described(client)
+        consumers, streams = described(client), described_streams(client)
     snapshots = place.snapshots()
     with place.running("ottla", kill=True) as client:
         assert seen(client) == before
@@ -60,13 +62,17 @@ def test_what_is_not_served_is_kept(tmp_path: Path) -> None:
         errors = {each["group_id"]: name_of(each["error_code"]) for each in deleted["results"]}
         assert errors == {"848": "non_empty_group", "848-deleted": "none"}
         assert described(client) == consumers
+        assert described_streams(client) == streams
         go_on_and_leave(client, "848")
-        for name in ("848", "848-taken"):
+        go_on_with_tasks_and_leave(client, "streams")
+        for name in ("848", "848-taken", "streams"):
             read_on(place.bootstrap, name, from_offset=1)
         groups, listed = seen(client)["groups"], listed_groups(client)
-        assert {name: listed.get(name) for name in ("848", "848-taken", "848-deleted", "848-left", "848-empty")} == {
+        names = ("848", "848-taken", "848-deleted", "848-left", "848-empty", "streams", "streams-left", "streams-empty")
+        assert {name: listed.get(name) for name in names} == {
             "848": ("Empty", "classic"), "848-taken": ("Empty", "classic"), "848-deleted": None,
-            "848-left": ("Stable", "consumer"), "848-empty": ("Empty", "consumer"),
+            "848-left": ("Stable", "consumer"), "848-empty": ("Empty", "consumer"), "streams": ("Empty", "classic"),
+            "streams-left": ("Stable", "streams"), "streams-empty": ("Empty", "streams"),
         }  # fmt: skip
     with place.running("kafka") as client:
         assert listed_groups(client) == listed

@@ -17,7 +17,8 @@ CONFIGS = {
     "segment.bytes": ["1048576", "-1", ""], "compression.type": ["zstd", "producer", "none"],
     "max.message.bytes": ["1000012", "200"], "min.insync.replicas": ["1", "9"], "no.such.config": ["1"],
     "message.timestamp.type": ["LogAppendTime", "CreateTime"], "flush.messages": ["1", "1000"],
-    "log.cleaner.threads": ["1", "0"], "consumer.session.timeout.ms": ["45000"], "interval.ms": ["1000"],
+    "log.cleaner.threads": ["1", "0"], "consumer.session.timeout.ms": ["45000"],
+    "streams.initial.rebalance.delay.ms": ["0"], "interval.ms": ["1000"],
 }  # fmt: skip
 POOLS: dict[str, list[Any]] = {
     "partition": [0, 0, 0, 1, -1, 7], "partition_index": [0, 0, 0, 1, -1, 7], "index": [0, 0, 0, 1, -1, 7],
@@ -43,10 +44,11 @@ STRINGS: dict[str, list[str]] = {
     "states_filter": ["Stable", "empty", "x"], "types_filter": ["classic", "Consumer", "x"],
     "feature": ["metadata.version", "group.version", "x"], "group_instance_id": ["i1", "i2"],
     "committed_metadata": ["", "m"], "client_software_name": ["fuzz"], "client_software_version": ["1"],
-    "transactional_id": ["t"], "reason": ["", "r"], "rack_id": ["", "r"],
+    "transactional_id": ["t"], "reason": ["", "r"], "rack_id": ["", "r"], "subtopology_id": ["0", "0", "1"],
+    "process_id": ["p1", "p2"], "instance_id": ["i1"],
 }  # fmt: skip
 OF_GROUPS = {"group_id", "groups", "groups_names", "key", "coordinator_keys"}
-OF_TOPICS = {"name", "topic", "topic_name", "topic_names"}
+OF_TOPICS = {"name", "topic", "topic_name", "topic_names", "source_topics", "repartition_sink_topics"}
 
 
 class Known:

@@ -13,8 +13,8 @@ class Bounds(NamedTuple):
     """The broker's settings that a group's has its value from, or lies between."""
 
     default: str
-    low: str
-    high: str
+    low: str | None = None
+    high: str | None = None
 
 
 _BOUNDS: Final = {
@@ -48,6 +48,25 @@ _BOUNDS: Final = {
         "group.share.min.partition.max.record.locks",
         "group.share.max.partition.max.record.locks",
     ),
+    "streams.session.timeout.ms": Bounds(
+        "group.streams.session.timeout.ms",
+        "group.streams.min.session.timeout.ms",
+        "group.streams.max.session.timeout.ms",
+    ),
+    "streams.heartbeat.interval.ms": Bounds(
+        "group.streams.heartbeat.interval.ms",
+        "group.streams.min.heartbeat.interval.ms",
+        "group.streams.max.heartbeat.interval.ms",
+    ),
+    "streams.assignment.interval.ms": Bounds(
+        "group.streams.assignment.interval.ms",
+        "group.streams.min.assignment.interval.ms",
+        "group.streams.max.assignment.interval.ms",
+    ),
+    "streams.num.standby.replicas": Bounds(
+        "group.streams.num.standby.replicas", high="group.streams.max.standby.replicas"
+    ),
+    "streams.initial.rebalance.delay.ms": Bounds("group.streams.initial.rebalance.delay.ms"),
 }
 
 
@@ -60,4 +79,6 @@ def group_setting(own: Mapping[str, str], config: Mapping[str, Any], name: str) 
     if text is None:
         return config[bounds.default]
     value: Any = setting.parse(text)
-    return min(max(value, config[bounds.low]), config[bounds.high])
+    if bounds.low is not None:
+        value = max(value, config[bounds.low])
+    return value if bounds.high is None else min(value, config[bounds.high])

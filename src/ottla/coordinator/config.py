@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
+from ottla.config import definitions
 from ottla.metadata.image import ConfigResourceType, MetadataImage
 from ottla.model import Millis
 
@@ -37,8 +39,9 @@ class GroupConfig:
     consumer_regex_refresh_interval_ms: Millis = 600_000
     migration_policy: str = "bidirectional"
     share_session_timeout_ms: Millis = 45_000
-    streams_session_timeout_ms: Millis = 45_000
-    """How long the members that Kafka left in a group of a protocol that is not served stay in it."""
+    streams_max_size: int = 2_147_483_647
+    streams: Mapping[str, Any] = field(default_factory=lambda: _streams_settings(_Defaults()))
+    """The broker's settings of streams groups (`group.streams.*`) that groups may have others for."""
 
     @classmethod
     def from_settings(cls, settings: Settings) -> GroupConfig:
@@ -46,6 +49,7 @@ class GroupConfig:
         found = {field: settings[name] for field, name in _SETTINGS.items()}
         return cls(
             offsets_retention_ms=settings["offsets.retention.minutes"] * 60_000,
+            streams=_streams_settings(settings),
             consumer_assignors=tuple(assignor_name(each) for each in settings["group.consumer.assignors"]),
             **found,
         )
@@ -73,6 +77,39 @@ class GroupConfig:
             int(own.get("consumer.heartbeat.interval.ms", self.consumer_heartbeat_interval_ms)),
             int(own.get("consumer.assignment.interval.ms", self.consumer_assignment_interval_ms)),
         )
+
+    def of_streams_group(self, image: MetadataImage, group_id: str) -> StreamsGroupConfig:
+        """The settings of one streams group: its own, within the node's bounds, else the node's."""
+        from ottla.config.group_settings import group_setting  # for who has such groups
+
+        own = image.config(ConfigResourceType.GROUP, group_id)
+        return StreamsGroupConfig(
+            group_setting(own, self.streams, "streams.session.timeout.ms"),
+            group_setting(own, self.streams, "streams.heartbeat.interval.ms"),
+            group_setting(own, self.streams, "streams.assignment.interval.ms"),
+            group_setting(own, self.streams, "streams.initial.rebalance.delay.ms"),
+            group_setting(own, self.streams, "streams.num.standby.replicas"),
+        )
+
+
+class StreamsGroupConfig(NamedTuple):
+    session_timeout_ms: Millis
+    heartbeat_interval_ms: Millis
+    assignment_interval_ms: Millis
+    initial_rebalance_delay_ms: Millis
+    standby_replicas: int
+
+
+class _Defaults:
+    """The settings of a node that sets none."""
+
+    def __getitem__(self, name: str) -> Any:
+        setting = definitions.BROKER[name]
+        return setting.parse(str(setting.default))
+
+
+def _streams_settings(settings: Settings) -> dict[str, Any]:
+    return {name: settings[name] for name in definitions.BROKER if name.startswith("group.streams.")}
 
 
 class ConsumerGroupConfig(NamedTuple):
@@ -106,5 +143,5 @@ _SETTINGS: Final = {
     "consumer_regex_refresh_interval_ms": "group.consumer.regex.refresh.interval.ms",
     "migration_policy": "group.consumer.migration.policy",
     "share_session_timeout_ms": "group.share.session.timeout.ms",
-    "streams_session_timeout_ms": "group.streams.session.timeout.ms",
+    "streams_max_size": "group.streams.max.size",
 }

@@ -14,7 +14,7 @@ import random
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import Effect, InTransaction, Marker, Now, Token
@@ -35,6 +35,7 @@ from ottla.coordinator.group.requests import (
     JoinGroup,
     Leaving,
     OffsetCommit,
+    StreamsHeartbeat,
     SyncGroup,
 )
 from ottla.coordinator.group.state import GroupState
@@ -53,18 +54,20 @@ from ottla.protocol.internal.group_records import (
 from ottla.protocol.internal.unserved_group_records import UnservedKey, types_of
 from ottla.protocol.offset_block import OffsetBlock
 
+if TYPE_CHECKING:
+    from ottla.coordinator.group.consumer.group import ConsumerGroup
+    from ottla.coordinator.group.streams.group import StreamsGroup
+
 T = TypeVar("T")
 
 _EXPIRY = ("expiry",)
 _CONSUMER_TIMERS = ("consumer session", "consumer rebalance", "consumer join", "consumer sync")
+_STREAMS_TIMERS = ("streams session", "streams rebalance", "streams initial")
+_COUNT_AT_ONCE = (*_CONSUMER_TIMERS, *_STREAMS_TIMERS)
 _UTF_16 = struct.Struct(">H")
 _PARTITIONS_CACHED = 4_096
 _NAME_CACHED_MAX = 256
 """Longer ids are nobody's, and 4,096 of them would fill the memory."""
-
-
-def _of_consumer_group(key: Any) -> bool:
-    return key[0] in _CONSUMER_TIMERS
 
 
 def partition_for(group_id: str, partition_count: int) -> int:
@@ -106,7 +109,7 @@ class GroupShard:
         state = self.state
         state.now = now
         while (key := state.timers.pop_expired(now.timer_ms)) is not None:
-            counts_at_once = key == _EXPIRY or _of_consumer_group(key)
+            counts_at_once = key == _EXPIRY or key[0] in _COUNT_AT_ONCE  # type: ignore[index]
             if counts_at_once and state.effects:  # records that count at once are written before any others
                 state.timers.schedule(key, now.timer_ms)
                 return
@@ -124,10 +127,14 @@ class GroupShard:
         group = self.state.groups.get(key[1])
         if group is None:
             return
-        if _of_consumer_group(key):
+        if key[0] in _CONSUMER_TIMERS:
             from ottla.coordinator.group.consumer import fence
 
             fence.expired(self.state, *key)
+        elif key[0] in _STREAMS_TIMERS:
+            from ottla.coordinator.group.streams import fence as streams_fence
+
+            streams_fence.expired(self.state, *key)
         elif not isinstance(group, ClassicGroup):
             return
         elif key[0] == "session":
@@ -155,9 +162,9 @@ class GroupShard:
         elif state.loaded:
             pass
         elif isinstance(key, UnservedKey) and key.type in DECODED:
-            from ottla.coordinator.group.consumer import replay
+            from ottla.coordinator.group import applying
 
-            replay.replay(state, key, value)
+            applying.replay(state, key, value)
         elif isinstance(key, UnservedKey):
             assert value is None or isinstance(value, bytes)
             unserved.replay(state, key, value, types_of(key))
@@ -189,9 +196,7 @@ class GroupShard:
         self._schedule_expiry()
         for group in [*state.groups.values()]:
             if not isinstance(group, ClassicGroup):
-                from ottla.coordinator.group.consumer import fence
-
-                fence.on_loaded(state, group)
+                _on_loaded(state, group)
                 continue
             if isinstance(group, unserved.UnservedGroup):
                 unserved.start_session(state, group)
@@ -254,6 +259,19 @@ class GroupShard:
         self.state.now = now
         return beat(self.state, heard)
 
+    def streams_heartbeat(self, token: Token, request: StreamsHeartbeat, now: Now) -> None:
+        """Replies with a StreamsGroupHeartbeat response and the topics to be created. Raises KafkaError."""
+        from ottla.coordinator.group.streams.heartbeat import heartbeat
+
+        self.state.now = now
+        heartbeat(self.state, token, request)
+
+    def describe_streams_group(self, group_id: str) -> dict[str, Any]:
+        """Of a StreamsGroupDescribe response."""
+        from ottla.coordinator.group.streams.describe import describe
+
+        return describe(self.state, group_id)
+
     def resolved(self, group_id: str, found: Mapping[str, frozenset[str]], version: Offset, now: Now) -> None:
         """The driver has done a `Resolve`."""
         from ottla.coordinator.group.consumer import patterns
@@ -268,12 +286,18 @@ class GroupShard:
         return describe(self.state, group_id)
 
     def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> None:
-        """Whether a member of a consumer group may fetch offsets. Raises KafkaError."""
+        """Whether a member of a consumer or streams group may fetch offsets. Raises KafkaError."""
         group = self.state.groups.get(group_id)
-        if group is not None and not isinstance(group, ClassicGroup):
+        if group is None or isinstance(group, ClassicGroup):
+            return
+        if group.group_type == "consumer":
             from ottla.coordinator.group.consumer.offsets import check_fetch
 
             check_fetch(group, member_id, epoch)
+        else:
+            from ottla.coordinator.group.streams.offsets import check_fetch as check_streams_fetch
+
+            check_streams_fetch(group, member_id, epoch)
 
     def decide(self, decide: Callable[[GroupState], T], now: Now) -> T:
         """Have something decided that is no classic group's: see `group/share/`."""
@@ -342,6 +366,17 @@ class GroupShard:
     def delete_groups(self, token: Token, group_ids: Sequence[str], now: Now) -> None:
         self.state.now = now
         admin.delete_groups(self.state, token, group_ids)
+
+
+def _on_loaded(state: GroupState, group: ConsumerGroup | StreamsGroup) -> None:
+    if group.group_type == "consumer":
+        from ottla.coordinator.group.consumer import fence
+
+        fence.on_loaded(state, group)
+    else:
+        from ottla.coordinator.group.streams import fence as streams_fence
+
+        streams_fence.on_loaded(state, group)
 
 
 _GROUP_TIMERS: dict[str, Callable[[GroupState, ClassicGroup], None]] = {

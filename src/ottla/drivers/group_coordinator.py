@@ -21,6 +21,7 @@ from ottla.coordinator.group.requests import (
     Leaving,
     OffsetCommit,
     OffsetsNeeded,
+    StreamsHeartbeat,
     SyncGroup,
 )
 from ottla.coordinator.group.state import GroupState
@@ -35,7 +36,7 @@ from ottla.metadata.image import Endpoint, MetadataImage
 from ottla.model import OFFSETS_TOPIC, ZERO_UUID, Millis, NodeId, TopicPartition
 from ottla.protocol.group_responses import FetchedTopic
 from ottla.protocol.internal.group_records import GroupRecord, decode_record, encode_key, encode_value
-from ottla.protocol.internal.unserved_group_records import SHARE
+from ottla.protocol.internal.unserved_group_records import SHARE, STREAMS
 from ottla.protocol.offset_block import CommitShape, OffsetBlock
 from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.replication.replica_log import Appended
@@ -50,8 +51,8 @@ _LOG = logging.getLogger("ottla.groups")
 T = TypeVar("T")
 
 CONSUMERS_REBALANCE = "rebalances"
-"""The event of a consumer or share group whose epoch grows (`coordinator.group.consumer`, `.share`, which are loaded
-when there is one)."""
+"""The event of a consumer, share or streams group whose epoch grows (`coordinator.group.consumer`, `.share`,
+`.streams`, which are loaded when there is one)."""
 CODECS = range(5)
 """none, gzip, snappy, lz4, zstd"""
 
@@ -178,12 +179,25 @@ class GroupCoordinatorDriver:
             self._shards.arm(shard)
         return interval_ms
 
+    def streams_heartbeat(self, waiter: Waiter, request: StreamsHeartbeat) -> None:
+        """Replies with a StreamsGroupHeartbeat response and the topics to be created. Raises KafkaError."""
+        shard = self._shard_of(request.group_id)
+        shard.core.streams_heartbeat(waiter, request, self._now())
+        self._shards.work(shard)
+
+    def describe_streams_group(self, group_id: str) -> dict[str, Any]:
+        """Raises GROUP_ID_NOT_FOUND."""
+        return self._shard_of(group_id).core.describe_streams_group(group_id)
+
+    def streams_heartbeat_interval_ms(self, group_id: str) -> Millis:
+        return self._config.of_streams_group(self._node.image, group_id).heartbeat_interval_ms
+
     def describe_consumer_group(self, group_id: str) -> dict[str, Any]:
         """Raises GROUP_ID_NOT_FOUND."""
         return self._shard_of(group_id).core.describe_consumer_group(group_id)
 
     def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> None:
-        """Whether a member of a consumer group may fetch offsets. Raises KafkaError."""
+        """Whether a member of a consumer or streams group may fetch offsets. Raises KafkaError."""
         self._shard_of(group_id).core.check_fetch(group_id, member_id, epoch)
 
     def decide(self, group_id: str, decide: Callable[[GroupState], T]) -> T:
@@ -372,6 +386,8 @@ class GroupCoordinatorDriver:
         elif event == CONSUMERS_REBALANCE:
             if group.group_type == SHARE.group_type:
                 self._node.metrics.share_rebalances += 1
+            elif group.group_type == STREAMS.group_type:
+                self._node.metrics.streams_rebalances += 1
             else:
                 self._node.metrics.consumer_rebalances += 1
         where = fields(

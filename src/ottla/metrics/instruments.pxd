@@ -41,6 +41,7 @@ cdef class OffsetCounts:
 cdef class NodeMetrics:
     cdef public dict _apis
     cdef public long long consumer_rebalances
+    cdef public long long streams_rebalances
     cdef public TopicTraffic deleted_topics
     cdef public long long failed_isr_updates
     cdef public Histogram flush_seconds

@@ -102,7 +102,7 @@ class NodeMetrics:
 
     __slots__ = ("_apis", "consumer_rebalances", "deleted_topics", "failed_isr_updates", "flush_seconds",
                  "isr_expands", "isr_shrinks", "loop_lag_seconds", "offsets", "rebalances", "replication",
-                 "share_rebalances", "topics")  # fmt: skip
+                 "share_rebalances", "streams_rebalances", "topics")  # fmt: skip
 
     def __init__(self) -> None:
         self._apis: dict[int, ApiStats] = {}
@@ -115,6 +115,8 @@ class NodeMetrics:
         self.rebalances = 0
         self.consumer_rebalances = 0
         """Group epochs of consumer groups (KIP-848) that members or topics made grow."""
+        self.streams_rebalances = 0
+        """The same of streams groups (KIP-1071)."""
         self.replication = TopicTraffic()
         """Bytes of other replicas, in and out, which do not count as the topics' own."""
         self.share_rebalances = 0

@@ -52,6 +52,8 @@ class _Field(NamedTuple):
     """The class of an array's rows."""
     is_array: bool
     is_nullable: bool
+    inner: Any = None
+    """The class of a single entity that has arrays, which is decoded in steps too."""
 
 
 class _Schema(NamedTuple):
@@ -78,7 +80,7 @@ def _schema(cls: Any) -> _Schema:
             defaults[field.name] = field.default if field.default is not MISSING else get_tagged_field_default(field)
         else:
             plain.append(found)
-    is_leaf = not any(each.is_array for each in [*plain, *tagged.values()])
+    is_leaf = not any(each.is_array or each.inner is not None for each in [*plain, *tagged.values()])
     return _Schema(cls.__flexible__, plain, tagged, defaults, is_leaf)
 
 
@@ -92,6 +94,7 @@ def _field(cls: Any, field: Any) -> _Field:
     is_tagged = "tag" in field.metadata
     item = None
     look = None
+    inner = None
     if kind.is_array and not is_tagged:
         if isinstance(kind, EntityTupleField):
             item = kind.type_
@@ -104,7 +107,9 @@ def _field(cls: Any, field: Any) -> _Field:
         walk, _ = limits.field_walk(field, flexible)
         if isinstance(kind, EntityField | EntityTupleField):
             look = limits.refuses_null(kind.type_)
-    return _Field(field.name, read, walk, look, item, kind.is_array, is_optional(field))
+        if isinstance(kind, EntityField) and not is_tagged and not _schema(kind.type_).is_leaf:
+            inner = kind.type_
+    return _Field(field.name, read, walk, look, item, kind.is_array, is_optional(field), inner)
 
 
 def decode_request(api_key: int, version: int, frame: memoryview, position: int) -> Steps:
@@ -144,11 +149,23 @@ def _decode(cls: Any, frame: memoryview, position: int, walked: limits.Walked) -
     for field in schema.plain:
         if field.is_array:
             values[field.name], position = yield from _decode_array(schema.flexible, field, frame, position, walked)
+        elif field.inner is not None:
+            values[field.name], position = yield from _decode_inner(field, frame, position, walked)
         else:
             values[field.name], position = _read(field, frame, position, walked)
     if schema.flexible:
         position = _decode_tags(schema, values, frame, position, walked)
     return cls(**values), position
+
+
+def _decode_inner(field: _Field, frame: memoryview, position: int, walked: limits.Walked) -> Steps:
+    """An entity that may be null has a byte before it, negative for null."""
+    if field.is_nullable:
+        is_null = frame[position] > 0x7F
+        position += 1
+        if is_null:
+            return None, position
+    return (yield from _decode(field.inner, frame, position, walked))
 
 
 def _decode_array(flexible: bool, field: _Field, frame: memoryview, position: int, walked: limits.Walked) -> Steps:

@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from ottla.protocol.messages import ApiKey
 from ottla.testing import Broker, Cluster
 from tests.conformance.clients import build
+from tests.conformance.pair import Wire
 
 PREFIX = "eos"
 WORDS = ("to", "be", "or", "not", "to", "be")
@@ -35,12 +37,21 @@ SETTINGS = {
 }
 
 
+KIP_1071 = {
+    **SETTINGS, "group.streams.min.session.timeout.ms": "6000", "group.streams.session.timeout.ms": "6000",
+    "group.streams.min.heartbeat.interval.ms": "500", "group.streams.heartbeat.interval.ms": "500",
+    "group.streams.initial.rebalance.delay.ms": "0",
+}  # fmt: skip
+"""A member that was killed is missed for 6 s."""
+
+
 class Streams:
     """The process; killed and started again it has its files, or none of them."""
 
-    def __init__(self, bootstrap: str, folder: Path) -> None:
+    def __init__(self, bootstrap: str, folder: Path, protocol: str = "classic") -> None:
         built = build.build("java")
         self._folder = folder
+        self._protocol = protocol
         self._state = 0
         self._command = [
             "java", "-XX:TieredStopAtLevel=1", "-Xmx384m", "-cp", f"{built}/classes:{built}/libs/*", "ExactlyOnce",
@@ -53,7 +64,7 @@ class Streams:
         self._state += without_files
         with open(self._folder / "streams.log", "a", encoding="utf-8") as log:
             self.process = subprocess.Popen(
-                [*self._command, str(self._folder / f"state-{self._state}")],
+                [*self._command, str(self._folder / f"state-{self._state}"), self._protocol],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True,
             )  # fmt: skip
         assert self.process.stdout is not None
@@ -137,11 +148,14 @@ def _java() -> None:
 
 
 @pytest.fixture
-def streams_of(tmp_path: Path) -> Iterator[Callable[[str], Streams]]:
+def streams_of(tmp_path: Path) -> Iterator[Callable[..., Streams]]:
+    """Makes an instance of the application, which has files of its own."""
     started: list[Streams] = []
 
-    def begin(bootstrap: str) -> Streams:
-        started.append(Streams(bootstrap, tmp_path))
+    def begin(bootstrap: str, protocol: str = "classic") -> Streams:
+        folder = tmp_path / f"instance-{len(started)}"
+        folder.mkdir()
+        started.append(Streams(bootstrap, folder, protocol))
         return started[-1]
 
     yield begin
@@ -213,3 +227,41 @@ def test_leaders_and_coordinators_are_killed(streams_of: Callable[[str], Streams
 
         topics = ("__transaction_state", f"{PREFIX}-counts", "__consumer_offsets")
         run(cluster.bootstrap, streams_of(cluster.bootstrap), *map(killed, topics))
+
+
+@pytest.mark.client(
+    "Kafka Streams", "with group.protocol=streams counts, aggregates and joins exactly once while instances come and go"
+)
+@pytest.mark.matrix
+def test_an_application_of_kip_1071_grows_and_is_killed(streams_of: Callable[..., Streams]) -> None:
+    with Broker(topics=TOPICS, settings=KIP_1071) as broker:
+        first, second = (streams_of(broker.bootstrap, "streams") for _ in range(2))
+
+        def grow() -> None:
+            second.start()
+            until_tasks_of(broker.bootstrap, members=4)
+
+        def strike() -> None:
+            first.kill()
+            until_tasks_of(broker.bootstrap, members=2)
+
+        def restart() -> None:
+            second.kill()
+            second.start()
+
+        run(broker.bootstrap, first, grow, strike, restart)
+
+
+def until_tasks_of(bootstrap: str, members: int) -> None:
+    """Until so many threads share all tasks of the application, none of which is on its way."""
+    wire = Wire(bootstrap)
+    asked = {"group_ids": [PREFIX], "include_authorized_operations": False}
+    deadline = time.monotonic() + LIMIT_S
+    while True:
+        (group,) = wire.ask(ApiKey.STREAMS_GROUP_DESCRIBE, 0, asked)["groups"]
+        having = [member for member in group["members"] if member["assignment"]["active_tasks"]]
+        if group["group_state"] == "Stable" and len(group["members"]) == len(having) == members:
+            break
+        assert time.monotonic() < deadline, group
+        time.sleep(0.1)
+    wire.socket.close()

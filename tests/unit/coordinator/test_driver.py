@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
+from ottla.config import definitions
 from ottla.coordinator.group.requests import JoinGroup, OffsetCommit, OffsetToCommit, SyncGroup
 from ottla.drivers.group_coordinator import GroupCoordinatorDriver
 from ottla.errors import ErrorCode, KafkaError
@@ -116,13 +117,17 @@ class Settings(dict[str, Any]):
             "group.consumer.regex.refresh.interval.ms": 600_000,
             "group.consumer.migration.policy": "bidirectional",
             "group.share.session.timeout.ms": 45_000,
-            "group.streams.session.timeout.ms": 45_000,
             "offsets.topic.num.partitions": 1,
             "offsets.load.buffer.size": 5_242_880,
             "offsets.topic.compression.codec": 0,
             "group.coordinator.append.linger.ms": -1,
             "offsets.commit.timeout.ms": 5_000,
         })  # fmt: skip
+
+    def __missing__(self, name: str) -> Any:
+        """That of a node that does not set it."""
+        setting = definitions.BROKER[name]
+        return setting.parse(str(setting.default))
 
 
 class Replicas(list[Partition]):

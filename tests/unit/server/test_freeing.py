@@ -129,7 +129,12 @@ UNCOUNTED = {ApiKey.PRODUCE, ApiKey.FETCH}
 LONG = [
     (key, path)
     for key in sorted(TABLE.keys() - UNCOUNTED)
-    if (path := next(arrays(messages.request_class(key, TABLE[key].max_version)), None)) is not None
+    if (
+        path := next(
+            (each for each in arrays(messages.request_class(key, TABLE[key].max_version)) if len(each) == 1), None
+        )
+    )
+    is not None
 ]
 
 

@@ -26,8 +26,13 @@ def list_groups(state: GroupState, states: Collection[str], types: Collection[st
             "group_type": group.group_type,
         }
         for group in state.groups.values()
-        if (not states or group.shown_state.lower() in states) and (not types or group.group_type in types)
+        if (not states or _STATES.get(group.shown_state, group.shown_state.lower()) in states)
+        and (not types or group.group_type in types)
     ]
+
+
+_STATES = {"NotReady": "not_ready"}
+"""States whose names in filters are not just in lower case, as Kafka has it."""
 
 
 def wanted(names: Iterable[str]) -> frozenset[str]:

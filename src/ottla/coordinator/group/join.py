@@ -37,12 +37,12 @@ def join(state: GroupState, token: Token, request: JoinGroup) -> None:
     group = state.groups.get(request.group_id)
     replaced = None
     if group is not None and (not isinstance(group, ClassicGroup) or isinstance(group, UnservedGroup)):
-        if not isinstance(group, ClassicGroup) and not group.is_empty:
+        if not isinstance(group, ClassicGroup) and group.group_type == "consumer" and not group.is_empty:
             from ottla.coordinator.group.consumer import classic_members
 
             classic_members.join(state, token, group, request)
             return
-        if isinstance(group, UnservedGroup) and not group.can_be_taken_over:
+        if isinstance(group, UnservedGroup) or not group.is_empty:
             state.reply(token, replies.join_error(ErrorCode.inconsistent_group_protocol))
             return
         group, replaced = None, group
@@ -72,6 +72,7 @@ def _create(state: GroupState, group_id: str, replaced: Group | None) -> Classic
     else:
         state.observe("replaced", group, f"a classic member joins in place of the {replaced.group_type} protocol")
         undo = _undo_creation(state, group, replaced)
+        state.cancel_first_assignment(group_id)
         records = [*replaced.tombstones(), group.to_record({})]
         state.write_applied(records, lambda: undo(ErrorCode.coordinator_not_available))
     return group

@@ -24,6 +24,9 @@ def sync(state: GroupState, token: Token, request: SyncGroup) -> None:
     """The leader brings the assignment; everyone waits for its part until that is in the log."""
     group = state.groups.get(request.group_id)
     if group is not None and not isinstance(group, ClassicGroup):
+        if group.group_type != "consumer":
+            state.reply(token, replies.sync_error(ErrorCode.unknown_member_id))
+            return
         from ottla.coordinator.group.consumer import classic_members
 
         classic_members.sync(state, token, group, request)
@@ -96,6 +99,8 @@ def heartbeat(state: GroupState, group_id: str, member_id: str, instance_id: str
     if group is None:
         raise KafkaError(ErrorCode.unknown_member_id)
     if not isinstance(group, ClassicGroup):
+        if group.group_type != "consumer":
+            raise KafkaError(ErrorCode.unknown_member_id, f"Group {group_id} not found.")
         from ottla.coordinator.group.consumer import classic_members
 
         classic_members.heartbeat(state, group, member_id, instance_id, generation)
@@ -114,6 +119,8 @@ def leave(state: GroupState, token: Token, group_id: str, members: Sequence[Leav
         raise KafkaError(ErrorCode.invalid_group_id)
     group = state.groups.get(group_id)
     if group is not None and not isinstance(group, ClassicGroup):
+        if group.group_type != "consumer":
+            raise KafkaError(ErrorCode.unknown_member_id, f"Group {group_id} not found.")
         from ottla.coordinator.group.consumer import classic_members
 
         classic_members.leave(state, token, group, members)

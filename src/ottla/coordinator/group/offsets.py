@@ -23,7 +23,9 @@ from ottla.protocol.internal.group_records import (
 )
 
 if TYPE_CHECKING:
+    from ottla.coordinator.group.consumer.group import ConsumerGroup
     from ottla.coordinator.group.state import Group
+    from ottla.coordinator.group.streams.group import StreamsGroup
 
 OFFSETS_PER_TURN_MAX = 20_000
 """Offsets that are looked at in one turn of expiry: some 20 ms."""
@@ -93,12 +95,16 @@ def _checked_for_commit(state: GroupState, request: OffsetCommit) -> Group | Non
         unknown = ErrorCode.group_id_not_found if request.knows_unknown_group else ErrorCode.illegal_generation
         raise KafkaError(unknown, f"Group {request.group_id} not found.")
     if isinstance(group, UnservedGroup):
-        group.check_commit(request)
-        return group
+        raise group.refuse_commit()
     if not isinstance(group, ClassicGroup):
-        from ottla.coordinator.group.consumer.offsets import check_commit
+        if group.group_type == "consumer":
+            from ottla.coordinator.group.consumer.offsets import check_commit
 
-        check_commit(group, request)
+            check_commit(group, request)
+        else:
+            from ottla.coordinator.group.streams.offsets import check_commit as check_streams_commit
+
+            check_streams_commit(group, request)
         return group
     if request.generation < 0 and group.state is State.EMPTY:
         return group
@@ -122,16 +128,25 @@ def _checked_in_transaction(state: GroupState, request: OffsetCommit) -> None:
         if request.generation >= 0:
             raise KafkaError(ErrorCode.illegal_generation)
     elif isinstance(group, UnservedGroup):
-        group.check_commit_in_transaction(request, is_named)
+        raise group.refuse_commit()
     elif not isinstance(group, ClassicGroup):
-        from ottla.coordinator.group.consumer.offsets import check_commit_in_transaction
-
         if is_named:
-            check_commit_in_transaction(group, request, state.image)
+            _check_members_transaction(state, group, request)
     elif is_named and not (request.generation < 0 and group.state is State.EMPTY):
         group.check_member(request.member_id, request.instance_id)
         if request.generation != group.generation:
             raise KafkaError(ErrorCode.illegal_generation)
+
+
+def _check_members_transaction(state: GroupState, group: ConsumerGroup | StreamsGroup, request: OffsetCommit) -> None:
+    if group.group_type == "consumer":
+        from ottla.coordinator.group.consumer.offsets import check_commit_in_transaction
+
+        check_commit_in_transaction(group, request, state.image)
+    else:
+        from ottla.coordinator.group.streams.offsets import check_commit_in_transaction as check_streams
+
+        check_streams(group, request)
 
 
 Wanted = Sequence[tuple[str, UUID, Sequence[int]]]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla.model import ZERO_UUID, Millis
+
+if TYPE_CHECKING:
+    from ottla.protocol.internal.streams_group_records import StreamsEndpoint, StreamsGroupTopologyValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,3 +113,34 @@ class ConsumerHeartbeat:
         """Whether it says nothing new of the member, but perhaps which partitions it has."""
         said = (self.rack_id, self.topics, self.pattern, self.assignor)
         return self.rebalance_timeout_ms == -1 and said == (None, None, None, None)
+
+
+TaskRows = Sequence[tuple[str, Sequence[int]]]
+"""Partitions by subtopology."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsHeartbeat:
+    """What is None has not changed since the heartbeat before."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    """0 joins, -1 leaves."""
+    endpoint_epoch: int = 0
+    """Of the endpoints that the member knows."""
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: Millis = -1
+    topology: StreamsGroupTopologyValue | None = None
+    owned: tuple[TaskRows | None, TaskRows | None, TaskRows | None] = (None, None, None)
+    """The active, standby and warm-up tasks that the member has."""
+    process_id: str | None = None
+    user_endpoint: StreamsEndpoint | None = None
+    client_tags: Sequence[tuple[str, str]] | None = None
+    has_task_offsets: bool = False
+    has_task_end_offsets: bool = False
+    shuts_down: bool = False
+    """All members of the application are to stop."""

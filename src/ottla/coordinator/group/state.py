@@ -23,9 +23,10 @@ from ottla.protocol.internal.group_records import GroupRecord, OffsetCommitKey
 
 if TYPE_CHECKING:
     from ottla.coordinator.group.consumer.group import ConsumerGroup
+    from ottla.coordinator.group.streams.group import StreamsGroup
 
-    Group = ClassicGroup | ConsumerGroup
-    """Asked for by `isinstance(group, ClassicGroup)`, so that a node without consumer groups loads none of them."""
+    Group = ClassicGroup | ConsumerGroup | StreamsGroup
+    """Asked for by `isinstance(group, ClassicGroup)` and `group_type`, so that a node without others loads none."""
 
 Done = Callable[[], None] | None
 Failed = Callable[[ErrorCode], None] | None
@@ -60,14 +61,14 @@ class GroupState:
         self.counts = OffsetCounts()
         """What is decided about offsets; for metrics."""
         self.decisions = 1
-        """Counts those that changed consumer groups."""
+        """Counts those that changed consumer or streams groups."""
         self.loaded = False
         """False while the log is replayed from its start."""
         self.image: MetadataImage = EMPTY_IMAGE
         self.new_topics_version: Offset = -1
         """The offset of the last image with topics that were new; -1 before the first."""
         self.groups_by_topic: dict[str, set[str]] = {}
-        """Consumer groups that read a topic. **Invariant**: no group is missing; one may have left."""
+        """Consumer and streams groups that read a topic. **Invariant**: no group is missing; one may have left."""
         self.topic_hashes: dict[str, tuple[TopicImage, int]] = {}
         """See `consumer/metadata_hash.py`."""
         self.resolving: set[str] = set()
@@ -91,9 +92,9 @@ class GroupState:
         self.effects.append(Write(records, undo=undo))
 
     def apply(self, records: list[GroupRecord], undone: Callable[[], None] = lambda: None) -> None:
-        """Write records of consumer groups that count at once (`consumer/replay.py`). If they cannot be appended, all
-        is as before, and `undone` is called."""
-        from ottla.coordinator.group.consumer.replay import apply
+        """Write records of consumer or streams groups that count at once (`applying.py`). If they cannot be appended,
+        all is as before, and `undone` is called."""
+        from ottla.coordinator.group.applying import apply
 
         self.decisions += 1
         undo = apply(self, records)
@@ -141,6 +142,7 @@ class GroupState:
         new group; returns what to do once they are written, and what restores them should the write fail."""
         for group in groups:
             del self.groups[group.group_id]
+            self.cancel_first_assignment(group.group_id)
             self.deleting[group.group_id] += 1
 
         def written() -> None:
@@ -155,6 +157,10 @@ class GroupState:
                 self.groups.setdefault(group.group_id, group)
 
         return written, restore
+
+    def cancel_first_assignment(self, group_id: str) -> None:
+        """Of a streams group that is no more: one of the same name has a delay of its own."""
+        self.timers.cancel(("streams initial", group_id))
 
     def become(self, group: ClassicGroup, state: State) -> None:
         group.become(state, self.now.wall_ms)

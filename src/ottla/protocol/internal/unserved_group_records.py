@@ -42,7 +42,7 @@ class UnservedTypes(NamedTuple):
 
 CONSUMER: Final = UnservedTypes("consumer", 3, 6, 5, 7, 8, (4, 16))
 SHARE: Final = UnservedTypes("share", 11, 12, 10, 13, 14, (9, 15))
-STREAMS: Final = UnservedTypes("streams", 17, 20, 19, 21, 22, (18, 23))
+STREAMS: Final = UnservedTypes("streams", 17, 20, 19, 21, 22, (23,))
 
 _TYPES: Final = {
     number: types
@@ -59,7 +59,6 @@ _NAMES: Final = {
     16: "ConsumerGroupRegularExpression",
     9: "ShareGroupPartitionMetadata",
     15: "ShareGroupStatePartitionMetadata",
-    18: "StreamsGroupPartitionMetadata",
     23: "StreamsGroupTopology",
 }
 _SHORT = struct.Struct(">h")
@@ -120,14 +119,6 @@ def epoch_of(value: bytes) -> int:
     if len(value) < 6:
         raise MalformedRecord(f"an epoch in {len(value)} bytes")
     return int(_INT.unpack_from(value, 2)[0])
-
-
-def with_epoch(value: bytes, epoch: int) -> bytes:
-    """The same record with another epoch."""
-    return value[:2] + _INT.pack(epoch) + value[6:]
-
-
-STABLE_MEMBER: Final = 0
 
 
 def member_state(value: bytes) -> tuple[int, int]:

@@ -80,6 +80,8 @@ TABLE: dict[int, Served] = {
     ApiKey.WRITE_SHARE_GROUP_STATE: Served("write_share_group_state", 0, 1),
     ApiKey.DELETE_SHARE_GROUP_STATE: Served("delete_share_group_state", 0, 0),
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: Served("read_share_group_state_summary", 0, 1),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: Served("streams_group_heartbeat", 0, 0),
+    ApiKey.STREAMS_GROUP_DESCRIBE: Served("streams_group_describe", 0, 0),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Served("describe_share_group_offsets", 0, 1),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: Served("alter_share_group_offsets", 0, 0),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: Served("delete_share_group_offsets", 0, 0),

@@ -64,8 +64,12 @@ GROUP_STATES = {
     "completingrebalance": State.COMPLETING_REBALANCE,
     "stable": State.STABLE,
 }
-CONSUMER_GROUP_STATES = ("empty", "assigning", "reconciling", "stable")
-SHARE_GROUP_STATES = ("empty", "stable")
+GROUP_STATES_OF = {
+    "consumer": ("empty", "assigning", "reconciling", "stable"),
+    "share": ("empty", "stable"),
+    "streams": ("empty", "notready", "assigning", "reconciling", "stable"),
+}
+"""Of groups of newer protocols."""
 
 
 class HasShards(Protocol):
@@ -331,7 +335,7 @@ class Collector:
         node = self._node
         now_ms = node.clock.now_ms()
         states: Counter[State] = Counter()
-        states_of: dict[str, Counter[str]] = {"consumer": Counter(), "share": Counter()}
+        states_of: dict[str, Counter[str]] = {each: Counter() for each in GROUP_STATES_OF}
         offsets = waiting = groups = 0
         self._lag_times.begin()
         for group, commits in node.groups.groups() if node.config.is_broker else ():
@@ -360,11 +364,12 @@ class Collector:
         page.add(f"{prefix}group_count", groups - sum(others.values()), '{protocol="classic"}')
         for kind, count in others.items():
             page.add(f"{prefix}group_count", count, labels(protocol=kind))
-        for kind, words in (("consumer", CONSUMER_GROUP_STATES), ("share", SHARE_GROUP_STATES)):
+        for kind, words in GROUP_STATES_OF.items():
             for word in words:
                 page.add(f"{prefix}{kind}_group_count", states_of[kind][word], f'{{state="{word}"}}')
         page.add(f"{prefix}consumer_group_rebalance_count", node.metrics.consumer_rebalances)
         page.add(f"{prefix}share_group_rebalance_count", node.metrics.share_rebalances)
+        page.add(f"{prefix}streams_group_rebalance_count", node.metrics.streams_rebalances)
         page.add(f"{prefix}offset_commit_count", node.metrics.offsets.commits)
         page.add(f"{prefix}offset_expiration_count", node.metrics.offsets.expirations)
         page.add(f"{prefix}offset_deletion_count", node.metrics.offsets.deletions)

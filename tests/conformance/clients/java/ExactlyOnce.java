@@ -16,7 +16,8 @@ import org.apache.kafka.streams.kstream.Produced;
 /**
  * Kafka Streams with exactly_once_v2, until it is killed: counts words, sums payments by account, and joins payments
  * with the table of accounts. Each update is written, none is gathered in a cache.
- * Arguments: bootstrap, prefix of the topics and application id, state directory. Prints a line with its version first.
+ * Arguments: bootstrap, prefix of the topics and application id, state directory, and perhaps the group protocol
+ * (classic or streams). Prints a line with its version first.
  * Topics: PREFIX-lines, PREFIX-payments (account to amount), PREFIX-accounts (account to name);
  * PREFIX-counts, PREFIX-sums, PREFIX-joined.
  */
@@ -34,9 +35,12 @@ public class ExactlyOnce {
         settings.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put("auto.offset.reset", "earliest");
-        // A process that was killed is missed for this long.
-        settings.put("session.timeout.ms", 6000);
-        settings.put("heartbeat.interval.ms", 1000);
+        settings.put(StreamsConfig.GROUP_PROTOCOL_CONFIG, args.length > 3 ? args[3] : "classic");
+        if (args.length <= 3 || args[3].equals("classic")) { // else the broker says
+            // A process that was killed is missed for this long.
+            settings.put("session.timeout.ms", 6000);
+            settings.put("heartbeat.interval.ms", 1000);
+        }
 
         StreamsBuilder builder = new StreamsBuilder();
         builder.<String, String>stream(prefix + "-lines")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ottla.coordinator.group.classic import ClassicGroup
 from ottla.coordinator.group.consumer.group import ConsumerGroup, partitions_of
 from ottla.coordinator.group.consumer.member import ConsumerMember, Partitions
 from ottla.coordinator.group.consumer.migration import not_found
@@ -18,7 +17,7 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 def describe(state: GroupState, group_id: str) -> dict[str, Any]:
     """Raises GROUP_ID_NOT_FOUND."""
     group = state.groups.get(group_id)
-    if group is None or isinstance(group, ClassicGroup):
+    if not isinstance(group, ConsumerGroup):
         raise not_found(group_id, group)
     return {
         "group_id": group_id,

@@ -52,7 +52,13 @@ def fence(state: GroupState, group: ConsumerGroup, members: Sequence[ConsumerMem
     found = group_hash(left, state.image, state.topic_hashes)
     records.append(put(group.key(METADATA), ConsumerGroupMetadataValue(group.epoch + 1, found)))
     state.observe("members removed", group, reason)
-    state.apply(records)
+
+    def undone() -> None:
+        """Who cannot be removed now is, when another session is over."""
+        for member in members:
+            start_session(state, group.group_id, member)
+
+    state.apply(records, undone)
     for member in members:
         cancel_all(state, group, member.member_id)
 

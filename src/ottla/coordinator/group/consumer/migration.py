@@ -62,14 +62,14 @@ class Conversion(NamedTuple):
     def commence(self, state: GroupState) -> None:
         """The records count: nobody waits for the classic group any more."""
         if self.replaced is not None:
-            _retire(state, self.replaced)
+            retire(state, self.replaced)
             for member in self.group.members.values():
                 timers.start_session(state, self.group.group_id, member)
 
     def revert(self, state: GroupState) -> None:
         """The records do not count after all."""
         if self.replaced is not None:
-            _resume(state, self.replaced)
+            resume(state, self.replaced)
 
 
 def not_found(group_id: str, group: Group | None, what: str = "Group") -> KafkaError:
@@ -87,7 +87,7 @@ def consumer_group(state: GroupState, group_id: str, *, create: bool) -> Convers
         return Conversion(group, [])
     if group is None and create:
         return Conversion(ConsumerGroup(group_id), [])
-    if group is None or not create or isinstance(group, UnservedGroup):
+    if not create or not isinstance(group, ClassicGroup) or isinstance(group, UnservedGroup):
         raise not_found(group_id, group, "Consumer group")
     if group.state is State.EMPTY:
         return Conversion(ConsumerGroup(group_id), group.tombstones(), group)
@@ -163,7 +163,7 @@ def classic_metadata(session_timeout_ms: Millis, protocols: Iterable[tuple[str, 
     return ClassicMemberMetadata(session_timeout_ms, rows)
 
 
-def _retire(state: GroupState, classic: ClassicGroup) -> None:
+def retire(state: GroupState, classic: ClassicGroup) -> None:
     """Those who wait in a rebalance join the next one; no timer of the group is left."""
     for member in classic.members.values():
         refuse_waiters(state, classic, member, ErrorCode.rebalance_in_progress, member.member_id)
@@ -174,7 +174,8 @@ def _retire(state: GroupState, classic: ClassicGroup) -> None:
     state.cancel_sync_timer(classic)
 
 
-def _resume(state: GroupState, classic: ClassicGroup) -> None:
+def resume(state: GroupState, classic: ClassicGroup) -> None:
+    """Undo `retire`, but for the waiters: they were answered."""
     for member in classic.members.values():
         state.start_session(classic, member)
     if classic.state is State.PREPARING_REBALANCE:
@@ -226,7 +227,7 @@ def downgrade(
     assignments = {each.member_id: each.assignment for each in classic.members.values()}
 
     def undo() -> None:
-        _retire(state, classic)
+        retire(state, classic)
         state.groups[group.group_id] = group
         for each in group.members.values():
             timers.start_session(state, group.group_id, each)

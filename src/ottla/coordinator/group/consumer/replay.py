@@ -1,15 +1,11 @@
-"""How consumer groups change: by their records, of the log while it is loaded, and of a decision as it is made.
-
-A decision counts at once, before its records are committed, so that the next request sees it; answers wait for the
-commit. What cannot be appended is undone. Records come in any order that a compacted log can have.
-"""
+"""How consumer groups change: by their records, of the log while it is loaded, and of a decision as it is made
+(`group/applying.py`). Records come in any order that a compacted log can have."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.coordinator.group.classic import ClassicGroup
+from ottla.coordinator.group.applying import Undo, saved_group
 from ottla.coordinator.group.consumer.group import (
     MEMBER,
     MEMBER_CURRENT,
@@ -30,13 +26,11 @@ from ottla.protocol.internal.consumer_group_records import (
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
-from ottla.protocol.internal.group_records import GroupMetadataKey, GroupRecord, Value
+from ottla.protocol.internal.group_records import Value
 from ottla.protocol.internal.unserved_group_records import UnservedKey
 
 if TYPE_CHECKING:
     from ottla.coordinator.group.state import GroupState
-
-Undo = Callable[[], None]
 
 
 def replay(state: GroupState, key: UnservedKey, value: Value | None) -> None:
@@ -104,43 +98,11 @@ def _unsubscribe(state: GroupState, group: ConsumerGroup) -> None:
         state.groups_by_topic.get(topic, set()).discard(group.group_id)
 
 
-def apply(state: GroupState, records: Sequence[GroupRecord]) -> Undo:
-    """Replay the records of a decision; returns what undoes that."""
-    undone: list[Undo] = []
-    for key, value in records:
-        if isinstance(key, UnservedKey):
-            undone.append(_saved(state, key))
-            replay(state, key, value)
-        else:
-            assert isinstance(key, GroupMetadataKey) and value is None
-            undone.append(_saved_group(state, key.group))
-            if isinstance(state.groups.get(key.group), ClassicGroup):
-                del state.groups[key.group]
-
-    def undo() -> None:
-        for each in reversed(undone):
-            each()
-
-    return undo
-
-
-def _saved_group(state: GroupState, group_id: str) -> Undo:
-    before = state.groups.get(group_id)
-
-    def restore() -> None:
-        if before is None:
-            state.groups.pop(group_id, None)
-        else:
-            state.groups[group_id] = before
-
-    return restore
-
-
-def _saved(state: GroupState, key: UnservedKey) -> Undo:
+def saved(state: GroupState, key: UnservedKey) -> Undo:
     """What puts back what a record is about to change."""
     group = state.groups.get(key.group)
     if not isinstance(group, ConsumerGroup) or key.type == METADATA:
-        of_group = _saved_group(state, key.group)
+        of_group = saved_group(state, key.group)
         if not isinstance(group, ConsumerGroup):
             return of_group
         epoch, metadata_hash = group.epoch, group.metadata_hash

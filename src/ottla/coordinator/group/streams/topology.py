@@ -77,7 +77,8 @@ def required_topics(topology: StreamsGroupTopologyValue) -> frozenset[str]:
 
 
 def configure(topology: StreamsGroupTopologyValue, partitions_of: PartitionsOf) -> ConfiguredTopology:
-    """Raises STREAMS_INVALID_TOPOLOGY where no topics could ever suit the topology."""
+    """Raises STREAMS_INVALID_TOPOLOGY where no topics could ever suit the topology, and UNKNOWN_SERVER_ERROR for
+    numbers that Kafka's classes do not take."""
     copartitioned = [names for each in topology.subtopologies for names in _copartitioned(each)]
     try:
         _check_sources(topology, partitions_of)
@@ -87,11 +88,16 @@ def configure(topology: StreamsGroupTopologyValue, partitions_of: PartitionsOf) 
         subtopologies = {name: subtopologies[name] for name in sorted(subtopologies)}
         missing = _missing(topology, subtopologies, partitions_of)
     except _Unready as error:
-        return ConfiguredTopology(topology.epoch, None, {}, error.status, str(error))
-    if not missing:
-        return ConfiguredTopology(topology.epoch, subtopologies, {}, None, "")
-    detail = f"Internal topics are missing: {_names(missing)}"
-    return ConfiguredTopology(topology.epoch, subtopologies, missing, TopologyStatus.MISSING_INTERNAL_TOPICS, detail)
+        return _checked(ConfiguredTopology(topology.epoch, None, {}, error.status, str(error)))
+    status = TopologyStatus.MISSING_INTERNAL_TOPICS if missing else None
+    detail = f"Internal topics are missing: {_names(missing)}" if missing else ""
+    return _checked(ConfiguredTopology(topology.epoch, subtopologies, missing, status, detail))
+
+
+def _checked(topology: ConfiguredTopology) -> ConfiguredTopology:
+    if topology.epoch < 0:
+        raise KafkaError(ErrorCode.unknown_server_error, "an epoch before the first")
+    return topology
 
 
 def _check_sources(topology: StreamsGroupTopologyValue, partitions_of: PartitionsOf) -> None:
@@ -191,6 +197,8 @@ class _Counts:
 
     def _topic(self, topic: TopicInfo) -> InternalTopic:
         partitions = topic.partitions or self._decided[topic.name]
+        if partitions < 1:  # an application asks for so many
+            raise KafkaError(ErrorCode.unknown_server_error, "a topic without partitions")
         configs = {each.key: each.value for each in topic.topic_configs}
         return InternalTopic(topic.name, partitions, topic.replication_factor or None, configs)
 

@@ -1,0 +1,124 @@
+"""StreamsGroupDescribe: what a streams group is, what it runs, and what its members have and are to have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ottla.coordinator.group.state import GroupState
+from ottla.coordinator.group.streams.assignor import MemberTasks
+from ottla.coordinator.group.streams.group import StreamsGroup, Topology
+from ottla.coordinator.group.streams.member import HeldTasks, StreamsMember
+from ottla.coordinator.group.streams.topology import ConfiguredTopology, InternalTopic
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.internal.streams_group_records import TopicInfo
+
+
+def find(state: GroupState, group_id: str) -> StreamsGroup:
+    """Raises GROUP_ID_NOT_FOUND."""
+    group = state.groups.get(group_id)
+    if isinstance(group, StreamsGroup):
+        return group
+    what = "not found" if group is None else "is not a streams group"
+    raise KafkaError(ErrorCode.group_id_not_found, f"Group {group_id} {what}.")
+
+
+def describe(state: GroupState, group_id: str) -> dict[str, Any]:
+    """Raises GROUP_ID_NOT_FOUND, or UNKNOWN_SERVER_ERROR for a group of a damaged log, without its topology."""
+    group = find(state, group_id)
+    if group.topology is None:
+        raise KafkaError(ErrorCode.unknown_server_error)
+    is_configured = group.configured is not None and group.configured.is_ready
+    return {
+        "group_id": group_id,
+        "group_state": group.shown_state,
+        "group_epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "topology": _configured(group.configured) if is_configured else _topology(group.topology),
+        "members": [_member(member, group.target(member.member_id)) for member in group.members.values()],
+    }
+
+
+def _configured(topology: ConfiguredTopology | None) -> dict[str, Any]:
+    """With the partitions that internal topics have."""
+    assert topology is not None and topology.subtopologies is not None
+    rows = [
+        {
+            "subtopology_id": name,
+            "source_topics": sorted(each.source_topics),
+            "repartition_sink_topics": sorted(each.repartition_sink_topics),
+            "repartition_source_topics": _topics(each.repartition_source_topics.values()),
+            "state_changelog_topics": _topics(each.state_changelog_topics.values()),
+        }
+        for name, each in topology.subtopologies.items()
+    ]
+    return {"epoch": topology.epoch, "subtopologies": rows}
+
+
+def _topology(topology: Topology) -> dict[str, Any]:
+    """As its members told it."""
+    rows = [
+        {
+            "subtopology_id": name,
+            "source_topics": sorted(each.source_topics),
+            "repartition_sink_topics": sorted(each.repartition_sink_topics),
+            "repartition_source_topics": _topics(each.repartition_source_topics),
+            "state_changelog_topics": _topics(each.state_changelog_topics),
+        }
+        for name, each in sorted(topology.by_id.items())
+    ]
+    return {"epoch": topology.epoch, "subtopologies": rows}
+
+
+def _topics(topics: Iterable[InternalTopic | TopicInfo]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": each.name,
+            "partitions": each.partitions,
+            "replication_factor": each.replication_factor or 0,
+            "topic_configs": _pairs(
+                each.configs.items()
+                if isinstance(each, InternalTopic)
+                else ((config.key, config.value) for config in each.topic_configs)
+            ),
+        }
+        for each in sorted(topics, key=lambda topic: topic.name)
+    ]
+
+
+def _member(member: StreamsMember, target: MemberTasks) -> dict[str, Any]:
+    endpoint = member.user_endpoint
+    return {
+        "member_id": member.member_id,
+        "member_epoch": member.epoch,
+        "instance_id": member.instance_id,
+        "rack_id": member.rack_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "topology_epoch": member.topology_epoch,
+        "process_id": member.process_id,
+        "user_endpoint": None if endpoint is None else {"host": endpoint.host, "port": endpoint.port},
+        "client_tags": _pairs(sorted(member.client_tags.items())),
+        "task_offsets": (),
+        "task_end_offsets": (),
+        "assignment": _tasks(member.assigned),
+        "target_assignment": _tasks(target),
+        "is_classic": False,
+    }
+
+
+def _tasks(tasks: HeldTasks | MemberTasks) -> dict[str, Any]:
+    return {
+        "active_tasks": task_rows(tasks.active),
+        "standby_tasks": task_rows(tasks.standby),
+        "warmup_tasks": task_rows(tasks.warmup),
+    }
+
+
+def task_rows(tasks: Mapping[str, Iterable[int]]) -> list[dict[str, Any]]:
+    """As the messages have them."""
+    return [{"subtopology_id": name, "partitions": sorted(numbers)} for name, numbers in sorted(tasks.items())]
+
+
+def _pairs(pairs: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"key": key, "value": value} for key, value in pairs]

@@ -1,0 +1,62 @@
+"""Where the instances of a streams application answer queries of their state, and of which partitions they have it.
+
+Members learn it when the epoch that they say is another than the group's (Kafka's EndpointToPartitionsManager).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from typing import Any
+
+from ottla.coordinator.group.streams.group import StreamsGroup
+from ottla.coordinator.group.streams.member import StreamsMember
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.image import MetadataImage
+
+
+def endpoints(group: StreamsGroup, changed: StreamsMember, image: MetadataImage) -> list[dict[str, Any]]:
+    """Of all members that have one; `changed` as it will be. Raises UNKNOWN_SERVER_ERROR where topics are missing that
+    a member has tasks of."""
+    others = [each for each in group.members.values() if each.member_id != changed.member_id]
+    found = []
+    for member in (*others, changed):
+        if member.user_endpoint is None:
+            continue
+        known = group.endpoints.get(member.member_id)
+        if known is None:
+            known = group.endpoints[member.member_id] = _endpoint(group, member, image)
+        found.append(known)
+    return found
+
+
+def _endpoint(group: StreamsGroup, member: StreamsMember, image: MetadataImage) -> dict[str, Any]:
+    assert member.user_endpoint is not None
+    return {
+        "user_endpoint": {"host": member.user_endpoint.host, "port": member.user_endpoint.port},
+        "active_partitions": _partitions(group, member.assigned.active, image),
+        "standby_partitions": _partitions(group, member.assigned.standby, image),
+    }
+
+
+def _partitions(
+    group: StreamsGroup, tasks: Mapping[str, Mapping[int, int] | Set[int]], image: MetadataImage
+) -> list[dict[str, Any]]:
+    """Of the topics that the subtopologies of these tasks read."""
+    if group.configured is None or group.configured.subtopologies is None:
+        raise KafkaError(ErrorCode.unknown_server_error)
+    rows = []
+    for subtopology_id, numbers in tasks.items():
+        subtopology = group.configured.subtopologies.get(subtopology_id)
+        if subtopology is None:
+            raise KafkaError(ErrorCode.unknown_server_error)
+        names = {*subtopology.source_topics, *subtopology.repartition_source_topics}
+        rows += [{"topic": name, "partitions": _existing(name, numbers, image)} for name in sorted(names)]
+    return rows
+
+
+def _existing(name: str, numbers: Iterable[int], image: MetadataImage) -> tuple[int, ...]:
+    """As many of the tasks' numbers as the topic has partitions, from the first on."""
+    topic = image.topic(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.unknown_server_error)
+    return tuple(sorted(numbers)[: len(topic.partitions)])

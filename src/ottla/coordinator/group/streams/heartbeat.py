@@ -1,0 +1,383 @@
+"""StreamsGroupHeartbeat: a member of a streams application joins, stays, or leaves (KIP-1071).
+
+What a heartbeat does, in this order: find or make the group and the member; write what has changed of the member; see
+whether the topics allow the topology to run, and name those that are missing; begin a new group epoch if any of this
+has changed; compute the target assignment if that is behind and may be computed; move the member one step towards its
+target (Kafka's `GroupMetadataManager.streamsGroupHeartbeat`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from ottla.coordinator.effects import Token
+from ottla.coordinator.group.classic import ClassicGroup
+from ottla.coordinator.group.consumer.metadata_hash import group_hash
+from ottla.coordinator.group.consumer.migration import resume, retire
+from ottla.coordinator.group.requests import StreamsHeartbeat
+from ottla.coordinator.group.state import GroupState
+from ottla.coordinator.group.streams import target, timers
+from ottla.coordinator.group.streams.assignor import MemberTasks
+from ottla.coordinator.group.streams.describe import find, task_rows
+from ottla.coordinator.group.streams.endpoints import endpoints
+from ottla.coordinator.group.streams.fence import fence
+from ottla.coordinator.group.streams.group import (
+    MEMBER,
+    MEMBER_CURRENT,
+    NEW_EPOCH,
+    TOPOLOGY,
+    StreamsGroup,
+    Topology,
+    put,
+)
+from ottla.coordinator.group.streams.member import LEAVING, MemberState, StreamsMember
+from ottla.coordinator.group.streams.reconcile import reconciled
+from ottla.coordinator.group.streams.topology import ConfiguredTopology, configure
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.internal.group_records import GroupRecord
+from ottla.protocol.internal.streams_group_records import StreamsGroupTopologyValue
+
+METADATA_REFRESH_INTERVAL_MS: Final = 3_600_000
+"""After which the topics are looked at again though none is known to have changed."""
+LEAVING_STATIC: Final = -2
+STALE_TOPOLOGY, SHUTDOWN_APPLICATION, ASSIGNMENT_DELAYED = 0, 4, 5
+"""Statuses of a response; the others are `TopologyStatus`."""
+REJOIN = "The member must abandon all its partitions and rejoin."
+
+
+def heartbeat(state: GroupState, token: Token, request: StreamsHeartbeat) -> None:
+    """Replies with a StreamsGroupHeartbeat response, and beside its fields `creatable`: the internal topics that are
+    missing, by name. Raises KafkaError."""
+    check(request)
+    if request.member_epoch == LEAVING:
+        _leave(state, token, request)
+    else:
+        _Heartbeat(state, request).run(token)
+
+
+def check(request: StreamsHeartbeat) -> None:
+    """Raises INVALID_REQUEST or STREAMS_INVALID_TOPOLOGY."""
+    epoch, topology, owned = request.member_epoch, request.topology, request.owned
+    _require(request.instance_id is None, "Static membership is not yet supported.")
+    _require(not request.has_task_offsets, "TaskOffsets are not supported yet.")
+    _require(not request.has_task_end_offsets, "TaskEndOffsets are not supported yet.")
+    _require(not owned[2], "WarmupTasks are not supported yet.")
+    if topology is not None:
+        has_pattern = any(each.source_topic_regex for each in topology.subtopologies)
+        _require(not has_pattern, "Regular expressions for source topics are not supported yet.")
+    for what, text in (("MemberId", request.member_id), ("GroupId", request.group_id), ("RackId", request.rack_id)):
+        _require(text is None or text.strip(), f"{what} can't be empty.")
+    if epoch == 0:
+        _require(request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs must be provided in first request.")
+        for what, rows in zip(("ActiveTasks", "StandbyTasks", "WarmupTasks"), owned, strict=True):
+            _require(rows is not None and not rows, f"{what} must be empty when (re-)joining.")
+        if topology is None:
+            raise KafkaError(ErrorCode.invalid_request, "Topology must be non-null when (re-)joining.")
+        _check_changelogs(topology)
+    else:
+        _require(epoch != LEAVING_STATIC, "InstanceId can't be null.")
+        message = f"MemberEpoch is {epoch}, but must be greater than or equal to -2."
+        _require(epoch > LEAVING_STATIC, message)
+    said = [rows is not None for rows in owned]
+    _require(all(said) or not any(said), "If one task-type is non-null, all must be non-null.")
+    _require(epoch == 0 or topology is None, "Topology can only be provided when (re-)joining.")
+
+
+def _require(holds: Any, message: str) -> None:
+    if not holds:
+        raise KafkaError(ErrorCode.invalid_request, message)
+
+
+def _check_changelogs(topology: StreamsGroupTopologyValue) -> None:
+    for subtopology in topology.subtopologies:
+        for topic in subtopology.state_changelog_topics:
+            if topic.partitions != 0:
+                raise KafkaError(
+                    ErrorCode.streams_invalid_topology,
+                    f"Changelog topic {topic.name} must have an undefined partition count, but it is set to "
+                    f"{topic.partitions}.",
+                )
+
+
+class _Heartbeat:
+    """One heartbeat, of a member that does not leave."""
+
+    def __init__(self, state: GroupState, request: StreamsHeartbeat) -> None:
+        self._state = state
+        self._request = request
+        self._joins = request.member_epoch == 0
+        self._config = state.config.of_streams_group(state.image, request.group_id)
+        self._records: list[GroupRecord] = []
+        self._statuses: list[tuple[int, str]] = []
+        self._replaced: ClassicGroup | None = None
+        """An empty classic group that the streams group takes the place of."""
+        self._epoch = 0
+
+    def run(self, token: Token) -> None:
+        state, request = self._state, self._request
+        group = self._group()
+        old = self._member(group)
+        new = self._changed(old)
+        if new != old:
+            self._records.append(put(group.key(MEMBER, new.member_id), new.to_metadata()))
+        topology = self._topology(group, new)
+        configured = self._configure(group, topology, member_changed=new != old)
+        if group.is_empty and self._config.initial_rebalance_delay_ms > 0:
+            timers.start_initial(state, request.group_id, self._config.initial_rebalance_delay_ms)
+        goal = target.update(state, group, self._epoch, new, configured, self._configs(), self._records)
+        if goal.delayed is not None:
+            self._statuses.append((ASSIGNMENT_DELAYED, goal.delayed))
+        moved = self._reconcile(group, new, goal)
+        if request.shuts_down and group.shutdown_requested_by is None:
+            group.shutdown_requested_by = request.member_id
+        response = self._response(group, old, moved, configured)
+        state.apply(self._records, self._undone(group))
+        if self._replaced is not None:
+            retire(state, self._replaced)
+        self._start_timers(new, moved)
+        state.reply(token, response)
+
+    def _group(self) -> StreamsGroup:
+        """Not to be changed where it is new: another one will be in its place. Raises GROUP_ID_NOT_FOUND or
+        GROUP_MAX_SIZE_REACHED."""
+        state, group_id = self._state, self._request.group_id
+        group = state.groups.get(group_id)
+        if not self._joins:
+            if group is None:
+                raise KafkaError(ErrorCode.group_id_not_found, f"Streams group {group_id} not found.")
+            return find(state, group_id)
+        if group is None:
+            found = StreamsGroup(group_id)
+        elif group.group_type == ClassicGroup.group_type and isinstance(group, ClassicGroup) and group.is_empty:
+            self._replaced = group
+            self._records += group.tombstones()
+            found = StreamsGroup(group_id)
+        else:
+            found = find(state, group_id)
+        limit = state.config.streams_max_size
+        if len(found.members) >= limit:
+            message = f"The streams group has reached its maximum capacity of {limit} members."
+            raise KafkaError(ErrorCode.group_max_size_reached, message)
+        return found
+
+    def _member(self, group: StreamsGroup) -> StreamsMember:
+        """Raises UNKNOWN_MEMBER_ID or FENCED_MEMBER_EPOCH."""
+        member_id, received = self._request.member_id, self._request.member_epoch
+        if self._joins:
+            return group.members.get(member_id) or StreamsMember(member_id)
+        member = group.member(member_id)
+        if received == member.epoch:
+            return member
+        size = "greater" if received > member.epoch else "smaller"
+        if received < member.epoch and received == member.previous_epoch:
+            owned = self._owned()
+            if owned is not None and member.assigned.contains(owned):
+                return member  # it has missed an answer
+        raise KafkaError(
+            ErrorCode.fenced_member_epoch,
+            f"The streams group member has a {size} member epoch ({received}) than the one known by the group "
+            f"coordinator ({member.epoch}). {REJOIN}",
+        )
+
+    def _owned(self) -> MemberTasks | None:
+        """What the member says that it has; None where it says nothing."""
+        active, standby, warmup = self._request.owned
+        if active is None or standby is None or warmup is None:
+            return None
+        return MemberTasks(_tasks(active), _tasks(standby), _tasks(warmup))
+
+    def _changed(self, old: StreamsMember) -> StreamsMember:
+        """Raises UNKNOWN_SERVER_ERROR for two tags of one name."""
+        request = self._request
+        tags, timeout_ms = request.client_tags, request.rebalance_timeout_ms
+        if tags is not None:
+            _require_unique(key for key, _ in tags)
+        return replace(
+            old,
+            rack_id=old.rack_id if request.rack_id is None else request.rack_id,
+            rebalance_timeout_ms=old.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+            topology_epoch=old.topology_epoch if request.topology is None else request.topology.epoch,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            process_id=old.process_id if request.process_id is None else request.process_id,
+            client_tags=old.client_tags if tags is None else dict(tags),
+            user_endpoint=old.user_endpoint if request.user_endpoint is None else request.user_endpoint,
+        )
+
+    # What it runs
+
+    def _topology(self, group: StreamsGroup, member: StreamsMember) -> Topology:
+        """That of the group. Raises INVALID_REQUEST for another one."""
+        said = self._request.topology
+        known = group.topology
+        if said is not None:
+            _require_unique(each.subtopology_id for each in said.subtopologies)
+            if known is None:
+                self._records.append(put(group.key(TOPOLOGY), said))
+                return Topology(said)
+            if said.epoch >= known.epoch:
+                _require(known == Topology(said), "Topology updates are not supported yet.")
+        if known is None:
+            raise KafkaError(ErrorCode.unknown_server_error)
+        if member.topology_epoch < known.epoch:
+            detail = f"The member's topology epoch {member.topology_epoch} is behind the group's topology epoch"
+            self._statuses.append((STALE_TOPOLOGY, f"{detail} {known.epoch}."))
+        return known
+
+    def _configure(self, group: StreamsGroup, topology: Topology, *, member_changed: bool) -> ConfiguredTopology:
+        """The topology with the topics as they are; a new group epoch if these, the member or settings have changed."""
+        state, now_ms = self._state, self._state.now.wall_ms
+        metadata_hash, configured, bumps = group.metadata_hash, group.configured, member_changed
+        if group.topology is None or configured is None or group.has_metadata_expired(now_ms):
+            metadata_hash = group_hash(topology.topics, state.image, state.topic_hashes)
+            is_other = metadata_hash != group.metadata_hash
+            bumps = bumps or is_other
+            if group.topology is None or configured is None or is_other:
+                configured = configure(topology.value, self._partitions_of)
+                group.set_configured(configured)
+            if not is_other:  # else the next epoch says when, should it come to that
+                group.refresh_deadline_ms = now_ms + METADATA_REFRESH_INTERVAL_MS
+                group.refresh_epoch = group.epoch
+        validated = self._validated_epoch(configured)
+        configs = self._configs()
+        bumps = bumps or validated != group.validated_topology_epoch or configs != group.assignment_configs
+        self._epoch = group.epoch
+        if bumps:
+            self._epoch += 1
+            self._records.append(group.metadata_record(self._epoch, metadata_hash, validated, configs))
+            group.refresh_deadline_ms = now_ms + METADATA_REFRESH_INTERVAL_MS
+            group.refresh_epoch = self._epoch
+            state.observe(NEW_EPOCH, group, f"epoch {self._epoch}")
+        return configured
+
+    def _partitions_of(self, name: str) -> int | None:
+        topic = self._state.image.topic(name)
+        return None if topic is None else len(topic.partitions)
+
+    def _validated_epoch(self, configured: ConfiguredTopology) -> int:
+        """Raises INVALID_REQUEST where the member says that it has tasks that there are not."""
+        if not configured.is_ready or configured.subtopologies is None:
+            return -1
+        for rows in self._request.owned:
+            for name, numbers in rows or ():
+                subtopology = configured.subtopologies.get(name)
+                if subtopology is None:
+                    message = f"Subtopology {name} does not exist in the topology."
+                    raise KafkaError(ErrorCode.invalid_request, message)
+                for number in numbers:
+                    message = (
+                        f"Task {number} for subtopology {name} is invalid. Number of tasks for this subtopology: "
+                        f"{subtopology.tasks}"
+                    )
+                    _require(0 <= number < subtopology.tasks, message)
+        return configured.epoch
+
+    def _configs(self) -> dict[str, str]:
+        return {target.STANDBY_REPLICAS: str(self._config.standby_replicas)}
+
+    # What it has
+
+    def _reconcile(self, group: StreamsGroup, member: StreamsMember, goal: target.Target) -> StreamsMember:
+        if member.is_reconciled_to(goal.epoch):
+            return member
+        for rows in self._request.owned:
+            _require_unique(name for name, _ in rows or ())
+        moved = reconciled(group, member, goal.epoch, goal.tasks, self._owned())
+        if moved != member:
+            self._records.append(put(group.key(MEMBER_CURRENT, member.member_id), moved.to_current()))
+        return moved
+
+    def _start_timers(self, member: StreamsMember, moved: StreamsMember) -> None:
+        state = self._state
+        group = find(state, self._request.group_id)
+        timers.start_session(state, group.group_id, moved.member_id)
+        if moved is member or moved == member:
+            return
+        if moved.state is MemberState.UNREVOKED_TASKS:
+            timers.start_rebalance(state, group, moved)
+        else:
+            timers.cancel_rebalance(state, group, moved.member_id)
+
+    def _undone(self, group: StreamsGroup) -> Any:
+        """What is to be done if the records do not count after all, beside what they changed."""
+
+        def undone() -> None:
+            group.set_configured(None)
+            if self._replaced is not None:
+                resume(self._state, self._replaced)
+
+        return undone
+
+    # What it is told
+
+    def _response(
+        self, group: StreamsGroup, old: StreamsMember, new: StreamsMember, configured: ConfiguredTopology
+    ) -> dict[str, Any]:
+        """With the tasks for who joins or has others than before."""
+        response: dict[str, Any] = {
+            "error_code": ErrorCode.none,
+            "error_message": None,
+            "member_id": new.member_id,
+            "member_epoch": new.epoch,
+            "heartbeat_interval": self._config.heartbeat_interval_ms,
+            "acceptable_recovery_lag": 0,
+            "task_offset_interval": 0,
+            "active_tasks": None,
+            "standby_tasks": None,
+            "warmup_tasks": None,
+            "partitions_by_user_endpoint": None,
+        }
+        if self._joins or old.assigned != new.assigned:
+            response["active_tasks"] = task_rows(new.assigned.active)
+            response["standby_tasks"] = task_rows(new.assigned.standby)
+            response["warmup_tasks"] = task_rows(new.assigned.warmup)
+            group.endpoints.pop(new.member_id, None)
+            if new.user_endpoint is not None:
+                group.endpoint_epoch += 1
+        if group.endpoint_epoch != self._request.endpoint_epoch:
+            response["partitions_by_user_endpoint"] = endpoints(group, new, self._state.image)
+        # (Of a group that is new the epoch is not kept.)
+        is_kept = self._request.group_id in self._state.groups
+        response["endpoint_information_epoch"] = group.endpoint_epoch if is_kept else 0
+        if configured.status is not None:
+            self._statuses.append((configured.status, configured.detail))
+        if group.shutdown_requested_by is not None:
+            detail = (
+                f"Streams group member {group.shutdown_requested_by} encountered a fatal error and requested a "
+                "shutdown for the entire application."
+            )
+            self._statuses.append((SHUTDOWN_APPLICATION, detail))
+        response["status"] = [{"status_code": code, "status_detail": detail} for code, detail in self._statuses]
+        response["creatable"] = configured.missing_internal_topics
+        return response
+
+
+def _tasks(rows: Sequence[tuple[str, Sequence[int]]]) -> dict[str, frozenset[int]]:
+    found: dict[str, frozenset[int]] = {}
+    for name, numbers in rows:
+        found[name] = found.get(name, frozenset()) | frozenset(numbers)
+    return found
+
+
+def _require_unique(names: Iterable[str]) -> None:
+    """Raises UNKNOWN_SERVER_ERROR, as Kafka does for what is there twice."""
+    listed = list(names)
+    if len({*listed}) != len(listed):
+        raise KafkaError(ErrorCode.unknown_server_error)
+
+
+def _leave(state: GroupState, token: Token, request: StreamsHeartbeat) -> None:
+    group = find(state, request.group_id)
+    if request.shuts_down and group.shutdown_requested_by is None:
+        group.shutdown_requested_by = request.member_id
+    member = group.member(request.member_id)
+    fence(state, group, member, f"{member.member_id} leaves")
+    response: dict[str, Any] = {
+        "error_code": ErrorCode.none, "error_message": None, "member_id": request.member_id,
+        "member_epoch": request.member_epoch, "heartbeat_interval": 0, "acceptable_recovery_lag": 0,
+        "task_offset_interval": 0, "status": (), "active_tasks": None, "standby_tasks": None,
+        "warmup_tasks": None, "partitions_by_user_endpoint": None, "endpoint_information_epoch": 0, "creatable": {},
+    }  # fmt: skip
+    state.reply(token, response)

@@ -1,0 +1,180 @@
+"""StreamsGroupHeartbeat, version 0: a member of a streams application joins, stays, or leaves (KIP-1071).
+
+It learns from the answer which tasks it has, and what keeps the application from running. Internal topics that are
+missing are created meanwhile. See `coordinator/group/streams/heartbeat.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, Final
+
+from ottla.config.validation import validate_topic_name
+from ottla.coordinator.group.requests import StreamsHeartbeat, TaskRows
+from ottla.coordinator.group.streams.topology import TopologyStatus
+from ottla.drivers.controller_channel import Requester
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.features import STREAMS_VERSION
+from ottla.model import INTERNAL_TOPICS
+from ottla.protocol.internal.streams_group_records import (
+    CopartitionGroup,
+    StreamsEndpoint,
+    StreamsGroupTopologyValue,
+    Subtopology,
+    TopicConfig,
+    TopicInfo,
+)
+from ottla.protocol.messages import ApiKey, millis
+from ottla.server.api import Handling, RequestContext, Response, api
+from ottla.server.coordinator_replies import DeferredReply
+from ottla.server.streams_topics import streams_topics
+
+ROWS_AT_ONCE: Final = 500
+NOTHING_ASSIGNED: Final = {
+    "active_tasks": None, "standby_tasks": None, "warmup_tasks": None, "partitions_by_user_endpoint": None,
+}  # fmt: skip
+
+
+def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    message = None if error.code is ErrorCode.unknown_server_error else error.message
+    return {"error_code": error.code, "error_message": message, **NOTHING_ASSIGNED}
+
+
+@api(ApiKey.STREAMS_GROUP_HEARTBEAT, versions=(0, 0), on_error=on_error)
+def handle(context: RequestContext, request: Any) -> Handling:
+    check_enabled(context)
+    topology = None
+    if request.topology is not None:
+        yield from _check_names(request.topology)
+        topology = yield from _topology(request.topology)
+    endpoint, tags = request.user_endpoint, request.client_tags
+    asked = StreamsHeartbeat(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        endpoint_epoch=request.endpoint_information_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        client_id=context.client_id or "",
+        client_host=f"/{context.client_host}",
+        rebalance_timeout_ms=millis(request.rebalance_timeout),
+        topology=topology,
+        owned=(
+            (yield from _tasks(request.active_tasks)),
+            (yield from _tasks(request.standby_tasks)),
+            (yield from _tasks(request.warmup_tasks)),
+        ),
+        process_id=request.process_id,
+        user_endpoint=None if endpoint is None else StreamsEndpoint(endpoint.host, endpoint.port),
+        client_tags=None if tags is None else (yield from _in_steps(tags, lambda each: (each.key, each.value))),
+        has_task_offsets=request.task_offsets is not None,
+        has_task_end_offsets=request.task_end_offsets is not None,
+        shuts_down=request.shutdown_application,
+    )
+    waiter = DeferredReply(lambda answer: _response(context, asked.group_id, answer))
+    context.node.groups.streams_heartbeat(waiter, asked)
+    return waiter.deferred
+
+
+def check_enabled(context: RequestContext) -> None:
+    """Raises UNSUPPORTED_VERSION where the cluster or the node does not serve these groups."""
+    protocols = context.node.config["group.coordinator.rebalance.protocols"]
+    if not context.node.image.features.get(STREAMS_VERSION) or "streams" not in protocols:
+        raise KafkaError(ErrorCode.unsupported_version)
+
+
+def _check_names(topology: Any) -> Generator[int, None, None]:
+    """Raises STREAMS_INVALID_TOPOLOGY for topics that no application may have."""
+    names: dict[str, None] = {}
+    for each in topology.subtopologies:
+        of_one = [
+            *each.source_topics,
+            *each.repartition_sink_topics,
+            *(topic.name for topic in each.repartition_source_topics),
+            *(topic.name for topic in each.state_changelog_topics),
+        ]
+        names.update(dict.fromkeys(of_one))
+        yield 1 + len(of_one)
+    prohibited = [name for name in names if name in INTERNAL_TOPICS]
+    if prohibited:
+        message = f"Use of Kafka internal topics {','.join(prohibited)} in a Kafka Streams topology is prohibited."
+        raise KafkaError(ErrorCode.streams_invalid_topology, message)
+    invalid = []
+    for name in names:
+        try:
+            validate_topic_name(name)
+        except KafkaError:
+            invalid.append(name)
+        yield 2
+    if invalid:
+        message = f"Topic names {','.join(invalid)} are not valid topic names."
+        raise KafkaError(ErrorCode.streams_invalid_topology, message)
+
+
+def _in_steps(rows: Sequence[Any], row_of: Any) -> Generator[int, None, list[Any]]:
+    found: list[Any] = []
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        found += map(row_of, rows[start : start + ROWS_AT_ONCE])
+        yield 2 * ROWS_AT_ONCE
+    return found
+
+
+def _tasks(rows: Sequence[Any] | None) -> Generator[int, None, TaskRows | None]:
+    if rows is None:
+        return None
+    return (yield from _in_steps(rows, lambda each: (each.subtopology_id, each.partitions)))
+
+
+def _topology(topology: Any) -> Generator[int, None, StreamsGroupTopologyValue]:
+    """As the group's record has it."""
+    subtopologies = []
+    for each in topology.subtopologies:
+        changelogs = yield from _in_steps(each.state_changelog_topics, _topic)
+        repartition = yield from _in_steps(each.repartition_source_topics, _topic)
+        groups = yield from _in_steps(each.copartition_groups, _copartition_group)
+        subtopologies.append(
+            Subtopology(
+                subtopology_id=each.subtopology_id,
+                source_topics=tuple(each.source_topics),
+                source_topic_regex=tuple(each.source_topic_regex),
+                state_changelog_topics=tuple(changelogs),
+                repartition_sink_topics=tuple(each.repartition_sink_topics),
+                repartition_source_topics=tuple(repartition),
+                copartition_groups=tuple(groups),
+            )
+        )
+        yield 1
+    return StreamsGroupTopologyValue(topology.epoch, tuple(subtopologies))
+
+
+def _topic(topic: Any) -> TopicInfo:
+    configs = tuple(TopicConfig(each.key, each.value) for each in topic.topic_configs)
+    return TopicInfo(topic.name, topic.partitions, topic.replication_factor, configs)
+
+
+def _copartition_group(group: Any) -> CopartitionGroup:
+    return CopartitionGroup(
+        tuple(group.source_topics), tuple(group.source_topic_regex), tuple(group.repartition_source_topics)
+    )
+
+
+def _response(context: RequestContext, group_id: str, answer: Mapping[str, Any]) -> Response:
+    """Has missing topics created, and says what became of it the last time."""
+    response = {name: value for name, value in answer.items() if name != "creatable"}
+    creatable = answer["creatable"]
+    if creatable:
+        node = context.node
+        interval_ms = node.groups.streams_heartbeat_interval_ms(group_id)
+        requester = Requester(context.principal, context.client_host, context.client_id)
+        topics = streams_topics(node)
+        topics.create(creatable, requester, 2 * interval_ms)
+        failures = topics.failures(creatable)
+        if failures is not None:
+            response["status"] = [_with_failures(each, failures) for each in response["status"]]
+    return response
+
+
+def _with_failures(status: Mapping[str, Any], failures: str) -> Mapping[str, Any]:
+    if status["status_code"] != TopologyStatus.MISSING_INTERNAL_TOPICS:
+        return status
+    return {**status, "status_detail": f"{status['status_detail']}; Creation failed: {failures}."}
