@@ -218,6 +218,32 @@ MUTATIONS = (
              "        return max(unstable, state.log_start)\n", "        return state.high_watermark\n"),
     Mutation("no-transaction-times-out", "transactions", "ottla.coordinator.transaction.sweeps",
              "    if now.timeout_ms == NO_TIMEOUT or", "    if now.timeout_ms != NO_TIMEOUT or"),
+    # Of consumer groups (KIP-848) and share groups (KIP-932).
+    Mutation("partitions-of-others-are-free", "groups", "ottla.coordinator.group.consumer.reconcile",
+             "        return mine or self._partition_epoch(topic_id, number) == NO_EPOCH\n", "        return True\n"),
+    Mutation("revocations-are-not-awaited", "groups", "ottla.coordinator.group.consumer.reconcile",
+             "        if revoking and self._still_owns(revoking):\n", "        if ():\n"),
+    Mutation("members-that-left-stay", "groups", "ottla.coordinator.group.consumer.replay",
+             "            group.set_member(name, None if value is None else before.with_metadata(value))\n",
+             "            group.set_member(name, before if value is None else before.with_metadata(value))\n"),
+    Mutation("assignment-epochs-are-not-loaded", "groups", "ottla.coordinator.group.consumer.replay",
+             "            group.set_assignment_epoch(value.assignment_epoch, value.assignment_timestamp)\n",
+             "            group.set_assignment_epoch(state.now.timer_ms and value.assignment_epoch, 0)\n"),
+    Mutation("state-of-shares-is-not-written", "groups", "ottla.coordinator.share.shard",
+             "        self._log([self._record(entry, request, entry.value.leader_epoch)])\n", ""),
+    Mutation("state-of-shares-is-not-read", "groups", "ottla.drivers.share_partitions",
+             "            batches = [StateBatch(**each) for each in row[\"state_batches\"]]\n",
+             "            batches: list[StateBatch] = []\n"),
+    Mutation("updates-of-shares-replace", "groups", "ottla.coordinator.share.shard",
+             "state_batches=combine(known.state_batches, value.state_batches, start_offset),\n",
+             "state_batches=value.state_batches,\n"),
+    Mutation("records-between-batches-are-skipped", "groups", "ottla.replication.share.window",
+             "            if self.gap_start == _NO_GAP and batch.first_offset > following:\n",
+             "            if ():\n", 40),
+    Mutation("what-is-locked-is-taken", "groups", "ottla.replication.share.acquisition",
+             "            if not run.is_available:\n                continue\n            alone",
+             "            if not run.is_available and run.deadline_ms is None:\n                continue\n"
+             "            run.state = DeliveryState.AVAILABLE\n            alone"),
 )  # fmt: skip
 
 

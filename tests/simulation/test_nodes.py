@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from ottla.server.node import Node
-from ottla.simulation import cluster_faults, faults, quorum, reports, scenario, single, transactions
+from ottla.simulation import cluster_faults, faults, group_protocols, quorum, reports, scenario, single, transactions
 from ottla.simulation.world import World
 from ottla.testing.disk import OPERATIONS, Fault
 from ottla.testing.loop import SimulatedLoop
@@ -49,6 +49,13 @@ MET: dict[str, tuple[str, ...]] = {
         "error concurrent_transactions",
         "transactional disconnected",
     ),
+    "groups": (
+        "nemesis: of groups",
+        "consumer group unknown_member_id",
+        "consumermember disconnected",
+        "share member disconnected",
+        "share redeliveries",
+    ),
 }
 """What all runs of a kind together have to meet."""
 
@@ -59,6 +66,7 @@ def test_nodes_keep_their_promises(kind: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(quorum, "LONG_SECONDS", (60.0, 80.0))
     monkeypatch.setattr(cluster_faults, "TAKEN_OVER", 1.0)
     monkeypatch.setattr(transactions, "SECONDS", (8.0, 10.0))
+    monkeypatch.setattr(group_protocols, "SECONDS", (6.0, 8.0))
     counts: Counter[str] = Counter()
     traces = set()
     for seed in range(FIRST_SEED, FIRST_SEED + SEEDS_PER_KIND):
@@ -70,7 +78,8 @@ def test_nodes_keep_their_promises(kind: str, monkeypatch: Any) -> None:
     assert not [each for each in MET[kind] if not counts[each]], counts
 
 
-SAME = {**dict.fromkeys(("mixed", faults.CLUSTER), 16), quorum.QUORUM: 40, transactions.TRANSACTIONS: 17}
+SAME = {**dict.fromkeys(("mixed", faults.CLUSTER), 16), quorum.QUORUM: 40, transactions.TRANSACTIONS: 17,
+        group_protocols.GROUPS: 5}  # fmt: skip
 """A seed of each kind of machines. `calm`, `network`, `kill`, `power` and `disk` have none of their own: `mixed` has
 their machine, clients and code (`simulation.single`), and the faults of all of them, as a test below holds. Of `quorum`
 it is a short run of three nodes, both broker and controller, whose voters change."""
@@ -186,6 +195,15 @@ NEEDED["transactions"] = tuple(
     )
 )  # fmt: skip
 
+NEEDED["groups"] = tuple(
+    (each,)
+    for each in (
+        "consumer heartbeats", "consumer group assignments", "consumer group commits", "share deliveries",
+        "share acknowledgements", "share redeliveries", "coordinators compared", "jobs checked", "fault",
+        "leaders elected",
+    )
+)  # fmt: skip
+
 SAID_AS = {
     "images compared": ("images to compare",),
     "leaders elected": ("change of leader",),
@@ -205,6 +223,7 @@ def test_a_run_of_any_kind_without_what_it_is_about_fails(kind: str, monkeypatch
     plan = quorum.Plan(3, 3, True, 3, 2, 1, False, 10.0, is_dynamic=True, has_two_disks=True)
     monkeypatch.setattr(quorum.QuorumRun, "make_plan", lambda run: plan)
     monkeypatch.setattr(transactions.TransactionRun, "make_plan", lambda run: plan)
+    monkeypatch.setattr(group_protocols.GroupRun, "make_plan", lambda run: plan)
 
     def outcome(met: Iterable[str]) -> scenario.Outcome:
         async def main(run: single.Run) -> None:

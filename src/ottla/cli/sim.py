@@ -15,7 +15,9 @@ from ottla.cli.output import visible
 from ottla.cli.values import Count, Minutes, ProcessCount, Text
 from ottla.simulation import reports, scenario
 
-Kind = Literal["power", "network", "kill", "disk", "mixed", "calm", "cluster", "quorum", "long", "transactions"]
+Kind = Literal[
+    "power", "network", "kill", "disk", "mixed", "calm", "cluster", "quorum", "long", "transactions", "groups"
+]
 
 
 def sim(

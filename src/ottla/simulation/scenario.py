@@ -8,11 +8,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-from ottla.simulation import faults, quorum, single, transactions
+from ottla.simulation import faults, group_protocols, quorum, single, transactions
 from ottla.simulation.world import Violation
 from ottla.testing.loop import Stuck
 
-KINDS = (*single.KINDS, faults.CLUSTER, quorum.QUORUM, quorum.LONG, transactions.TRANSACTIONS)
+KINDS = (*single.KINDS, faults.CLUSTER, quorum.QUORUM, quorum.LONG, transactions.TRANSACTIONS, group_protocols.GROUPS)
 
 
 @dataclass
@@ -38,6 +38,8 @@ class Outcome:
 def make(seed: int, kind: str) -> single.Run:
     if kind == transactions.TRANSACTIONS:
         return transactions.TransactionRun(seed)
+    if kind == group_protocols.GROUPS:
+        return group_protocols.GroupRun(seed)
     return quorum.QuorumRun(seed, kind) if kind in quorum.KINDS else single.Run(seed, kind)
 
 

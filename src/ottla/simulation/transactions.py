@@ -11,20 +11,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
 from typing import TypeVar
 
 from ottla.coordinator.shard import partition_for
 from ottla.model import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from ottla.simulation.aimed_faults import AimedNemesis
 from ottla.simulation.clients import Client
-from ottla.simulation.cluster_faults import ClusterNemesis
 from ottla.simulation.copiers import COPIERS, COPIES, LISTS, PARTITIONS, CommittedReader, Copier, Writer
 from ottla.simulation.faults import Nemesis
 from ottla.simulation.history import ACKS_ALL, Key
 from ottla.simulation.ledger import Ledger
 from ottla.simulation.quorum import Plan, QuorumRun
 from ottla.simulation.transactional import LOG_PARTITIONS, TIMEOUT_MS, Transactional
-from ottla.simulation.world import World
 
 TRANSACTIONS = "transactions"
 
@@ -147,17 +145,12 @@ class TransactionRun(QuorumRun):
         return missed
 
 
-class TransactionNemesis(ClusterNemesis):
+class TransactionNemesis(AimedNemesis):
     """Who coordinates a transaction or has its records is lost more often than anybody else."""
 
-    def __init__(
-        self, world: World, clients: Sequence[Client], seconds: float, voters: Sequence[str], brokers: Sequence[str]
-    ) -> None:
-        super().__init__(world, clients, seconds, voters, brokers)
-        self.faults = [each for each in self.faults if each != self._wipe]
-        self.faults += [self._of_transactions] * 10 + [self._kill_client] * 3
+    what = "transactions"
 
-    async def _of_transactions(self) -> None:
+    def aim(self) -> Key:
         owner = self.random.choice(("writer-1", "writer-2", "copier-0", "copier-1"))
         keys = [
             (TRANSACTION_TOPIC, partition_for(owner, LOG_PARTITIONS)),
@@ -165,31 +158,4 @@ class TransactionNemesis(ClusterNemesis):
             (OFFSETS_TOPIC, partition_for(COPIERS, LOG_PARTITIONS)),
             (LISTS, self.random.randrange(PARTITIONS)),
         ]
-        key = self.random.choice(keys)
-        leader = self._leader_of(key)
-        if leader is None:
-            return
-        self.machine = leader
-        self._says(f"of transactions: {leader.name}, which leads {key}")
-        what = self.random.choice((self._kill, self._kill_at_await, self._kill_at_await, self._power_at_await,
-                                   self._kill_at_disk, self._pause, self._isolated, self._between_leaders))  # fmt: skip
-        await what()
-
-    async def _isolated(self) -> None:
-        """From all other nodes; clients still reach it."""
-        name = self.machine.name
-        self._cut_between([name], [each for each in self.world.machines if each != name])
-        await self._lasting(3)
-        self.world.network.heal()
-
-    async def _between_leaders(self) -> None:
-        """It and one other broker do not reach each other, or one does not reach the other."""
-        others = [each.name for each in self.brokers if each is not self.machine]
-        if not others:
-            return
-        other, name = self.random.choice(others), self.machine.name
-        ways = [(name, other), (other, name)]
-        for source, target in self.random.choice((ways, ways[:1], ways[1:])):
-            self.world.network.cut(source, target)
-        await self._lasting(2)
-        self.world.network.heal()
+        return self.random.choice(keys)
