@@ -21,9 +21,9 @@ from ottla.protocol.messages import ApiKey
 
 CONSUMER_TYPES = ("", "consumer")
 """Protocol types of what Kafka's tools take for a group of consumers; one without a type has only commits."""
-CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
-"""The protocols of groups: DescribeGroups', that of KIP-848, and that of KIP-932."""
-LISTED_TYPES = (*CONSUMER_TYPES, SHARE)
+CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
+"""The protocols of groups: DescribeGroups', and those of KIP-848, KIP-932 and KIP-1071."""
+LISTED_TYPES = (*CONSUMER_TYPES, SHARE, STREAMS)
 DEAD = "Dead"
 PAUSE_S = 0.1
 
@@ -34,6 +34,7 @@ _NO_NEWER_GROUP = frozenset({ErrorCode.group_id_not_found, ErrorCode.unsupported
 _NEWER = (
     (CONSUMER, ApiKey.CONSUMER_GROUP_DESCRIBE, 0, ApiKey.CONSUMER_GROUP_DESCRIBE),
     (SHARE, ApiKey.SHARE_GROUP_DESCRIBE, 1, ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS),
+    (STREAMS, ApiKey.STREAMS_GROUP_DESCRIBE, 0, ApiKey.STREAMS_GROUP_DESCRIBE),
 )
 """How groups of each protocol are asked for, and the version of an API that a broker must have for that."""
 _INVALID_ARG = -186
@@ -42,7 +43,7 @@ _NO_PROTOCOL = "what answers there does not speak Kafka's protocol"
 
 
 class Answer(NamedTuple):
-    """What a coordinator says of one group: a row of DescribeGroups, ConsumerGroupDescribe or ShareGroupDescribe."""
+    """What a coordinator says of one group: a row of DescribeGroups, or of its protocol's own description."""
 
     coordinator: str
     described: Mapping[str, Any]
@@ -53,8 +54,8 @@ class Answer(NamedTuple):
 
 
 def names_of_groups(bootstrap: str) -> list[str]:
-    """Every group of consumers or share group in the cluster, in order, but for one whose id is empty: no command takes
-    that.
+    """Every group of consumers, of a streams application, or share group in the cluster, in order, but for one whose id
+    is empty: no command takes that.
 
     Raises CommandFailed where a broker could not be asked.
     """

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli import client as clients
-from ottla.cli import group_requests, group_shares
+from ottla.cli import group_requests, group_shares, group_streams
 from ottla.cli.client import wait
 from ottla.cli.exits import FAILED, UNREACHABLE, CommandFailed
 from ottla.cli.group_requests import Answer
 from ottla.cli.group_shares import InFlight, Place, Shared
+from ottla.cli.group_streams import MemberTasks
 from ottla.cli.interrupts import in_thread
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Member:
     """What it is to have once others have given it up."""
     revoking: list[Place] = field(default_factory=list)
     """What it has and is to give up."""
+    tasks: MemberTasks | None = None
+    """Of a member of a streams group."""
 
 
 @dataclass
@@ -158,6 +161,8 @@ class Group:
             fields["epoch"] = member.epoch
         if self.kind == group_requests.CONSUMER:
             fields |= {"pending": _places_as_json(member.pending), "revoking": _places_as_json(member.revoking)}
+        if member.tasks is not None:
+            fields |= {"process_id": member.tasks.process_id, **member.tasks.as_json()}
         return fields
 
     def _progress_as_json(self, each: Progress) -> dict[str, Any]:
@@ -206,14 +211,17 @@ def groups(bootstrap: str, client: AdminClient, names: Sequence[str], *, known: 
 
 def _group(name: str, answer: Answer) -> Group:
     row, is_newer = answer.described, answer.kind != group_requests.CLASSIC
-    members = [_newer_member(each) if is_newer else _member(each) for each in row["members"]]
+    if answer.kind == group_requests.STREAMS:
+        members = _streams_members(row)
+    else:
+        members = [_newer_member(each) if is_newer else _member(each) for each in row["members"]]
     members.sort(key=lambda each: (each.client_id, each.host, each.member_id))
     is_shared = answer.kind == group_requests.SHARE
     return Group(
         name,
         row["group_state"],
         answer.kind,
-        row["assignor_name"] if is_newer else row["protocol_data"],
+        row.get("assignor_name", "") if is_newer else row["protocol_data"],
         answer.coordinator,
         members,
         _shared_progress(members, answer.shared) if is_shared else _progress(members, answer.committed),
@@ -246,6 +254,23 @@ def _newer_member(row: Mapping[str, Any]) -> Member:
         sorted(target - places),
         sorted(places - target),
     )
+
+
+def _streams_members(row: Mapping[str, Any]) -> list[Member]:
+    """They read what their active tasks do."""
+    topics = group_streams.sources(row)
+    found = []
+    for each in row["members"]:
+        tasks = group_streams.tasks_of(each)
+        places = sorted(
+            (topic, number) for subtopology, number in tasks.active for topic in topics.get(subtopology, ())
+        )
+        host = each["client_host"].removeprefix("/")
+        found.append(
+            Member(each["member_id"], each["client_id"], host, each["instance_id"], places, each["member_epoch"],
+                   tasks=tasks)
+        )  # fmt: skip
+    return found
 
 
 def _assigned(assignment: Mapping[str, Any]) -> set[Place]:
@@ -299,6 +324,8 @@ def _add_ends(client: AdminClient, found: Iterable[Group]) -> None:
     for group in found:
         for each in group.progress:
             each.start, each.end = bounds[each.topic, each.partition]
+        if group.kind == group_requests.STREAMS:  # a task reads topics with fewer partitions too, but nothing of them
+            group.progress = [each for each in group.progress if each.end is not None or each.committed is not None]
 
 
 def watermarks(client: AdminClient, places: Iterable[Place]) -> dict[Place, tuple[int | None, int | None]]:

@@ -1,4 +1,4 @@
-"""`ottla group ...`: list, describe, watch, reset and delete groups of consumers and share groups."""
+"""`ottla group ...`: list, describe, watch, reset and delete groups of consumers, share groups and streams groups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from ottla.cli.client import admin_client
 from ottla.cli.exits import OK
 from ottla.cli.group_delete import delete
-from ottla.cli.group_requests import CONSUMER, names_of_groups
+from ottla.cli.group_requests import CONSUMER, STREAMS, names_of_groups
 from ottla.cli.group_reset import reset
 from ottla.cli.group_view import Ages, Group, Member, groups
 from ottla.cli.group_watch import watch
@@ -19,7 +19,7 @@ from ottla.cli.output import bold, plural, print_json, print_table
 from ottla.cli.units import duration
 from ottla.cli.values import GroupId
 
-app = App(name="group", help="See, reset and delete consumer groups and share groups.", sort_key=5)
+app = App(name="group", help="See, reset and delete consumer groups, share groups and streams groups.", sort_key=5)
 app.command(watch, sort_key=3)
 app.command(reset, sort_key=4)
 app.command(delete, sort_key=5)
@@ -34,7 +34,7 @@ ID_CHARACTERS = 13
 def list_(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
     """List groups, those without members too, with the records that they have yet to read.
 
-    A group's type is classic, consumer (KIP-848) or share (KIP-932).
+    A group's type is classic, consumer (KIP-848), share (KIP-932) or streams (KIP-1071).
     """
     client = admin_client(bootstrap)
     found = groups(bootstrap, client, names_of_groups(bootstrap), known=True)
@@ -63,7 +63,8 @@ def describe(*names: Names, json: AsJson = False, bootstrap: Bootstrap = DEFAULT
     Members of a consumer group (KIP-848) have an epoch, and pending partitions: those that they get once others have
     given them up. A share group (KIP-932) has a backlog, the records that are not done with, and the age of the oldest;
     which of them members hold, and which were delivered more than once, is known where nodes have an HTTP port
-    (ottla server start --http), and a member reads.
+    (ottla server start --http), and a member reads. A member of a streams group (KIP-1071) has active tasks, each of
+    which reads a partition, and standbys.
     """
     client = admin_client(bootstrap)
     found = groups(bootstrap, client, list(dict.fromkeys(names)))
@@ -86,6 +87,8 @@ def _print_group(group: Group) -> None:
     facts = [group.state, plural(len(group.members), "member")]
     if group.is_shared:
         facts.insert(0, "share group")
+    if group.kind == STREAMS:
+        facts.insert(0, "streams group")
     if group.assignor:
         facts.append(f"assignor {group.assignor}")
     if group.epoch is not None:
@@ -128,6 +131,13 @@ def _print_members(group: Group, numbers: Mapping[str, int]) -> None:
     if group.kind == CONSUMER:
         columns.append(("PENDING>", lambda member: len(member.pending)))
         columns.append(("REVOKING>", lambda member: len(member.revoking)))
+    if group.kind == STREAMS:
+        columns += [
+            ("ACTIVE>", lambda member: len(member.tasks.active) if member.tasks else None),
+            ("STANDBY>", lambda member: len(member.tasks.standby) if member.tasks else None),
+            ("PENDING>", lambda member: len(member.tasks.pending) if member.tasks else None),
+            ("REVOKING>", lambda member: len(member.tasks.revoking) if member.tasks else None),
+        ]
     columns.append(("ID", _identity))
     rows = [tuple(value(member) for _, value in columns) for member in group.members]
     print_table(tuple(title for title, _ in columns), rows, indent=2)
