@@ -1,5 +1,7 @@
-"""Streams groups (KIP-1071): what their members run. A task is a subtopology's partition: it reads the partition of that
-number of every topic that the subtopology reads."""
+"""Streams groups (KIP-1071): what their members run.
+
+A task is a subtopology's partition: it reads the partition of that number of every topic that the subtopology reads.
+"""
 
 from __future__ import annotations
 
