@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from ottla.protocol.messages import ApiKey
 from tests.conformance.differential_cases import Requests, World, cases
+from tests.conformance.operations import eventually
 
 GROUP: Final = 32
 """The type of a group in DescribeConfigs and its like."""
@@ -136,7 +137,7 @@ def streams_group_describe(w: World, version: int) -> Requests:
     group = f"{w.prefix}1071-described"
     yield {"group_ids": [], "include_authorized_operations": True}
     yield {"group_ids": ["", f"{w.prefix}nobody", f"{w.prefix}c9"], "include_authorized_operations": False}
-    at_once(w, group)
+    at_once(w, group, f"{group}-ready")
     keeps = subtopology(
         "1", w.t, state_changelog_topics=[{**info(f"{w.prefix}c"), "topic_configs": [{"key": "k", "value": "v"}]}],
         repartition_sink_topics=[f"{w.prefix}r"],
@@ -149,8 +150,7 @@ def streams_group_describe(w: World, version: int) -> Requests:
         side.ask(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, member)
     for wanted in (False, True):
         yield {"group_ids": [group], "include_authorized_operations": wanted}
+    ready = asked(f"{group}-ready", topology=topology(subtopology("0", w.t)))
     for side in w.sides:
-        ready = asked(f"{group}-probe", topology=topology(subtopology("0", w.t)))
-        side.ask(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, ready)
-        side.ask(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, ready)
-    yield {"group_ids": [f"{group}-probe"], "include_authorized_operations": False}
+        eventually(lambda side=side: side.ask(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, ready)["active_tasks"])
+    yield {"group_ids": [f"{group}-ready"], "include_authorized_operations": False}
