@@ -33,6 +33,7 @@ PARTITION = ("topic", "partition")
 SHARE_PARTITION = ("group", "topic", "partition")
 GROUP_PARTITION = ("consumergroup", "topic", "partition")
 GROUP_TOPIC = ("consumergroup", "topic")
+CLIENT = ("resource", "user", "clientId")
 
 # fmt: off
 SECTIONS = (
@@ -312,6 +313,30 @@ SECTIONS = (
                "Transactional ids that this node coordinates, by the state of their transaction; Ongoing is open."),
         Metric("ottla_transaction_open_seconds_max", GAUGE, (), "seconds",
                "For how long the oldest of these transactions is open; 0 without any."),
+    )),
+    Section("Quotas", (
+        Metric("ottla_quota_throttles_total", COUNTER, ("resource",), "requests",
+               "Requests after which a client was held back: Produce, Fetch, Request or ControllerMutation. Nodes that "
+               "have had no quota since their start have no metrics of quotas."),
+        Metric("ottla_quota_throttled_seconds_total", COUNTER, ("resource",), "seconds",
+               "For how long clients were held back, in all."),
+        Metric("kafka_server_quota_byte_rate", GAUGE, CLIENT, "bytes per second",
+               "What a client has written (Produce) or read (Fetch) in the windows of its quota. Of a resource there "
+               "are the 1,000 clients that were heard last, if there is a quota of that kind."),
+        Metric("kafka_server_quota_request_time", GAUGE, CLIENT, "percent",
+               "Of the time of the node's loop, what a client's requests took (Request)."),
+        Metric("kafka_server_quota_mutation_rate", GAUGE, CLIENT, "partitions per second",
+               "Partitions created and deleted for a client (ControllerMutation)."),
+        Metric("kafka_server_quota_throttle_time", GAUGE, CLIENT, "milliseconds",
+               "For how long the client was held back each time, on average of the last 30 to 60 seconds; NaN where it "
+               "was not."),
+        Metric("kafka_server_socket_server_metrics_connection_accept_throttle_time", GAUGE, ("listener",),
+               "milliseconds",
+               "How long clients waited because too many connected in a second, on average of the last 30 to 60 "
+               "seconds; NaN where none did. There is none before a rate was limited."),
+        Metric("kafka_server_socket_server_metrics_ip_connection_accept_throttle_time", GAUGE, ("listener",),
+               "milliseconds",
+               "The same, until those were closed of whose address too many connected."),
     )),
     Section("Share groups", (
         Metric("kafka_server_share_coordinator_metrics_num_partitions", GAUGE, ("state",), "partitions",

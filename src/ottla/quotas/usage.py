@@ -54,6 +54,10 @@ class ClientQuota:
         self._known: dict[tuple[str, str | None], Usage] = {}
         """By user and client id, until quotas change or usages go."""
         self._purged_ms: Millis = 0
+        self.throttles = 0
+        """How often a client was held back since the quotas were made, and for how long in all; of usages that are gone
+        too."""
+        self.throttled_ms: Millis = 0
 
     def __bool__(self) -> bool:
         """Whether there are any quotas: else nothing is counted."""
@@ -130,6 +134,8 @@ class ClientQuota:
     def throttled(self, user: str, client_id: str | None, delay: Millis, now_ms: Millis) -> None:
         """A client is held back; for the metrics."""
         self.usage(user, client_id, now_ms).throttle.record(delay, now_ms)
+        self.throttles += 1
+        self.throttled_ms += delay
 
     def bytes_max(self, user: str, client_id: str | None, now_ms: Millis) -> int:
         """More than this at once is beyond the quota whatever else was used: what a fetch may give at most."""

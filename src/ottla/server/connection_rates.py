@@ -10,10 +10,11 @@ closed. Who comes from an address beyond its quota is closed after the delay, so
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.model import Millis
-from ottla.quotas.arithmetic import Rate, Windows, delay_ms
+from ottla.quotas.arithmetic import Average, Rate, Windows, delay_ms
 from ottla.server.listener import RATE, RATE_UNLIMITED, limit_of
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Admission(NamedTuple):
 
 
 class _Listener:
-    __slots__ = ("free_ms", "rate", "waiting")
+    __slots__ = ("free_ms", "held_ms", "rate", "waited_ms", "waiting")
 
     def __init__(self, windows: Windows) -> None:
         self.rate = Rate(windows)
@@ -38,6 +39,10 @@ class _Listener:
         """When the last one that waits has had its turn."""
         self.waiting: list[Millis] = []
         """When the turns of those come who wait."""
+        self.waited_ms = Average()
+        """Of those that were let in later for the rate of the node or the listener; `held_ms` of those closed later for
+        the rate of their address."""
+        self.held_ms = Average()
 
 
 class ConnectionRates:
@@ -68,7 +73,10 @@ class ConnectionRates:
             delay = max(delay, self._delay(self._broker, self._node.config[RATE], at_ms))
         turn_ms = listener.free_ms = at_ms + delay
         held = self._of_address(address, turn_ms)
+        if delay > 0:
+            listener.waited_ms.record(delay, now_ms)
         if held > 0:
+            listener.held_ms.record(held, now_ms)
             if not protected:
                 self._broker.record(-1, turn_ms)
             listener.rate.record(-1, turn_ms)
@@ -76,6 +84,14 @@ class ConnectionRates:
         if turn_ms > now_ms:
             listener.waiting.append(turn_ms)
         return Admission((turn_ms - now_ms) / 1000)
+
+    def throttle_times(self, name: str) -> tuple[float, float]:
+        """Milliseconds on average of the last 30 to 60 seconds that clients of a listener waited: for the rate of the
+        node or the listener, and for that of their address. NaN where nobody waited."""
+        listener, now_ms = self._listeners.get(name), int(self._loop.time() * 1000)
+        if listener is None:
+            return math.nan, math.nan
+        return listener.waited_ms.measure(now_ms), listener.held_ms.measure(now_ms)
 
     def _of_address(self, address: str, now_ms: Millis) -> Millis:
         quotas = self._node.quotas

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import re
 import threading
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ from ottla.server.http.lag import LagTimes
 from ottla.server.node import Node
 from tests.unit.server.node import Client, batch, produce_values, running
 from tests.unit.server.stub import run, until
+from tests.unit.server.test_quotas import CLIENT as QUOTA_CLIENT
+from tests.unit.server.test_quotas import alter, connect_as
 from tests.unit.server.test_share_fetch import Member, initialize
 
 LISTENER = {"ottla.http.listener": "127.0.0.1:0", "group.initial.rebalance.delay.ms": "0"}
@@ -99,12 +102,24 @@ async def share(node: Node) -> Member:
     return member
 
 
+async def limit(node: Node) -> None:
+    """Quotas of every kind for the client, and something that counts for each."""
+    client = await Client.connect(node)
+    rates = {"producer_byte_rate": 2e4, "consumer_byte_rate": 1e9, "request_percentage": 99.0}
+    assert await alter(client, [("ip", "127.0.0.1")], {"connection_creation_rate": 1000.0}) == (0, None)
+    assert await alter(client, QUOTA_CLIENT, rates | {"controller_mutation_rate": 100.0}) == (0, None)
+    await client.create("limited")
+    await client.fetch("limited", 0)
+    client.close()
+
+
 @pytest.mark.parametrize("openmetrics", [False, True])
 def test_every_metric_of_the_table_and_no_other_with_its_type_and_labels(tmp_path: Any, openmetrics: bool) -> None:
     async def test() -> None:
         async with running(str(tmp_path), LISTENER) as node:
             await busy(node)
             member = await share(node)
+            await limit(node)
             text = await page(node, openmetrics=openmetrics)
             member.client.close()
         families = list((parse_openmetrics if openmetrics else parse_text)(text))
@@ -513,6 +528,70 @@ async def init_producer_id(client: Client, transactional_id: str) -> Any:
         )
         if not answer["error_code"]:
             return answer
+
+
+def test_who_is_held_back_by_which_quota_and_for_how_long(tmp_path: Any) -> None:
+    async def test() -> None:
+        async with running(str(tmp_path), LISTENER) as node:
+            assert not [name for name in await scrape(node) if "quota" in name or "throttle" in name]
+            await limit(node)
+            first, second = await Client.connect(node), await connect_as(node, "second")
+            await first.produce("limited", batch(230_000))
+            await second.produce("limited", batch(230_000))
+            found = await scrape(node)
+            produce = {"resource": "Produce", "user": "", "clientId": "test"}
+            rate = value(found, "kafka_server_quota_byte_rate", **produce)
+            assert rate is not None and 20_000 < rate < 24_000, "230 KB in ten windows of a second"
+            held_ms = value(found, "kafka_server_quota_throttle_time", **produce)
+            assert held_ms is not None and 1_000 < held_ms < 2_000
+            assert value(found, "ottla_quota_throttles_total", resource="Produce") == 1
+            assert value(found, "ottla_quota_throttled_seconds_total", resource="Produce") == held_ms / 1000
+            assert value(found, "ottla_quota_throttles_total", resource="Fetch") == 0
+            unlimited = produce | {"clientId": "second"}
+            assert value(found, "kafka_server_quota_byte_rate", **unlimited) > 20_000
+            assert math.isnan(value(found, "kafka_server_quota_throttle_time", **unlimited) or 0.0)
+            mutations = produce | {"resource": "ControllerMutation"}
+            assert value(found, "kafka_server_quota_mutation_rate", **mutations) == pytest.approx(0.1, rel=0.2)
+            assert value(found, "kafka_server_quota_request_time", **produce | {"resource": "Request"}) > 0
+            first.close()
+            second.close()
+
+    run(test())
+
+
+def test_clients_that_wait_because_too_many_connect(tmp_path: Any) -> None:
+    async def test() -> None:
+        async with running(str(tmp_path), {**LISTENER, "max.connection.creation.rate": "1"}) as node:
+            name = "kafka_server_socket_server_metrics_connection_accept_throttle_time"
+            clients = [await Client.connect(node) for _ in range(12)]
+            waited_ms = value(await scrape(node), name, listener="PLAINTEXT")
+            assert waited_ms is not None and 0 < waited_ms <= 1_000, "one window at most"
+            assert math.isnan(
+                value(await scrape(node), name.replace("connection", "ip_connection"), listener="PLAINTEXT") or 0
+            )
+            for client in clients:
+                client.close()
+
+    run(test())
+
+
+def test_a_thousand_clients_that_were_heard_last_are_shown(tmp_path: Any) -> None:
+    async def test() -> None:
+        async with running(str(tmp_path), LISTENER) as node:
+            await limit(node)
+            assert node.quotas is not None
+            produce = node.quotas.clients.produce
+            now_ms = node.quotas.now_ms()
+            for number in range(1_010):
+                produce.record("", f"made-up-{number}", 1.0, now_ms + number)
+            found = await scrape(node)
+            shown = {
+                dict(labels)["clientId"] for labels in found["kafka_server_quota_byte_rate"]
+                if dict(labels)["resource"] == "Produce"
+            }  # fmt: skip
+            assert len(shown) == 1_000 and "made-up-1009" in shown and "made-up-9" not in shown
+
+    run(test())
 
 
 def test_offsets_are_counted_whichever_way_they_are_committed(tmp_path: Any) -> None:

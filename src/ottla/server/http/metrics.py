@@ -104,6 +104,7 @@ class Collector:
             await self._add_groups(page)
             await self._add_transactions(page)
             await self._add_shares(page)
+            await self._add_quotas(page)
         return page
 
     async def _breathe(self) -> None:
@@ -417,6 +418,17 @@ class Collector:
                     )
                 await self._shares.add(page, shares.partitions, self._node.clock.now_ms())
         self._lag_times.end()
+
+    async def _add_quotas(self, page: Exposition) -> None:
+        quotas, listeners = self._node.quotas, self._node.listeners
+        rates = next((each.rates for each in listeners if each.rates is not None), None)
+        if quotas is not None or rates is not None:
+            from ottla.server.http import quotas as collecting
+
+            if quotas is not None:
+                await collecting.add_quotas(page, quotas, self._breathe)
+            if rates is not None:
+                collecting.add_connection_rates(page, rates, [listener.name for listener in listeners])
 
     async def _add_lag(
         self, page: Exposition, group_id: str, group: str, topic: str, committed: list[tuple[int, Any]], now_ms: int
