@@ -45,7 +45,7 @@ def arguments_of(
         before_after.add_arguments(parser, tables)
         parser.set_defaults(side=None)
     else:
-        names = "\n".join(f"  {each.name:<14}{each.what}" for each in tables.values())
+        names = "\n".join(f"  {each.name:<21}{each.what}" for each in tables.values())
         parser.epilog = f"tables:\n{names}"
         parser.add_argument("tables", nargs="*", metavar="TABLE", help="all, if none is named")
         parser.add_argument("--side", action="append", choices=list(SIDES))

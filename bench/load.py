@@ -100,10 +100,10 @@ def batch_of(size: int, record_size: int = 100) -> tuple[bytes, int]:
     return bytes(build_batch([SimpleRecord(now, None, value) for _ in range(count)])), count
 
 
-def produce_frame(topic: str, partition: int, batch: bytes, acks: int = -1) -> bytes:
+def produce_frame(topic: str, partition: int, batch: bytes, acks: int = -1, *, client_id: str = "bench") -> bytes:
     return frame(
         messages.encode_request(
-            ApiKey.PRODUCE, PRODUCE_VERSION, 1, "bench",
+            ApiKey.PRODUCE, PRODUCE_VERSION, 1, client_id,
             {"transactional_id": None, "acks": acks, "timeout": 30_000,
              "topic_data": [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}]},
         )
@@ -120,10 +120,10 @@ def fetch_values(topic: str, partition: int, offset: int, max_bytes: int, *, wai
     }  # fmt: skip
 
 
-def fetch_frame(topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
+def fetch_frame(topic: str, partition: int, offset: int, max_bytes: int, *, client_id: str = "bench") -> bytes:
     return frame(
         messages.encode_request(
-            ApiKey.FETCH, FETCH_VERSION, 1, "bench", fetch_values(topic, partition, offset, max_bytes)
+            ApiKey.FETCH, FETCH_VERSION, 1, client_id, fetch_values(topic, partition, offset, max_bytes)
         )
     )
 

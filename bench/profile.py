@@ -1,4 +1,6 @@
-"""Where a node's time goes under one load: `python -m bench.profile produce|small|fetch|round_trip|shared|jobs [FILE]`.
+"""Where a node's time goes under one load: `python -m bench.profile LOAD [FILE]`.
+
+Loads: produce, small, fetch, round_trip, shared, jobs, members.
 
 Runs the node under cProfile, which slows it about threefold and makes small functions look dearer than they are; the
 order of the rows is what to read.
@@ -15,7 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.brokers import Ottla, Side
+from bench.consumer_rebalances import PARTITIONS_A_MEMBER, SETTINGS, round_of, topic_of
 from bench.counters import Meter
+from bench.group_requests import prepare
 from bench.latency import TOPIC, round_trips
 from bench.load import Client, batch_of
 from bench.share_groups import LOADS as SHARED
@@ -72,12 +76,19 @@ def _shared(side: Side, name: str) -> None:
     load.window_of(queue)(SECONDS, Meter(side.pid))
 
 
+def _members(side: Side) -> None:
+    """A group of KIP-848 of 1,000 members, which one joins and leaves."""
+    prepare(side, topic_of(1000), PARTITIONS_A_MEMBER * 1000)
+    round_of(side, 1000, "profile")
+
+
 LOADS: dict[str, Callable[[Side], None]] = {
     "produce": lambda side: _produce(side, 16 << 10),
     "small": lambda side: _produce(side, 1),
     "fetch": _fetch,
     "round_trip": _round_trip,
     "shared": lambda side: _shared(side, "deliveries"),
+    "members": _members,
     "jobs": lambda side: _shared(side, "jobs"),
 }
 
@@ -85,7 +96,7 @@ LOADS: dict[str, Callable[[Side], None]] = {
 def profile(load: str) -> str:
     """The rows of the profile of one load, most own time first."""
     with tempfile.TemporaryDirectory(prefix="ottla-profile-") as base:
-        node = ProfiledOttla(Path(base) / "data")
+        node = ProfiledOttla(Path(base) / "data", SETTINGS if load == "members" else {})
         node.start()
         try:
             LOADS[load](node)

@@ -26,6 +26,7 @@ MODULES: list[str] = [
     "bench.clients",
     "bench.transactions",
     "bench.neighbours",
+    "bench.throttled",
     "bench.group_requests",
     "bench.rebalances",
     "bench.consumer_rebalances",
