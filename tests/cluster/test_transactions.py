@@ -10,8 +10,9 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from ottla.testing import Cluster
 from tests.cluster.admin import until
+from tests.conformance.clients import build
 from tests.conformance.test_check import Check
-from tests.conformance.test_exactly_once import COUNT, copied, copy, fill, java_copier, python_copier
+from tests.conformance.test_exactly_once import COUNT, copied, copy, fill, go_copier, java_copier, python_copier
 
 SETTINGS = {"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
 
@@ -45,6 +46,16 @@ def test_java_while_coordinators_and_leaders_die(cluster: Cluster) -> None:
     fill(cluster.bootstrap)
     strikes = [killed(cluster, topic) for topic in ("__transaction_state", "out")]
     copy(java_copier(cluster.bootstrap), *strikes)
+    assert copied(cluster.bootstrap) == list(range(COUNT))
+
+
+@pytest.mark.matrix
+def test_franz_go_while_coordinators_and_leaders_die(cluster: Cluster) -> None:
+    if reason := build.missing("go"):
+        pytest.skip(reason)
+    fill(cluster.bootstrap)
+    strikes = [killed(cluster, topic) for topic in ("__transaction_state", "out", "__consumer_offsets", "in")]
+    copy(go_copier(cluster.bootstrap), *strikes)
     assert copied(cluster.bootstrap) == list(range(COUNT))
 
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -23,7 +24,7 @@ func main() {
 		fail(err)
 	}
 	session, err := kgo.NewGroupTransactSession(
-		kgo.SeedBrokers(os.Args[1]),
+		kgo.SeedBrokers(strings.Split(os.Args[1], ",")...),
 		kgo.TransactionalID(os.Args[2]),
 		kgo.ConsumerGroup(os.Args[2]),
 		kgo.ConsumeTopics(os.Args[3]),
