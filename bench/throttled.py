@@ -1,7 +1,7 @@
 """What a client notices of another one that a quota holds back, and of one that nothing holds back.
 
 The other one knows nothing of quotas: it sends on as if it had not been asked to wait, so that the broker has to hold
-it back. `python -m bench.throttled KIND PORT SECONDS` is that client, in a process of its own.
+it back. `python -m bench.throttled KIND PORT LEAD SECONDS` is that client, in a process of its own.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 
 CLIENT_ID = "held-back"
-TOPIC = "held-back"
+WRITTEN, READ = "held-back-written", "held-back-read"
 CONNECTIONS, IN_FLIGHT = 4, 4
 BATCH_BYTES = 64 << 10
 FILLED_MB = 64
-LEAD_S = 4.0
-"""How long it runs before anything is measured: what ten silent seconds have saved for it is used up by then."""
+LEAD_S, LEAD_HELD_S = 2.0, 12.0
+"""How long it runs before anything is measured. What eleven silent seconds have saved for it is used up at once, and
+counts for as long."""
 QUOTAS = {
     "nobody": {},
     "a writer": {},
@@ -47,18 +48,18 @@ def frames_of(kind: str) -> list[bytes]:
     """What each connection sends all the time."""
     if kind == "writer":
         batch = batch_of(BATCH_BYTES)[0]
-        return [produce_frame(TOPIC, index, batch, client_id=CLIENT_ID) for index in range(CONNECTIONS)]
+        return [produce_frame(WRITTEN, index, batch, client_id=CLIENT_ID) for index in range(CONNECTIONS)]
     if kind == "reader":
-        return [fetch_frame(TOPIC, index, 0, BATCH_BYTES, client_id=CLIENT_ID) for index in range(CONNECTIONS)]
+        return [fetch_frame(READ, index, 0, BATCH_BYTES, client_id=CLIENT_ID) for index in range(CONNECTIONS)]
     asked = {"topics": None, "allow_auto_topic_creation": False}
     return [frame(messages.encode_request(ApiKey.METADATA, 8, 1, CLIENT_ID, asked))] * CONNECTIONS
 
 
-def keep_asking(kind: str, port: int, seconds: float) -> int:
+def keep_asking(kind: str, port: int, lead_s: float, seconds: float) -> int:
     """Have requests in flight all the time on every connection; returns the bytes sent and received of those that were
-    answered after the lead."""
+    answered in the `seconds` behind the lead."""
     moved = [0] * CONNECTIONS
-    begins = time.monotonic() + LEAD_S
+    begins = time.monotonic() + lead_s
 
     def run(index: int, request: bytes) -> None:
         client = Client(port)
@@ -70,7 +71,7 @@ def keep_asking(kind: str, port: int, seconds: float) -> int:
 
     for index, request in enumerate(frames_of(kind)):
         threading.Thread(target=run, args=(index, request), daemon=True).start()
-    time.sleep(LEAD_S + seconds)
+    time.sleep(lead_s + seconds)
     return sum(moved)
 
 
@@ -101,9 +102,11 @@ def beside(side: Side, name: str, seconds: float) -> dict[str, float]:
     with quota(client, QUOTAS[name]):
         other = None
         if name != "nobody":
-            command = [sys.executable, "-m", "bench.throttled", KINDS[name[:3]], str(side.port), str(seconds)]
+            lead_s = LEAD_HELD_S if QUOTAS[name] else LEAD_S
+            numbers = map(str, (side.port, lead_s, seconds))
+            command = [sys.executable, "-m", "bench.throttled", KINDS[name[:3]], *numbers]
             other = subprocess.Popen(command, stdout=subprocess.PIPE)
-            time.sleep(LEAD_S)
+            time.sleep(lead_s)
         result = window(seconds, Meter(side.pid))
         if other is not None:
             moved = int(other.communicate(timeout=60)[0])
@@ -122,12 +125,12 @@ def throttled(run: Run) -> Iterator[Section]:
         for broker in warm.brokers.values():
             client = Client(broker.port)
             stack.callback(client.close)
-            for topic, partitions in ((TOPIC, CONNECTIONS), ("beside", 6)):
+            for topic, partitions in ((WRITTEN, CONNECTIONS), (READ, CONNECTIONS), ("beside", 6)):
                 client.create_topic(topic, partitions, SMALL_LOG)
                 stack.callback(partial(client.delete_topic, topic))
             batch = batch_of(BATCH_BYTES)[0]
             for number in range(FILLED_MB << 20 >> 16):
-                client.socket.sendall(produce_frame(TOPIC, number % CONNECTIONS, batch))
+                client.socket.sendall(produce_frame(READ, number % CONNECTIONS, batch))
                 client.receive_frame()
             produce_window(broker.port, "beside", batch_of(1 << 10)[0])(run.first_warm_up_s / 2, Meter(broker.pid))
         for name in QUOTAS:
@@ -142,4 +145,4 @@ def throttled(run: Run) -> Iterator[Section]:
 
 
 if __name__ == "__main__":
-    print(keep_asking(sys.argv[1], int(sys.argv[2]), float(sys.argv[3])), flush=True)
+    print(keep_asking(sys.argv[1], int(sys.argv[2]), *map(float, sys.argv[3:])), flush=True)
