@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from ottla.errors import ErrorCode
 from ottla.model import uuid_to_base64
@@ -301,3 +302,20 @@ def test_the_limit_of_records_is_kept_where_it_is_asked_for(tmp_path: Path) -> N
         assert await member.fetch(max_records=1, share_acquire_mode=1, max_wait=1000) == [(3, 3, 1)]
 
     play(tmp_path, scene)
+
+
+def test_the_time_of_a_fetch_is_over_also_where_the_clock_is_rounded(tmp_path: Path) -> None:
+    """A node runs on uvloop, whose clock has milliseconds: when a timer goes off, its time may be just not come. Such a
+    fetch waited until something else woke it up."""
+
+    async def test() -> None:
+        async with running(str(tmp_path), SETTINGS) as node:
+            member = await Member.connect(node)
+            await member.client.create("t")
+            await initialize(node, member, 0)
+            for wait_ms in range(1, 41):
+                assert await asyncio.wait_for(member.fetch(max_wait=wait_ms), 30) == []
+            member.client.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(test())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ from ottla.storage.log import ColdRead
 READ_BYTES: Final = 65_536
 """What is read first of a partition; more where that is not all that may be acquired."""
 GROWTH: Final = 4
+NO_TIME: Final = timedelta()
 
 RECORD_LIMIT: Final = 1
 """ShareAcquireMode."""
@@ -146,33 +148,40 @@ class _ShareFetch:
         self._led: dict[SharedPartition, LedSharePartition] = {}
         self._woken = asyncio.Event()
         """Something has changed since the last look."""
+        self._is_over = False
+        """The time is over, as the timer said: by the loop's clock, which is rounded, it may be just not yet."""
 
     async def run(self) -> dict[SharedPartition, Found]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + millis(self._request.max_wait) / 1000
+        self._is_over = self._request.max_wait <= NO_TIME
         self._find()
         if not self._led or self._max_bytes <= 0 or self._request.max_records <= 0:
             return self._found
         leds, wake = [*self._led.values()], self._woken.set
-        timer = loop.call_at(deadline, wake)
+        timer = loop.call_at(deadline, self._time_is_over)
         self._node.on_stop.append(wake)
         for led in leds:
             led.waiters[wake] = None
         try:
-            return await self._look(deadline)
+            return await self._look()
         finally:
             timer.cancel()
             self._node.on_stop.remove(wake)
             for led in leds:
                 led.waiters.pop(wake, None)
 
-    async def _look(self, deadline: float) -> dict[SharedPartition, Found]:
+    def _time_is_over(self) -> None:
+        self._is_over = True
+        self._woken.set()
+
+    async def _look(self) -> dict[SharedPartition, Found]:
         """Until there is enough, or the time is over."""
         loop = asyncio.get_running_loop()
         while True:
             self._woken.clear()
             began_s = loop.time()
-            expired = self._node.stopping or began_s >= deadline
+            expired = self._node.stopping or self._is_over
             readings = self._begin()
             try:
                 await self._read(readings)
