@@ -32,9 +32,6 @@ from ottla.coordinator.group.requests import (
     SyncGroup,
 )
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.delta import MetadataDelta
-from ottla.metadata.replay import replay
-from ottla.protocol.internal import metadata_records as r
 from ottla.protocol.internal.codec import encode_into
 from ottla.protocol.internal.group_records import encode_key, encode_value
 from tests.conformance.consumer_group_texts import (
@@ -51,6 +48,7 @@ from tests.conformance.consumer_group_texts import (
     without_leader,
     without_order,
 )
+from tests.conformance.coordinator_walk import grown, register_brokers, removed
 from tests.conformance.share_process import Lines
 from tests.unit.coordinator.harness import WALL_START_MS, SimulatedDriver
 
@@ -176,17 +174,7 @@ class Walk:
                 initial_rebalance_delay_ms=0,
             )
         )  # fmt: skip
-        delta = MetadataDelta(self.driver.image)
-        for broker in (1, 2, 3):
-            rack = None if broker == 3 else f"rack{broker}"
-            record = r.RegisterBrokerRecord(
-                broker_id=broker, is_migrating_zk_broker=False, incarnation_id=UUID(int=broker), broker_epoch=broker,
-                end_points=(), features=(), rack=rack, fenced=False, in_controlled_shutdown=False, log_dirs=(),
-                cordoned_log_dirs=None,
-            )  # fmt: skip
-            replay(record, delta)
-        self.driver.image = delta.apply(0, 0, 0)
-        self.driver.shard.on_metadata(None, self.driver.image)
+        register_brokers(self.driver)
         settings = {
             "group.consumer.assignors": "range", "group.consumer.assignment.interval.ms": interval,
             "group.consumer.max.size": max_size, "group.initial.rebalance.delay.ms": 0,
@@ -500,17 +488,7 @@ class Walk:
         number, count = self.topics.get(name, (self.ids, 0))
         more = count + self.random.randint(1, 3)
         self.topics[name] = number, more
-        delta = MetadataDelta(self.driver.image)
-        if not count:
-            replay(r.TopicRecord(name, UUID(int=number)), delta)
-        for partition in range(count, more):
-            leader, other = 1 + partition % 3, 1 + (partition + 1) % 3
-            record = r.PartitionRecord(
-                partition_id=partition, topic_id=UUID(int=number), replicas=(leader, other), isr=(leader,),
-                removing_replicas=(), adding_replicas=(), leader=leader, leader_recovery_state=0, leader_epoch=0,
-                partition_epoch=0, directories=(UUID(int=1), UUID(int=1)),
-            )  # fmt: skip
-            replay(record, delta)
+        delta = grown(self.driver, name, number, count, more)
         self.both(f"topic {name} {number} {more}", lambda: self.driver.change_topics(delta) or "")
         self.done["topic"] += 1
 
@@ -518,8 +496,7 @@ class Walk:
         if self.topics:
             name = self.random.choice([*self.topics])
             number, _ = self.topics.pop(name)
-            delta = MetadataDelta(self.driver.image)
-            replay(r.RemoveTopicRecord(UUID(int=number)), delta)
+            delta = removed(self.driver, number)
             self.both(f"untopic {number}", lambda: self.driver.change_topics(delta) or "")
 
     def time(self) -> None:

@@ -103,6 +103,10 @@ public class GroupCoordinatorLines {
             case "untopic": change(null, id(words[1]), 0); break;
             case "time": advance(Long.parseLong(words[1])); break;
             case "heartbeat": ANSWERS.add(show(done(shard.consumerGroupHeartbeat(context("c"), heartbeat(words))))); break;
+            case "streams": ANSWERS.add(StreamsGroupLines.show(done(shard.streamsGroupHeartbeat(context("c"),
+                StreamsGroupLines.heartbeat(words))))); break;
+            case "describe_streams": ANSWERS.add(StreamsGroupLines.show(
+                shard.streamsGroupDescribe(List.of(words[1]), Long.MAX_VALUE).get(0))); break;
             case "describe": ANSWERS.add(show(shard.consumerGroupDescribe(List.of(words[1]), Long.MAX_VALUE).get(0))); break;
             case "list": ANSWERS.add(shard.listGroups(List.of(), List.of(), Long.MAX_VALUE).stream().map(group ->
                 group.groupId() + "/" + group.protocolType() + "/" + group.groupState() + "/" + group.groupType())
@@ -296,6 +300,7 @@ public class GroupCoordinatorLines {
             .withTime(clock()).withTimer(new Timers()).withExecutor(new Executor())
             .withCoordinatorMetrics(new GroupCoordinatorMetrics())
             .withTopicPartition(new TopicPartition("__consumer_offsets", 0)).build();
+        StreamsGroupLines.dealInTurn(shard);
         for (int offset = 0; offset < LOG.size(); offset++)
             shard.replay(offset, -1L, (short) -1, LOG.get(offset));
         shard.onLoaded(new KRaftCoordinatorMetadataImage(image));

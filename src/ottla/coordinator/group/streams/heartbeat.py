@@ -130,6 +130,8 @@ class _Heartbeat:
         if goal.delayed is not None:
             self._statuses.append((ASSIGNMENT_DELAYED, goal.delayed))
         moved = self._reconcile(group, new, goal)
+        if new.member_id in group.members:  # it is alive, also where the answer fails
+            timers.start_session(state, group.group_id, new.member_id)
         if request.shuts_down and group.shutdown_requested_by is None:
             group.shutdown_requested_by = request.member_id
         response = self._response(group, old, moved, configured)
