@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from bench import compare
-from bench.brokers import Side, cpu_seconds
+from bench.brokers import cpu_seconds
 from bench.consumer_members import LEAVING_STATIC, ConsumerGroup, ConsumerSwarm
 from bench.group_requests import SETTINGS as GROUP_SETTINGS
-from bench.group_requests import prepare
+from bench.group_requests import wait_for_coordinator
+from bench.load import Client
 from bench.steady import Rule, Window, warm_up
 from bench.tables import Run, Section, table
+from bench.three_nodes import Topic, WarmClusters, wait_until
+from ottla.protocol.messages import ApiKey
 
 SETTINGS = {
     **GROUP_SETTINGS,
@@ -37,24 +41,53 @@ def topic_of(size: int) -> str:
     return f"shared-{size}"
 
 
-class Stopwatch:
-    """Milliseconds and the broker's CPU of events."""
+@dataclass(frozen=True)
+class Place:
+    """A broker, or a cluster and one of its ports."""
 
-    def __init__(self, side: Side) -> None:
-        self.side = side
+    pids: Sequence[int]
+    port: int
+
+    @property
+    def cpu_s(self) -> float:
+        return sum(map(cpu_seconds, self.pids))
+
+    def coordinator_port(self, group: str) -> int:
+        """Of the broker that keeps a group, which answers."""
+        client = Client(self.port)
+        try:
+            asked = {"key_type": 0, "coordinator_keys": [group]}
+            wait_until(lambda: not client.call(ApiKey.FIND_COORDINATOR, 4, asked)["coordinators"][0]["error_code"])
+            (found,) = client.call(ApiKey.FIND_COORDINATOR, 4, asked)["coordinators"]
+            port: int = found["port"]
+        finally:
+            client.close()
+        client = Client(port)
+        try:
+            wait_for_coordinator(client, group)
+        finally:
+            client.close()
+        return port
+
+
+class Stopwatch:
+    """Milliseconds, and the CPU of a place, of events."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
         self.found: dict[str, Figures] = {}
 
     def measure(self, event: str, work: Callable[[], object]) -> None:
-        cpu, begin = cpu_seconds(self.side.pid), time.perf_counter()
+        cpu_s, begin = self.place.cpu_s, time.perf_counter()
         work()
         took_s = time.perf_counter() - begin
-        self.found[event] = {"ms": took_s * 1e3, "CPU ms": (cpu_seconds(self.side.pid) - cpu) * 1e3}
+        self.found[event] = {"ms": took_s * 1e3, "CPU ms": (self.place.cpu_s - cpu_s) * 1e3}
 
 
-def round_of(side: Side, size: int, name: str) -> dict[str, Figures]:
+def round_of(place: Place, size: int, name: str) -> dict[str, Figures]:
     """Every event once, with a new group of `size`; each begins after a second in which nothing was assigned."""
-    watch = Stopwatch(side)
-    swarm = ConsumerSwarm(side.port)
+    watch = Stopwatch(place)
+    swarm = ConsumerSwarm(place.coordinator_port(name))
     group = ConsumerGroup(name, topic_of(size), PARTITIONS_A_MEMBER * size)
 
     def settle() -> None:
@@ -100,36 +133,55 @@ def round_of(side: Side, size: int, name: str) -> dict[str, Figures]:
     return watch.found
 
 
-def _warm(side: Side, rule: Rule) -> str:
+def _warm(side: str, place: Place, rule: Rule) -> str:
     number = 0
 
     def window(_: float) -> Window:
         nonlocal number
         number += 1
         begin = time.perf_counter()
-        events = round_of(side, 100, f"new-warm-{number}")
+        events = round_of(place, 100, f"new-warm-{number}")
         ms = sum(each["ms"] for event, each in events.items() if event != "first join")
         return Window(time.perf_counter() - begin, len(events), 1e3 / ms)
 
-    return f"{side.name} {warm_up(window, rule)}"
+    return f"{side} {warm_up(window, rule)}"
+
+
+def _section(run: Run, places: Mapping[str, Place], where: str) -> Section:
+    rule = RULE if run.first_warm_up_s else QUICK_RULE
+    note = f"Warm-up: {', '.join(_warm(side, place, rule) for side, place in places.items())}."
+    found: dict[str, dict[str, list[Figures]]] = {}
+    for size in SIZES:
+        for number in range(run.rounds):
+            for side, place in places.items():
+                for event, figures in round_of(place, size, f"new-{size}-{number}").items():
+                    found.setdefault(f"{event}, {size:,}", {}).setdefault(side, []).append(figures)
+    rows = compare.pivot("event, members", found, ("ms",), ("ms", "CPU ms"))
+    title = f"Groups of KIP-848{where}: rebalances, from the first request until every member has its share"
+    kept = {name: {side: {"rounds": each} for side, each in by_side.items()} for name, by_side in found.items()}
+    return Section(title, rows, note, f"{'cluster-' * bool(where)}consumer-rebalances", kept)
 
 
 @table("consumer-rebalances", "rebalances of groups of KIP-848 of 10 to 1,000")
 def rebalances(run: Run) -> Iterator[Section]:
-    warm = run.warm(SETTINGS)
-    sides = list(warm.brokers.values())
-    for side in sides:
+    places = {side: Place([each.pid], each.port) for side, each in run.warm(SETTINGS).brokers.items()}
+    for place in places.values():
+        client = Client(place.port)
         for size in SIZES:
-            prepare(side, topic_of(size), PARTITIONS_A_MEMBER * size)
-    rule = RULE if run.first_warm_up_s else QUICK_RULE
-    note = f"Warm-up: {', '.join(_warm(side, rule) for side in sides)}."
-    found: dict[str, dict[str, list[Figures]]] = {}
-    for size in SIZES:
-        for number in range(run.rounds):
-            for side in sides:
-                for event, figures in round_of(side, size, f"new-{size}-{number}").items():
-                    found.setdefault(f"{event}, {size:,}", {}).setdefault(side.name, []).append(figures)
-    rows = compare.pivot("event, members", found, ("ms",), ("ms", "CPU ms"))
-    title = "Groups of KIP-848: rebalances, from the first request until every member has its share"
-    kept = {name: {side: {"rounds": each} for side, each in by_side.items()} for name, by_side in found.items()}
-    yield Section(title, rows, note, "consumer-rebalances", kept)
+            client.create_topic(topic_of(size), PARTITIONS_A_MEMBER * size)
+        client.close()
+    yield _section(run, places, "")
+
+
+@table("cluster-consumer-rebalances", "the same on three nodes, with three replicas of the offsets topic")
+def cluster_rebalances(run: Run) -> Iterator[Section]:
+    run.cool()
+    warm = WarmClusters(run.sides, run.base, SETTINGS)
+    try:
+        for cluster in warm.clusters.values():
+            for size in SIZES:
+                Topic(cluster, topic_of(size), [[number % 3 + 1] for number in range(PARTITIONS_A_MEMBER * size)], {})
+        places = {side: Place(each.pids, each.ports[0]) for side, each in warm.clusters.items()}
+        yield _section(run, places, " on three nodes")
+    finally:
+        warm.stop()

@@ -4,16 +4,18 @@ member gives back is with another."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from bench.counters import Meter
 from bench.load import Client, Result, batch_of, produce_frame
-from bench.rounds import Load, measure, section
+from bench.rounds import Load, Warmed, measure, section
 from bench.tables import Run, Section, table
+from bench.three_nodes import Nodes, Topic, WarmClusters, wait_until
 from bench.throughput import SETTINGS
 from ottla.model import uuid_to_base64
 from ottla.protocol import messages
@@ -28,9 +30,14 @@ WORKERS = 8
 RECORDS = 400_000
 """In each partition: more than is delivered in one window."""
 WAIT_MS = 500
+REPLICATED = {
+    **SETTINGS,
+    "share.coordinator.state.topic.replication.factor": "3",
+    "share.coordinator.state.topic.min.isr": "2",
+}
 TOPIC, ONE_BY_ONE, HANDED_ON = "shared", "shared-jobs", "shared-handed-on"
 JOBS = 60_000
-DEADLINE_S = 120.0
+CONFIGS = {"segment.bytes": str(256 << 20)}
 
 Window = Callable[[float, Meter], Result]
 _numbers = count()
@@ -118,12 +125,16 @@ class Worker:
 
 
 class Queue:
-    """A topic on one broker, and groups that read it from its start."""
+    """A topic that one broker leads, and groups that read it from its start."""
 
-    def __init__(self, port: int, topic: str, partitions: int) -> None:
+    def __init__(self, port: int, topic: str, partitions: int, cluster: Nodes | None = None) -> None:
+        """`port` is the broker's; with a cluster it is that of node 1, and all nodes have a replica."""
         self.port, self.topic, self.partitions = port, topic, partitions
         self.client = Client(port)
-        self.client.create_topic(topic, partitions, {"segment.bytes": str(256 << 20)})
+        if cluster is None:
+            self.client.create_topic(topic, partitions, CONFIGS)
+        else:
+            Topic(cluster, topic, [[1, 2, 3]] * partitions, CONFIGS)
         asked = {"topics": [{"topic_id": None, "name": topic}], "allow_auto_topic_creation": False}
         self.topic_id: UUID = self.client.call(ApiKey.METADATA, 12, asked)["topics"][0]["topic_id"]
 
@@ -140,22 +151,26 @@ class Queue:
     def group(self, start_offset: int = 0) -> str:
         """A new group, whose state the share coordinator keeps."""
         name = f"{self.topic}-{time.time_ns()}"
-        key = f"{name}:{uuid_to_base64(self.topic_id)}:0"
-        rows = [
-            {"partition": number, "state_epoch": 0, "start_offset": start_offset} for number in range(self.partitions)
+        for number in range(self.partitions):
+            wait_until(partial(self._initialize, name, number, start_offset))
+        return name
+
+    def _initialize(self, group: str, number: int, start_offset: int) -> bool:
+        """Whether the share coordinator, which is another broker for another partition, has taken it."""
+        key = f"{group}:{uuid_to_base64(self.topic_id)}:{number}"
+        (found,) = self.client.call(ApiKey.FIND_COORDINATOR, 6, {"key_type": 2, "coordinator_keys": [key]})[
+            "coordinators"
         ]
-        asked = {"group_id": name, "topics": [{"topic_id": self.topic_id, "partitions": rows}]}
-        deadline = time.monotonic() + DEADLINE_S
-        while True:
-            found = self.client.call(ApiKey.FIND_COORDINATOR, 6, {"key_type": 2, "coordinator_keys": [key]})
-            if not found["coordinators"][0]["error_code"]:
-                answer = self.client.call(ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, asked)
-                errors = [row["error_code"] for topic in answer["results"] for row in topic["partitions"]]
-                if not any(errors):
-                    return name
-            if time.monotonic() > deadline:
-                raise RuntimeError("the share coordinator does not answer")
-            time.sleep(0.1)
+        if found["error_code"]:
+            return False
+        row = {"partition": number, "state_epoch": 0, "start_offset": start_offset}
+        asked = {"group_id": group, "topics": [{"topic_id": self.topic_id, "partitions": [row]}]}
+        client = Client(found["port"])
+        try:
+            answer = client.call(ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, asked)
+        finally:
+            client.close()
+        return not any(each["error_code"] for topic in answer["results"] for each in topic["partitions"])
 
     def workers(self, group: str, number: int) -> list[Worker]:
         return [Worker(self.port, group, self.topic_id, range(self.partitions)) for _ in range(number)]
@@ -306,18 +321,38 @@ LOADS = {
 """By the end of the key."""
 
 
-@table("share-groups", "share groups: deliveries/s, jobs/s, and how soon what is given back is delivered again")
-def share_groups(run: Run) -> Iterator[Section]:
-    warm = run.warm(SETTINGS)
+def _sections(
+    run: Run, sides: Mapping[str, tuple[Sequence[int], int, Nodes | None]], warm: Warmed, where: str
+) -> Iterator[Section]:
+    """`sides` are the processes, the port of the broker that leads, and its cluster."""
     for name, load in LOADS.items():
         if not run.wants(name):
             continue
         with ExitStack() as stack:
             loads = {}
-            for side, broker in warm.brokers.items():
-                queue = Queue(broker.port, load.topic, load.partitions)
+            for side, (pids, port, cluster) in sides.items():
+                queue = Queue(port, load.topic, load.partitions, cluster)
                 stack.callback(queue.close)
                 queue.fill(load.records, load.batch_bytes)
-                loads[side] = Load(broker.pid, load.window_of(queue), warm)
+                loads[side] = Load(pids, load.window_of(queue), warm)
             note = "A fetch accepts what the one before brought." * (name != "redelivery")
-            yield section(load.title, f"share-groups-{name}", measure(run, loads), load.figures, load.ranged, note)
+            title = f"{load.title}, on {where}" if where else load.title
+            key = "-".join((*where.split(), "share-groups", name))
+            yield section(title, key, measure(run, loads), load.figures, load.ranged, note)
+
+
+@table("share-groups", "share groups: deliveries/s, jobs/s, and how soon what is given back is delivered again")
+def share_groups(run: Run) -> Iterator[Section]:
+    warm = run.warm(SETTINGS)
+    yield from _sections(run, {side: ([each.pid], each.port, None) for side, each in warm.brokers.items()}, warm, "")
+
+
+@table("cluster-share-groups", "the same on three nodes, with three replicas of everything")
+def cluster_share_groups(run: Run) -> Iterator[Section]:
+    run.cool()
+    warm = WarmClusters(run.sides, run.base, REPLICATED)
+    try:
+        sides = {side: (each.pids, each.ports[0], each) for side, each in warm.clusters.items()}
+        yield from _sections(run, sides, warm, "three nodes")
+    finally:
+        warm.stop()

@@ -5,15 +5,16 @@ from __future__ import annotations
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 from bench.counters import Meter
 from bench.load import Client, Result
-from bench.rounds import Load, measure, section
+from bench.rounds import Load, Warmed, measure, section
 from bench.tables import Run, Section, table
+from bench.three_nodes import Topic, WarmClusters
 from bench.throughput import SETTINGS, SMALL_LOG
 
 COMMIT_S = 0.1
@@ -212,6 +213,16 @@ LOADS: dict[str, tuple[str, Callable[[int], Window], Callable[[Result], dict[str
 """By the end of the key: title, load of a port, figures, and those with a spread."""
 
 
+def _sections(run: Run, sides: Mapping[str, tuple[Sequence[int], int]], warm: Warmed, where: str) -> Iterator[Section]:
+    """`sides` are the processes and a port of each."""
+    for name, (title, window_of, figures, ranged) in LOADS.items():
+        if run.wants(name):
+            loads = {side: Load(pids, window_of(port), warm) for side, (pids, port) in sides.items()}
+            note = "The producer runs in this process, which needs a core for itself."
+            key = "-".join((*where.split(), "transactions", name))
+            yield section(f"{title}, on {where}" if where else title, key, measure(run, loads), figures, ranged, note)
+
+
 @table("transactions", "transactional producers of librdkafka: records/s, latency to readers, commits/s")
 def transactions(run: Run) -> Iterator[Section]:
     warm = run.warm(SETTINGS)
@@ -221,8 +232,18 @@ def transactions(run: Run) -> Iterator[Section]:
             stack.callback(client.close)
             client.create_topic(TOPIC, 1, SMALL_LOG)
             stack.callback(partial(client.delete_topic, TOPIC))
-        for name, (title, window_of, figures, ranged) in LOADS.items():
-            if run.wants(name):
-                loads = {side: Load(each.pid, window_of(each.port), warm) for side, each in warm.brokers.items()}
-                note = "The producer runs in this process, which needs a core for itself."
-                yield section(title, f"transactions-{name}", measure(run, loads), figures, ranged, note)
+        yield from _sections(run, {side: ([each.pid], each.port) for side, each in warm.brokers.items()}, warm, "")
+
+
+@table("cluster-transactions", "the same on three nodes, with three replicas of everything")
+def cluster_transactions(run: Run) -> Iterator[Section]:
+    run.cool()
+    warm = WarmClusters(run.sides, run.base, SETTINGS)
+    try:
+        with ExitStack() as stack:
+            for cluster in warm.clusters.values():
+                stack.callback(Topic(cluster, TOPIC, [[1, 2, 3]], SMALL_LOG).delete)
+            sides = {side: (each.pids, each.ports[0]) for side, each in warm.clusters.items()}
+            yield from _sections(run, sides, warm, "three nodes")
+    finally:
+        warm.stop()

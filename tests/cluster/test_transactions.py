@@ -109,15 +109,15 @@ def await_written(cluster: Cluster, check: Check, topic: str) -> None:
     """Returns when a partition of the topic has grown by some records."""
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "ends", "log_level": 0})
 
-    def end() -> int:
+    def end() -> tuple[int, str]:
         try:
-            return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=5)[1])
-        except KafkaException:  # it is only just being made, or its leader was killed
+            return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=5)[1]), ""
+        except KafkaException as error:  # it is only just being made, or its leader was killed
             check.ensure_running()
-            return -1
+            return -1, f"{topic}: {error}"
 
     try:
-        start = until(end, lambda found: found >= 0)
-        until(end, lambda found: found >= start + 20)
+        start, _ = until(end, lambda found: found[0] >= 0)
+        until(end, lambda found: found[0] >= start + 20)
     finally:
         consumer.close()

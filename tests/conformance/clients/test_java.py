@@ -133,6 +133,29 @@ def test_verifiable_consumer_reads_commits_and_resumes(bootstrap: str, topic: st
     assert next_offsets == {"0": 500, "1": 500}
 
 
+@pytest.mark.parametrize("mode", ["auto", "sync", "async"])
+def test_verifiable_share_consumer_accepts_what_it_reads(bootstrap: str, topic: str, mode: str) -> None:
+    create(bootstrap, topic, partitions=2)
+
+    def consume(count: int) -> list[dict[str, Any]]:
+        produce(bootstrap, topic, ["x"] * count)
+        return events(
+            tool(
+                f"{TOOLS}.VerifiableShareConsumer", "--bootstrap-server", bootstrap, "--topic", topic, "--group-id",
+                f"shared-{topic}", "--max-messages", str(count), "--acknowledgement-mode", mode,
+                "--offset-reset-strategy", "earliest",
+            ).stdout
+        )  # fmt: skip
+
+    seen = consume(600) + consume(300)
+    names = [event["name"] for event in seen]
+    assert names[0] == "startup_complete" and names.count("shutdown_complete") == 2
+    read = sum(event["count"] for event in seen if event["name"] == "records_consumed")
+    accepted = [event for event in seen if event["name"] == "offsets_acknowledged"]
+    assert accepted and all(event["success"] for event in accepted)
+    assert sum(event["count"] for event in accepted) == read == 900
+
+
 @pytest.mark.client(
     "ClientCompatibilityTest",
     "times, cluster id, large messages, topics, settings, idempotence; told that there are no ACLs",

@@ -24,6 +24,7 @@ SETTINGS = {
 }
 NONE, FENCED = ErrorCode.none, ErrorCode.producer_fenced
 OLD_FENCED = ErrorCode.invalid_producer_epoch
+PASSES = (ErrorCode.concurrent_transactions, ErrorCode.coordinator_load_in_progress)
 INIT = {"transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
 
 
@@ -43,11 +44,11 @@ class Session:
         return answer["coordinators"]
 
     async def init(self, transactional_id: str = "x", version: int = 5, **more: Any) -> Any:
-        """Until the transaction before is over."""
+        """Until the transaction before is over, and what the node had written is read again."""
         while True:
             values = {**INIT, "transactional_id": transactional_id, **more}
             answer = await self.client.ask(ApiKey.INIT_PRODUCER_ID, version, values)
-            if answer["error_code"] != ErrorCode.concurrent_transactions:
+            if answer["error_code"] not in PASSES:
                 return answer
             await asyncio.sleep(0.001)
 
