@@ -1,8 +1,9 @@
 """Asks share coordinators to keep, return and delete the state of share-partitions (Kafka's `PersisterStateManager`).
 
 A coordinator on this node is called. To another one what is asked of one moment goes together, a request for each API
-and group, and what comes meanwhile waits for the next. What fails because a coordinator is not there, moves or loads
-is asked again, at the coordinator of that moment, with pauses that grow, until `RETRY_MS_MAX` have passed.
+and group, and what comes meanwhile waits for the next; writes of one share-partition become one. What fails because a
+coordinator is not there, moves or loads is asked again, at the coordinator of that moment, with pauses that grow, until
+`RETRY_MS_MAX` have passed.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random as random_module
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from ottla.coordinator.share.combining import UNCHANGED
 from ottla.coordinator.share.requests import (
     DeleteState,
     InitializeState,
@@ -31,6 +33,7 @@ from ottla.metadata.image import BrokerRegistration, MetadataImage
 from ottla.model import SHARE_STATE_TOPIC, NodeId
 from ottla.network import Address, Network
 from ottla.protocol import messages
+from ottla.protocol.internal.share_records import SharePartitionKey
 from ottla.protocol.messages import ApiKey
 
 _LOG = logging.getLogger("ottla.share")
@@ -83,7 +86,7 @@ class PersisterHost(Protocol):
 class _Asked:
     """One share-partition in one request."""
 
-    __slots__ = ("_persister", "deadline", "pause_s", "request", "result")
+    __slots__ = ("_persister", "deadline", "is_overtaken", "pause_s", "request", "result")
 
     def __init__(self, persister: Persister, request: StateRequest) -> None:
         loop = asyncio.get_running_loop()
@@ -92,6 +95,8 @@ class _Asked:
         self.result: asyncio.Future[StateRow] = loop.create_future()
         self.deadline = loop.time() + RETRY_MS_MAX / 1000
         self.pause_s = PAUSE_S
+        self.is_overtaken = False
+        """Whether the same share-partition was written to since."""
 
     def complete(self, result: StateRow | KafkaError) -> None:
         """The coordinator's reply."""
@@ -119,6 +124,8 @@ class Persister:
         self._queues: dict[tuple[NodeId, ApiKey], list[_Asked]] = {}
         self._tasks: dict[tuple[NodeId, ApiKey], asyncio.Task[None]] = {}
         self._waiting: dict[_Asked, asyncio.TimerHandle] = {}
+        self._newest: dict[SharePartitionKey, _Asked] = {}
+        """Of the writes without a result."""
         self._stopped = False
 
     async def stop(self) -> None:
@@ -134,8 +141,17 @@ class Persister:
     def ask(self, request: StateRequest) -> asyncio.Future[StateRow]:
         """The PartitionResult of the request's API, with its error; raises nothing. Cancelled when the node stops."""
         asked = _Asked(self, request)
+        if isinstance(request, WriteState):
+            if (before := self._newest.get(request.key)) is not None:
+                before.is_overtaken = True
+            self._newest[request.key] = asked
+            asked.result.add_done_callback(lambda _: self._forget(asked))
         self._send(asked)
         return asked.result
+
+    def _forget(self, asked: _Asked) -> None:
+        if self._newest.get(asked.request.key) is asked:
+            del self._newest[asked.request.key]
 
     def _send(self, asked: _Asked) -> None:
         if self._stopped:
@@ -179,6 +195,8 @@ class Persister:
 
     def _again(self, asked: _Asked) -> None:
         del self._waiting[asked]
+        if asked.is_overtaken and isinstance(asked.request, WriteState):  # the start offset must not go back
+            asked.request = asked.request._replace(start_offset=UNCHANGED)
         if not asked.result.done():
             self._send(asked)
 
@@ -210,16 +228,18 @@ class Persister:
             del self._tasks[where]
 
     async def _request(self, node_id: NodeId, api: ApiKey, group_id: str, some: list[_Asked]) -> None:
-        """Ask about share-partitions of one group, each once. Raises nothing."""
-        topics: dict[Any, list[dict[str, Any]]] = {}
-        now: dict[tuple[Any, int], _Asked] = {}
+        """Ask about share-partitions of one group, in one row each. Raises nothing."""
+        by_place: dict[tuple[Any, int], list[_Asked]] = {}
         for asked in some:
-            key = asked.request.key
-            if (key.topic_id, key.partition) in now:  # a row for each; the others in a moment, behind it
-                self.answered(asked, asked.failed(ErrorCode.request_timed_out))
-                continue
-            now[key.topic_id, key.partition] = asked
-            topics.setdefault(key.topic_id, []).append(asked.request.row())
+            together = by_place.setdefault((asked.request.key.topic_id, asked.request.key.partition), [])
+            if together and _writer(asked.request) != _writer(together[-1].request):  # it has become leader again
+                for each in together:
+                    self.answered(each, each.failed(ErrorCode.fenced_leader_epoch))
+                together.clear()
+            together.append(asked)
+        topics: dict[Any, list[dict[str, Any]]] = {}
+        for place, together in by_place.items():
+            topics.setdefault(place[0], []).append(_as_one([each.request for each in together]).row())
         rows: dict[tuple[Any, int], StateRow] = {}
         error = ErrorCode.network_exception
         try:
@@ -240,5 +260,27 @@ class Persister:
         except Exception as bug:
             error = ErrorCode.unknown_server_error
             _LOG.error("a share coordinator cannot be asked", exc_info=bug)
-        for place, asked in now.items():
-            self.answered(asked, rows.get(place) or asked.failed(error))
+        for place, together in by_place.items():
+            for asked in together:
+                self.answered(asked, rows.get(place) or asked.failed(error))
+
+
+def _writer(request: StateRequest) -> tuple[int, int] | None:
+    """The epochs of a write."""
+    return (request.state_epoch, request.leader_epoch) if isinstance(request, WriteState) else None
+
+
+def _as_one(requests: Sequence[StateRequest]) -> StateRequest:
+    """What does the same to a share-partition as these, one behind the other.
+
+    The coordinator combines batches whatever their order, and the newest start offset counts. Of all but writes the
+    last one says what the others say.
+    """
+    last = requests[-1]
+    if not isinstance(last, WriteState):
+        return last
+    writes = [each for each in requests if isinstance(each, WriteState)]
+    return last._replace(
+        start_offset=max(each.start_offset for each in writes),
+        state_batches=[batch for each in writes for batch in each.state_batches],
+    )
