@@ -145,11 +145,11 @@ class Persister:
             if (before := self._newest.get(request.key)) is not None:
                 before.is_overtaken = True
             self._newest[request.key] = asked
-            asked.result.add_done_callback(lambda _: self._forget(asked))
+            asked.result.add_done_callback(lambda _: self._drop_write(asked))
         self._send(asked)
         return asked.result
 
-    def _forget(self, asked: _Asked) -> None:
+    def _drop_write(self, asked: _Asked) -> None:
         if self._newest.get(asked.request.key) is asked:
             del self._newest[asked.request.key]
 
