@@ -1,0 +1,43 @@
+"""Which batches of a fetch answer belong to aborted transactions, for a reader that is read_committed.
+
+The rules are those of `org.apache.kafka.clients.consumer.internals.CompletedFetch`: the answer names the aborted
+transactions that overlap its records, each by its producer and first offset; a producer's batches are aborted from
+there to its next abort marker.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+from ottla.model import NO_PRODUCER_ID, Buffer
+from ottla.protocol.record_batch import BatchHeader, read_end_marker
+
+
+class Aborted:
+    """Of one partition in one fetch answer. It is asked of each batch, in the order of the log."""
+
+    def __init__(self, transactions: Iterable[tuple[int, int]] | None) -> None:
+        """`transactions` are (producer id, first offset) pairs; None is none, as on the wire."""
+        self._waiting = [(first_offset, producer_id) for producer_id, first_offset in transactions or ()]
+        heapq.heapify(self._waiting)
+        self._producers: set[int] = set()
+        """Those whose batches are aborted at this point of the log."""
+        self._last_offset = -1
+        """Of the last batch that was seen: one before it changes nothing when it is seen once more."""
+
+    def covers(self, header: BatchHeader, batch: Buffer) -> bool:
+        """Whether the records of this batch were aborted. Raises CorruptBatch for a malformed marker."""
+        if header.producer_id <= NO_PRODUCER_ID or header.last_offset < self._last_offset:
+            return False
+        self._last_offset = header.last_offset
+        while self._waiting and self._waiting[0][0] <= header.last_offset:
+            self._producers.add(heapq.heappop(self._waiting)[1])
+        if header.producer_id not in self._producers:
+            return False
+        if header.is_control:
+            marker = read_end_marker(batch)
+            if marker is not None and marker.is_abort:
+                self._producers.remove(header.producer_id)
+            return False
+        return header.is_transactional
