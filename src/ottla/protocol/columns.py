@@ -16,16 +16,20 @@ from ottla.protocol import _records
 from ottla.protocol._columns import Rows
 from ottla.protocol.aborted_transactions import Aborted
 from ottla.protocol.compression import DECOMPRESSED_BYTES_MAX
+from ottla.protocol.crc32c import crc32c
 from ottla.protocol.message_set import read_messages, size_of
 from ottla.protocol.record_batch import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    CONTROL,
     HEADER_SIZE,
     LENGTH_AND_MAGIC,
+    LOG_APPEND_TIME,
     LOG_OVERHEAD,
     MAGIC,
     MAGIC_POSITION,
     BatchHeader,
     CorruptBatch,
-    crc_is_valid,
     iterate_batches,
     records_section,
     unpack_header,
@@ -145,27 +149,37 @@ class Columns:
         self, batches: Buffer, position: int, header: BatchHeader, start: int, stop: int, aborted: Aborted | None
     ) -> int:
         """The offset to go on from, -1 if there is no room for the batch."""
-        if header.base_offset < 0 or header.last_offset_delta < 0 or header.last_offset >= _OFFSET_MAX:
-            raise CorruptBatch(f"a batch at {header.base_offset} with {header.last_offset_delta} as last offset delta")
-        is_behind = header.last_offset < start
-        if is_behind and (aborted is None or not header.is_control):
+        # The fields by themselves, as properties would be most of what a batch of one record costs.
+        offset, length, _, _, crc, attributes, last_delta, base_timestamp, max_timestamp, _, _, _, count = header
+        last_offset = offset + last_delta
+        if offset < 0 or last_delta < 0 or last_offset >= _OFFSET_MAX:
+            raise CorruptBatch(f"a batch at {offset} with {last_delta} as last offset delta")
+        is_behind = last_offset < start
+        if is_behind and (aborted is None or not attributes & CONTROL):
             return start
-        if not crc_is_valid(batches, position, header):
-            raise CorruptBatch(f"the CRC of the batch at offset {header.base_offset} is wrong")
-        if aborted is not None and aborted.covers(header, memoryview(batches)[position : position + header.size]):
-            return max(start, header.next_offset)
-        if header.is_control or is_behind or header.base_offset >= stop:
-            return max(start, header.next_offset)
-        section = records_section(batches, header, position)
-        if self._rows.rows and not self._has_room(len(section)):
+        end = position + LOG_OVERHEAD + length
+        view = memoryview(batches)
+        if crc32c(view[position + ATTRIBUTES_POSITION : end]) != crc:
+            raise CorruptBatch(f"the CRC of the batch at offset {offset} is wrong")
+        if aborted is not None and aborted.covers(header, view[position:end]):
+            return max(start, last_offset + 1)
+        if attributes & CONTROL or is_behind or offset >= stop:
+            return max(start, last_offset + 1)
+        first, section = position + HEADER_SIZE, batches
+        if attributes & CODEC_MASK:
+            section = records_section(batches, header, position)
+            first, end = 0, len(section)
+        rows = self._rows
+        if rows.rows and not self._has_room(end - first):
             return -1
-        status, seen = self._rows.append(
-            section, 0, len(section), header.count, header.base_offset, header.base_timestamp,
-            header.max_timestamp if header.timestamp_type else NO_TIMESTAMP, header.timestamp_type, start, stop,
+        is_append_time = attributes & LOG_APPEND_TIME != 0
+        status, seen = rows.append(
+            section, first, end, count, offset, base_timestamp, max_timestamp if is_append_time else NO_TIMESTAMP,
+            is_append_time, start, stop,
         )  # fmt: skip
         if status != _records.OK:
-            raise CorruptBatch(f"the batch at offset {header.base_offset}: {_records.problem(status, seen)}")
-        return header.next_offset
+            raise CorruptBatch(f"the batch at offset {offset}: {_records.problem(status, seen)}")
+        return last_offset + 1
 
     def _add_messages(self, batches: Buffer, position: int, start: int, stop: int) -> int:
         """One message, or those compressed in it; returns the offset to go on from."""
