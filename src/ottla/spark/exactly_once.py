@@ -1,0 +1,268 @@
+"""How a micro-batch is written exactly once: who decides, what is repeated, what is undone. `docs/exactly-once.md` says
+why it is right, and `tests/unit/spark/test_exactly_once.py` walks its crash points.
+
+Each attempt of a task writes in a transaction of its own and leaves it open. The driver then *decides*: one record, in
+a compacted topic, names the batch and the transactions that are its result. Whatever is decided is committed, by this
+driver or by the next one; whatever is not is aborted. A decision is written in a transaction of the query's own
+transactional id, so that of two drivers only the last to claim it can decide.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+AGE_S_MIN = 60.0
+"""Of an open transaction of a run that is neither this nor the one before it, to be taken for left over: such a run may
+also be a later one, of another driver, whose clock is not this one's."""
+_VERSION = 1
+
+
+class Written(NamedTuple):
+    """What an attempt of a task has written: a transaction that is complete but for its end.
+
+    `digest` tells attempts apart whose rows differ: it goes over all rows in their order.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    task: int
+    """The number of the task in its stage: the same for all its attempts."""
+    rows: int
+    digest: str
+
+
+class Decision(NamedTuple):
+    """These transactions, and no others, are what `batch` wrote."""
+
+    batch: int
+    run: str
+    """Of the query, from one start to the next."""
+    written: tuple[Written, ...]
+
+    def to_json(self) -> bytes:
+        return json.dumps({"version": _VERSION, **self._asdict()}, separators=(",", ":")).encode()
+
+    @classmethod
+    def of_json(cls, text: bytes) -> Decision:
+        """Raises ValueError for what a later version wrote."""
+        given: dict[str, Any] = json.loads(text)
+        if given.get("version") != _VERSION:
+            raise ValueError(f"a decision of version {given.get('version')}; {_VERSION} is known here")
+        return cls(given["batch"], given["run"], tuple(Written(*row) for row in given["written"]))
+
+
+class Open(NamedTuple):
+    """A transaction that its coordinator has as open."""
+
+    written: Written
+    run: str
+    age_s: float
+
+
+class State(Enum):
+    """Of a transaction of a given producer id and epoch, as its coordinator says."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+    """The coordinator does not have it, or the producer has begun another one since."""
+
+
+class Fenced(Exception):
+    """Another driver has claimed the query since."""
+
+
+class Port(Protocol):
+    """The cluster, as the protocol needs it. Every call may fail with an OSError or KafkaError, done or not."""
+
+    def claim(self) -> None:
+        """From here on nobody who claimed before can decide; an undecided decision of theirs is dropped."""
+
+    def decision(self) -> Decision | None:
+        """The newest decision about this query. Only after `claim`."""
+
+    def decide(self, decision: Decision) -> None:
+        """Durable when it returns, and unknown when it fails. Raises Fenced."""
+
+    def states(self, written: Sequence[Written]) -> list[State]: ...
+
+    def end(self, written: Written, commit: bool) -> State:
+        """Commit or abort; the state that the transaction is in now, where it could not be ended so too."""
+
+    def open_transactions(self) -> list[Open]:
+        """All of this query that are open, of whichever run."""
+
+
+class WriteFailed(Exception):
+    """Nothing of the batch is visible; it can be run again."""
+
+
+class HalfCommitted(Exception):
+    """A part of a decided batch was aborted by its time-out, and what was written now is not the same: a person has to
+    choose."""
+
+
+class CheckpointWentBack(Exception):
+    """A later batch of this query is committed."""
+
+
+@dataclass
+class Committer:
+    """Of one run of a query, in its driver. Anything raised leaves it ready to be asked again."""
+
+    port: Port
+    run: str
+    claimed: bool = False
+    last: Decision | None = None
+    """Meaningful while `claimed`: nobody else can have decided since, or `decide` says so."""
+    run_before: str | None = None
+    """Whose decision was the newest when this run first claimed the query."""
+
+    def commit(self, batch: int, written: Sequence[Written]) -> None:
+        """Make what the tasks of `batch` wrote its result, or find that this has been done before.
+
+        Raises WriteFailed, HalfCommitted, CheckpointWentBack; KafkaError and OSError where the cluster cannot be asked.
+        """
+        try:
+            try:
+                self._commit(batch, written)
+            except Fenced:
+                self.claimed = False
+                self._commit(batch, written)
+        except BaseException as error:
+            self.claimed = False
+            if isinstance(error, Fenced):
+                raise WriteFailed(f"batch {batch}: two drivers of this query are running") from error
+            raise
+
+    def _commit(self, batch: int, written: Sequence[Written]) -> None:
+        last = self._last()
+        if last is not None and last.batch > batch:
+            raise CheckpointWentBack(
+                f"batch {batch} was to be written, but batch {last.batch} of this query is committed already: its"
+                " checkpoint is older than what it has written. Go on with a new checkpoint from offsets of your choice"
+            )
+        if last is not None and last.batch == batch:
+            self._repeat(last, written)
+            return
+        self._check_open(batch, written)
+        lost = self._carry_out(Decision(batch, self.run, tuple(written)))
+        if lost:
+            raise WriteFailed(f"batch {batch}: {_aborted(lost)} after it was decided; the batch has to be run again")
+
+    def _last(self) -> Decision | None:
+        if not self.claimed:
+            self.port.claim()
+            self.last = self.port.decision()
+            self.claimed = True
+            if self.last is not None and self.last.run != self.run and self.run_before is None:
+                self.run_before = self.last.run
+        return self.last
+
+    def _check_open(self, batch: int, written: Sequence[Written]) -> None:
+        """Before it is decided, a transaction that is gone costs no more than running the batch again."""
+        states = self.port.states(written)
+        if gone := [one for one, state in zip(written, states, strict=True) if state is not State.OPEN]:
+            raise WriteFailed(
+                f"batch {batch}: {_aborted(gone)} before the batch was complete; if tasks take long, raise"
+                " kafka.transaction.timeout.ms"
+            )
+
+    def _carry_out(self, decision: Decision) -> list[Written]:
+        """Decide, and commit; returns what was aborted nevertheless."""
+        self.port.decide(decision)
+        self.last = decision
+        return self._complete(decision)
+
+    def _complete(self, decision: Decision) -> list[Written]:
+        lost = []
+        for one in decision.written:
+            state = self.port.end(one, commit=True)
+            if state is State.UNKNOWN:
+                raise HalfCommitted(
+                    f"batch {decision.batch} was decided, and the coordinator does not know any more what became of"
+                    f" transaction {one.transactional_id}. {_CHOICE}"
+                )
+            if state is not State.COMMITTED:
+                lost.append(one)
+        return lost
+
+    def _repeat(self, decision: Decision, written: Sequence[Written]) -> None:
+        """The batch is decided. What was written this time is dropped, but for what takes the place of transactions
+        that timed out between the decision and their commit."""
+        lost = self._complete(decision)
+        mine = {one.task: one for one in written if one not in decision.written}
+        if lost and len(mine) < len(written):
+            raise WriteFailed(f"batch {decision.batch}: {_aborted(lost)} after it was decided; it has to be run again")
+        if lost:
+            is_any_visible = len(lost) < len(decision.written)
+            taken = self._substitutes(decision, lost, mine) if is_any_visible else list(mine.values())
+            kept = [one for one in decision.written if one not in lost]
+            self._check_open(decision.batch, taken)
+            still = self._carry_out(decision._replace(run=self.run, written=(*kept, *taken)))
+            if still:
+                raise WriteFailed(f"batch {decision.batch}: {_aborted(still)} after it was decided; run it again")
+            mine = {task: one for task, one in mine.items() if one not in taken}
+        for one in mine.values():
+            self.port.end(one, commit=False)
+
+    def _substitutes(
+        self, decision: Decision, lost: Sequence[Written], mine: dict[int, Written]
+    ) -> list[Written]:
+        """Sound only where every task wrote the same rows again: rows may have moved from task to task otherwise."""
+        before = {one.task: (one.rows, one.digest) for one in decision.written}
+        after = {task: (one.rows, one.digest) for task, one in mine.items()}
+        if before != after:
+            raise HalfCommitted(
+                f"batch {decision.batch} was decided, then {_aborted(lost)} before the driver could commit, and the"
+                f" batch run again gives other rows or other tasks. {_CHOICE}"
+            )
+        return [mine[one.task] for one in lost]
+
+    def abort(self, written: Iterable[Written]) -> None:
+        """The batch has failed, perhaps in `commit`, and perhaps after the decision: what is decided is left for the
+        next run to commit."""
+        decided = self._decided()
+        for one in written:
+            if (one.producer_id, one.epoch) not in decided:
+                self.port.end(one, commit=False)
+
+    def clean(self) -> int:
+        """Abort what lost tasks and killed drivers have left open, so that readers of committed records go on; returns
+        how many. Between two batches only, when all that this run and the one before it have open is left over.
+        Another driver's that has just begun are not to be touched.
+        """
+        decided = self._decided()
+        left = [
+            one.written
+            for one in self.port.open_transactions()
+            if (one.written.producer_id, one.written.epoch) not in decided
+            and (one.run in (self.run, self.run_before) or one.age_s >= AGE_S_MIN)
+        ]
+        for one in left:
+            self.port.end(one, commit=False)
+        return len(left)
+
+    def _decided(self) -> set[tuple[int, int]]:
+        last = self._last()
+        return {(one.producer_id, one.epoch) for one in last.written} if last is not None else set()
+
+
+_CHOICE = (
+    "A part of it is visible to readers. Nothing was committed beyond that; to go on, compare the output with the input"
+    " of this batch, and start with a new checkpoint. A larger kafka.transaction.timeout.ms (and the broker's"
+    " transaction.max.timeout.ms) leaves a killed driver more time"
+)
+
+
+def _aborted(lost: Sequence[Written]) -> str:
+    names = ", ".join(one.transactional_id for one in lost[:3])
+    more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+    return f"transactions {names}{more} were aborted, by their time-out or by another driver,"
+

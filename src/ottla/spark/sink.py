@@ -1,0 +1,283 @@
+"""`df.write` and `df.writeStream` in format `ottla`: tasks that produce, and the driver that commits.
+
+At least once, or with `delivery=exactly-once` by the protocol of `exactly_once.py`. What a task needs to know of the query
+it belongs to (`TaskContext`'s local properties) it tells the driver with what it has written: a writer of a stream is
+made anew for each commit, in another process.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from ottla.client.producer import Producer
+from ottla.errors import KafkaError
+from ottla.spark.digest import Digest
+from ottla.spark.exactly_once import Committer, State, WriteFailed, Written
+from ottla.spark.kept import kept_cluster
+from ottla.spark.rows import Rows, rows_of
+from ottla.spark.sink_log import SinkLog, transactional_id
+from ottla.spark.sink_options import SinkOptions, sink_options
+
+logger = logging.getLogger("ottla.spark")
+
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+RUN_ID = "spark.jobGroup.id"
+"""Local properties that Spark sets for the tasks of a micro-batch."""
+
+CLEAN_EVERY_S = 60.0
+COMMITTERS_MAX = 16
+"""Queries whose claim and connections a driver's process keeps."""
+ONLY_BATCH = 0
+"""The number that the one batch of a batch write has."""
+
+
+def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> DataSourceArrowWriter:
+    """Raises ValueError for wrong options and columns."""
+    if overwrite:
+        raise ValueError('mode: records can only be added to a topic; use mode("append")')
+    chosen = sink_options(options, is_stream=False)
+    return BatchWriter(rows_of(schema, chosen), chosen, uuid.uuid4().hex)
+
+
+def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> DataSourceStreamArrowWriter:
+    """Raises ValueError for wrong options and columns."""
+    if overwrite:
+        raise ValueError('outputMode: records can only be added to a topic; use outputMode("append") or "update"')
+    chosen = sink_options(options, is_stream=True)
+    return StreamWriter(rows_of(schema, chosen), chosen)
+
+
+class Place(NamedTuple):
+    """Which attempt of which task of which query this is."""
+
+    query: str
+    run: str
+    task: int
+    attempt: int
+
+
+class TaskWritten(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    def __init__(self, place: Place, rows: int, written: Written | None) -> None:
+        self.place = place
+        self.rows = rows
+        self.written = written
+        """None where nothing is to be committed: no rows, or at-least-once."""
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Of one micro-batch in its tasks; of one commit or abort in the driver."""
+
+    def __init__(self, rows: Rows, options: SinkOptions) -> None:
+        self.rows = rows
+        self.options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return write_rows(iterator, self.rows, self.options, _stream_place())
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        if self.options.is_exactly_once:
+            commit_batch(_told(messages), batchId, self.options)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        if self.options.is_exactly_once:
+            abort_batch(_told(messages), self.options)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Of one batch write; the driver's copy has the same `run` as the tasks'."""
+
+    def __init__(self, rows: Rows, options: SinkOptions, run: str) -> None:
+        self.rows = rows
+        self.options = options
+        self.run = run
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = _context()
+        query = f"write.{self.options.write_id}" if self.options.write_id else self.run
+        place = Place(query, self.run, context.partitionId(), context.attemptNumber())
+        return write_rows(iterator, self.rows, self.options, place)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        if not self.options.is_exactly_once:
+            return
+        if self.options.write_id:
+            commit_batch(_told(messages), ONLY_BATCH, self.options)
+        else:
+            commit_without_decision(_told(messages), self.options)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        if self.options.is_exactly_once:
+            abort_batch(_told(messages), self.options, has_decisions=bool(self.options.write_id))
+
+
+# In the tasks
+
+
+def write_rows(
+    batches: Iterator[pa.RecordBatch], rows: Rows, options: SinkOptions, place: Place
+) -> TaskWritten:
+    """Produce all rows and wait until they are acknowledged; exactly-once: in a transaction that stays open.
+
+    Raises KafkaError, OSError, ValueError: Spark runs the task again, or fails the query.
+    """
+    producer: Producer | None = None
+    records, digest, count = rows.records(), Digest(), 0
+    try:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            if producer is None:
+                producer = _producer(options, place)
+            made = records.of(batch)
+            if options.is_exactly_once:
+                digest.add(made)
+            producer.send(options.topic, made)
+            count += made.num_rows
+        if producer is None:
+            return TaskWritten(place, 0, None)
+        producer.flush()
+    except BaseException:
+        if producer is not None and options.is_exactly_once:
+            _give_up(producer)
+        raise
+    finally:
+        if producer is not None:
+            producer.close()
+    if not options.is_exactly_once:
+        return TaskWritten(place, count, None)
+    assert producer.transactional_id is not None
+    written = Written(
+        producer.transactional_id, producer.producer_id, producer.epoch, place.task, count, digest.text()
+    )
+    return TaskWritten(place, count, written)
+
+
+def _producer(options: SinkOptions, place: Place) -> Producer:
+    producer = Producer(
+        kept_cluster(options.client), acks=options.acks, idempotent=options.is_idempotent, compression=options.codec,
+        batch_bytes=options.batch_bytes_max, buffer_bytes_max=options.buffer_bytes_max,
+        delivery_timeout_s=options.delivery_timeout_ms / 1000,
+        transactional_id=transactional_id(*place) if options.is_exactly_once else None,
+        transaction_timeout_ms=options.transaction_timeout_ms,
+    )  # fmt: skip
+    producer.start()
+    if options.is_exactly_once:
+        producer.begin()
+    return producer
+
+
+def _give_up(producer: Producer) -> None:
+    """Readers of committed records need not wait for the time-out of a task that failed."""
+    try:
+        producer.abort()
+    except (KafkaError, OSError) as error:
+        logger.info("the transaction of a failed task is left to its time-out: %s", error)
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "outside of a task"
+    return context
+
+
+def _stream_place() -> Place:
+    context = _context()
+    query, run = context.getLocalProperty(QUERY_ID), context.getLocalProperty(RUN_ID)
+    if query is None:
+        raise RuntimeError(f"Spark did not say which query this is ({QUERY_ID}); exactly-once writes need it")
+    return Place(query, run or query, context.partitionId(), context.attemptNumber())
+
+
+# In the driver
+
+
+class _Kept:
+    """A committer of a run of a query, and when it last looked for what was left open."""
+
+    def __init__(self, place: Place, options: SinkOptions) -> None:
+        self.log = SinkLog(kept_cluster(options.client), place.query, options.state_topic)
+        self.committer = Committer(self.log, place.run)
+        self.cleaned_at = float("-inf")
+
+
+_kept: dict[tuple[Any, ...], _Kept] = {}
+"""The driver's process that commits is one for many batches."""
+
+
+def _committer(place: Place, options: SinkOptions) -> _Kept:
+    key = (place.query, place.run, options.client, options.state_topic)
+    if key not in _kept:
+        while len(_kept) >= COMMITTERS_MAX:
+            _kept.pop(next(iter(_kept))).log.close()
+        _kept[key] = _Kept(place, options)
+    return _kept[key]
+
+
+def _told(messages: Sequence[WriterCommitMessage | None]) -> list[TaskWritten]:
+    return [message for message in messages if isinstance(message, TaskWritten)]
+
+
+def commit_batch(told: Sequence[TaskWritten], batch: int, options: SinkOptions) -> None:
+    """Raises what `Committer.commit` does."""
+    if not told:
+        return
+    kept = _committer(told[0].place, options)
+    kept.committer.commit(batch, [one.written for one in told if one.written is not None])
+    is_time = time.monotonic() - kept.cleaned_at > CLEAN_EVERY_S
+    if is_time or any(one.place.attempt for one in told):
+        kept.cleaned_at = time.monotonic()
+        _clean(kept.committer)
+
+
+def abort_batch(told: Sequence[TaskWritten], options: SinkOptions, *, has_decisions: bool = True) -> None:
+    """What cannot be aborted is left to its time-out, or to the next run."""
+    if not told:
+        return
+    kept = _committer(told[0].place, options)
+    written = [one.written for one in told if one.written is not None]
+    try:
+        if has_decisions:
+            kept.committer.abort(written)
+            kept.committer.clean()
+        else:
+            for one in written:
+                kept.log.end(one, commit=False)
+    except Exception as error:
+        logger.warning("transactions of a failed batch are left to their time-out: %s", error)
+
+
+def commit_without_decision(told: Sequence[TaskWritten], options: SinkOptions) -> None:
+    """A batch write without `write.id`: nobody would look for a decision. All tasks' transactions are open, so committing
+    them is a moment; a driver that is killed in it leaves a part of the rows visible. Raises WriteFailed."""
+    written = [one.written for one in told if one.written is not None]
+    if not written:
+        return
+    log = _committer(told[0].place, options).log
+    states = log.states(written)
+    if any(state is not State.OPEN for state in states):
+        raise WriteFailed("transactions of tasks timed out before all were done; raise kafka.transaction.timeout.ms")
+    undone = [one for one in written if log.end(one, commit=True) is not State.COMMITTED]
+    if undone:
+        raise WriteFailed(f"{len(undone)} of {len(written)} transactions could not be committed; the others are")
+
+
+def _clean(committer: Committer) -> None:
+    try:
+        count = committer.clean()
+    except Exception as error:
+        logger.warning("what lost tasks left open was not looked for: %s", error)
+    else:
+        if count:
+            logger.info("aborted %d transactions that lost tasks or drivers had left open", count)

@@ -1,0 +1,159 @@
+"""The cluster behind `exactly_once.Port`: decisions as records of a compacted topic, transactions of tasks by their ids."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from ottla import arrow
+from ottla.client.cluster import EARLIEST, LATEST, Cluster
+from ottla.client.producer import Producer
+from ottla.client.transactions import describe_transactions, end_transaction, list_transactions
+from ottla.client.transactions import Description
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import TopicPartition
+from ottla.protocol.messages import ApiKey
+from ottla.spark.exactly_once import Decision, Fenced, Open, State, Written
+
+PREFIX: Final = "ottla-sink"
+_SEPARATOR: Final = ":"
+_CLAIM_TIMEOUT_MS: Final = 30_000
+"""Of a decision's transaction, which takes a moment: as long as a killed driver holds others' claims up at most."""
+_LOOK_BACK: Final = 64
+_FENCED: Final = frozenset({
+    ErrorCode.invalid_producer_epoch, ErrorCode.producer_fenced, ErrorCode.invalid_producer_id_mapping,
+})  # fmt: skip
+_NOT_SO: Final = _FENCED | {ErrorCode.invalid_txn_state, ErrorCode.transactional_id_not_found}
+"""Why a transaction is not ended as it was to be: it has ended otherwise, or is another one by now."""
+_COMMITTED: Final = ("PrepareCommit", "CompleteCommit")
+_ABORTED: Final = ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")
+
+
+def transactional_id(query: str, run: str, task: int, attempt: int) -> str:
+    """No two attempts of a task share one, nor two runs of a query: none can fence another's that is decided. Batches of
+    a run do, one after the other, so that there are few."""
+    return _SEPARATOR.join((PREFIX, query, run, str(task), str(attempt)))
+
+
+class SinkLog:
+    """Of one query; `exactly_once.Port`."""
+
+    def __init__(self, cluster: Cluster, query: str, topic: str) -> None:
+        self._cluster = cluster
+        self._query = query
+        self._topic = topic
+        self._producer: Producer | None = None
+
+    def close(self) -> None:
+        if self._producer is not None:
+            self._producer.close()
+            self._producer = None
+
+    def claim(self) -> None:
+        self.close()
+        self._ensure_topic()
+        name = _SEPARATOR.join((PREFIX, self._query, "driver"))
+        producer = Producer(
+            self._cluster, transactional_id=name, transaction_timeout_ms=_CLAIM_TIMEOUT_MS, compression="none"
+        )
+        producer.start()
+        self._producer = producer
+
+    def decision(self) -> Decision | None:
+        """Looked for from the end on, as it is the newest of its key and most often near."""
+        at = TopicPartition(self._topic, 0)
+        # Not the last stable offset: somebody else's open transaction may hide what this query has committed.
+        end = self._cluster.offsets({at: LATEST})[at].offset
+        first = self._cluster.offsets({at: EARLIEST})[at].offset
+        step = _LOOK_BACK
+        while end > first:
+            start = max(first, end - step)
+            if (found := self._newest(start, end)) is not None:
+                return Decision.of_json(found)
+            end, step = start, step * 8
+        return None
+
+    def _newest(self, start: int, end: int) -> bytes | None:
+        fields = arrow.schema(("key", "value"))
+        key, found = self._query.encode(), None
+        for batch in arrow.batches(self._cluster, self._topic, 0, start, end, fields, read_committed=True):
+            for name, value in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+                if name == key:
+                    found = value
+        return found
+
+    def decide(self, decision: Decision) -> None:
+        assert self._producer is not None, "not claimed"
+        record = pa.record_batch({"key": [self._query.encode()], "value": [decision.to_json()]})
+        try:
+            self._producer.begin()
+            self._producer.send(self._topic, record)
+            self._producer.commit()
+        except KafkaError as error:
+            self.close()
+            if error.code in _FENCED:
+                raise Fenced from error
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def states(self, written: Sequence[Written]) -> list[State]:
+        known = describe_transactions(self._cluster, [one.transactional_id for one in written])
+        return [_state(one, known.get(one.transactional_id)) for one in written]
+
+    def end(self, written: Written, commit: bool) -> State:
+        try:
+            end_transaction(
+                self._cluster, written.transactional_id, written.producer_id, written.epoch, commit=commit
+            )
+        except KafkaError as error:
+            if error.code not in _NOT_SO:
+                raise
+            (state,) = self.states([written])
+            if state is State.OPEN:
+                raise
+            return state
+        return State.COMMITTED if commit else State.ABORTED
+
+    def open_transactions(self) -> list[Open]:
+        names = [one.transactional_id for one in list_transactions(self._cluster, f"{PREFIX}:{self._query}:")]
+        found = []
+        for name, described in describe_transactions(self._cluster, names).items():
+            parts = name.split(_SEPARATOR)
+            if len(parts) != 5 or described.state != "Ongoing":  # five: the driver's own has fewer
+                continue
+            written = Written(name, described.producer_id, described.epoch, int(parts[3]), 0, "")
+            found.append(Open(written, parts[2], time.time() - described.started_ms / 1000))
+        return found
+
+    def _ensure_topic(self) -> None:
+        """As replicated as the cluster allows, up to three times."""
+        if self._cluster.partitions([self._topic]):
+            return
+        replicas = min(3, max(1, self._cluster.node_count))
+        configs = {"cleanup.policy": "compact", "min.insync.replicas": str(max(1, replicas - 1))}
+        row = {
+            "name": self._topic, "num_partitions": 1, "replication_factor": replicas, "assignments": [],
+            "configs": [{"name": name, "value": value} for name, value in configs.items()],
+        }  # fmt: skip
+        values = {"topics": [row], "timeout_ms": 30_000, "validate_only": False}
+        (answer,) = self._cluster.ask_any(ApiKey.CREATE_TOPICS, values)["topics"]
+        code = ErrorCode(answer["error_code"])
+        if code not in (ErrorCode.none, ErrorCode.topic_already_exists):
+            raise KafkaError(code, f"topic {self._topic}, which keeps what was decided: {answer['error_message'] or ''}")
+
+
+def _state(written: Written, known: Description | None) -> State:
+    if known is None or known.producer_id != written.producer_id:
+        return State.UNKNOWN
+    if known.state in _ABORTED and known.epoch in (written.epoch, written.epoch + 1):
+        return State.ABORTED  # one that times out is fenced by the next epoch
+    if known.epoch != written.epoch:
+        return State.UNKNOWN
+    if known.state in _COMMITTED:
+        return State.COMMITTED
+    return State.OPEN if known.state == "Ongoing" else State.UNKNOWN
