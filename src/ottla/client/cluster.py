@@ -45,7 +45,7 @@ RETRIABLE: Final = frozenset({
     ErrorCode.request_timed_out, ErrorCode.network_exception, ErrorCode.inconsistent_topic_id,
 })  # fmt: skip
 """Of a partition: metadata may be old, or a leader new. Ask again after a refresh."""
-_COORDINATOR_MOVED: Final = frozenset({
+COORDINATOR_MOVED: Final = frozenset({
     ErrorCode.coordinator_not_available, ErrorCode.not_coordinator, ErrorCode.coordinator_load_in_progress,
 })  # fmt: skip
 _PAUSE_S: Final = 0.05
@@ -158,6 +158,11 @@ class Cluster:
         for connection in [*kept, *([self._any] if self._any else [])]:
             connection.close()
         self._connections, self._spare, self._any = {}, {}, None
+
+    @property
+    def node_ids(self) -> list[int]:
+        """Those that the newest metadata has, sorted."""
+        return sorted(self._nodes)
 
     # Topics
 
@@ -363,7 +368,7 @@ class Cluster:
                 failure = error
             except OSError as error:
                 failure = error
-            if isinstance(failure, OSError) or failure.code in _COORDINATOR_MOVED:
+            if isinstance(failure, OSError) or failure.code in COORDINATOR_MOVED:
                 self.drop_coordinator(key_type, key)
             elif failure.code not in retried:
                 raise failure

@@ -110,6 +110,10 @@ class Connection:
             raise self._failed(ConnectionError(f"an answer to request {got}, not {asked}"))
         return self._decoded(api_key, version, frame)
 
+    def fileno(self) -> int:
+        """For `select`: readable when an answer has begun to come."""
+        return self._socket.fileno()
+
     def close(self) -> None:
         self._socket.close()
 

@@ -134,13 +134,13 @@ class SinkLog:
         """As replicated as the cluster allows, up to three times."""
         if self._cluster.partitions([self._topic]):
             return
-        replicas = min(3, max(1, self._cluster.node_count))
+        replicas = min(3, max(1, len(self._cluster.node_ids)))
         configs = {"cleanup.policy": "compact", "min.insync.replicas": str(max(1, replicas - 1))}
         row = {
             "name": self._topic, "num_partitions": 1, "replication_factor": replicas, "assignments": [],
             "configs": [{"name": name, "value": value} for name, value in configs.items()],
         }  # fmt: skip
-        values = {"topics": [row], "timeout_ms": 30_000, "validate_only": False}
+        values = {"topics": [row], "timeout": 30_000, "validate_only": False}
         (answer,) = self._cluster.ask_any(ApiKey.CREATE_TOPICS, values)["topics"]
         code = ErrorCode(answer["error_code"])
         if code not in (ErrorCode.none, ErrorCode.topic_already_exists):

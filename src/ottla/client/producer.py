@@ -1,0 +1,358 @@
+"""A producer of Arrow's record batches on blocking sockets: idempotent, transactional, in order.
+
+Rows become record batches in a compiled loop (`ottla.protocol._batch_rows`). To each leader goes one request at a time, with
+the next batch of each of its partitions; while it is on its way the following batches are made. So a partition has one
+batch in flight, and whatever is sent again is sent in the same order with the same sequence numbers (KIP-98).
+"""
+
+from __future__ import annotations
+
+import random
+import select
+import time
+from collections import deque
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from ottla.client.arrow_columns import RecordColumns, by_topic, record_columns
+from ottla.client.cluster import RETRIABLE, Cluster, Retry
+from ottla.client.connection import Connection
+from ottla.client.transactions import ProducerId, add_partitions, end_transaction, init_producer
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Millis, TopicPartition
+from ottla.protocol import produce
+from ottla.protocol._batch_rows import Section, append
+from ottla.protocol.compression import CODECS, compress
+from ottla.protocol.messages import ApiKey, MalformedRequest
+from ottla.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse, ProduceTopic
+from ottla.protocol.record_batch import MAGIC, TRANSACTIONAL, BatchHeader, assemble, increment_sequence
+
+DEFAULT_BATCH_BYTES: Final = 1_000_000
+"""Below the `max.message.bytes` of a topic, 1,048,588 unless it is set."""
+DEFAULT_BUFFER_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Of batches that are not acknowledged yet, as `buffer.memory` of Kafka's producer."""
+REQUEST_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Far below `socket.request.max.bytes`, and enough for the request not to matter."""
+_VERSION_MAX: Final = 11
+"""From 12 on transactions are of KIP-890's second kind: see `transactions.py`."""
+_FIRST_ROOM: Final = 64 * 1024
+_STICKY_ROWS: Final = 1000
+"""Rows without a key go to one partition for so long, then to another."""
+_BACKOFF_S: Final = 0.05
+_CREATION_S: Final = 5.0
+"""How long a topic is waited for that the broker may be creating (`auto.create.topics.enable`)."""
+_ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
+
+_AGAIN: Final = RETRIABLE | {
+    ErrorCode.not_enough_replicas, ErrorCode.not_enough_replicas_after_append, ErrorCode.concurrent_transactions,
+    ErrorCode.coordinator_not_available, ErrorCode.coordinator_load_in_progress, ErrorCode.not_coordinator,
+}  # fmt: skip
+
+
+class _Batch(NamedTuple):
+    at: TopicPartition
+    data: bytearray
+    deadline: float
+
+
+class _Sent(NamedTuple):
+    connection: Connection
+    version: int
+    correlation_id: int
+    batches: list[_Batch]
+
+
+class Producer:
+    """Not safe for threads. An error leaves it unusable: start another, and with a transactional id nothing of the open
+    transaction counts."""
+
+    def __init__(
+        self, cluster: Cluster, *, acks: str = "all", idempotent: bool = True, transactional_id: str | None = None,
+        transaction_timeout_ms: Millis = 60_000, compression: str = "none", batch_bytes: int = DEFAULT_BATCH_BYTES,
+        buffer_bytes_max: int = DEFAULT_BUFFER_BYTES_MAX, delivery_timeout_s: float = 120.0,
+    ) -> None:  # fmt: skip
+        """Raises ValueError for settings that exclude each other."""
+        if (idempotent or transactional_id is not None) and _ACKS[acks] != -1:
+            raise ValueError("an idempotent producer needs acks=all")
+        self._cluster = cluster
+        self._acks = _ACKS[acks]
+        self._is_idempotent = idempotent or transactional_id is not None
+        self.transactional_id = transactional_id
+        self._transaction_timeout_ms = transaction_timeout_ms
+        self._codec = CODECS[compression]
+        self._batch_bytes = batch_bytes
+        self._buffer_bytes_max = buffer_bytes_max
+        self._delivery_timeout_s = delivery_timeout_s
+        self._producer = ProducerId(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        self._sections: dict[str, list[Section]] = {}
+        self._waiting: dict[TopicPartition, deque[_Batch]] = {}
+        self._bytes = 0
+        self._sequences: dict[TopicPartition, int] = {}
+        self._is_behind = False
+        """Batches were dropped that have sequence numbers: only a new epoch begins with others."""
+        self._in_transaction: set[TopicPartition] = set()
+        self._sent: dict[int, _Sent] = {}
+        self._not_before: dict[TopicPartition, float] = {}
+        self._random = random.Random()
+        self.rows = 0
+        """How many were given to `send`."""
+
+    @property
+    def producer_id(self) -> int:
+        return self._producer.producer_id
+
+    @property
+    def epoch(self) -> int:
+        return self._producer.epoch
+
+    # What a caller does
+
+    def start(self) -> None:
+        """Get a producer id if one is needed. Raises KafkaError, OSError."""
+        if self._is_idempotent:
+            self._producer = init_producer(self._cluster, self.transactional_id, self._transaction_timeout_ms)
+        self._sequences.clear()
+        self._is_behind = False
+
+    def begin(self) -> None:
+        """A transaction, which the coordinator hears of with its first batch. Raises KafkaError, OSError."""
+        assert self.transactional_id is not None, "no transactional id"
+        self._in_transaction.clear()
+        if self._is_behind:
+            self.start()
+
+    def send(self, topic: str | None, batch: pa.RecordBatch) -> None:
+        """Take the rows of `batch`: columns key, value, headers, partition, timestamp; without `topic` also that.
+
+        Returns before they are acknowledged, when there is room for more. Raises ValueError for rows that are no
+        records, KafkaError, OSError.
+        """
+        if topic is not None:
+            self._add(topic, batch)
+            return
+        if "topic" not in batch.schema.names:
+            raise ValueError("no topic: neither one for all rows nor a column topic")
+        for name, rows in by_topic(batch):
+            self._add(name, rows)
+
+    def flush(self) -> None:
+        """Wait until all that was sent is acknowledged. Raises KafkaError, OSError."""
+        for topic, sections in self._sections.items():
+            for partition, section in enumerate(sections):
+                if section.count:
+                    self._close_section(TopicPartition(topic, partition), section)
+        while any(self._waiting.values()):
+            self._pump(wait=True)
+
+    def commit(self) -> None:
+        """Flush, and commit the transaction. Raises KafkaError, OSError: then it may be committed or not."""
+        self.flush()
+        self._end(True)
+
+    def abort(self) -> None:
+        """Abort the transaction; what is not sent yet never is. Raises KafkaError, OSError."""
+        self.close()
+        self._end(False)
+
+    def close(self) -> None:
+        """Drop what is not acknowledged. An open transaction stays open."""
+        self._is_behind = self._is_behind or bool(self._sequences)
+        for sent in self._sent.values():
+            sent.connection.close()
+        self._sent.clear()
+        self._waiting.clear()
+        self._sections.clear()
+        self._bytes = 0
+
+    def _end(self, commit: bool) -> None:
+        assert self.transactional_id is not None
+        if self._in_transaction:
+            end_transaction(self._cluster, self.transactional_id, self.producer_id, self.epoch, commit=commit)
+        self._in_transaction.clear()
+
+    # From rows to batches
+
+    def _add(self, topic: str, batch: pa.RecordBatch) -> None:
+        sections = self._sections.get(topic) or self._begin_topic(topic)
+        columns = record_columns(batch)
+        self.rows += columns.rows
+        row, now = 0, time.time_ns() // 1_000_000
+        while row < columns.rows:
+            sticky = self._random.randrange(len(sections))
+            row = self._add_rows(topic, sections, columns, row, min(columns.rows, row + _STICKY_ROWS), now, sticky)
+
+    def _add_rows(
+        self, topic: str, sections: list[Section], columns: RecordColumns, row: int, stop: int, now: Millis, sticky: int
+    ) -> int:
+        while True:
+            row, full = append(
+                sections, row, stop, columns.key, columns.value, columns.headers, columns.partitions,
+                columns.timestamps, now, sticky, self._batch_bytes,
+            )  # fmt: skip
+            if full == -1:
+                return row
+            if full == -2:
+                raise ValueError(f"{topic} has {len(sections)} partitions, and a row names another one: row {row}")
+            self._close_section(TopicPartition(topic, full), sections[full])
+            self._pump(wait=self._bytes >= self._buffer_bytes_max)
+
+    def _begin_topic(self, topic: str) -> list[Section]:
+        """Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION for one that does not exist and is not created."""
+        retry = Retry(_CREATION_S)
+        while not (partitions := self._cluster.partitions([topic])):
+            values = {"topics": [{"name": topic}], "allow_auto_topic_creation": True}
+            self._cluster.ask_any(ApiKey.METADATA, values)
+            if not retry.again():
+                raise KafkaError(ErrorCode.unknown_topic_or_partition, f"topic {topic}")
+        self._sections[topic] = [Section(_FIRST_ROOM) for _ in partitions]
+        return self._sections[topic]
+
+    def _close_section(self, at: TopicPartition, section: Section) -> None:
+        records, count, base_timestamp, max_timestamp = section.take()
+        sequence = NO_SEQUENCE
+        if self._is_idempotent:
+            sequence = self._sequences.get(at, 0)
+            self._sequences[at] = increment_sequence(sequence, count)
+        header = BatchHeader(
+            0, 0, -1, MAGIC, 0, self._codec | (TRANSACTIONAL if self.transactional_id is not None else 0), count - 1,
+            base_timestamp, max_timestamp, self.producer_id, self.epoch, sequence, count,
+        )  # fmt: skip
+        data = assemble(header, records if self._codec == 0 else compress(self._codec, records))
+        self._waiting.setdefault(at, deque()).append(_Batch(at, data, time.monotonic() + self._delivery_timeout_s))
+        self._bytes += len(data)
+
+    # The wire
+
+    def _pump(self, *, wait: bool) -> None:
+        """Send what can be, and take the answers that are there; with `wait` one at least, or until a retry is due."""
+        self._send_waiting()
+        if not self._sent:
+            if wait and any(self._waiting.values()):
+                self._check_deadlines()
+                time.sleep(_BACKOFF_S)
+            return
+        timeout = self._cluster.config.request_timeout_s if wait else 0
+        connections = {sent.connection.fileno(): node_id for node_id, sent in self._sent.items()}
+        # poll, as a process of many files has descriptors above what select takes
+        poll = select.poll()
+        for descriptor in connections:
+            poll.register(descriptor, select.POLLIN)
+        ready = [connections[descriptor] for descriptor, _ in poll.poll(timeout * 1000)]
+        if not ready and wait:
+            ready = list(connections.values())  # `receive` says that no answer came in time
+        for node_id in ready:
+            self._receive(node_id)
+        self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        now = time.monotonic()
+        in_flight = {batch.at for sent in self._sent.values() for batch in sent.batches}
+        ready = [at for at, waiting in self._waiting.items() if waiting and at not in in_flight]
+        ready = [at for at in ready if self._not_before.get(at, 0.0) <= now]
+        if self.transactional_id is not None and (new := [at for at in ready if at not in self._in_transaction]):
+            add_partitions(self._cluster, self.transactional_id, self._producer, new)
+            self._in_transaction.update(new)
+        by_node: dict[int, list[_Batch]] = {}
+        for at in ready:
+            try:
+                node_id = self._cluster.leader(*at).node_id
+            except (KafkaError, OSError) as error:
+                self._put_off(at, error)
+                continue
+            if node_id < 0:
+                self._put_off(at, KafkaError(ErrorCode.leader_not_available, f"partition {at}"))
+            elif node_id not in self._sent:
+                by_node.setdefault(node_id, []).append(self._waiting[at][0])
+        for node_id, batches in by_node.items():
+            self._send(node_id, batches)
+
+    def _send(self, node_id: int, batches: list[_Batch]) -> None:
+        room, chosen = REQUEST_BYTES_MAX, []
+        for batch in batches:
+            room -= len(batch.data)
+            if room < 0 and chosen:
+                break
+            chosen.append(batch)
+        topics: dict[str, ProduceTopic] = {}
+        for batch in chosen:
+            topic = topics.setdefault(batch.at.topic, ProduceTopic(batch.at.topic, None, []))
+            topic.partitions.append(ProducePartition(batch.at.partition, batch.data))
+        timeout_ms = round(self._cluster.config.request_timeout_s * 1000)
+        request = ProduceRequest(self.transactional_id, self._acks, timeout_ms, list(topics.values()))
+        connection: Connection | None = None
+        try:
+            connection = self._cluster.connect(node_id)
+            version = connection.version(ApiKey.PRODUCE, produce.VERSION_MIN, _VERSION_MAX)
+            frame = produce.encode_request(
+                version, connection.following_id, self._cluster.config.client_id, request
+            )
+            correlation_id = connection.send_frame(frame)
+        except OSError as error:
+            if connection is not None:
+                connection.close()
+            for batch in chosen:
+                self._put_off(batch.at, error)
+            return
+        if self._acks == 0:
+            self._cluster.spare(node_id, connection)
+            for batch in chosen:
+                self._acknowledge(batch)
+            return
+        self._sent[node_id] = _Sent(connection, version, correlation_id, chosen)
+
+    def _receive(self, node_id: int) -> None:
+        sent = self._sent.pop(node_id)
+        try:
+            response = _decoded(sent)
+        except OSError as error:
+            sent.connection.close()
+            for batch in sent.batches:
+                self._put_off(batch.at, error)
+            return
+        self._cluster.spare(node_id, sent.connection)
+        rows = {
+            TopicPartition(topic.name or "", row.index): row for topic in response.topics for row in topic.partitions
+        }
+        for batch in sent.batches:
+            row = rows.get(batch.at)
+            code = ErrorCode.unknown_server_error if row is None else ErrorCode(row.error_code)
+            if code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
+                self._acknowledge(batch)
+                continue
+            error = KafkaError(code, (row and row.error_message) or f"partition {batch.at}")
+            if code not in _AGAIN:
+                raise error
+            self._put_off(batch.at, error)
+
+    def _acknowledge(self, batch: _Batch) -> None:
+        waiting = self._waiting[batch.at]
+        assert waiting[0] is batch
+        waiting.popleft()
+        self._bytes -= len(batch.data)
+
+    def _put_off(self, at: TopicPartition, error: Exception) -> None:
+        """Send the first batch of a partition again, a little later. Raises `error` when its time is over."""
+        now = time.monotonic()
+        if self._waiting[at][0].deadline < now:
+            raise error
+        self._not_before[at] = now + _BACKOFF_S
+        self._cluster.drop(at.topic)
+
+    def _check_deadlines(self) -> None:
+        now = time.monotonic()
+        for at, waiting in self._waiting.items():
+            if waiting and waiting[0].deadline < now:
+                raise KafkaError(ErrorCode.request_timed_out, f"partition {at}: not delivered in time")
+
+
+def _decoded(sent: _Sent) -> ProduceResponse:
+    """Raises OSError."""
+    frame = sent.connection.receive_frame()
+    try:
+        correlation_id, response = produce.decode_response(sent.version, frame)
+    except MalformedRequest as error:
+        raise ConnectionError(f"{sent.connection.address}: an answer that cannot be read: {error}") from error
+    if correlation_id != sent.correlation_id:
+        raise ConnectionError(f"{sent.connection.address}: an answer to another request")
+    return response
