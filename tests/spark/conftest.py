@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from ottla.testing import Broker
+from tests.spark.topics import Topics
 
 ROOT = Path(__file__).parents[2]
 JARS = sorted((ROOT / ".cache" / "spark-jars").glob("*.jar"))
@@ -73,3 +74,15 @@ def bootstrap() -> Iterator[str]:
 def topic() -> str:
     """A topic name that no other test uses."""
     return f"spark-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def topics(bootstrap: str) -> Topics:
+    return Topics(bootstrap)
+
+
+@pytest.fixture
+def connector() -> None:
+    """For tests that compare with Spark's Kafka connector."""
+    if not JARS:
+        pytest.skip("Spark is not set up: no jars of its Kafka connector (demo/setup.sh)")

@@ -142,7 +142,8 @@ def _decoded(cluster: Cluster, slice_: Slice, options: SourceOptions, fields: pa
         except KafkaError as error:
             if error.code not in _GONE:
                 raise
-            report_losses([f"{slice_.range}: {error.message}"], options)
+            why = error.message if isinstance(error, TopicRecreated) else "its topic was deleted"
+            report_losses([f"{slice_.range}: {why}"], options)
             return
 
 
