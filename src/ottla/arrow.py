@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ottla.client.cluster import EARLIEST, LATEST, Cluster
 from ottla.client.config import ClientConfig, parse_addresses
-from ottla.client.fetcher import DEFAULT_LIMITS, Fetcher, FetchLimits
+from ottla.client.fetcher import DEFAULT_LIMITS, Fetcher, FetchLimits, OffsetOutOfRange, TopicRecreated
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Offset, TopicPartition
 from ottla.protocol.aborted_transactions import Aborted
@@ -94,17 +94,24 @@ def batches(
         keys="key" in names, values="value" in names, headers="headers" in names,
         timestamps=not names.isdisjoint(("timestamp", "timestampType")),
     )  # fmt: skip
-    for chunk in Fetcher(cluster, topic, partition, start, stop, read_committed=read_committed, limits=limits):
-        aborted = Aborted(chunk.aborted) if read_committed else None
-        at = chunk.offset
-        while True:
-            at = columns.add(chunk.records, at, stop, aborted=aborted, rows_max=rows_max, bytes_max=bytes_max)
-            full = columns.rows >= rows_max or columns.bytes >= bytes_max
-            if at >= chunk.following or at >= stop:
-                if full:
-                    yield of_buffers(columns.take(), topic, partition, fields)
-                break
+    fetcher = Fetcher(cluster, topic, partition, start, stop, read_committed=read_committed, limits=limits)
+    try:
+        for chunk in fetcher:
+            aborted = Aborted(chunk.aborted) if read_committed else None
+            at = chunk.offset
+            while True:
+                at = columns.add(chunk.records, at, stop, aborted=aborted, rows_max=rows_max, bytes_max=bytes_max)
+                full = columns.rows >= rows_max or columns.bytes >= bytes_max
+                if at >= chunk.following or at >= stop:
+                    if full:
+                        yield of_buffers(columns.take(), topic, partition, fields)
+                    break
+                yield of_buffers(columns.take(), topic, partition, fields)
+    except (OffsetOutOfRange, TopicRecreated):
+        # Who goes on behind the gap has all that was read before it.
+        if columns.rows:
             yield of_buffers(columns.take(), topic, partition, fields)
+        raise
     if columns.rows:
         yield of_buffers(columns.take(), topic, partition, fields)
 

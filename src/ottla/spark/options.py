@@ -46,7 +46,9 @@ SOURCE_OPTIONS = (
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "commit.group",
-    "pushDownFilters",
+    "columns",
+    "bad.records",
+    "dead.letter.topic",
 )
 """What a source reads. `groupIdPrefix`, `kafkaConsumer.pollTimeoutMs` and `fetchOffset.*` are the connector's and
 change nothing here: no consumer
@@ -101,7 +103,6 @@ class SourceOptions:
     trigger_delay_ms_max: Millis = DEFAULT_TRIGGER_DELAY_MS_MAX
     headers: bool = False
     commit_group: str | None = None
-    push_down_filters: bool = False
     unknown: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -217,7 +218,6 @@ class _Given:
             trigger_delay_ms_max=DEFAULT_TRIGGER_DELAY_MS_MAX if delay is None else _duration("maxTriggerDelay", delay),
             headers=self.flag("includeHeaders", False),
             commit_group=group,
-            push_down_filters=self.flag("pushDownFilters", False),
             unknown=self.unknown(),
         )
 

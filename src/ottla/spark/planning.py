@@ -93,3 +93,36 @@ def loss_text(losses: list[str]) -> str:
         f"Records may have been lost: {'; '.join(losses)}. They were deleted, by retention or with"
         " their topic, before they were read. To go on without them set failOnDataLoss to false."
     )
+
+
+def plan_batch(
+    start: PartitionOffsets, end: PartitionOffsets, earliest: PartitionOffsets, latest: PartitionOffsets
+) -> Plan:
+    """What a batch read takes: nothing of a partition whose end is before its start.
+
+    A loss is what the log does not have any more, or not yet: an end that is given can be behind the log's.
+    """
+    ranges, losses = [], []
+    for partition, stop in sorted(end.items()):
+        begin, first, last = start[partition], earliest[partition], latest[partition]
+        if begin >= stop:
+            continue
+        if begin < first:
+            losses.append(f"partition {partition} begins at offset {first}, behind {begin} where reading was to begin")
+        if stop > last:
+            losses.append(f"partition {partition} ends at offset {last}, before {stop} where reading was to end")
+        begin, stop = max(begin, first), min(stop, last)
+        if begin < stop:
+            ranges.append(Range(partition.topic, partition.partition, begin, stop))
+    return Plan(ranges, losses)
+
+
+class DataLoss(Exception):
+    """Records are gone before they were read, and failOnDataLoss is not false."""
+
+    def __init__(self, losses: list[str]) -> None:
+        super().__init__(loss_text(losses))
+        self.losses = losses
+
+    def __reduce__(self) -> tuple[type[DataLoss], tuple[list[str]]]:
+        return DataLoss, (self.losses,)

@@ -1,0 +1,147 @@
+"""The columns of a source: those that Spark is given, and those that have to be decoded for them.
+
+Spark asks for batches whose Arrow schema equals what it makes of the DataFrame's schema, in microseconds and UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from ottla import arrow
+from ottla.formats.typed import CORRUPT, DeadLetter, Typed
+
+_PLACE = ("topic", "partition", "offset")
+TypedOptions = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Picklable: it travels to the tasks, which build the readers of typed values by themselves."""
+
+    output: pa.Schema
+    """What Spark wants, in its order."""
+    decoded: pa.Schema
+    """What is read of the records."""
+    typed: TypedOptions = ()
+    """The options of typed topics; empty where keys and values are bytes."""
+    dead_letter_topic: str | None = None
+
+    def finish(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[DeadLetter]]:
+        """Decoded columns to those of the output, and the records that could not be read. Raises BadRecord."""
+        letters: list[DeadLetter] = []
+        if self.typed:
+            batch, letters = _typed(self.typed).read(batch)
+        if not batch.schema.equals(self.output):
+            batch = pa.RecordBatch.from_arrays(list(self._arrays(batch)), schema=self.output)
+        return batch, letters
+
+    def _arrays(self, batch: pa.RecordBatch) -> Iterator[pa.Array]:
+        for field in self.output:
+            column = batch.column(field.name)
+            yield column if column.type.equals(field.type) else column.cast(field.type)
+
+
+def source_schema(options: Mapping[str, str]) -> StructType:
+    """The columns of a source for which no schema is given: those of Spark's Kafka connector, or `columns`.
+
+    Raises ValueError for options that do not fit together.
+    """
+    given = _lower(options)
+    whole = _whole(given)
+    text = given.get("columns")
+    if text is None:
+        with_headers = given.get("includeheaders", "false").strip().lower() == "true"
+        names = [name for name in whole.names if name != "headers" or with_headers]
+    else:
+        names = [name for name in (part.strip() for part in text.split(",")) if name]
+        _check_names("columns", names, whole)
+    return _to_spark(pa.schema([whole.field(name) for name in names]))
+
+
+def layout(options: Mapping[str, str], wanted: StructType) -> Layout:
+    """What is decoded for the columns `wanted`. Raises ValueError for those that a source does not have."""
+    given = _lower(options)
+    whole = _whole(given)
+    names = wanted.fieldNames()
+    _check_names("schema", names, whole)
+    output = to_arrow_schema(wanted, timezone="UTC")
+    of_source = _to_spark(whole)
+    for field in wanted.fields:
+        name, expected = field.name, of_source[field.name].dataType
+        if not output.field(name).type.equals(_to_arrow(whole.field(name))):
+            raise ValueError(
+                f"schema: the column {name} is {expected.simpleString()}, not {field.dataType.simpleString()}"
+            )
+        if not field.nullable and name not in (*_PLACE, "timestamp", "timestampType"):
+            raise ValueError(f"schema: the column {name} may be null, and cannot be NOT NULL")
+    typed = _typed_options(given)
+    needed = set(names).difference(CORRUPT.values())
+    if typed:
+        needed |= _needed_by_types(_typed(typed), names)
+    decoded = [field for field in arrow.schema(headers=True) if field.name in needed]
+    return Layout(output, pa.schema(decoded), typed, given.get("dead.letter.topic"))
+
+
+def _needed_by_types(typed: Typed, names: Sequence[str]) -> set[str]:
+    """What is decoded besides the columns that are wanted.
+
+    A record that is dropped is dropped whichever columns are wanted: a count is to be the same for all of them.
+    """
+    drops = typed.bad_records in ("drop", "dead-letter")
+    parts = {part for part in typed.parts if drops or part in names or CORRUPT[part] in names}
+    if typed.bad_records == "dead-letter" and parts:
+        parts |= {"key", "value", "headers"}
+    return parts.union(_PLACE) if parts else parts
+
+
+def _whole(options: Mapping[str, str]) -> pa.Schema:
+    plain = arrow.schema(headers=True)
+    typed = _typed_options(options)
+    return _typed(typed).schema(plain) if typed else plain
+
+
+def _typed_options(options: Mapping[str, str]) -> TypedOptions:
+    """Empty where there are none. Raises SchemaError."""
+    named = {
+        name: value
+        for name, value in options.items()
+        if name.startswith(("key.", "value.")) or name in ("bad.records", "dead.letter.topic")
+    }
+    if not named:
+        return ()
+    chosen = tuple(sorted(named.items()))
+    return chosen if _typed(chosen).parts else ()
+
+
+@lru_cache(maxsize=16)  # a worker serves one query after the other, each with a source or a few
+def _typed(options: TypedOptions) -> Typed:
+    return Typed.of_options(dict(options))
+
+
+def _check_names(where: str, names: Sequence[str], whole: pa.Schema) -> None:
+    if not names:
+        raise ValueError(f"{where}: no columns; there are {', '.join(whole.names)}")
+    others = [name for name in names if name not in whole.names]
+    if others:
+        raise ValueError(f"{where}: no columns {', '.join(others)}; there are {', '.join(whole.names)}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"{where}: a column is named twice in {', '.join(names)}")
+
+
+def _to_spark(schema: pa.Schema) -> StructType:
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def _to_arrow(field: pa.Field) -> pa.DataType:
+    """The type that Spark makes of a column's own: names within lists and maps may be others."""
+    return to_arrow_schema(_to_spark(pa.schema([field])), timezone="UTC").field(0).type
+
+
+def _lower(options: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): str(value) for name, value in options.items()}

@@ -1,0 +1,88 @@
+"""One Spark for the tests of a process (it takes 12 s to start), and a broker: a node, or whatever listens at
+OTTLA_TEST_BOOTSTRAP, to see the same tests pass on Apache Kafka."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.testing import Broker
+from tests.spark.topics import Topics
+
+ROOT = Path(__file__).parents[2]
+JARS = sorted((ROOT / ".cache" / "spark-jars").glob("*.jar"))
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    if importlib.util.find_spec("pyspark") is None:
+        pytest.skip("Spark is not set up: no pyspark here")
+    if shutil.which("java") is None:
+        pytest.skip("Spark is not set up: no Java here")
+    from pyspark.sql import SparkSession
+
+    work = tmp_path_factory.mktemp("spark")
+    patch = pytest.MonkeyPatch()
+    patch.setenv("PYSPARK_PYTHON", sys.executable)
+    patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    patch.setenv("TZ", "UTC")  # PySpark gives timestamps as local ones of this process, whatever the session's zone
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    patch.setenv("PYTHONPATH", path.rstrip(os.pathsep))
+    time.tzset()
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName("ottla-tests")
+        .config("spark.jars", ",".join(map(str, JARS)))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "1g")
+        .config("spark.local.dir", str(work / "local"))
+        .config("spark.sql.warehouse.dir", str(work / "warehouse"))
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+    )
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+    patch.undo()
+    time.tzset()
+
+
+@pytest.fixture(scope="session")
+def bootstrap() -> Iterator[str]:
+    """Address of the broker under test."""
+    external = os.environ.get("OTTLA_TEST_BOOTSTRAP")
+    if external:
+        yield external
+        return
+    with Broker(log_retention_check_interval_ms=500, group_initial_rebalance_delay_ms=0) as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic name that no other test uses."""
+    return f"spark-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def topics(bootstrap: str) -> Topics:
+    return Topics(bootstrap)
+
+
+@pytest.fixture
+def connector() -> None:
+    """For tests that compare with Spark's Kafka connector."""
+    if not JARS:
+        pytest.skip("Spark is not set up: no jars of its Kafka connector (demo/setup.sh)")
