@@ -1,7 +1,7 @@
 """A producer of Arrow's record batches on blocking sockets: idempotent, transactional, in order.
 
-Rows become record batches in a compiled loop (`ottla.protocol._batch_rows`). To each leader goes one request at a time, with
-the next batch of each of its partitions; while it is on its way the following batches are made. So a partition has one
+Rows become record batches in a compiled loop (`ottla.protocol._batch_rows`). To each leader goes one request at a time,
+with the next batch of each of its partitions; while it is on its way the following batches are made. So a partition has one
 batch in flight, and whatever is sent again is sent in the same order with the same sequence numbers (KIP-98).
 """
 
@@ -284,9 +284,7 @@ class Producer:
         try:
             connection = self._cluster.connect(node_id)
             version = connection.version(ApiKey.PRODUCE, produce.VERSION_MIN, _VERSION_MAX)
-            frame = produce.encode_request(
-                version, connection.following_id, self._cluster.config.client_id, request
-            )
+            frame = produce.encode_request(version, connection.following_id, self._cluster.config.client_id, request)
             correlation_id = connection.send_frame(frame)
         except OSError as error:
             if connection is not None:

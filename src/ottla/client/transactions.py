@@ -1,7 +1,7 @@
 """Transactions from outside of the producer that began them: ended, described, listed, by whoever knows their ids.
 
-The protocol is that of clients before KIP-890's second part (EndTxn up to 4, Produce up to 11): an epoch is the same from
-InitProducerId to the end, so that another process can end what a producer began.
+The protocol is that of clients before KIP-890's second part (EndTxn up to 4, Produce up to 11): an epoch is the same
+from InitProducerId to the end, so that another process can end what a producer began.
 """
 
 from __future__ import annotations

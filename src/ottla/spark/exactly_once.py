@@ -212,9 +212,7 @@ class Committer:
         for one in mine.values():
             self.port.end(one, commit=False)
 
-    def _substitutes(
-        self, decision: Decision, lost: Sequence[Written], mine: dict[int, Written]
-    ) -> list[Written]:
+    def _substitutes(self, decision: Decision, lost: Sequence[Written], mine: dict[int, Written]) -> list[Written]:
         """Sound only where every task wrote the same rows again: rows may have moved from task to task otherwise."""
         before = {one.task: (one.rows, one.digest) for one in decision.written}
         after = {task: (one.rows, one.digest) for task, one in mine.items()}
@@ -265,4 +263,3 @@ def _aborted(lost: Sequence[Written]) -> str:
     names = ", ".join(one.transactional_id for one in lost[:3])
     more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
     return f"transactions {names}{more} were aborted, by their time-out or by another driver,"
-

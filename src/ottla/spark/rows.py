@@ -1,4 +1,4 @@
-"""What a DataFrame has to look like to be written, as `KafkaWriter` of Spark's connector says it, and its rows as records.
+"""What a DataFrame has to look like to be written, as `KafkaWriter` of Spark's connector says it; its rows as records.
 
 Columns: `value` (and `key`): binary or text, or anything with `value.format`; `topic`, `partition`, `headers`, and with
 `includeTimestamp` `timestamp`. Others are ignored, as the connector does.
@@ -32,7 +32,7 @@ class Rows:
 
 
 class Records:
-    """Of one task: makes batches with the columns key, value, topic, partition, headers, timestamp, as far as there are."""
+    """Of one task: makes batches with the columns of records, as far as there are."""
 
     def __init__(self, rows: Rows) -> None:
         self._columns = rows.columns
@@ -78,4 +78,6 @@ def rows_of(schema: StructType, options: SinkOptions) -> Rows:
 
 
 def _without_binary(formats: Mapping[str, str]) -> dict[str, Any]:
-    return {} if all(formats.get(f"{part}.format", "binary") == "binary" for part in ("key", "value")) else dict(formats)
+    return (
+        {} if all(formats.get(f"{part}.format", "binary") == "binary" for part in ("key", "value")) else dict(formats)
+    )

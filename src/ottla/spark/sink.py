@@ -1,13 +1,15 @@
 """`df.write` and `df.writeStream` in format `ottla`: tasks that produce, and the driver that commits.
 
-At least once, or with `delivery=exactly-once` by the protocol of `exactly_once.py`. What a task needs to know of the query
-it belongs to (`TaskContext`'s local properties) it tells the driver with what it has written: a writer of a stream is
+At least once, or with `delivery=exactly-once` by the protocol of `exactly_once.py`. What a task knows of the query
+that it belongs to (`TaskContext`'s local properties) it tells the driver with what it has written: a writer of a stream is
 made anew for each commit, in another process.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
+import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,11 +20,12 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from ottla.client.cluster import Cluster
 from ottla.client.producer import Producer
 from ottla.errors import KafkaError
+from ottla.spark import kept
 from ottla.spark.digest import Digest
 from ottla.spark.exactly_once import Committer, State, WriteFailed, Written
-from ottla.spark.kept import kept_cluster
 from ottla.spark.rows import Rows, rows_of
 from ottla.spark.sink_log import SinkLog, transactional_id
 from ottla.spark.sink_options import SinkOptions, sink_options
@@ -35,7 +38,7 @@ RUN_ID = "spark.jobGroup.id"
 """Local properties that Spark sets for the tasks of a micro-batch."""
 
 CLEAN_EVERY_S = 60.0
-COMMITTERS_MAX = 16
+QUERIES_MAX = 16
 """Queries whose claim and connections a driver's process keeps."""
 ONLY_BATCH = 0
 """The number that the one batch of a batch write has."""
@@ -125,48 +128,42 @@ class BatchWriter(DataSourceArrowWriter):
 # In the tasks
 
 
-def write_rows(
-    batches: Iterator[pa.RecordBatch], rows: Rows, options: SinkOptions, place: Place
-) -> TaskWritten:
+def write_rows(batches: Iterator[pa.RecordBatch], rows: Rows, options: SinkOptions, place: Place) -> TaskWritten:
     """Produce all rows and wait until they are acknowledged; exactly-once: in a transaction that stays open.
 
     Raises KafkaError, OSError, ValueError: Spark runs the task again, or fails the query.
     """
-    producer: Producer | None = None
-    records, digest, count = rows.records(), Digest(), 0
-    try:
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            if producer is None:
-                producer = _producer(options, place)
-            made = records.of(batch)
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        return TaskWritten(place, 0, None)
+    with kept.cluster(options.client) as cluster:
+        producer = _producer(cluster, options, place)
+        digest, records = Digest(), rows.records()
+        try:
+            for batch in itertools.chain([first], batches):
+                made = records.of(batch)
+                if options.is_exactly_once:
+                    digest.add(made)
+                producer.send(options.topic, made)
+            producer.flush()
+        except BaseException:
             if options.is_exactly_once:
-                digest.add(made)
-            producer.send(options.topic, made)
-            count += made.num_rows
-        if producer is None:
-            return TaskWritten(place, 0, None)
-        producer.flush()
-    except BaseException:
-        if producer is not None and options.is_exactly_once:
-            _give_up(producer)
-        raise
-    finally:
-        if producer is not None:
+                _give_up(producer)
+            raise
+        finally:
             producer.close()
     if not options.is_exactly_once:
-        return TaskWritten(place, count, None)
+        return TaskWritten(place, producer.rows, None)
     assert producer.transactional_id is not None
     written = Written(
-        producer.transactional_id, producer.producer_id, producer.epoch, place.task, count, digest.text()
+        producer.transactional_id, producer.producer_id, producer.epoch, place.task, producer.rows, digest.text()
     )
-    return TaskWritten(place, count, written)
+    return TaskWritten(place, producer.rows, written)
 
 
-def _producer(options: SinkOptions, place: Place) -> Producer:
+def _producer(cluster: Cluster, options: SinkOptions, place: Place) -> Producer:
     producer = Producer(
-        kept_cluster(options.client), acks=options.acks, idempotent=options.is_idempotent, compression=options.codec,
+        cluster, acks=options.acks, idempotent=options.is_idempotent, compression=options.codec,
         batch_bytes=options.batch_bytes_max, buffer_bytes_max=options.buffer_bytes_max,
         delivery_timeout_s=options.delivery_timeout_ms / 1000,
         transactional_id=transactional_id(*place) if options.is_exactly_once else None,
@@ -203,26 +200,26 @@ def _stream_place() -> Place:
 # In the driver
 
 
-class _Kept:
-    """A committer of a run of a query, and when it last looked for what was left open."""
+class _Query:
+    """The driver's side of a run of a query: its committer, and when it last looked for what was left open."""
 
     def __init__(self, place: Place, options: SinkOptions) -> None:
-        self.log = SinkLog(kept_cluster(options.client), place.query, options.state_topic)
+        self.log = SinkLog(Cluster(options.client), place.query, options.state_topic)
         self.committer = Committer(self.log, place.run)
         self.cleaned_at = float("-inf")
 
 
-_kept: dict[tuple[Any, ...], _Kept] = {}
+_queries: dict[tuple[Any, ...], _Query] = {}
 """The driver's process that commits is one for many batches."""
 
 
-def _committer(place: Place, options: SinkOptions) -> _Kept:
-    key = (place.query, place.run, options.client, options.state_topic)
-    if key not in _kept:
-        while len(_kept) >= COMMITTERS_MAX:
-            _kept.pop(next(iter(_kept))).log.close()
-        _kept[key] = _Kept(place, options)
-    return _kept[key]
+def _query(place: Place, options: SinkOptions) -> _Query:
+    key = (os.getpid(), place.query, place.run, options.client, options.state_topic)
+    if key not in _queries:
+        while len(_queries) >= QUERIES_MAX:
+            _queries.pop(next(iter(_queries))).log.close()
+        _queries[key] = _Query(place, options)
+    return _queries[key]
 
 
 def _told(messages: Sequence[WriterCommitMessage | None]) -> list[TaskWritten]:
@@ -233,38 +230,38 @@ def commit_batch(told: Sequence[TaskWritten], batch: int, options: SinkOptions) 
     """Raises what `Committer.commit` does."""
     if not told:
         return
-    kept = _committer(told[0].place, options)
-    kept.committer.commit(batch, [one.written for one in told if one.written is not None])
-    is_time = time.monotonic() - kept.cleaned_at > CLEAN_EVERY_S
+    query = _query(told[0].place, options)
+    query.committer.commit(batch, [one.written for one in told if one.written is not None])
+    is_time = time.monotonic() - query.cleaned_at > CLEAN_EVERY_S
     if is_time or any(one.place.attempt for one in told):
-        kept.cleaned_at = time.monotonic()
-        _clean(kept.committer)
+        query.cleaned_at = time.monotonic()
+        _clean(query.committer)
 
 
 def abort_batch(told: Sequence[TaskWritten], options: SinkOptions, *, has_decisions: bool = True) -> None:
     """What cannot be aborted is left to its time-out, or to the next run."""
     if not told:
         return
-    kept = _committer(told[0].place, options)
+    query = _query(told[0].place, options)
     written = [one.written for one in told if one.written is not None]
     try:
         if has_decisions:
-            kept.committer.abort(written)
-            kept.committer.clean()
+            query.committer.abort(written)
+            query.committer.clean()
         else:
             for one in written:
-                kept.log.end(one, commit=False)
+                query.log.end(one, commit=False)
     except Exception as error:
         logger.warning("transactions of a failed batch are left to their time-out: %s", error)
 
 
 def commit_without_decision(told: Sequence[TaskWritten], options: SinkOptions) -> None:
-    """A batch write without `write.id`: nobody would look for a decision. All tasks' transactions are open, so committing
-    them is a moment; a driver that is killed in it leaves a part of the rows visible. Raises WriteFailed."""
+    """A batch write without `write.id`: nobody would look for a decision. All tasks' transactions are open, so
+    committing them is a moment; a driver that is killed in it leaves a part of the rows visible. Raises WriteFailed."""
     written = [one.written for one in told if one.written is not None]
     if not written:
         return
-    log = _committer(told[0].place, options).log
+    log = _query(told[0].place, options).log
     states = log.states(written)
     if any(state is not State.OPEN for state in states):
         raise WriteFailed("transactions of tasks timed out before all were done; raise kafka.transaction.timeout.ms")

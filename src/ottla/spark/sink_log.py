@@ -1,4 +1,4 @@
-"""The cluster behind `exactly_once.Port`: decisions as records of a compacted topic, transactions of tasks by their ids."""
+"""The cluster behind `exactly_once.Port`: decisions as records of a compacted topic, and tasks' transactions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ import pyarrow as pa
 from ottla import arrow
 from ottla.client.cluster import EARLIEST, LATEST, Cluster
 from ottla.client.producer import Producer
-from ottla.client.transactions import describe_transactions, end_transaction, list_transactions
-from ottla.client.transactions import Description
+from ottla.client.transactions import (
+    ONGOING,
+    Description,
+    describe_transactions,
+    end_transaction,
+    list_transactions,
+)
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 from ottla.protocol.messages import ApiKey
@@ -33,8 +38,8 @@ _ABORTED: Final = ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")
 
 
 def transactional_id(query: str, run: str, task: int, attempt: int) -> str:
-    """No two attempts of a task share one, nor two runs of a query: none can fence another's that is decided. Batches of
-    a run do, one after the other, so that there are few."""
+    """No two attempts of a task share one, nor two runs of a query: none can fence another's that is decided. Batches
+    of a run do, one after the other, so that there are few."""
     return _SEPARATOR.join((PREFIX, query, run, str(task), str(attempt)))
 
 
@@ -48,12 +53,16 @@ class SinkLog:
         self._producer: Producer | None = None
 
     def close(self) -> None:
+        self._drop_claim()
+        self._cluster.close()
+
+    def _drop_claim(self) -> None:
         if self._producer is not None:
             self._producer.close()
             self._producer = None
 
     def claim(self) -> None:
-        self.close()
+        self._drop_claim()
         self._ensure_topic()
         name = _SEPARATOR.join((PREFIX, self._query, "driver"))
         producer = Producer(
@@ -93,12 +102,12 @@ class SinkLog:
             self._producer.send(self._topic, record)
             self._producer.commit()
         except KafkaError as error:
-            self.close()
+            self._drop_claim()
             if error.code in _FENCED:
                 raise Fenced from error
             raise
         except BaseException:
-            self.close()
+            self._drop_claim()
             raise
 
     def states(self, written: Sequence[Written]) -> list[State]:
@@ -107,9 +116,7 @@ class SinkLog:
 
     def end(self, written: Written, commit: bool) -> State:
         try:
-            end_transaction(
-                self._cluster, written.transactional_id, written.producer_id, written.epoch, commit=commit
-            )
+            end_transaction(self._cluster, written.transactional_id, written.producer_id, written.epoch, commit=commit)
         except KafkaError as error:
             if error.code not in _NOT_SO:
                 raise
@@ -124,7 +131,7 @@ class SinkLog:
         found = []
         for name, described in describe_transactions(self._cluster, names).items():
             parts = name.split(_SEPARATOR)
-            if len(parts) != 5 or described.state != "Ongoing":  # five: the driver's own has fewer
+            if len(parts) != 5 or described.state != ONGOING:  # five: the driver's own has fewer
                 continue
             written = Written(name, described.producer_id, described.epoch, int(parts[3]), 0, "")
             found.append(Open(written, parts[2], time.time() - described.started_ms / 1000))
@@ -144,7 +151,9 @@ class SinkLog:
         (answer,) = self._cluster.ask_any(ApiKey.CREATE_TOPICS, values)["topics"]
         code = ErrorCode(answer["error_code"])
         if code not in (ErrorCode.none, ErrorCode.topic_already_exists):
-            raise KafkaError(code, f"topic {self._topic}, which keeps what was decided: {answer['error_message'] or ''}")
+            raise KafkaError(
+                code, f"topic {self._topic}, which keeps what was decided: {answer['error_message'] or ''}"
+            )
 
 
 def _state(written: Written, known: Description | None) -> State:
@@ -156,4 +165,4 @@ def _state(written: Written, known: Description | None) -> State:
         return State.UNKNOWN
     if known.state in _COMMITTED:
         return State.COMMITTED
-    return State.OPEN if known.state == "Ongoing" else State.UNKNOWN
+    return State.OPEN if known.state == ONGOING else State.UNKNOWN

@@ -129,7 +129,9 @@ def _check_refused(kafka: Mapping[str, str]) -> None:
         if name in _REFUSED:
             raise ValueError(f"kafka.{name}: is not supported: {_REFUSED[name]}")
         if name.startswith(_SECURITY) and not (name == "security.protocol" and value.lower() == "plaintext"):
-            raise ValueError(f"kafka.{name}: security is not supported yet; only listeners in plain text are written to")
+            raise ValueError(
+                f"kafka.{name}: security is not supported yet; only listeners in plain text are written to"
+            )
 
 
 def _flag(name: str, text: str | None, default: bool) -> bool:

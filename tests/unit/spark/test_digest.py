@@ -18,7 +18,9 @@ FIELDS = pa.schema([
 
 headers = st.one_of(
     st.none(),
-    st.lists(st.fixed_dictionaries({"key": st.sampled_from("ab"), "value": st.sampled_from([None, b"", b"x"])}), max_size=2),
+    st.lists(
+        st.fixed_dictionaries({"key": st.sampled_from("ab"), "value": st.sampled_from([None, b"", b"x"])}), max_size=2
+    ),
 )
 rows = st.lists(
     st.fixed_dictionaries({

@@ -1,4 +1,4 @@
-"""The protocol of exactly-once writes, walked: crashes before and after each call, replays, lost tasks, timeouts, zombies.
+"""The protocol of exactly-once writes, walked: crashes before and after each call, replays, lost tasks, zombies.
 
 The cluster is a model (`World`): transactions with their states, decisions fenced by claims. Spark is one too
 (`Query.run`): tasks, then commit, then abort if that failed, then its own commit log; a restart replays a batch that is
@@ -343,13 +343,20 @@ def test_timeouts_in_the_middle_of_a_run(is_stable: bool) -> None:
 
 
 def test_another_driver_while_one_is_paused() -> None:
-    """One is paused at each call, another is started and gets through one batch or all, or is killed; the first goes on."""
+    """One is paused at each call, another gets through one batch or all, or is killed; then the first goes on."""
     walked = 0
     for (at, after), until, kill in itertools.product(strikes(crash), (1, 2, BATCHES), (None, *range(0, 30, 3))):
         world = World()
         first = Query(world)
+        others: list[Query] = []
 
-        def other(world: World = world, first: Query = first, until: int = until, kill: int | None = kill) -> None:
+        def other(
+            world: World = world,
+            first: Query = first,
+            until: int = until,
+            kill: int | None = kill,
+            others: list[Query] = others,
+        ) -> None:
             second = Query(world, committed=first.committed, runs=first.runs)
             try:
                 second.run(Calls(kill, crash), until)
@@ -358,7 +365,6 @@ def test_another_driver_while_one_is_paused() -> None:
             first.runs = second.runs
             others.append(second)
 
-        others: list[Query] = []
         try:
             first.run(Calls(at, other, after=after))
         except (WriteFailed, CheckpointWentBack):

@@ -14,7 +14,9 @@ HERE = {"kafka.bootstrap.servers": "localhost:9092"}
 
 
 def parsed(stream: bool = True, **options: str) -> SinkOptions:
-    return sink_options({**HERE, **{name.replace("__", "."): value for name, value in options.items()}}, is_stream=stream)
+    return sink_options(
+        {**HERE, **{name.replace("__", "."): value for name, value in options.items()}}, is_stream=stream
+    )
 
 
 def test_defaults() -> None:
@@ -27,7 +29,13 @@ def test_defaults() -> None:
 
 def test_names_are_in_any_case() -> None:
     options = sink_options(
-        {**HERE, "TOPIC": "t", "Delivery": "Exactly-Once", "kafka.compression.type": "ZSTD", "includetimestamp": "TRUE"},
+        {
+            **HERE,
+            "TOPIC": "t",
+            "Delivery": "Exactly-Once",
+            "kafka.compression.type": "ZSTD",
+            "includetimestamp": "TRUE",
+        },
         is_stream=True,
     )
     assert options.is_exactly_once and options.codec == "zstd" and options.has_timestamps and options.topic == "t"
@@ -109,7 +117,11 @@ def test_columns(ddl: str, options: dict[str, str], columns: tuple[str, ...]) ->
         ("value string, topic int", {}, "topic has the type int"),
         ("value string", {"topic": "t", "includeTimestamp": "true"}, "includeTimestamp: there is no column timestamp"),
         ("value struct<a:int>", {"topic": "t", "value.format": "avro"}, "value.format=avro needs value.schema"),
-        ("value binary", {"topic": "t", "value.format": "string"}, "value has the type binary, and value.format=string"),
+        (
+            "value binary",
+            {"topic": "t", "value.format": "string"},
+            "value has the type binary, and value.format=string",
+        ),
     ],
 )
 def test_columns_that_are_refused(ddl: str, options: dict[str, str], says: str) -> None:
