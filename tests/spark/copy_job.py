@@ -62,6 +62,8 @@ def main() -> None:
         .start()
     )
     query.awaitTermination()
+    for progress in query.recentProgress:
+        print(progress["batchId"], progress["numInputRows"], progress["sources"][0]["endOffset"], flush=True)
     spark.stop()
 
 

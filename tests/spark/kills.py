@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +27,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla import arrow
 from ottla.client.cluster import LATEST, Cluster
 from ottla.client.config import ClientConfig, parse_addresses
+from ottla.client.transactions import list_transactions
 from ottla.model import TopicPartition
+from ottla.spark.sink_log import PREFIX
 from tests.cluster.processes import QUICK, ottla_quorum, start_together
 from tests.node import NodeProcess
 from tests.spark.copy_job import SINK, SOURCE
@@ -132,7 +135,10 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 
 
 def check(bootstrap: str, count: int) -> None:
-    """Raises AssertionError with what is lost or twice."""
+    """Raises AssertionError with what is lost or twice, or with what holds readers of committed records back."""
+    with contextlib.closing(Cluster(ClientConfig(parse_addresses(bootstrap), request_timeout_s=60))) as cluster:
+        open_transactions = list_transactions(cluster, PREFIX)
+        assert not open_transactions, f"left open: {open_transactions}"
     found: Counter[str] = Counter()
     for batch in arrow.read(SINK, bootstrap, columns=["value"], read_committed=True):
         found.update(value.decode() for value in batch.column(0).to_pylist())
@@ -170,6 +176,9 @@ def play(
                 raise RuntimeError(f"the job does not get through: {job.log.read_text()[-3000:]}")
             job.start()
         check(bootstrap, count)
+    except BaseException as error:
+        error.add_note("; ".join(told))
+        raise
     finally:
         job.kill_driver()
     return told
@@ -177,13 +186,15 @@ def play(
 
 @contextlib.contextmanager
 def three_nodes(directory: Path) -> Iterator[list[NodeProcess]]:
+    directory.mkdir()
     nodes = ottla_quorum(directory, settings=_REPLICATED)
     try:
         start_together(nodes)
         yield nodes
     finally:
         for node in nodes:
-            node.kill()
+            if node.process is not None:
+                node.kill()
 
 
 def round_on_three_nodes(work: Path, seed: int, victims: Sequence[str], count: int) -> list[str]:
@@ -217,10 +228,15 @@ def main() -> int:
     options = parser.parse_args()
     for seed in range(options.seed, options.seed + options.rounds):
         victims = random.Random(seed).choices(VICTIMS, k=options.kills)
-        with tempfile.TemporaryDirectory(prefix="ottla-kills-") as work:
-            began = time.monotonic()
+        work = tempfile.mkdtemp(prefix="ottla-kills-")
+        began = time.monotonic()
+        try:
             told = round_on_three_nodes(Path(work), seed, victims, options.records)
-            print(f"seed {seed}: exact after {time.monotonic() - began:.0f} s: {'; '.join(told)}", flush=True)
+        except BaseException as error:
+            error.add_note(f"seed {seed}; what there was is in {work}")
+            raise
+        shutil.rmtree(work)
+        print(f"seed {seed}: exact after {time.monotonic() - began:.0f} s: {'; '.join(told)}", flush=True)
     return 0
 
 

@@ -141,21 +141,27 @@ def describe_transactions(cluster: Cluster, transactional_ids: Iterable[str]) ->
 
 def list_transactions(cluster: Cluster, prefix: str) -> list[str]:
     """The transactional ids that begin so and have a transaction open, of all coordinators. Raises KafkaError,
-    OSError."""
-    cluster.topics()  # who is there now
-    found = set()
+    OSError where one of them does not answer for as long as a request may take."""
+    retry = Retry(cluster.config.request_timeout_s)
+    while True:
+        cluster.topics()  # who is there now: a node that died is not, once its coordinators are elsewhere
+        try:
+            return sorted({name for node in cluster.node_ids for name in _open_at(cluster, node, prefix)})
+        except (KafkaError, OSError) as error:
+            if isinstance(error, KafkaError) and error.code not in COORDINATOR_MOVED:
+                raise
+            if not retry.again():
+                raise
+
+
+def _open_at(cluster: Cluster, node_id: int, prefix: str) -> list[str]:
     values = {"state_filters": [ONGOING], "producer_id_filters": [], "duration_filter": -1}
-    for node_id in cluster.node_ids:
-        answer = cluster.ask(node_id, ApiKey.LIST_TRANSACTIONS, values)
-        code = ErrorCode(answer["error_code"])
-        if code is not ErrorCode.none:
-            raise KafkaError(code, f"the transactions of node {node_id}")
-        found.update(
-            row["transactional_id"]
-            for row in answer["transaction_states"]
-            if row["transactional_id"].startswith(prefix)
-        )
-    return sorted(found)
+    answer = cluster.ask(node_id, ApiKey.LIST_TRANSACTIONS, values)
+    code = ErrorCode(answer["error_code"])
+    if code is not ErrorCode.none:
+        raise KafkaError(code, f"the transactions of node {node_id}")
+    names = (row["transactional_id"] for row in answer["transaction_states"])
+    return [name for name in names if name.startswith(prefix)]
 
 
 def _error_code(answer: Mapping[str, Any]) -> int:

@@ -234,8 +234,7 @@ def commit_batch(told: Sequence[TaskWritten], batch: int, options: SinkOptions) 
     query.committer.commit(batch, [one.written for one in told if one.written is not None])
     is_time = time.monotonic() - query.cleaned_at > CLEAN_EVERY_S
     if is_time or any(one.place.attempt for one in told):
-        query.cleaned_at = time.monotonic()
-        _clean(query.committer)
+        _clean(query)
 
 
 def abort_batch(told: Sequence[TaskWritten], options: SinkOptions, *, has_decisions: bool = True) -> None:
@@ -270,11 +269,13 @@ def commit_without_decision(told: Sequence[TaskWritten], options: SinkOptions) -
         raise WriteFailed(f"{len(undone)} of {len(written)} transactions could not be committed; the others are")
 
 
-def _clean(committer: Committer) -> None:
+def _clean(query: _Query) -> None:
+    """A failure costs readers of committed records time, and nobody a record: it is tried again with the next batch."""
     try:
-        count = committer.clean()
+        count = query.committer.clean()
     except Exception as error:
         logger.warning("what lost tasks left open was not looked for: %s", error)
     else:
+        query.cleaned_at = time.monotonic()
         if count:
             logger.info("aborted %d transactions that lost tasks or drivers had left open", count)
