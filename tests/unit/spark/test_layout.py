@@ -27,6 +27,8 @@ def test_the_connectors_columns_by_default() -> None:
     assert all(field.nullable for field in source_schema({}).fields)
     plain = layout({}, source_schema({}))
     assert plain.output == plain.decoded == arrow.SCHEMA and plain.typed == ()
+    with_headers = source_schema({"includeHeaders": "true"})
+    assert layout({}, with_headers).decoded == arrow.schema(headers=True)
 
 
 def test_only_what_is_wanted_is_decoded() -> None:
@@ -88,10 +90,10 @@ def test_records_are_dropped_whichever_columns_are_wanted() -> None:
 
 
 def test_looking_for_data_sources_loads_little() -> None:
-    """Every Python worker that looks for data sources imports the module."""
-    code = "import sys, pyspark_ottla; print(*sys.modules)"
+    """Every Python worker that looks for data sources imports the module, and one for each query asks for a schema."""
+    code = "import sys, pyspark_ottla; pyspark_ottla.DefaultSource({}).schema(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert [name for name in loaded if name.split(".")[0] == "ottla"] == [
-        "ottla", "ottla.spark", "ottla.spark.datasource",
+        "ottla", "ottla.spark", "ottla.spark.datasource", "ottla.spark.layout",
     ]  # fmt: skip
     assert not {"confluent_kafka", "kio"}.intersection(loaded)
