@@ -296,7 +296,8 @@ def test_a_topic_is_deleted_before_a_task(topics: Topics, topic: str, fail: bool
 
     topics.create(topic)
     topics.produce(topic, numbered(10))
-    reader, slices = planned(topics, topic, fail)
+    # How long a task looks for a leader of a topic that may be back.
+    reader, slices = planned(topics, topic, fail, **{"kafka.request.timeout.ms": "2000"})
     topics.delete(topic)
     if again:
         topics.create(topic)

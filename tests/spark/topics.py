@@ -27,7 +27,10 @@ class Topics:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
-        self.producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+        self.producer = self._producer()
+
+    def _producer(self) -> Producer:
+        return Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5})
 
     def create(self, name: str, partitions: int = 1, **config: str) -> str:
         settings = {key.replace("_", "."): value for key, value in config.items()}
@@ -43,6 +46,7 @@ class Topics:
         self.admin.create_partitions([NewPartitions(name, partitions)])[name].result(60)
         while len(self.admin.list_topics(name, timeout=30).topics[name].partitions) < partitions:
             time.sleep(0.05)
+        self.producer = self._producer()  # librdkafka would find out after a while
 
     def produce(self, topic: str, records: Iterable[Record | bytes], producer: Producer | None = None) -> None:
         """Returns when they are stored. Values alone go to partition 0."""

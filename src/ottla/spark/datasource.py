@@ -24,8 +24,9 @@ class OttlaDataSource(DataSource):
 
     Spark does not tell Python sources which columns a query needs. What is not to be decoded is left out by a schema,
     `.schema("value binary, offset bigint")`, any columns in any order, or by `.option("columns", "value,offset")`.
-    With `spark.sql.python.filterPushdown.enabled=true` batch reads take filters by offset, partition, topic and
-    timestamp into account.
+    A task reads one partition, as with the connector; `minPartitions` and `maxRecordsPerPartition` split large ones by
+    offset, so that all cores have work. With `spark.sql.python.filterPushdown.enabled=true` batch reads fetch only what
+    filters by offset, partition, topic and timestamp leave.
     """
 
     @classmethod

@@ -6,10 +6,12 @@ At least once: a task that fails later is run again and finds them again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.config import ClientConfig
-from ottla.formats.typed import DeadLetter
+
+if TYPE_CHECKING:
+    from ottla.formats.typed import DeadLetter
 
 _FLUSH_S: Final = 120.0
 

@@ -1,6 +1,7 @@
 """The columns of a source: those that Spark is given, and those that have to be decoded for them.
 
-Spark asks for batches whose Arrow schema equals what it makes of the DataFrame's schema, in microseconds and UTC.
+Spark asks for batches whose Arrow schema equals what it makes of the DataFrame's schema, in microseconds and UTC. It
+starts a Python for the schema of every query: what is not needed for that is not imported here.
 """
 
 from __future__ import annotations
@@ -8,14 +9,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
-from ottla import arrow
-from ottla.formats.typed import CORRUPT, DeadLetter, Typed
+if TYPE_CHECKING:
+    from ottla.formats.typed import DeadLetter, Typed
 
+COLUMNS = StructType([
+    StructField("key", BinaryType()), StructField("value", BinaryType()), StructField("topic", StringType()),
+    StructField("partition", IntegerType()), StructField("offset", LongType()),
+    StructField("timestamp", TimestampType()), StructField("timestampType", IntegerType()),
+    StructField("headers", ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))),
+])  # fmt: skip
+"""Those of Spark's Kafka connector, and of `ottla.arrow`."""
 _PLACE = ("topic", "partition", "offset")
 TypedOptions = tuple[tuple[str, str], ...]
 
@@ -81,10 +99,10 @@ def layout(options: Mapping[str, str], wanted: StructType) -> Layout:
         if not field.nullable and name not in (*_PLACE, "timestamp", "timestampType"):
             raise ValueError(f"schema: the column {name} may be null, and cannot be NOT NULL")
     typed = _typed_options(given)
-    needed = set(names).difference(CORRUPT.values())
+    needed = set(names)
     if typed:
         needed |= _needed_by_types(_typed(typed), names)
-    decoded = [field for field in arrow.schema(headers=True) if field.name in needed]
+    decoded = [field for field in _plain() if field.name in needed]
     return Layout(output, pa.schema(decoded), typed, given.get("dead.letter.topic"))
 
 
@@ -93,6 +111,8 @@ def _needed_by_types(typed: Typed, names: Sequence[str]) -> set[str]:
 
     A record that is dropped is dropped whichever columns are wanted: a count is to be the same for all of them.
     """
+    from ottla.formats.typed import CORRUPT
+
     drops = typed.bad_records in ("drop", "dead-letter")
     parts = {part for part in typed.parts if drops or part in names or CORRUPT[part] in names}
     if typed.bad_records == "dead-letter" and parts:
@@ -100,8 +120,12 @@ def _needed_by_types(typed: Typed, names: Sequence[str]) -> set[str]:
     return parts.union(_PLACE) if parts else parts
 
 
+def _plain() -> pa.Schema:
+    return to_arrow_schema(COLUMNS, timezone="UTC")
+
+
 def _whole(options: Mapping[str, str]) -> pa.Schema:
-    plain = arrow.schema(headers=True)
+    plain = _plain()
     typed = _typed_options(options)
     return _typed(typed).schema(plain) if typed else plain
 
@@ -121,6 +145,8 @@ def _typed_options(options: Mapping[str, str]) -> TypedOptions:
 
 @lru_cache(maxsize=16)  # a worker serves one query after the other, each with a source or a few
 def _typed(options: TypedOptions) -> Typed:
+    from ottla.formats.typed import Typed
+
     return Typed.of_options(dict(options))
 
 

@@ -47,6 +47,7 @@ SOURCE_OPTIONS = (
     "fetchOffset.retryIntervalMs",
     "commit.group",
     "columns",
+    *(f"{part}.{name}" for part in ("key", "value") for name in ("format", "schema", "writer.schema")),
     "bad.records",
     "dead.letter.topic",
 )
@@ -227,7 +228,7 @@ class _Given:
         known |= {f"kafka.{name}": f"kafka.{name}" for name in KAFKA_OPTIONS}
         others = []
         for name in sorted(self.options):
-            if name in known or name.startswith(("value.", "key.", "kafka.")):
+            if name in known or name.startswith("kafka."):
                 continue
             near = difflib.get_close_matches(name, known, 1)
             logger.warning(

@@ -93,8 +93,8 @@ class BatchReader(DataSourceReader):
             leaders = bounds.all_subscribed(cluster, options.subscription)
             last = bounds.latest(cluster, leaders, options)
             first = bounds.earliest(cluster, leaders, options)
-            start = bounds.starting(cluster, leaders, options)
-            # An end that is not given is the one that is known already: so no end is before what was seen.
+            # A bound that is not given is the one that is known already, and not one of a moment later.
+            start = first if options.starting.offset is not None else bounds.starting(cluster, leaders, options)
             end = last if options.ending.offset is not None else bounds.ending(cluster, leaders, options)
             ranges, losses = plan_batch(start, end, first, last)
             report_losses(losses, options)

@@ -137,4 +137,5 @@ def test_a_stream_has_no_end(name: str) -> None:
 def test_unknown_options_are_logged_with_the_name_that_was_meant(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "ottla.spark"):
         assert batch_options(BASE | {"startingofsets": "earliest"}).unknown == ("startingofsets",)
-    assert "startingOffsets was perhaps meant" in caplog.text
+        assert batch_options(BASE | {"value.fromat": "json", "key.schema": "a int"}).unknown == ("value.fromat",)
+    assert "startingOffsets was perhaps meant" in caplog.text and "value.format was perhaps meant" in caplog.text

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.model import TopicPartition
-from ottla.spark.planning import loss_text, plan, rate_limit, waits
+from ottla.spark.planning import DataLoss, loss_text, plan, plan_batch, rate_limit, waits
 from ottla.spark.ranges import Range, split
 
 A, B, C = (TopicPartition("t", partition) for partition in range(3))
@@ -108,3 +110,18 @@ def test_limited_batches_end_where_unlimited_ones_do(latest: dict[TopicPartition
         assert end != at and all(at[partition] <= end[partition] <= latest[partition] for partition in latest)
         at = end
     assert at == latest
+
+
+def test_a_batch_is_planned_within_what_the_log_has() -> None:
+    a, b, c, d = (TopicPartition("t", number) for number in range(4))
+    start, end = {a: 0, b: 5, c: 9, d: 3}, {a: 10, b: 20, c: 9, d: 2}
+    first, last = {a: 4, b: 0, c: 0, d: 8}, {a: 10, b: 15, c: 9, d: 10}
+    ranges, losses = plan_batch(start, end, first, last)
+    assert ranges == [Range("t", 0, 4, 10), Range("t", 1, 5, 15)]
+    assert losses == [
+        "partition t-0 begins at offset 4, behind 0 where reading was to begin",
+        "partition t-1 ends at offset 15, before 20 where reading was to end",
+    ]
+    assert plan_batch({a: 0}, {a: 3}, {a: 4}, {a: 10}).ranges == []
+    copy = pickle.loads(pickle.dumps(DataLoss(losses)))
+    assert str(copy) == str(DataLoss(losses)) and "set failOnDataLoss to false" in str(copy)
