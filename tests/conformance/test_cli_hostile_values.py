@@ -49,6 +49,7 @@ VALID: dict[str, list[str]] = {
     "topic explain": ["t"],
     "produce": ["t", "value"],
     "consume": ["t"],
+    "sql": ["select count(*) from t"],
     "group list": [],
     "group describe": ["g"],
     "group watch": ["g", "--count", "1"],
