@@ -84,6 +84,7 @@ VALID: dict[str, list[str]] = {
     "quorum describe": [],
     "quorum add": ["1", "AAAAAAAAAAAAAAAAAAAAAQ", "CONTROLLER://127.0.0.1:9"],
     "quorum remove": ["1", "AAAAAAAAAAAAAAAAAAAAAQ"],
+    "spark archive": ["ottla.tar.gz"],
     "sim": ["--kind", "calm", "--digest"],
     "completion": ["bash"],
 }
