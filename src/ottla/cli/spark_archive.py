@@ -1,8 +1,8 @@
 """The archive that `spark-submit --archives` ships to executors: a folder of packages to put on PYTHONPATH.
 
 Not a virtual environment, which wants its Python at the same path everywhere, and not a zip for --py-files, out of
-which no compiled module can be imported. The packages are copied by what their installers recorded; Ottla itself as it is
-imported here, so that an editable install goes along with its compiled modules.
+which no compiled module can be imported. The packages are copied by what their installers recorded; Ottla itself as it
+is imported here, so that an editable install goes along with its compiled modules.
 """
 
 from __future__ import annotations
