@@ -25,6 +25,8 @@ ottla produce payments '{"amount": 3}' --key alice --header source=shop
 ottla consume payments --from 10m --follow
 ottla consume payments --format hex | ottla produce copy --format hex
 ottla consume payments --format '{offset} {key} {value:json}'
+ottla sql 'select decode(key), count(*) from payments group by all'
+ottla sql 'select value.shop, sum(value.amount) from payments group by all' --value-format json --from 7d
 ottla group describe billing
 ottla group reset billing --to 2h --dry-run
 ottla group watch billing
@@ -52,7 +54,7 @@ be repeated are given once for each value: `--partition 0 --partition 3`.
 seconds to leave its group or to hear of the last records; a second signal ends it at once.
 
 **For programs.** Every command that prints data has `--json`: one JSON document, on one line unless it goes to a
-terminal; `consume` and `group watch` print an object a line. A complaint is then an object on standard error:
+terminal; `consume`, `sql` and `group watch` print an object a line. A complaint is then an object on standard error:
 `{"error": "...", "hint": "...", "exit_code": 1}`. Without `--json`, what goes into a pipe or file has no colours,
 as on terminals where `NO_COLOR` is set.
 

@@ -49,6 +49,7 @@ VALID: dict[str, list[str]] = {
     "topic explain": ["t"],
     "produce": ["t", "value"],
     "consume": ["t"],
+    "sql": ["select count(*) from t"],
     "group list": [],
     "group describe": ["g"],
     "group watch": ["g", "--count", "1"],
@@ -83,6 +84,7 @@ VALID: dict[str, list[str]] = {
     "quorum describe": [],
     "quorum add": ["1", "AAAAAAAAAAAAAAAAAAAAAQ", "CONTROLLER://127.0.0.1:9"],
     "quorum remove": ["1", "AAAAAAAAAAAAAAAAAAAAAQ"],
+    "spark archive": ["ottla.tar.gz"],
     "sim": ["--kind", "calm", "--digest"],
     "completion": ["bash"],
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -13,7 +12,7 @@ from ottla.cli.emit import Emit, emitter
 from ottla.cli.exits import MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.interrupts import call, in_thread
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
-from ottla.cli.positions import START_WORDS, GroupEnd, stretch
+from ottla.cli.positions import START_WORDS, GroupEnd, chosen, stretch
 from ottla.cli.progress import output_leaves_the_terminal, shown
 from ottla.cli.reader import Reader
 from ottla.cli.record import record_of
@@ -81,7 +80,7 @@ def consume(
             _read_as_member(bootstrap, topic, group, from_, uncommitted, follow, count, emit)
         else:
             reader = Reader(bootstrap, topic, uncommitted=uncommitted, patient=follow)
-            numbers = _chosen(topic, reader.partitions, partition)
+            numbers = chosen(topic, reader.partitions, partition)
             starts, stops = stretch(reader, numbers, from_ or "beginning", to, follow)
             _read(reader, starts, stops, count, emit)
     except KeyboardInterrupt:
@@ -144,13 +143,6 @@ def _consumer_settings(group: str, from_: str | None, uncommitted: bool) -> dict
         # Look soon whether there is room again; the default of a second leaves the pipe idle most of the time.
         "fetch.queue.backoff.ms": 10,
     }
-
-
-def _chosen(topic: str, known: list[int], wanted: Iterable[int] | None) -> list[int]:
-    for number in wanted or ():
-        if number not in known:
-            raise CommandFailed(f"topic {topic!r} has no partition {number}; it has 0 to {len(known) - 1}", MISUSED)
-    return sorted(set(wanted)) if wanted else known
 
 
 class _Link:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli.exits import MISUSED, CommandFailed
@@ -41,6 +41,14 @@ class GroupEnd:
     def reached(self) -> bool:
         """Whether everything was read that was there."""
         return self._waiting is not None and not self._waiting
+
+
+def chosen(topic: str, known: list[int], wanted: Iterable[int] | None) -> list[int]:
+    """The partitions to read: those wanted, else all. Raises CommandFailed for one that is not there."""
+    for number in wanted or ():
+        if number not in known:
+            raise CommandFailed(f"topic {topic!r} has no partition {number}; it has 0 to {len(known) - 1}", MISUSED)
+    return sorted(set(wanted)) if wanted else known
 
 
 def stretch(

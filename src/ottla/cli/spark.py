@@ -1,0 +1,65 @@
+"""`ottla spark ...`: what a Spark cluster needs of Ottla."""
+
+from __future__ import annotations
+
+import sys
+
+from cyclopts import App
+
+from ottla.cli.exits import MISUSED, OK, CommandFailed
+from ottla.cli.options import AsJson, Flag
+from ottla.cli.output import bold, human_bytes, plural, print_json, visible
+from ottla.cli.values import FilePath
+
+app = App(name="spark", help="Ship Ottla to the executors of a Spark cluster.")
+
+FOLDER = "ottla"
+"""What the archive is unpacked as, beside each executor."""
+ENVIRONMENT = {
+    "spark.executorEnv.PYTHONPATH": "",
+    "spark.yarn.appMasterEnv.PYTHONPATH": "--master yarn --deploy-mode cluster",
+    "spark.kubernetes.driverEnv.PYTHONPATH": "--master k8s://... --deploy-mode cluster",
+}
+"""Settings that put the folder on the path of Python, and where each is needed: everywhere, or for such drivers."""
+
+
+@app.command
+def archive(out: FilePath, /, *, with_pyarrow: Flag = False, json: AsJson = False) -> int:
+    """Write the archive that `spark-submit --archives` ships to executors, and say how to submit with it.
+
+    It holds Ottla as it is installed here, with its compiled modules, and the packages that executors need of those
+    that it requires. It is for the Python and the machine that it was built with, and needs nothing but pyspark and
+    pyarrow there. A driver outside the cluster (client mode) uses Ottla as it is installed.
+
+    Parameters
+    ----------
+    out
+        The file to write, such as ottla.tar.gz; one that is there is replaced.
+    with_pyarrow
+        Put pyarrow in too, for executors that do not have it. Three times as large.
+    """
+    from ottla.cli.spark_archive import platform, write
+
+    if not out.name.endswith((".tar.gz", ".tgz")):
+        raise CommandFailed("the archive's name ends in .tar.gz, by which Spark knows how to unpack it", MISUSED)
+    written = write(out, with_pyarrow=with_pyarrow)
+    arguments = ["--archives", f"{out}#{FOLDER}"]
+    everywhere, *others = ENVIRONMENT
+    arguments += ["--conf", f"{everywhere}=./{FOLDER}"]
+    if json:
+        print_json({
+            "archive": str(out), "bytes": written.bytes, "files": written.files, "packages": written.packages,
+            "python": platform(), "arguments": arguments,
+            "cluster_mode": {ENVIRONMENT[name]: ["--conf", f"{name}=./{FOLDER}"] for name in others},
+        })  # fmt: skip
+        return OK
+    size = f"{human_bytes(written.bytes)}, {plural(written.files, 'file')}, for Python {platform()}"
+    print(f"{bold(visible(str(out)))}: {size}")
+    print(f"  {', '.join(f'{name} {version}' for name, version in written.packages.items())}")
+    print("\nsubmit with")
+    lines = [f"{option} {value}" for option, value in zip(arguments[::2], arguments[1::2], strict=True)]
+    print(" \\\n".join(["  spark-submit", *(f"    {visible(line)}" for line in lines), "    JOB.py"]))
+    for name in others:
+        print(f"\nand with {ENVIRONMENT[name]}\n    --conf {name}=./{FOLDER}")
+    sys.stdout.flush()
+    return OK
