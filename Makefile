@@ -34,6 +34,7 @@ setup: $(READY) $(COMPILED)  ## the virtual environment with Ottla in it
 
 peers: setup  ## what the tests run against: Kafka's own jars, kcat, valgrind
 	@peers/debian.sh java:openjdk-17-jre-headless mvn:maven git:git kcat:kcat valgrind:valgrind
+	@peers/spark/jars.sh
 	@test -d .cache/kafka/libs || echo "== Apache Kafka's jars from Maven Central"
 	@$(PY) -m peers.kafka install
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import shutil
 import subprocess
 import sys
@@ -22,9 +21,9 @@ from demo.follower import Group
 from demo.node import Node, NodeFailed
 
 ROOT = Path(__file__).resolve().parent.parent
-JARS = Path(os.environ.get("OTTLA_SPARK_JARS", ROOT / ".cache" / "spark-jars"))
 TOPICS = {"packages": 3, "metrics": 2, "commits": 1}
 """Partitions by topic."""
+MADE_BY_SPARK = {"installed": 2}
 SPARK_TIMEOUT_S = 600.0
 CATCH_UP_TIMEOUT_S = 60.0
 
@@ -64,8 +63,6 @@ def main() -> int:
 def _missing() -> str | None:
     if shutil.which("java") is None:
         return "Spark needs Java, and there is none"
-    if len(list(JARS.glob("*.jar"))) < 4:
-        return f"the Kafka connector's jars are not in {JARS}"
     try:
         import pyspark  # noqa: F401
     except ImportError:
@@ -89,7 +86,7 @@ def _broker(bootstrap: str | None, work: Path) -> Iterator[tuple[str, Node | Non
 
 def _show(bootstrap: str, node: Node | None, work: Path, seconds: float) -> None:
     _step("Topics")
-    for topic, partitions in TOPICS.items():
+    for topic, partitions in (TOPICS | MADE_BY_SPARK).items():
         # History is older than the default retention of a week, so it is kept for good.
         _ottla(bootstrap, "topic", "create", topic, "--partitions", str(partitions), "--set", "retention.ms=-1")
 
@@ -110,8 +107,11 @@ def _show(bootstrap: str, node: Node | None, work: Path, seconds: float) -> None
         if node is not None:
             _ottla(bootstrap, "consume", "packages", "--from", "-1", "--partition", "0", "--json")
 
-        _step("PySpark reads the same topics as streams (Spark takes a few seconds to start)")
+        _step("PySpark reads the same topics and writes one, without a jar (Spark takes a few seconds to start)")
         _relay(spark, work)
+        if node is not None:
+            _ottla(bootstrap, "consume", "installed", "--from", "-1", "--partition", "0", "--json")
+            _ottla(bootstrap, "group", "describe", "demo-spark")
     finally:
         if spark.poll() is None:
             spark.kill()
@@ -133,7 +133,7 @@ def _show(bootstrap: str, node: Node | None, work: Path, seconds: float) -> None
 def _start_spark(bootstrap: str, work: Path, seconds: float) -> subprocess.Popen[str]:
     """Spark in a process of its own; what it logs goes to a file that is shown only if it fails."""
     log = (work / "spark.log").open("w")
-    command = [sys.executable, "-m", "demo.spark_job", "--bootstrap", bootstrap, "--jars", str(JARS),
+    command = [sys.executable, "-m", "demo.spark_job", "--bootstrap", bootstrap,
                "--work", str(work), "--seconds", str(seconds)]  # fmt: skip
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
 

@@ -1,7 +1,7 @@
-"""PySpark reads the topics as streams, with Spark's own Kafka connector, and prints two windowed tables.
+"""PySpark reads the topics as streams, writes one exactly once, and prints two windowed tables: both ways in one program.
 
-Runs in a process of its own: `python -m demo.spark_job --bootstrap HOST:PORT --jars DIR --work DIR --seconds N`.
-Knows nothing of Ottla beyond the address: this is how any Spark job reads any Kafka.
+Runs in a process of its own: `python -m demo.spark_job --bootstrap HOST:PORT --work DIR --seconds N`. It needs no jar:
+`format("ottla")` is found in the installed package, and speaks to any Kafka.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 WINDOW = "5 seconds"
 HISTORY_WINDOW = "1 hour"
 LATENESS = "10 seconds"
+INSTALLED = "installed"
 HISTORY_ROWS_MAX = 8
 
 
-def session(jars: Path, work: Path) -> SparkSession:
-    """Spark on this machine's cores, with the connector's jars, quiet, and keeping its files under `work`."""
+def session(work: Path) -> SparkSession:
+    """Spark on this machine's cores, quiet, and keeping its files under `work`."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["TZ"] = "UTC"  # PySpark turns timestamps into local ones of this process, whatever the session's zone
@@ -34,7 +35,6 @@ def session(jars: Path, work: Path) -> SparkSession:
     spark: SparkSession = (
         builder.master("local[2]")
         .appName("ottla-demo")
-        .config("spark.jars", ",".join(map(str, sorted(jars.glob("*.jar")))))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "1g")
@@ -50,12 +50,45 @@ def session(jars: Path, work: Path) -> SparkSession:
 def topics(spark: SparkSession, bootstrap: str, names: str) -> DataFrame:
     """The records of topics from the beginning on, as an unbounded table."""
     return (
-        spark.readStream.format("kafka")
+        spark.readStream.format("ottla")
         .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", names)
         .option("startingOffsets", "earliest")
+        .option("commit.group", "demo-spark")
         .load()
     )
+
+
+def write_installed(records: DataFrame, bootstrap: str, work: Path) -> None:
+    """What was installed, as JSON by package, into a topic: each once, whatever is killed and started again."""
+    from pyspark.sql import functions as f
+
+    event = f.from_json(f.col("value").cast("string"), "package string, versions array<string>, state string")
+    installed = records.select(event.alias("e")).where("e.state = 'installed'")
+    (
+        installed.selectExpr("e.package as key", "struct(e.package, e.versions) as value")
+        .writeStream.format("ottla")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("topic", INSTALLED)
+        .option("value.format", "json")
+        .option("delivery", "exactly-once")
+        .option("checkpointLocation", str(work / "checkpoint-installed"))
+        .trigger(availableNow=True)
+        .start()
+        .awaitTermination()
+    )
+    # Read back as columns, by the schema that it was written with.
+    rows = (
+        records.sparkSession.read.format("ottla")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("kafka.isolation.level", "read_committed")
+        .option("subscribe", INSTALLED)
+        .option("value.format", "json")
+        .option("value.schema", "package string, versions array<string>")
+        .load()
+    )
+    distinct = rows.select("value.package").distinct().count()
+    print(f"\nwritten to {INSTALLED} exactly once and read back: {rows.count():,} records of {distinct:,} packages")
 
 
 def live_windows(records: DataFrame) -> DataFrame:
@@ -107,9 +140,9 @@ def _query(table: DataFrame, name: str, work: Path) -> Any:
     )
 
 
-def run(bootstrap: str, jars: Path, work: Path, seconds: float) -> None:
+def run(bootstrap: str, work: Path, seconds: float) -> None:
     began = time.monotonic()
-    spark = session(jars, work)
+    spark = session(work)
     spark.sparkContext.setLogLevel("ERROR")
     print(f"Spark {spark.version} is up after {time.monotonic() - began:.1f} s", flush=True)
     live_table = live_windows(topics(spark, bootstrap, "metrics"))
@@ -117,6 +150,7 @@ def run(bootstrap: str, jars: Path, work: Path, seconds: float) -> None:
     history = _query(history_windows(topics(spark, bootstrap, "packages,commits")), "history", work)
     history.trigger(availableNow=True).start().awaitTermination()
     _print_history(spark)
+    write_installed(topics(spark, bootstrap, "packages"), bootstrap, work)
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and live.exception() is None:
         time.sleep(0.2)
@@ -171,8 +205,7 @@ def _print(columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap", required=True)
-    parser.add_argument("--jars", required=True, type=Path)
     parser.add_argument("--work", required=True, type=Path)
     parser.add_argument("--seconds", type=float, default=15)
     arguments = parser.parse_args()
-    run(arguments.bootstrap, arguments.jars, arguments.work, arguments.seconds)
+    run(arguments.bootstrap, arguments.work, arguments.seconds)

@@ -15,7 +15,6 @@ import pytest
 MAY_SKIP = {
     "fish is not installed": "a completion script for a shell that few have",
     "zsh is not installed": "a completion script for a shell that few have",
-    "Spark is not set up": "`make demo` sets it up, and is run by itself",
     "needs to mount a small disk": "containers may forbid it; disks in memory test the same",
     "no go here": "a language of the client matrix",
     "no node here": "a language of the client matrix",

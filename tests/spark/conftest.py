@@ -85,4 +85,4 @@ def topics(bootstrap: str) -> Topics:
 def connector() -> None:
     """For tests that compare with Spark's Kafka connector."""
     if not JARS:
-        pytest.skip("Spark is not set up: no jars of its Kafka connector (demo/setup.sh)")
+        pytest.skip("Spark is not set up: no jars of its Kafka connector (peers/spark/jars.sh)")

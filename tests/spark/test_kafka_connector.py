@@ -29,7 +29,7 @@ RECORDS = 200
 def connected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The session that there is, or one of its own: a process has one Spark."""
     if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None or not JARS:
-        pytest.skip("Spark is not set up: no pyspark, Java or jars of the connector here (demo/setup.sh)")
+        pytest.skip("Spark is not set up: no pyspark, Java or jars of the connector here (peers/spark/jars.sh)")
     from pyspark.sql import SparkSession
 
     work = tmp_path_factory.mktemp("connector")
