@@ -11,7 +11,7 @@ from ottla.cli.options import AsJson, Flag
 from ottla.cli.output import bold, human_bytes, plural, print_json, visible
 from ottla.cli.values import FilePath
 
-app = App(name="spark", help="Ship Ottla to the executors of a Spark cluster.")
+app = App(name="spark", help="Ship Ottla to the executors of a Spark cluster.", sort_key=8)
 
 FOLDER = "ottla"
 """What the archive is unpacked as, beside each executor."""
