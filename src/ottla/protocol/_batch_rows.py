@@ -20,6 +20,7 @@ _UINT32_MAX = 0xFFFFFFFF
 _MURMUR_SEED = 0x9747B28C
 _MURMUR_FACTOR = 0x5BD1E995
 _NO_TIMESTAMP = -0x7FFFFFFFFFFFFFFF - 1
+_HALF_DELTA_MAX = 0x3FFFFFFFFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
@@ -142,6 +143,8 @@ class Section:
         if self.count == 0:
             self.base_timestamp = timestamp
             self.max_timestamp = timestamp
+        if not -_HALF_DELTA_MAX < (timestamp >> 1) - (self.base_timestamp >> 1) < _HALF_DELTA_MAX:
+            return False  # a delta has 64 bits
         delta = timestamp - self.base_timestamp
         key_length = key.length(row)
         value_length = value.length(row)
