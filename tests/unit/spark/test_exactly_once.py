@@ -57,6 +57,8 @@ class World:
     epochs: dict[str, int] = field(default_factory=dict)
     claims: int = 0
     decisions: list[Decision] = field(default_factory=list)
+    age_s: float = 0.0
+    """Of transactions, as the coordinator says: tasks may take long."""
 
     def begin(self, run: str, task: int, attempt: int, rows: list[str]) -> Written:
         """InitProducerId, which aborts what the id has open, then a transaction with `rows`, all sent."""
@@ -67,7 +69,7 @@ class World:
             before.state = State.ABORTED
         self.epochs[name] = epoch
         written = Written(name, hash(name) & 0xFFFF, epoch, task, len(rows), "|".join(rows))
-        self.transactions[name, epoch] = Transaction(run, written, rows)
+        self.transactions[name, epoch] = Transaction(run, written, rows, age_s=self.age_s)
         return written
 
     def time_out(self) -> None:
@@ -342,12 +344,14 @@ def test_timeouts_in_the_middle_of_a_run(is_stable: bool) -> None:
     assert (refused > 0) is (not is_stable)
 
 
-def test_another_driver_while_one_is_paused() -> None:
-    """One is paused at each call, another gets through one batch or all, or is killed; then the first goes on."""
+@pytest.mark.parametrize(("age_s", "is_stable"), [(0.0, True), (AGE_S_MIN, True), (AGE_S_MIN, False)])
+def test_another_driver_while_one_is_paused(age_s: float, is_stable: bool) -> None:
+    """One is paused at each call, another gets through one batch or all, or is killed; then the first goes on. Where
+    tasks take long, each takes what the other has open for left over."""
     walked = 0
-    for (at, after), until, kill in itertools.product(strikes(crash), (1, 2, BATCHES), (None, *range(0, 30, 3))):
-        world = World()
-        first = Query(world)
+    for (at, after), until, kill in itertools.product(strikes(crash), (1, 2, BATCHES), (None, *range(0, 36))):
+        world = World(age_s=age_s)
+        first = Query(world, is_stable=is_stable)
         others: list[Query] = []
 
         def other(
@@ -357,7 +361,7 @@ def test_another_driver_while_one_is_paused() -> None:
             kill: int | None = kill,
             others: list[Query] = others,
         ) -> None:
-            second = Query(world, committed=first.committed, runs=first.runs)
+            second = Query(world, committed=first.committed, runs=first.runs, is_stable=is_stable)
             try:
                 second.run(Calls(kill, crash), until)
             except (Crash, WriteFailed, CheckpointWentBack):
@@ -371,7 +375,8 @@ def test_another_driver_while_one_is_paused() -> None:
             pass
         walked += 1
         # The checkpoint is one: a batch in the commit log of either is done.
-        last = Query(world, committed=max(first.committed, *(one.committed for one in others)), runs=first.runs)
+        done = max(first.committed, *(one.committed for one in others))
+        last = Query(world, committed=done, runs=first.runs, is_stable=is_stable)
         finish(last)
         assert sorted(world.visible()) == expected(), (at, after, until, kill)
     assert walked > 500
@@ -493,7 +498,8 @@ WALKS: list[Callable[[], None]] = [
     lambda: test_a_fault_at_each_call(lose, None, False),
     lambda: test_timeouts_in_the_middle_of_a_run(False),
     lambda: test_a_driver_that_is_down_until_transactions_time_out(False),
-    test_another_driver_while_one_is_paused,
+    lambda: test_another_driver_while_one_is_paused(0.0, True),
+    lambda: test_another_driver_while_one_is_paused(AGE_S_MIN, False),
     test_what_older_runs_left_open_is_aborted_when_it_is_old,
 ]
 
