@@ -19,6 +19,7 @@ from ottla.spark.exactly_once import (
     CheckpointWentBack,
     Committer,
     Decision,
+    Dropped,
     Fenced,
     HalfCommitted,
     Open,
@@ -425,8 +426,29 @@ def test_what_older_runs_left_open_is_aborted_when_it_is_old() -> None:
     assert transaction.state is State.ABORTED
 
 
+def test_a_driver_whose_transactions_were_dropped_does_not_decide_about_them() -> None:
+    """One takes another's for left over, and is paused before it aborts them; the other goes on."""
+    world = World(age_s=AGE_S_MIN)
+    query = Query(world)
+    query.run(Calls(), 1)
+    written = [world.begin("late", task, 0, query.rows(1, task, 1)) for task in range(TASKS)]
+    cleaning = Committer(ModelPort(world, Calls()), "run5")
+    cleaning.port.end = lambda written, commit: State.ABORTED  # type: ignore[method-assign]
+    assert cleaning.clean() == TASKS
+    assert all(world.of(one).state is State.OPEN for one in written)
+    late = Committer(ModelPort(world, Calls()), "late")
+    with pytest.raises(WriteFailed):
+        late.commit(1, written)
+    assert world.decisions[-1].batch == 0 and len(world.decisions[-1].dropped) == TASKS
+    late.commit(1, [world.begin("late", task, 1, query.rows(1, task, 1)) for task in range(TASKS)])
+    assert len(world.decisions[-1].dropped) == TASKS
+    late.commit(2, [world.begin("late", task, 1, query.rows(2, task, 1)) for task in range(TASKS)])
+    assert world.decisions[-1].dropped == (), "nobody can be at their batch any more"
+    assert world.visible() == expected()
+
+
 def test_decisions_of_later_versions_are_refused() -> None:
-    decision = Decision(3, "run", (Written("id", 1, 0, 0, 2, "d"),))
+    decision = Decision(3, "run", (Written("id", 1, 0, 0, 2, "d"),), (Dropped(1, 2, 3),))
     assert Decision.of_json(decision.to_json()) == decision
     with pytest.raises(ValueError, match="version 2"):
         Decision.of_json(decision.to_json().replace(b'"version":1', b'"version":2'))
@@ -491,6 +513,13 @@ class CleansEverything(Committer):
         return 0
 
 
+class CleansUnsaid(Committer):
+    """Aborts what is another run's without having it dropped."""
+
+    def _drop(self, others: Sequence[Written]) -> None:
+        pass
+
+
 WALKS: list[Callable[[], None]] = [
     test_without_faults,
     lambda: test_a_fault_at_each_call(crash, None, True),
@@ -506,7 +535,16 @@ WALKS: list[Callable[[], None]] = [
 
 @pytest.mark.parametrize(
     "bug",
-    [AbortsWhatIsDecided, DecidesUnseen, TakesAnyRows, ReadsOnce, CommitsFirst, ChecksNothing, CleansEverything],
+    [
+        AbortsWhatIsDecided,
+        DecidesUnseen,
+        TakesAnyRows,
+        ReadsOnce,
+        CommitsFirst,
+        ChecksNothing,
+        CleansEverything,
+        CleansUnsaid,
+    ],
 )
 def test_the_walks_find_planted_bugs(bug: type[Committer], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[__name__], "Committer", bug)
