@@ -1,8 +1,8 @@
 """`df.write` and `df.writeStream` in format `ottla`: tasks that produce, and the driver that commits.
 
 At least once, or with `delivery=exactly-once` by the protocol of `exactly_once.py`. What a task knows of the query
-that it belongs to (`TaskContext`'s local properties) it tells the driver with what it has written: a writer of a stream is
-made anew for each commit, in another process.
+that it belongs to (`TaskContext`'s local properties) it tells the driver with what it has written: a writer of a
+stream is made anew for each commit, in another process.
 """
 
 from __future__ import annotations

@@ -350,7 +350,7 @@ def test_another_driver_while_one_is_paused(age_s: float, is_stable: bool) -> No
     """One is paused at each call, another gets through one batch or all, or is killed; then the first goes on. Where
     tasks take long, each takes what the other has open for left over."""
     walked = 0
-    for (at, after), until, kill in itertools.product(strikes(crash), (1, 2, BATCHES), (None, *range(0, 36))):
+    for (at, after), until, kill in itertools.product(strikes(crash), (1, 2, BATCHES), (None, *range(36))):
         world = World(age_s=age_s)
         first = Query(world, is_stable=is_stable)
         others: list[Query] = []
