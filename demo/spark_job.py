@@ -1,4 +1,4 @@
-"""PySpark reads the topics as streams, writes one exactly once, and prints two windowed tables: both ways in one program.
+"""PySpark reads the topics as streams, writes one exactly once, and prints two windowed tables: both ways.
 
 Runs in a process of its own: `python -m demo.spark_job --bootstrap HOST:PORT --work DIR --seconds N`. It needs no jar:
 `format("ottla")` is found in the installed package, and speaks to any Kafka.

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from ottla.protocol._batch_rows import Bytes, Headers, Numbers
 
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_PAIR: Final = {"key", "value"}
 
 _NO_BYTES: Final = Bytes(None, memoryview(bytes(8)).cast("i"), memoryview(b"\0"), 0, False)
 _NO_NUMBERS: Final = Numbers(None, memoryview(bytes(8)).cast("q"), 0, False)
@@ -59,8 +60,10 @@ def by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 def _millis(column: pa.Array) -> pa.Array:
     if not pa.types.is_timestamp(column.type):
         raise ValueError(f"timestamp has the type {column.type}")
+    # Without the zone, which only says how to show it: local times are ambiguous where clocks are put back.
+    plain = column.view(pa.timestamp(column.type.unit))
     # Records of before 1970 are rounded down, as their other ones are.
-    return pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64())
+    return pc.floor_temporal(plain, unit="millisecond").cast(pa.timestamp("ms")).cast(pa.int64())
 
 
 def _numbers(column: pa.Array) -> Numbers:
@@ -89,7 +92,8 @@ def _headers(column: pa.Array) -> Headers:
         return _NO_HEADERS
     if pa.types.is_large_list(column.type):
         column = column.cast(HEADERS)
-    if not pa.types.is_list(column.type) or not pa.types.is_struct(column.type.value_type):
+    pair = column.type.value_type if pa.types.is_list(column.type) else None
+    if pair is None or not pa.types.is_struct(pair) or {pair.field(at).name for at in range(pair.num_fields)} != _PAIR:
         raise ValueError(f"headers has the type {column.type}; a list of (key, value) is wanted")
     if not len(column):
         return _NO_HEADERS

@@ -330,18 +330,21 @@ class Cluster:
 
     def coordinator(self, key_type: int, key: str) -> int:
         """The node that coordinates a group or a transactional id. Raises KafkaError, OSError."""
-        known = self._coordinators.get((key_type, key))
-        if known is not None:
-            return known
-        answer = self.ask_any(ApiKey.FIND_COORDINATOR, {"key_type": key_type, "coordinator_keys": [key]})
-        (row,) = answer["coordinators"]
-        if row["error_code"]:
-            raise KafkaError(ErrorCode(row["error_code"]), row["error_message"] or f"no coordinator of {key}")
-        node_id: int = row["node_id"]
-        if self._nodes.get(node_id) != (row["host"], row["port"]):
-            self._set_nodes({**self._nodes, node_id: (row["host"], row["port"])})
-        self._coordinators[key_type, key] = node_id
-        return node_id
+        return self.coordinators(key_type, [key])[key]
+
+    def coordinators(self, key_type: int, keys: Iterable[str]) -> dict[str, int]:
+        """Of many keys, in one request. Raises KafkaError when one of them has none now, OSError."""
+        wanted = list(dict.fromkeys(keys))
+        if unknown := [key for key in wanted if (key_type, key) not in self._coordinators]:
+            answer = self.ask_any(ApiKey.FIND_COORDINATOR, {"key_type": key_type, "coordinator_keys": unknown})
+            for row in answer["coordinators"]:
+                key, node_id = row["key"], row["node_id"]
+                if row["error_code"]:
+                    raise KafkaError(ErrorCode(row["error_code"]), row["error_message"] or f"no coordinator of {key}")
+                if self._nodes.get(node_id) != (row["host"], row["port"]):
+                    self._set_nodes({**self._nodes, node_id: (row["host"], row["port"])})
+                self._coordinators[key_type, key] = node_id
+        return {key: self._coordinators[key_type, key] for key in wanted}
 
     def drop_coordinator(self, key_type: int, key: str) -> None:
         self._coordinators.pop((key_type, key), None)

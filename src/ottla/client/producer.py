@@ -7,10 +7,12 @@ has one batch in flight, and whatever is sent again is sent in the same order wi
 
 from __future__ import annotations
 
+import math
 import random
 import select
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -26,17 +28,30 @@ from ottla.protocol._batch_rows import Section, append
 from ottla.protocol.compression import CODECS, compress
 from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse, ProduceTopic
-from ottla.protocol.record_batch import MAGIC, TRANSACTIONAL, BatchHeader, assemble, increment_sequence
+from ottla.protocol.record_batch import (
+    MAGIC,
+    TRANSACTIONAL,
+    BatchHeader,
+    SimpleRecord,
+    assemble,
+    build_batch,
+    increment_sequence,
+    iterate_records,
+    read_batch_header,
+)
 
 DEFAULT_BATCH_BYTES: Final = 1_000_000
 """Below the `max.message.bytes` of a topic, 1,048,588 unless it is set."""
 DEFAULT_BUFFER_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Of batches that are not acknowledged yet, as `buffer.memory` of Kafka's producer."""
+"""Of batches that are not acknowledged yet, as `buffer.memory` of Kafka's producer; as much again of those that rows
+are added to."""
 REQUEST_BYTES_MAX: Final = 16 * 1024 * 1024
 """Far below `socket.request.max.bytes`, and enough for the request not to matter."""
 _VERSION_MAX: Final = 11
 """From 12 on transactions are of KIP-890's second kind: see `transactions.py`."""
 _FIRST_ROOM: Final = 64 * 1024
+_SHARE_MIN: Final = 4096
+"""Of a batch of each of very many partitions: below that, requests are nothing but heads."""
 _STICKY_ROWS: Final = 1000
 """Rows without a key go to one partition for so long, then to another."""
 _BACKOFF_S: Final = 0.05
@@ -61,6 +76,7 @@ class _Sent(NamedTuple):
     version: int
     correlation_id: int
     batches: list[_Batch]
+    deadline: float
 
 
 class Producer:
@@ -88,6 +104,9 @@ class Producer:
         self._sections: dict[str, list[Section]] = {}
         self._waiting: dict[TopicPartition, deque[_Batch]] = {}
         self._bytes = 0
+        self._limits: dict[str, int] = {}
+        """Bytes of a batch of topics that have refused larger ones."""
+        self._share = batch_bytes
         self._sequences: dict[TopicPartition, int] = {}
         self._is_behind = False
         """Batches were dropped that have sequence numbers: only a new epoch begins with others."""
@@ -152,6 +171,12 @@ class Producer:
 
     def abort(self) -> None:
         """Abort the transaction; what is not sent yet never is. Raises KafkaError, OSError."""
+        # A batch that arrives behind its abort would be of a transaction that nobody ends: so wait for what is sent.
+        for node_id, sent in list(self._sent.items()):
+            with suppress(OSError):
+                _decoded(sent)
+                self._cluster.spare(node_id, sent.connection)
+                del self._sent[node_id]
         self.close()
         self._end(False)
 
@@ -188,7 +213,7 @@ class Producer:
         while True:
             row, full = append(
                 sections, row, stop, columns.key, columns.value, columns.headers, columns.partitions,
-                columns.timestamps, now, sticky, self._batch_bytes,
+                columns.timestamps, now, sticky, min(self._share, self._limits.get(topic, self._share)),
             )  # fmt: skip
             if full == -1:
                 return row
@@ -205,7 +230,9 @@ class Producer:
             self._cluster.ask_any(ApiKey.METADATA, values)
             if not retry.again():
                 raise KafkaError(ErrorCode.unknown_topic_or_partition, f"topic {topic}")
-        self._sections[topic] = [Section(_FIRST_ROOM) for _ in partitions]
+        count = len(partitions) + sum(map(len, self._sections.values()))
+        self._share = min(self._batch_bytes, max(_SHARE_MIN, self._buffer_bytes_max // count))
+        self._sections[topic] = [Section(min(_FIRST_ROOM, self._share)) for _ in partitions]
         return self._sections[topic]
 
     def _close_section(self, at: TopicPartition, section: Section) -> None:
@@ -232,17 +259,19 @@ class Producer:
                 self._check_deadlines()
                 time.sleep(_BACKOFF_S)
             return
-        timeout = self._cluster.config.request_timeout_s if wait else 0
+        now = time.monotonic()
         connections = {sent.connection.fileno(): node_id for node_id, sent in self._sent.items()}
         # poll, as a process of many files has descriptors above what select takes
         poll = select.poll()
         for descriptor in connections:
             poll.register(descriptor, select.POLLIN)
-        ready = [connections[descriptor] for descriptor, _ in poll.poll(timeout * 1000)]
-        if not ready and wait:
-            ready = list(connections.values())  # `receive` says that no answer came in time
-        for node_id in ready:
-            self._receive(node_id)
+        due = [sent.deadline for sent in self._sent.values()]
+        due += [at for at in self._not_before.values() if at > now]
+        timeout = max(0.0, min(due) - now) if wait else 0.0
+        for descriptor, _ in poll.poll(math.ceil(timeout * 1000)):
+            self._receive(connections[descriptor])
+        for node_id in [node_id for node_id, sent in self._sent.items() if sent.deadline <= time.monotonic()]:
+            self._fail(self._sent.pop(node_id), TimeoutError("no answer in time"))
         self._send_waiting()
 
     def _send_waiting(self) -> None:
@@ -295,18 +324,17 @@ class Producer:
         if self._acks == 0:
             self._cluster.spare(node_id, connection)
             for batch in chosen:
-                self._acknowledge(batch)
+                self._drop_first(batch)
             return
-        self._sent[node_id] = _Sent(connection, version, correlation_id, chosen)
+        deadline = time.monotonic() + self._cluster.config.request_timeout_s
+        self._sent[node_id] = _Sent(connection, version, correlation_id, chosen, deadline)
 
     def _receive(self, node_id: int) -> None:
         sent = self._sent.pop(node_id)
         try:
             response = _decoded(sent)
         except OSError as error:
-            sent.connection.close()
-            for batch in sent.batches:
-                self._put_off(batch.at, error)
+            self._fail(sent, error)
             return
         self._cluster.spare(node_id, sent.connection)
         rows = {
@@ -316,14 +344,46 @@ class Producer:
             row = rows.get(batch.at)
             code = ErrorCode.unknown_server_error if row is None else ErrorCode(row.error_code)
             if code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
-                self._acknowledge(batch)
+                self._drop_first(batch)
+                continue
+            if code is ErrorCode.message_too_large and self._split(batch):
                 continue
             error = KafkaError(code, (row and row.error_message) or f"partition {batch.at}")
             if code not in _AGAIN:
                 raise error
             self._put_off(batch.at, error)
 
-    def _acknowledge(self, batch: _Batch) -> None:
+    def _fail(self, sent: _Sent, error: OSError) -> None:
+        sent.connection.close()
+        for batch in sent.batches:
+            self._put_off(batch.at, error)
+
+    def _split(self, batch: _Batch) -> bool:
+        """In two, as Kafka's producer does where a topic takes only smaller ones (`max.message.bytes`): together they
+        have the sequence numbers that it had. False for a single record."""
+        header = read_batch_header(batch.data)
+        if header.count < 2:
+            return False
+        records = [
+            SimpleRecord(record.timestamp, record.key, record.value, record.headers)
+            for record in iterate_records(batch.data)
+        ]
+        half, waiting = len(records) // 2, self._waiting[batch.at]
+        self._drop_first(batch)
+        for start, stop in ((half, len(records)), (0, half)):
+            sequence = increment_sequence(header.base_sequence, start) if self._is_idempotent else NO_SEQUENCE
+            data = build_batch(
+                records[start:stop], codec=self._codec, producer_id=header.producer_id,
+                producer_epoch=header.producer_epoch, base_sequence=sequence,
+                transactional=self.transactional_id is not None,
+            )  # fmt: skip
+            waiting.appendleft(batch._replace(data=data))
+            self._bytes += len(data)
+        limit = self._limits.get(batch.at.topic, self._share)
+        self._limits[batch.at.topic] = max(1, min(limit, len(batch.data) // 2))
+        return True
+
+    def _drop_first(self, batch: _Batch) -> None:
         waiting = self._waiting[batch.at]
         assert waiting[0] is batch
         waiting.popleft()

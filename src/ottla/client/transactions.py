@@ -109,9 +109,16 @@ def describe_transactions(cluster: Cluster, transactional_ids: Iterable[str]) ->
     while left:
         failure: KafkaError | OSError | None = None
         by_node: dict[int, list[str]] = {}
-        for name in left:
-            by_node.setdefault(cluster.coordinator(TRANSACTION, name), []).append(name)
         again = []
+        try:
+            for name, node_id in cluster.coordinators(TRANSACTION, left).items():
+                by_node.setdefault(node_id, []).append(name)
+        except OSError as error:
+            failure, again = error, left
+        except KafkaError as error:
+            if error.code not in COORDINATOR_MOVED:
+                raise
+            failure, again = error, left
         for node_id, names in by_node.items():
             try:
                 answer = cluster.ask(node_id, ApiKey.DESCRIBE_TRANSACTIONS, {"transactional_ids": names})

@@ -8,6 +8,8 @@ cdef unsigned long long _UINT32_MAX
 cdef unsigned long long _MURMUR_SEED
 cdef unsigned long long _MURMUR_FACTOR
 cdef long long _NO_TIMESTAMP
+cdef long long _HALF_DELTA_MAX
+cdef Py_ssize_t _ROOM_MAX
 
 
 @cython.locals(length=cython.longlong)

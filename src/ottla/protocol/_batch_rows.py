@@ -20,6 +20,8 @@ _UINT32_MAX = 0xFFFFFFFF
 _MURMUR_SEED = 0x9747B28C
 _MURMUR_FACTOR = 0x5BD1E995
 _NO_TIMESTAMP = -0x7FFFFFFFFFFFFFFF - 1
+_ROOM_MAX = 0x200000
+_HALF_DELTA_MAX = 0x3FFFFFFFFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
@@ -132,9 +134,9 @@ class Section:
         self.view = self.memory
 
     def take(self) -> tuple[memoryview, int, int, int]:
-        """(records, count, base timestamp, max timestamp); and is empty again, with as much room."""
+        """(records, count, base timestamp, max timestamp); and is empty again, with as much room, but for huge rows."""
         taken = memoryview(self.memory)[: self.size], self.count, self.base_timestamp, self.max_timestamp
-        self._start(len(self.memory))
+        self._start(min(len(self.memory), _ROOM_MAX))
         return taken
 
     def add(self, row, key, value, headers, timestamp, limit):
@@ -142,6 +144,8 @@ class Section:
         if self.count == 0:
             self.base_timestamp = timestamp
             self.max_timestamp = timestamp
+        if not -_HALF_DELTA_MAX < (timestamp >> 1) - (self.base_timestamp >> 1) < _HALF_DELTA_MAX:
+            return False  # a delta has 64 bits
         delta = timestamp - self.base_timestamp
         key_length = key.length(row)
         value_length = value.length(row)

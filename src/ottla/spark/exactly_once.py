@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 AGE_S_MIN = 60.0
 """Of an open transaction of a run that is neither this nor the one before it, to be taken for left over: such a run may
 also be a later one, of another driver, whose clock is not this one's."""
+_NO_BATCH = -1
 _VERSION = 1
 
 
@@ -36,6 +37,16 @@ class Written(NamedTuple):
     digest: str
 
 
+class Dropped(NamedTuple):
+    """A transaction of another run that is taken for left over: nobody decides about it any more, so that it may be
+    aborted."""
+
+    producer_id: int
+    epoch: int
+    batch: int
+    """The newest one that was decided then."""
+
+
 class Decision(NamedTuple):
     """These transactions, and no others, are what `batch` wrote."""
 
@@ -43,6 +54,7 @@ class Decision(NamedTuple):
     run: str
     """Of the query, from one start to the next."""
     written: tuple[Written, ...]
+    dropped: tuple[Dropped, ...] = ()
 
     def to_json(self) -> bytes:
         return json.dumps({"version": _VERSION, **self._asdict()}, separators=(",", ":")).encode()
@@ -53,7 +65,12 @@ class Decision(NamedTuple):
         given: dict[str, Any] = json.loads(text)
         if given.get("version") != _VERSION:
             raise ValueError(f"a decision of version {given.get('version')}; {_VERSION} is known here")
-        return cls(given["batch"], given["run"], tuple(Written(*row) for row in given["written"]))
+        written = tuple(Written(*row) for row in given["written"])
+        return cls(given["batch"], given["run"], written, tuple(Dropped(*row) for row in given["dropped"]))
+
+    def dropped_for(self, batch: int) -> tuple[Dropped, ...]:
+        """Those that may belong to a driver that writes `batch` or the one after it."""
+        return tuple(one for one in self.dropped if one.batch >= batch - 1)
 
 
 class Open(NamedTuple):
@@ -152,7 +169,8 @@ class Committer:
             self._repeat(last, written)
             return
         self._check_open(batch, written)
-        lost = self._carry_out(Decision(batch, self.run, tuple(written)))
+        dropped = last.dropped_for(batch) if last is not None else ()
+        lost = self._carry_out(Decision(batch, self.run, tuple(written), dropped))
         if lost:
             raise WriteFailed(f"batch {batch}: {_aborted(lost)} after it was decided; the batch has to be run again")
 
@@ -168,7 +186,12 @@ class Committer:
     def _check_open(self, batch: int, written: Sequence[Written]) -> None:
         """Before it is decided, a transaction that is gone costs no more than running the batch again."""
         states = self.port.states(written)
-        if gone := [one for one, state in zip(written, states, strict=True) if state is not State.OPEN]:
+        dropped = {(one.producer_id, one.epoch) for one in self.last.dropped} if self.last is not None else set()
+        if gone := [
+            one
+            for one, state in zip(written, states, strict=True)
+            if state is not State.OPEN or (one.producer_id, one.epoch) in dropped
+        ]:
             raise WriteFailed(
                 f"batch {batch}: {_aborted(gone)} before the batch was complete; if tasks take long, raise"
                 " kafka.transaction.timeout.ms"
@@ -234,18 +257,36 @@ class Committer:
     def clean(self) -> int:
         """Abort what lost tasks and killed drivers have left open, so that readers of committed records go on; returns
         how many. Between two batches only, when all that this run and the one before it have open is left over.
-        Another driver's that has just begun are not to be touched.
+        Another driver's that has just begun are not to be touched; and none that a driver, however late, can still
+        decide about: what is another run's is dropped by a decision first.
         """
         decided = self._decided()
-        left = [
-            one.written
+        found = [
+            one
             for one in self.port.open_transactions()
             if (one.written.producer_id, one.written.epoch) not in decided
             and (one.run in (self.run, self.run_before) or one.age_s >= AGE_S_MIN)
         ]
-        for one in left:
-            self.port.end(one, commit=False)
-        return len(left)
+        try:
+            others = [one for one in found if one.run != self.run]
+            if others:
+                self._drop([one.written for one in others])
+        except BaseException as error:
+            self.claimed = False
+            if not isinstance(error, Fenced):
+                raise
+            found = [one for one in found if one.run == self.run]  # the others are for whoever has claimed it since
+        for one in found:
+            self.port.end(one.written, commit=False)
+        return len(found)
+
+    def _drop(self, others: Sequence[Written]) -> None:
+        """Whoever claims the query after this sees it, and whoever has claimed it since keeps it from being done."""
+        last = self.last if self.last is not None else Decision(_NO_BATCH, self.run, ())
+        more = tuple(Dropped(one.producer_id, one.epoch, last.batch) for one in others)
+        decision = last._replace(run=self.run, dropped=(*last.dropped_for(last.batch), *more))
+        self.port.decide(decision)
+        self.last = decision
 
     def _decided(self) -> set[tuple[int, int]]:
         last = self._last()

@@ -28,6 +28,8 @@ _SEPARATOR: Final = ":"
 _CLAIM_TIMEOUT_MS: Final = 30_000
 """Of a decision's transaction, which takes a moment: as long as a killed driver holds others' claims up at most."""
 _LOOK_BACK: Final = 64
+_DECISION_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Compressed: some 40 bytes a task. A topic that has Kafka's default, 1 MB, takes decisions about 20,000."""
 _FENCED: Final = frozenset({
     ErrorCode.invalid_producer_epoch, ErrorCode.producer_fenced, ErrorCode.invalid_producer_id_mapping,
 })  # fmt: skip
@@ -66,7 +68,7 @@ class SinkLog:
         self._ensure_topic()
         name = _SEPARATOR.join((PREFIX, self._query, "driver"))
         producer = Producer(
-            self._cluster, transactional_id=name, transaction_timeout_ms=_CLAIM_TIMEOUT_MS, compression="none"
+            self._cluster, transactional_id=name, transaction_timeout_ms=_CLAIM_TIMEOUT_MS, compression="gzip"
         )
         producer.start()
         self._producer = producer
@@ -96,7 +98,8 @@ class SinkLog:
 
     def decide(self, decision: Decision) -> None:
         assert self._producer is not None, "not claimed"
-        record = pa.record_batch({"key": [self._query.encode()], "value": [decision.to_json()]})
+        # The partition is said, as somebody may have made the topic with others.
+        record = pa.record_batch({"key": [self._query.encode()], "value": [decision.to_json()], "partition": [0]})
         try:
             self._producer.begin()
             self._producer.send(self._topic, record)
@@ -127,7 +130,7 @@ class SinkLog:
         return State.COMMITTED if commit else State.ABORTED
 
     def open_transactions(self) -> list[Open]:
-        names = [one.transactional_id for one in list_transactions(self._cluster, f"{PREFIX}:{self._query}:")]
+        names = list_transactions(self._cluster, f"{PREFIX}:{self._query}:")
         found = []
         for name, described in describe_transactions(self._cluster, names).items():
             parts = name.split(_SEPARATOR)
@@ -142,7 +145,10 @@ class SinkLog:
         if self._cluster.partitions([self._topic]):
             return
         replicas = min(3, max(1, len(self._cluster.node_ids)))
-        configs = {"cleanup.policy": "compact", "min.insync.replicas": str(max(1, replicas - 1))}
+        configs = {
+            "cleanup.policy": "compact", "min.insync.replicas": str(max(1, replicas - 1)),
+            "max.message.bytes": str(_DECISION_BYTES_MAX),
+        }  # fmt: skip
         row = {
             "name": self._topic, "num_partitions": 1, "replication_factor": replicas, "assignments": [],
             "configs": [{"name": name, "value": value} for name, value in configs.items()],

@@ -19,6 +19,7 @@ from ottla.spark.exactly_once import (
     CheckpointWentBack,
     Committer,
     Decision,
+    Dropped,
     Fenced,
     HalfCommitted,
     Open,
@@ -57,6 +58,8 @@ class World:
     epochs: dict[str, int] = field(default_factory=dict)
     claims: int = 0
     decisions: list[Decision] = field(default_factory=list)
+    age_s: float = 0.0
+    """Of transactions, as the coordinator says: tasks may take long."""
 
     def begin(self, run: str, task: int, attempt: int, rows: list[str]) -> Written:
         """InitProducerId, which aborts what the id has open, then a transaction with `rows`, all sent."""
@@ -67,7 +70,7 @@ class World:
             before.state = State.ABORTED
         self.epochs[name] = epoch
         written = Written(name, hash(name) & 0xFFFF, epoch, task, len(rows), "|".join(rows))
-        self.transactions[name, epoch] = Transaction(run, written, rows)
+        self.transactions[name, epoch] = Transaction(run, written, rows, age_s=self.age_s)
         return written
 
     def time_out(self) -> None:
@@ -342,12 +345,14 @@ def test_timeouts_in_the_middle_of_a_run(is_stable: bool) -> None:
     assert (refused > 0) is (not is_stable)
 
 
-def test_another_driver_while_one_is_paused() -> None:
-    """One is paused at each call, another gets through one batch or all, or is killed; then the first goes on."""
+@pytest.mark.parametrize(("age_s", "is_stable"), [(0.0, True), (AGE_S_MIN, True), (AGE_S_MIN, False)])
+def test_another_driver_while_one_is_paused(age_s: float, is_stable: bool) -> None:
+    """One is paused at each call, another gets through one batch or all, or is killed; then the first goes on. Where
+    tasks take long, each takes what the other has open for left over."""
     walked = 0
-    for (at, after), until, kill in itertools.product(strikes(crash), (1, 2, BATCHES), (None, *range(0, 30, 3))):
-        world = World()
-        first = Query(world)
+    for (at, after), until, kill in itertools.product(strikes(crash), (1, 2, BATCHES), (None, *range(36))):
+        world = World(age_s=age_s)
+        first = Query(world, is_stable=is_stable)
         others: list[Query] = []
 
         def other(
@@ -357,7 +362,7 @@ def test_another_driver_while_one_is_paused() -> None:
             kill: int | None = kill,
             others: list[Query] = others,
         ) -> None:
-            second = Query(world, committed=first.committed, runs=first.runs)
+            second = Query(world, committed=first.committed, runs=first.runs, is_stable=is_stable)
             try:
                 second.run(Calls(kill, crash), until)
             except (Crash, WriteFailed, CheckpointWentBack):
@@ -371,7 +376,8 @@ def test_another_driver_while_one_is_paused() -> None:
             pass
         walked += 1
         # The checkpoint is one: a batch in the commit log of either is done.
-        last = Query(world, committed=max(first.committed, *(one.committed for one in others)), runs=first.runs)
+        done = max(first.committed, *(one.committed for one in others))
+        last = Query(world, committed=done, runs=first.runs, is_stable=is_stable)
         finish(last)
         assert sorted(world.visible()) == expected(), (at, after, until, kill)
     assert walked > 500
@@ -420,8 +426,29 @@ def test_what_older_runs_left_open_is_aborted_when_it_is_old() -> None:
     assert transaction.state is State.ABORTED
 
 
+def test_a_driver_whose_transactions_were_dropped_does_not_decide_about_them() -> None:
+    """One takes another's for left over, and is paused before it aborts them; the other goes on."""
+    world = World(age_s=AGE_S_MIN)
+    query = Query(world)
+    query.run(Calls(), 1)
+    written = [world.begin("late", task, 0, query.rows(1, task, 1)) for task in range(TASKS)]
+    cleaning = Committer(ModelPort(world, Calls()), "run5")
+    cleaning.port.end = lambda written, commit: State.ABORTED  # type: ignore[method-assign]
+    assert cleaning.clean() == TASKS
+    assert all(world.of(one).state is State.OPEN for one in written)
+    late = Committer(ModelPort(world, Calls()), "late")
+    with pytest.raises(WriteFailed):
+        late.commit(1, written)
+    assert world.decisions[-1].batch == 0 and len(world.decisions[-1].dropped) == TASKS
+    late.commit(1, [world.begin("late", task, 1, query.rows(1, task, 1)) for task in range(TASKS)])
+    assert len(world.decisions[-1].dropped) == TASKS
+    late.commit(2, [world.begin("late", task, 1, query.rows(2, task, 1)) for task in range(TASKS)])
+    assert world.decisions[-1].dropped == (), "nobody can be at their batch any more"
+    assert world.visible() == expected()
+
+
 def test_decisions_of_later_versions_are_refused() -> None:
-    decision = Decision(3, "run", (Written("id", 1, 0, 0, 2, "d"),))
+    decision = Decision(3, "run", (Written("id", 1, 0, 0, 2, "d"),), (Dropped(1, 2, 3),))
     assert Decision.of_json(decision.to_json()) == decision
     with pytest.raises(ValueError, match="version 2"):
         Decision.of_json(decision.to_json().replace(b'"version":1', b'"version":2'))
@@ -486,6 +513,13 @@ class CleansEverything(Committer):
         return 0
 
 
+class CleansUnsaid(Committer):
+    """Aborts what is another run's without having it dropped."""
+
+    def _drop(self, others: Sequence[Written]) -> None:
+        pass
+
+
 WALKS: list[Callable[[], None]] = [
     test_without_faults,
     lambda: test_a_fault_at_each_call(crash, None, True),
@@ -493,14 +527,24 @@ WALKS: list[Callable[[], None]] = [
     lambda: test_a_fault_at_each_call(lose, None, False),
     lambda: test_timeouts_in_the_middle_of_a_run(False),
     lambda: test_a_driver_that_is_down_until_transactions_time_out(False),
-    test_another_driver_while_one_is_paused,
+    lambda: test_another_driver_while_one_is_paused(0.0, True),
+    lambda: test_another_driver_while_one_is_paused(AGE_S_MIN, False),
     test_what_older_runs_left_open_is_aborted_when_it_is_old,
 ]
 
 
 @pytest.mark.parametrize(
     "bug",
-    [AbortsWhatIsDecided, DecidesUnseen, TakesAnyRows, ReadsOnce, CommitsFirst, ChecksNothing, CleansEverything],
+    [
+        AbortsWhatIsDecided,
+        DecidesUnseen,
+        TakesAnyRows,
+        ReadsOnce,
+        CommitsFirst,
+        ChecksNothing,
+        CleansEverything,
+        CleansUnsaid,
+    ],
 )
 def test_the_walks_find_planted_bugs(bug: type[Committer], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[__name__], "Committer", bug)
