@@ -18,10 +18,9 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from ottla.arrow import ROWS_MAX, SCHEMA
+from ottla.arrow import BYTES_MAX, ROWS_MAX, SCHEMA
 
 COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-BATCH_BYTES = 16_000_000
 
 
 class Ceiling(DataSource):
@@ -51,17 +50,17 @@ class Batches(DataSourceReader):
         return [InputPartition(number) for number in range(self.count)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        count = min(ROWS_MAX, BATCH_BYTES // self.size)
-        offsets = pa.array(range(count), pa.int64())
+        left = self.rows // self.count
+        count = min(left, ROWS_MAX, BYTES_MAX // self.size)
+        numbers = pa.repeat(pa.scalar(partition.value, pa.int64()), count)
         batch = pa.record_batch(
             [
-                pa.nulls(count, pa.binary()), pa.array([bytes(self.size)] * count), pa.array([self.topic] * count),
-                pa.array([partition.value] * count, pa.int32()), offsets, offsets.cast(SCHEMA.field("timestamp").type),
-                pa.array([0] * count, pa.int32()),
+                pa.nulls(count, pa.binary()), pa.repeat(pa.scalar(bytes(self.size)), count),
+                pa.repeat(self.topic, count), numbers.cast(pa.int32()), numbers,
+                numbers.cast(SCHEMA.field("timestamp").type), numbers.cast(pa.int32()),
             ],
             schema=SCHEMA,
         )  # fmt: skip
-        left = self.rows // self.count
         while left > 0:
             yield batch.slice(0, left)
             left -= count
