@@ -1,158 +1,241 @@
-"""Sources of Spark side by side: `python -m bench.spark`. Jars: `demo/setup.sh`. It is no table of `bench` yet.
+"""Ottla's source and sink of Spark beside Spark's own Kafka connector: `python -m bench.spark`. Jars: `demo/setup.sh`.
 
-Batch reads of a topic into Spark's sink that throws away, by turns, after a warm-up: Spark's own Kafka connector,
-Ottla's source where it is installed, and a Python source that yields Arrow batches made beforehand: the ceiling. CPU
-seconds are those of the driver's JVM and the Python workers below it, not the broker's.
+    python -m bench.spark                                   source, sink and stream of 100 and 1,000 bytes
+    python -m bench.spark --rows 10000000 --size 100 source sink
+    python -m bench.spark growth                            1, 2 and 4 partitions on one core and on two
+    python -m bench.spark --kafka                           all sides against a real Apache Kafka
+    python -m bench.spark --json docs/performance.json      keep the results for `python -m bench.render`
+
+One JVM runs all sides by turns, after a warm-up of all of them. `source` is a batch read of a topic into Spark's sink
+that throws away, `sink` a batch write of rows that Spark makes (a literal value, no key), `stream` a query from topic to
+topic with availableNow and a new checkpoint. The ceiling is a Python source of batches made beforehand, and a Python
+sink that throws Arrow batches away: it has no broker. CPU seconds are those of Spark (JVM and Python workers) and of
+the broker, a process of its own, which has to share the machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql import functions as f
 
-from ottla.testing import Broker
+from bench import brokers, compare, results
+from bench.spark_ceiling import Ceiling
+from bench.tables import Section
+from ottla.client.cluster import Cluster
+from ottla.client.config import ClientConfig, parse_addresses
+from ottla.client.producer import Producer
 
 JARS = Path(__file__).parents[1] / ".cache" / "spark-jars"
-PARTITIONS = 4
-BATCH_ROWS = 50_000
+LOADS = ("source", "sink", "stream", "growth")
+SIZES = {100: 1, 1000: 4}
+"""Of values in bytes, and of how many rows fewer there are."""
+KAFKA, OTTLA, EXACTLY_ONCE, CEILING = "Spark's connector", "ottla", "ottla, exactly-once", "ceiling"
+SETTINGS = {"log.retention.check.interval.ms": "2000", "log.segment.delete.delay.ms": "1000"}
+"""So that the gigabytes of some minutes do not stay on the disk."""
 TICKS = os.sysconf("SC_CLK_TCK")
-SCHEMA = pa.schema(
-    [
-        ("key", pa.binary()), ("value", pa.binary()), ("topic", pa.string()), ("partition", pa.int32()),
-        ("offset", pa.int64()), ("timestamp", pa.timestamp("us", "UTC")), ("timestampType", pa.int32()),
-    ]
-)  # fmt: skip
-COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 
 
-class Ceiling(DataSource):
-    """Yields one Arrow batch again and again."""
+@dataclass(frozen=True)
+class Cost:
+    """Of one run of one side."""
 
-    @classmethod
-    def name(cls) -> str:
-        return "ceiling"
+    seconds: float
+    spark_cpu_s: float
+    broker_cpu_s: float
 
-    def schema(self) -> str:
-        return COLUMNS
-
-    def reader(self, schema: Any) -> DataSourceReader:
-        return CeilingReader(int(self.options["rows"]), int(self.options["size"]))
-
-
-class CeilingReader(DataSourceReader):
-    def __init__(self, rows: int, size: int) -> None:
-        self.rows, self.size = rows, size
-
-    def partitions(self) -> list[InputPartition]:
-        return [InputPartition(number) for number in range(PARTITIONS)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        count = min(BATCH_ROWS, 16_000_000 // self.size)
-        offsets = pa.array(range(count), pa.int64())
-        batch = pa.record_batch(
-            [
-                pa.nulls(count, pa.binary()), pa.array([bytes(self.size)] * count), pa.array(["topic"] * count),
-                pa.array([partition.value] * count, pa.int32()), offsets, offsets.cast(SCHEMA.field("timestamp").type),
-                pa.array([0] * count, pa.int32()),
-            ],
-            schema=SCHEMA,
-        )  # fmt: skip
-        left = self.rows // PARTITIONS
-        while left > 0:
-            yield batch.slice(0, left)
-            left -= count
+    def figures(self, rows: int, size: int) -> dict[str, float]:
+        millions = rows / 1e6
+        return {
+            "M rows/s": millions / self.seconds,
+            "MB/s": millions * size / self.seconds,
+            "CPU-s per M rows, Spark": self.spark_cpu_s / millions,
+            "CPU-s per M rows, broker": self.broker_cpu_s / millions,
+        }
 
 
-def fill(bootstrap: str, topic: str, rows: int, size: int) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(60)
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "batch.size": 1 << 18})
-    value = os.urandom(size)
-    for number in range(rows):
-        producer.produce(topic, value, partition=number % PARTITIONS)
-        if number % 10_000 == 0:
-            producer.poll(0)
-            producer.flush(60) if number % 100_000 == 0 else None
-    assert producer.flush(120) == 0
+@dataclass
+class Bench:
+    """A broker, a Spark session, and how much is asked for."""
 
+    broker: brokers.Side
+    spark: SparkSession
+    rows: int
+    rounds: int
+    warm_up_s: float
+    """Of each side, for each load."""
+    partitions: int = 4
 
-def cpu_seconds(root: int) -> float:
-    """Of a process, all below it, and those of their children that have ended."""
-    spent, parents = {}, {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    def __post_init__(self) -> None:
+        self._topics = itertools.count()
+        self._admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        jvm = self.spark.sparkContext._jvm
+        assert jvm is not None
+        self._tree = Tree(int(jvm.java.lang.ProcessHandle.current().pid()))
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.broker.port}"
+
+    @contextmanager
+    def topic(self) -> Iterator[str]:
+        name = f"bench-spark-{self.spark.sparkContext.startTime}-{next(self._topics)}"
+        self._admin.create_topics([NewTopic(name, self.partitions, 1)])[name].result(60)
         try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:  # ended meanwhile
-            continue
-        pid = int(path.parent.name)
-        parents[pid], spent[pid] = int(fields[1]), sum(map(int, fields[11:15])) / TICKS
-    below = {root}
-    while more := {pid for pid, parent in parents.items() if parent in below} - below:
-        below |= more
-    return sum(spent[pid] for pid in below)
+            yield name
+        finally:
+            self._admin.delete_topics([name])[name].result(60)
+
+    @contextmanager
+    def filled(self, rows: int, size: int) -> Iterator[str]:
+        """A topic of random values."""
+        with self.topic() as name:
+            cluster = Cluster(ClientConfig(parse_addresses(self.bootstrap), "bench"))
+            producer = Producer(cluster, batch_bytes=256 << 10)
+            producer.start()
+            for begin in range(0, rows, 10_000):
+                count = min(10_000, rows - begin)
+                values = pa.Array.from_buffers(pa.binary(size), count, [None, pa.py_buffer(os.urandom(size * count))])
+                numbers = pa.array([number % self.partitions for number in range(count)], pa.int32())
+                producer.send(name, pa.record_batch([values.cast(pa.binary()), numbers], ["value", "partition"]))
+            producer.flush()
+            producer.close()
+            cluster.close()
+            yield name
+
+    def cost(self, act: Callable[[], object]) -> Cost:
+        broker, spark, began = brokers.cpu_seconds(self.broker.pid), self._tree.cpu_seconds(), time.monotonic()
+        act()
+        took = time.monotonic() - began
+        return Cost(took, self._tree.cpu_seconds() - spark, brokers.cpu_seconds(self.broker.pid) - broker)
+
+    def measure(
+        self, sides: Mapping[str, Callable[[], Cost]], rows: int, size: int
+    ) -> dict[str, list[dict[str, float]]]:
+        """The figures of every round by side."""
+        began, warm = time.monotonic(), 0
+        while warm < 2 or time.monotonic() - began < self.warm_up_s * len(sides):
+            warm += 1
+            for act in sides.values():
+                act()
+        found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
+        for _ in range(self.rounds):
+            for side, act in sides.items():
+                found[side].append(act().figures(rows, size))
+        return found
+
+    # Loads
+
+    def source(self, rows: int, size: int) -> dict[str, list[dict[str, float]]]:
+        with self.filled(rows, size) as topic:
+            made = {"rows": rows, "size": size, "partitions": self.partitions, "topic": topic}
+            loads: dict[str, Callable[[], DataFrame]] = {
+                KAFKA: lambda: self._read("kafka", topic),
+                OTTLA: lambda: self._read("ottla", topic),
+                CEILING: lambda: self.spark.read.format("ceiling").options(**made).load(),
+            }
+            for side, load in loads.items():
+                assert load().count() == rows // self.partitions * self.partitions, side
+
+            def reading(load: Callable[[], DataFrame]) -> Callable[[], Cost]:
+                return lambda: self.cost(lambda: load().write.format("noop").mode("overwrite").save())
+
+            return self.measure({side: reading(load) for side, load in loads.items()}, rows, size)
+
+    def sink(self, rows: int, size: int) -> dict[str, list[dict[str, float]]]:
+        value = f.lit(os.urandom(size))
+
+        def writing(name: str, **options: str) -> Callable[[], Cost]:
+            def run() -> Cost:
+                frame = self.spark.range(0, rows, 1, self.partitions).select(value.alias("value"))
+                with self.topic() as topic:
+                    out = self._writes(frame.write.format(name).mode("append"), topic, **options)
+                    return self.cost(out.save)
+
+            return run
+
+        sides = {
+            KAFKA: writing("kafka"), OTTLA: writing("ottla"), EXACTLY_ONCE: writing("ottla", delivery="exactly-once"),
+            CEILING: writing("ceiling"),
+        }  # fmt: skip
+        return self.measure(sides, rows, size)
+
+    def stream(self, rows: int, size: int) -> dict[str, list[dict[str, float]]]:
+        with self.filled(rows, size) as topic:
+
+            def query(name: str, **options: str) -> Callable[[], Cost]:
+                def run() -> Cost:
+                    with self.topic() as other, tempfile.TemporaryDirectory() as checkpoint:
+                        frame = self._read(name, topic, is_stream=True).select("key", "value")
+                        out = frame.writeStream.format(name).trigger(availableNow=True)
+                        out = self._writes(out.option("checkpointLocation", checkpoint), other, **options)
+                        found = self.cost(lambda: out.start().awaitTermination())
+                        assert self._read("ottla", other).count() == rows, f"{name} {options}"
+                        return found
+
+                return run
+
+            sides = {
+                KAFKA: query("kafka"), OTTLA: query("ottla"), EXACTLY_ONCE: query("ottla", delivery="exactly-once")
+            }  # fmt: skip
+            return self.measure(sides, rows, size)
+
+    def _read(self, name: str, topic: str, *, is_stream: bool = False) -> DataFrame:
+        options = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+        reader = self.spark.readStream if is_stream else self.spark.read
+        return reader.format(name).options(**options).load()
+
+    def _writes(self, writer: Any, topic: str, **options: str) -> Any:
+        return writer.options(**{"kafka.bootstrap.servers": self.bootstrap, "topic": topic, **options})
 
 
-def sources(
-    spark: SparkSession, bootstrap: str, topic: str, rows: int, size: int
-) -> dict[str, Callable[[], DataFrame]]:
-    def of_topic(name: str) -> DataFrame:
-        options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-        return spark.read.format(name).options(**options).load()
+class Tree:
+    """The CPU time of a process and all below it, those that have ended as well.
 
-    found: dict[str, Callable[[], DataFrame]] = {"kafka": lambda: of_topic("kafka")}
-    try:
-        of_topic("ottla")
-        found["ottla"] = lambda: of_topic("ottla")
-    except Exception as error:  # Spark's errors have no common class that is public
-        print(f"without ottla's source: {str(error).splitlines()[0][:100]}")
-    found["ceiling"] = lambda: spark.read.format("ceiling").options(rows=rows, size=size).load()
-    return found
+    What has ended keeps what it had when it was seen last: a Python worker is idle when Spark ends it, and its parent
+    may be gone by then, so that nobody has its time.
+    """
 
+    def __init__(self, root: int) -> None:
+        self.root = root
+        self._spent: dict[tuple[int, int], int] = {}
+        """Ticks, by process id and time of start."""
 
-def measure(spark: SparkSession, bootstrap: str, rows: int, size: int, rounds: int) -> None:
-    topic = f"bench-spark-{size}"
-    fill(bootstrap, topic, rows, size)
-    pid = int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
-    sides = sources(spark, bootstrap, topic, rows, size)
-    for side, load in sides.items():
-        assert load().count() == rows, side
-    found: dict[str, list[tuple[float, float]]] = {side: [] for side in sides}
-    for number in range(rounds + 1):
-        for side, load in sides.items():
-            began, spent = time.monotonic(), cpu_seconds(pid)
-            load().write.format("noop").mode("overwrite").save()
-            if number:  # the first warms up
-                found[side].append((time.monotonic() - began, cpu_seconds(pid) - spent))
-    for side, runs in found.items():
-        seconds = statistics.median(each for each, _ in runs)
-        cpu = statistics.median(each for _, each in runs)
-        print(
-            f"{size:6} B {side:>8}: {rows / seconds / 1e6:6.2f} M rows/s {rows * size / seconds / 1e6:7.0f} MB/s "
-            f"{cpu / rows * 1e6:6.2f} CPU s per M rows, {min(runs)[0]:.2f} to {max(runs)[0]:.2f} s",
-            flush=True,
-        )
+    def cpu_seconds(self) -> float:
+        parents, spent = {}, {}
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = path.read_text().rpartition(")")[2].split()
+            except OSError:  # ended meanwhile
+                continue
+            pid = int(path.parent.name)
+            parents[pid], spent[pid] = int(fields[1]), ((pid, int(fields[19])), int(fields[11]) + int(fields[12]))
+        below = {self.root}
+        while more := {pid for pid, parent in parents.items() if parent in below} - below:
+            below |= more
+        self._spent |= dict(spent[pid] for pid in below)
+        return sum(self._spent.values()) / TICKS
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
-    parser.add_argument("--rows", type=int, default=2_000_000, help="of 100 bytes; a quarter of 1000")
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
+def session(cores: int) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master(f"local[{cores}]")
         .config("spark.jars", ",".join(map(str, sorted(JARS.glob("*.jar")))))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
@@ -160,10 +243,108 @@ def main() -> None:
     )
     spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(Ceiling)
-    with Broker() as broker:
-        for size, rows in ((100, options.rows), (1000, options.rows // 4)):
-            measure(spark, broker.bootstrap, rows, size, options.rounds)
-    spark.stop()
+    return spark
+
+
+def row(side: str, rounds: list[dict[str, float]], kafka: list[dict[str, float]]) -> dict[str, str]:
+    """Medians, and the ratio of the rates pair by pair."""
+    found = {"side": side}
+    for name in rounds[0]:
+        found[name] = compare.short(statistics.median(each[name] for each in rounds))
+    ratios = [ours["M rows/s"] / theirs["M rows/s"] for ours, theirs in zip(rounds, kafka, strict=True)]
+    found["x connector's rows/s"] = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+    return found
+
+
+TITLES = {
+    "source": "Spark: batch read of a topic, {rows} rows of {size} bytes",
+    "sink": "Spark: batch write to a topic, {rows} rows of {size} bytes",
+    "stream": "Spark: query from topic to topic with availableNow, {rows} rows of {size} bytes",
+}
+
+
+def sections(bench: Bench, load: str, sizes: list[int]) -> Iterator[Section]:
+    for size in sizes:
+        rows = bench.rows // SIZES[size]
+        rounds = getattr(bench, load)(rows, size)
+        title = TITLES[load].format(rows=f"{rows:,}", size=size) + f", {bench.partitions} partitions"
+        lines = [row(side, each, rounds[KAFKA]) for side, each in rounds.items()]
+        data = {side: {"rounds": each} for side, each in rounds.items()}
+        yield Section(title, lines, key=f"spark-{load}-{size}-{rows}", data=data)
+
+
+def growth(broker: brokers.Side, options: argparse.Namespace) -> Iterator[Section]:
+    """With cores and partitions, for values of 100 bytes."""
+    for load in ("source", "sink"):
+        lines, data = [], {}
+        for cores in (1, 2):
+            spark = session(cores)
+            for partitions in (1, 2, 4):
+                bench = Bench(broker, spark, options.rows, options.rounds, options.warm_up, partitions)
+                rounds = getattr(bench, load)(options.rows, 100)
+                for side, each in rounds.items():
+                    name = {"cores": cores, "partitions": partitions}
+                    lines.append({**name, **row(side, each, rounds[KAFKA])})
+                    data[f"{side}, {cores} cores, {partitions} partitions"] = {"rounds": each}
+            spark.stop()
+        title = f"Spark {load}: cores of Spark and partitions, {options.rows:,} rows of 100 bytes"
+        yield Section(title, lines, key=f"spark-growth-{load}", data=data)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.spark", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("loads", nargs="*", metavar="LOAD", help=f"of {', '.join(LOADS)}; all but growth by default")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of 100 bytes; a quarter of 1,000 (1,000,000)")
+    parser.add_argument("--size", type=int, action="append", choices=list(SIZES), help="of values (100 and 1000)")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--warm-up", type=float, default=15.0, help="seconds of each side before each load (15)")
+    parser.add_argument("--kafka", action="store_true", help="against Apache Kafka")
+    parser.add_argument("--json", type=Path, help="where results are kept")
+    parser.add_argument("--directory", type=Path, help="where data goes (default: the temporary directory)")
+    options = parser.parse_args()
+    options.loads = options.loads or [load for load in LOADS if load != "growth"]
+    if others := set(options.loads).difference(LOADS):
+        parser.error(f"no load {', '.join(others)}; there are {', '.join(LOADS)}")
+    return options
+
+
+def main() -> None:
+    options = arguments()
+    kept = results.Results.read(options.json) if options.json else results.Results()
+    made = {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "commit": results.commit(),
+        "machine": results.machine(),
+        "rule": f"{options.warm_up:g} s of each side in the same JVM before each load, twice at least",
+        "windows": f"{options.rounds} rounds",
+        "missing": "",
+    }
+    print(f"{made['machine']}; commit {made['commit']}", flush=True)
+    name = "kafka" if options.kafka else "ottla"
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=options.directory) as base:
+        broker = brokers.make(name, Path(base), SETTINGS)
+        broker.start()
+        try:
+            for load in options.loads:
+                if load == "growth":
+                    found = growth(broker, options)
+                else:
+                    bench = Bench(broker, session(2), options.rows, options.rounds, options.warm_up)
+                    found = sections(bench, load, options.size or list(SIZES))
+                for section in found:
+                    if options.kafka:
+                        section.title += ", on Apache Kafka"
+                        section.key += "-on-kafka"
+                    print(f"\n### {section.title}\n\n{results.markdown(section)}", flush=True)
+                    kept.sections[section.key] = results.Kept(
+                        "spark", section.title, section.rows, section.note, section.data, made
+                    )
+                    if options.json:
+                        kept.write(options.json)
+        finally:
+            broker.stop_and_delete()
 
 
 if __name__ == "__main__":

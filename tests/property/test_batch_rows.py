@@ -93,7 +93,7 @@ def encoded(
 ) -> dict[int, list[bytes]]:
     """Batches by partition, each closed where `append` says so."""
     module, columns_module = way
-    sections = [module.Section(1) for _ in range(partitions)]
+    sections = [module.Section(1, 0) for _ in range(partitions)]
     found: dict[int, list[bytes]] = {at: [] for at in range(partitions)}
 
     def close(at: int) -> None:
@@ -196,7 +196,7 @@ def test_a_partition_that_does_not_exist_stops_before_its_row(
     module, columns_module = way
     batch = pa.record_batch({"value": [b"a", b"b", b"c"], "partition": pa.array([0, partition, 1], pa.int32())})
     columns = columns_module.record_columns(batch)
-    sections = [module.Section(10) for _ in range(2)]
+    sections = [module.Section(10, 0) for _ in range(2)]
     row, why = module.append(
         sections, 0, 3, columns.key, columns.value, columns.headers, columns.partitions, columns.timestamps, NOW, 0, 100
     )

@@ -51,7 +51,7 @@ def no_transaction_is_left(topics: Topics) -> Iterator[None]:
 def test_all_columns(spark: Any, topics: Topics, topic: str, codec: str) -> None:
     topics.create(topic, 3)
     frame = spark.sql("""
-        select if(id % 5 = 0, null, concat('k', id)) as key, 
+        select if(id % 5 = 0, null, concat('k', id)) as key,
                if(id % 7 = 0, null, cast(concat('v', id) as binary)) as value,
                cast(id % 3 as int) as partition, timestamp_millis(1700000000000 + id) as timestamp, id as ignored,
                if(id % 2 = 0, array(named_struct('key', 'h', 'value', cast(cast(id as string) as binary)),

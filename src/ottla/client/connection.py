@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ _SOFTWARE_VERSION: Final = metadata.version("ottla")
 _LENGTH: Final = struct.Struct(">i")
 _VERSIONS_VERSION: Final = 3
 _CORRELATION_ID_MAX: Final = 2**31 - 1
+_PARTS_MAX: Final = 1024
+"""IOV_MAX of Linux and macOS."""
 
 
 class Connection:
@@ -73,15 +76,25 @@ class Connection:
         """One request; its answer is `receive`d after those of earlier ones."""
         self.send_frame(messages.encode_request(api_key, version, self.following_id, self._client_id, values))
 
-    def send_frame(self, frame: Buffer) -> int:
+    def send_frame(self, *parts: Buffer) -> int:
         """A request that is encoded already, with `following_id` in it, which is returned."""
         sent = self._correlation_id
         self._correlation_id = 0 if sent == _CORRELATION_ID_MAX else sent + 1
         try:
-            self._socket.sendall(b"".join((_LENGTH.pack(len(frame)), frame)))
+            self._send_all([_LENGTH.pack(sum(map(len, parts))), *parts])
         except OSError as error:
             raise self._failed(error) from error
         return sent
+
+    def _send_all(self, parts: Sequence[Buffer]) -> None:
+        for begin in range(0, len(parts), _PARTS_MAX):
+            views = deque(map(memoryview, parts[begin : begin + _PARTS_MAX]))
+            count = self._socket.sendmsg(views)
+            while views and count >= len(views[0]):
+                count -= len(views.popleft())
+            for view in views:  # more than the socket's buffer took
+                self._socket.sendall(view[count:])
+                count = 0
 
     def receive(self, api_key: int, version: int) -> dict[str, Any]:
         """The next answer as plain dictionaries. Raises OSError."""

@@ -29,6 +29,7 @@ from ottla.protocol.compression import CODECS, compress
 from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse, ProduceTopic
 from ottla.protocol.record_batch import (
+    HEADER_SIZE,
     MAGIC,
     TRANSACTIONAL,
     BatchHeader,
@@ -37,6 +38,7 @@ from ottla.protocol.record_batch import (
     build_batch,
     increment_sequence,
     iterate_records,
+    put_header,
     read_batch_header,
 )
 
@@ -67,7 +69,7 @@ _AGAIN: Final = RETRIABLE | {
 
 class _Batch(NamedTuple):
     at: TopicPartition
-    data: bytearray
+    data: memoryview
     deadline: float
 
 
@@ -232,11 +234,11 @@ class Producer:
                 raise KafkaError(ErrorCode.unknown_topic_or_partition, f"topic {topic}")
         count = len(partitions) + sum(map(len, self._sections.values()))
         self._share = min(self._batch_bytes, max(_SHARE_MIN, self._buffer_bytes_max // count))
-        self._sections[topic] = [Section(min(_FIRST_ROOM, self._share)) for _ in partitions]
+        self._sections[topic] = [Section(min(_FIRST_ROOM, self._share), HEADER_SIZE) for _ in partitions]
         return self._sections[topic]
 
     def _close_section(self, at: TopicPartition, section: Section) -> None:
-        records, count, base_timestamp, max_timestamp = section.take()
+        data, count, base_timestamp, max_timestamp = section.take()
         sequence = NO_SEQUENCE
         if self._is_idempotent:
             sequence = self._sequences.get(at, 0)
@@ -245,7 +247,10 @@ class Producer:
             0, 0, -1, MAGIC, 0, self._codec | (TRANSACTIONAL if self.transactional_id is not None else 0), count - 1,
             base_timestamp, max_timestamp, self.producer_id, self.epoch, sequence, count,
         )  # fmt: skip
-        data = assemble(header, records if self._codec == 0 else compress(self._codec, records))
+        if self._codec:
+            data = memoryview(assemble(header, compress(self._codec, data[HEADER_SIZE:])))
+        else:
+            put_header(header, data)
         self._waiting.setdefault(at, deque()).append(_Batch(at, data, time.monotonic() + self._delivery_timeout_s))
         self._bytes += len(data)
 
@@ -313,8 +318,8 @@ class Producer:
         try:
             connection = self._cluster.connect(node_id)
             version = connection.version(ApiKey.PRODUCE, produce.VERSION_MIN, _VERSION_MAX)
-            frame = produce.encode_request(version, connection.following_id, self._cluster.config.client_id, request)
-            correlation_id = connection.send_frame(frame)
+            parts = produce.request_parts(version, connection.following_id, self._cluster.config.client_id, request)
+            correlation_id = connection.send_frame(*parts)
         except OSError as error:
             if connection is not None:
                 connection.close()

@@ -1,5 +1,6 @@
 # C types for `_batch_rows.py`; see there.
 cimport cython
+from cpython.bytearray cimport PyByteArray_FromStringAndSize
 from libc.string cimport memcpy
 
 from ottla.protocol._records cimport _put_varint, _varint_size
@@ -58,6 +59,7 @@ cdef class Headers:
 @cython.final
 cdef class Section:
     cdef public Py_ssize_t count
+    cdef public Py_ssize_t head
     cdef public Py_ssize_t size
     cdef public long long base_timestamp
     cdef public long long max_timestamp

@@ -118,23 +118,26 @@ class Headers:
 
 
 class Section:
-    """The records of a batch in the making."""
+    """The records of a batch in the making, behind `head` bytes that are left for the batch's header."""
 
-    __slots__ = ("base_timestamp", "count", "max_timestamp", "memory", "size", "view")
+    __slots__ = ("base_timestamp", "count", "head", "max_timestamp", "memory", "size", "view")
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, room: int, head: int) -> None:
+        self.head = head
         self._start(room)
 
     def _start(self, room):
         self.count = 0
-        self.size = 0
+        self.size = self.head
         self.base_timestamp = 0
         self.max_timestamp = 0
-        self.memory = bytearray(room)
+        # Not cleared when compiled: all that is handed out is written first.
+        self.memory = PyByteArray_FromStringAndSize(cython.NULL, room) if cython.compiled else bytearray(room)  # noqa: F821
         self.view = self.memory
 
     def take(self) -> tuple[memoryview, int, int, int]:
-        """(records, count, base timestamp, max timestamp); and is empty again, with as much room, but for huge rows."""
+        """(room for the header and records, count, base timestamp, max timestamp); and is empty again, with as much
+        room, but for huge rows."""
         taken = memoryview(self.memory)[: self.size], self.count, self.base_timestamp, self.max_timestamp
         self._start(min(len(self.memory), _ROOM_MAX))
         return taken
@@ -165,7 +168,7 @@ class Section:
                 at += 1
         size += _varint_size(last - first)
         needed = size + _varint_size(size)
-        if self.count > 0 and self.size + needed > limit:
+        if self.count > 0 and self.size - self.head + needed > limit:
             return False
         if self.size + needed > len(self.memory):
             self._grow(self.size + needed)

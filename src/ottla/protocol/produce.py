@@ -153,7 +153,13 @@ decode_request = without_pauses(decode_in_steps)
 
 def encode_request(version: int, correlation_id: int, client_id: str | None, request: ProduceRequest) -> bytearray:
     """A request frame without its length prefix, as a client sends it."""
+    return bytearray().join(request_parts(version, correlation_id, client_id, request))
+
+
+def request_parts(version: int, correlation_id: int, client_id: str | None, request: ProduceRequest) -> list[Buffer]:
+    """The frame of `encode_request` in pieces, in which the records are not copied."""
     flexible = version >= FLEXIBLE_SINCE
+    parts: list[Buffer] = []
     out = request_header(ApiKey.PRODUCE, version, correlation_id, client_id, flexible)
     write_string(out, request.transactional_id, flexible)
     out += _ACKS_TIMEOUT.pack(request.acks, request.timeout_ms)
@@ -168,14 +174,17 @@ def encode_request(version: int, correlation_id: int, client_id: str | None, req
             out += INT32.pack(partition.index)
             records = partition.records
             write_count(out, -1 if records is None else len(records), flexible)
-            out += records or b""
+            if records:
+                parts += (out, records)
+                out = bytearray()
             if flexible:
                 out.append(0)
         if flexible:
             out.append(0)
     if flexible:
         out.append(0)
-    return out
+    parts.append(out)
+    return parts
 
 
 def encode_response(version: int, correlation_id: int, response: ProduceResponse) -> bytearray:

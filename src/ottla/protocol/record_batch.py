@@ -316,11 +316,16 @@ def build_batch(
 def assemble(header: BatchHeader, section: Buffer) -> bytearray:
     """A batch of a header and its records, compressed already if at all; length and CRC are computed."""
     batch = bytearray(HEADER_SIZE)
-    _HEADER.pack_into(batch, 0, *header)
-    _INT32.pack_into(batch, 8, HEADER_SIZE - LOG_OVERHEAD + len(section))
     batch += section
-    _UINT32.pack_into(batch, CRC_POSITION, compute_crc(batch, 0, len(batch)))
+    put_header(header, batch)
     return batch
+
+
+def put_header(header: BatchHeader, batch: bytearray | memoryview) -> None:
+    """Write the header of a batch whose records are behind HEADER_SIZE bytes; length and CRC are computed."""
+    _HEADER.pack_into(batch, 0, *header)
+    _INT32.pack_into(batch, 8, len(batch) - LOG_OVERHEAD)
+    _UINT32.pack_into(batch, CRC_POSITION, compute_crc(batch, 0, len(batch)))
 
 
 def set_base_offset_and_epoch(

@@ -1,4 +1,4 @@
-"""The producer beside a broker: librdkafka reads what was sent, nothing is lost or twice, transactions end from outside."""
+"""The producer beside a broker: librdkafka reads what was sent, nothing is lost or twice; ends from outside."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from confluent_kafka import Producer as LibrdkafkaProducer
 from ottla.client.cluster import Cluster
 from ottla.client.config import ClientConfig
 from ottla.client.producer import Producer
-from ottla.client.transactions import describe_transactions, end_transaction, list_transactions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.testing import Broker
 
