@@ -1,8 +1,9 @@
 """A producer of Arrow's record batches on blocking sockets: idempotent, transactional, in order.
 
 Rows become record batches in a compiled loop (`ottla.protocol._batch_rows`). To each leader goes one request at a
-time, with the next batch of each of its partitions; while it is on its way the following batches are made. So a partition
-has one batch in flight, and whatever is sent again is sent in the same order with the same sequence numbers (KIP-98).
+time, with the next batch of each of its partitions; while it is on its way the following batches are made. So a
+partition has one batch in flight, and whatever is sent again is sent in the same order with the same sequence numbers
+(KIP-98).
 """
 
 from __future__ import annotations
