@@ -157,13 +157,20 @@ def test_a_transaction_of_another_query_does_not_hide_a_decision(site: Site) -> 
 
 
 def test_a_topic_of_several_partitions(broker: Broker, site: Site) -> None:
-    """As a broker creates it by itself, with `num.partitions`: decisions are where they are looked for."""
-    broker.create_topic("of-seven", partitions=7)
+    """Somebody made it so: decisions are where they are looked for."""
+    broker.create_topic("of-seven", partitions=7, **{"cleanup.policy": "compact"})
     for number in range(10):
         log = site.log(f"{site.query}-{number}", "of-seven")
         log.claim()
         log.decide(decision(number))
         assert log.decision() == decision(number)
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_topic_that_forgets_is_refused(broker: Broker, site: Site, policy: str) -> None:
+    topic = broker.create_topic(f"forgets-{len(policy)}", **{"cleanup.policy": policy})
+    with pytest.raises(KafkaError, match=r"has to be compact, and is .*delete"):
+        site.log(topic=topic).claim()
 
 
 def test_the_topic_is_compacted(site: Site) -> None:
