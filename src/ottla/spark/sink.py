@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from ottla.client.cluster import Cluster
 from ottla.client.producer import Producer
+from ottla.client.transactions import ONGOING, describe_transactions
 from ottla.errors import KafkaError
 from ottla.spark import kept
 from ottla.spark.digest import Digest
@@ -87,7 +88,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return write_rows(iterator, self.rows, self.options, _stream_place())
+        return write_rows(iterator, self.rows, self.options, _stream_place(self.options.is_exactly_once))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         if self.options.is_exactly_once:
@@ -161,12 +162,22 @@ def write_rows(batches: Iterator[pa.RecordBatch], rows: Rows, options: SinkOptio
     return TaskWritten(place, producer.rows, written)
 
 
+def _free_id(cluster: Cluster, place: Place) -> str:
+    """Of an id that has a transaction open, that may be what a task of an earlier attempt of this stage has written:
+    attempts of tasks are counted from 0 again then. To begin with the same id would abort it, even if it is decided."""
+    name = transactional_id(*place)
+    known = describe_transactions(cluster, [name]).get(name)
+    if known is None or known.state != ONGOING:
+        return name
+    return transactional_id(place.query, place.run, place.task, f"{place.attempt}.{uuid.uuid4().hex[:8]}")
+
+
 def _producer(cluster: Cluster, options: SinkOptions, place: Place) -> Producer:
     producer = Producer(
         cluster, acks=options.acks, idempotent=options.is_idempotent, compression=options.codec,
         batch_bytes=options.batch_bytes_max, buffer_bytes_max=options.buffer_bytes_max,
         delivery_timeout_s=options.delivery_timeout_ms / 1000,
-        transactional_id=transactional_id(*place) if options.is_exactly_once else None,
+        transactional_id=_free_id(cluster, place) if options.is_exactly_once else None,
         transaction_timeout_ms=options.transaction_timeout_ms,
     )  # fmt: skip
     producer.start()
@@ -189,12 +200,15 @@ def _context() -> TaskContext:
     return context
 
 
-def _stream_place() -> Place:
+def _stream_place(is_exactly_once: bool) -> Place:
+    """Raises RuntimeError where Spark does not say which query and which run of it this is: runs that share the names
+    of their transactions would abort what was decided."""
     context = _context()
     query, run = context.getLocalProperty(QUERY_ID), context.getLocalProperty(RUN_ID)
-    if query is None:
-        raise RuntimeError(f"Spark did not say which query this is ({QUERY_ID}); exactly-once writes need it")
-    return Place(query, run or query, context.partitionId(), context.attemptNumber())
+    if is_exactly_once and (not query or not run):
+        missing = RUN_ID if query else QUERY_ID
+        raise RuntimeError(f"Spark did not say which run of a query this is ({missing}); exactly-once writes need it")
+    return Place(query or "", run or "", context.partitionId(), context.attemptNumber())
 
 
 # In the driver

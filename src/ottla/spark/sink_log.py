@@ -28,6 +28,9 @@ _SEPARATOR: Final = ":"
 _CLAIM_TIMEOUT_MS: Final = 30_000
 """Of a decision's transaction, which takes a moment: as long as a killed driver holds others' claims up at most."""
 _LOOK_BACK: Final = 64
+_TOPIC: Final = 2
+"""The type of resource, to DescribeConfigs."""
+_POLICY: Final = "cleanup.policy"
 _DECISION_BYTES_MAX: Final = 16 * 1024 * 1024
 """Compressed: some 40 bytes a task. A topic that has Kafka's default, 1 MB, takes decisions about 20,000."""
 _FENCED: Final = frozenset({
@@ -39,7 +42,7 @@ _COMMITTED: Final = ("PrepareCommit", "CompleteCommit")
 _ABORTED: Final = ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")
 
 
-def transactional_id(query: str, run: str, task: int, attempt: int) -> str:
+def transactional_id(query: str, run: str, task: int, attempt: int | str) -> str:
     """No two attempts of a task share one, nor two runs of a query: none can fence another's that is decided. Batches
     of a run do, one after the other, so that there are few."""
     return _SEPARATOR.join((PREFIX, query, run, str(task), str(attempt)))
@@ -53,6 +56,7 @@ class SinkLog:
         self._query = query
         self._topic = topic
         self._producer: Producer | None = None
+        self._is_topic_known = False
 
     def close(self) -> None:
         self._drop_claim()
@@ -142,11 +146,15 @@ class SinkLog:
 
     def _ensure_topic(self) -> None:
         """As replicated as the cluster allows, up to three times."""
+        if self._is_topic_known:
+            return
         if self._cluster.partitions([self._topic]):
+            self._check_topic()
+            self._is_topic_known = True
             return
         replicas = min(3, max(1, len(self._cluster.node_ids)))
         configs = {
-            "cleanup.policy": "compact", "min.insync.replicas": str(max(1, replicas - 1)),
+            _POLICY: "compact", "min.insync.replicas": str(max(1, replicas - 1)),
             "max.message.bytes": str(_DECISION_BYTES_MAX),
         }  # fmt: skip
         row = {
@@ -159,6 +167,19 @@ class SinkLog:
         if code not in (ErrorCode.none, ErrorCode.topic_already_exists):
             raise KafkaError(
                 code, f"topic {self._topic}, which keeps what was decided: {answer['error_message'] or ''}"
+            )
+
+    def _check_topic(self) -> None:
+        """One that deletes what is old, as brokers create topics by themselves, forgets what was decided."""
+        resource = {"resource_type": _TOPIC, "resource_name": self._topic, "configuration_keys": [_POLICY]}
+        values = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
+        (found,) = self._cluster.ask_any(ApiKey.DESCRIBE_CONFIGS, values)["results"]
+        policies = [row["value"] for row in found["configs"] if row["name"] == _POLICY]
+        if policies and policies != ["compact"]:  # none: they may not be read
+            raise KafkaError(
+                ErrorCode.invalid_config,
+                f"topic {self._topic} keeps what was decided about batches: {_POLICY} has to be compact, and is"
+                f" {policies[0]}",
             )
 
 

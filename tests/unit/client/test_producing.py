@@ -1,8 +1,12 @@
-"""The producer beside a broker: librdkafka reads what was sent, nothing is lost or twice; ends from outside."""
+"""The producer beside a broker: librdkafka reads what was sent, nothing is lost or twice, others end transactions."""
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import socket
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +18,7 @@ from confluent_kafka import Producer as LibrdkafkaProducer
 
 from ottla.client.cluster import Cluster
 from ottla.client.config import ClientConfig
+from ottla.client.connection import Connection
 from ottla.client.producer import Producer
 from ottla.errors import ErrorCode, KafkaError
 from ottla.testing import Broker
@@ -23,11 +28,8 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker(**SETTINGS) as running:
+    with Broker() as running:
         yield running
-
-
-SETTINGS: dict[str, Any] = {}
 
 
 @pytest.fixture
@@ -165,7 +167,7 @@ def test_what_cannot_be_sent_is_said(broker: Broker, cluster: Cluster) -> None:
 
 
 def test_a_topic_that_is_not_there() -> None:
-    with Broker(**{"auto.create.topics.enable": "false"}) as strict:
+    with Broker(settings={"auto.create.topics.enable": "false"}) as strict:
         cluster = Cluster(config(strict))
         producer = Producer(cluster)
         producer.start()
@@ -223,3 +225,195 @@ def test_what_is_not_acknowledged_is_limited(broker: Broker, cluster: Cluster) -
     assert 0 < most < 2_500_000
     assert producer._bytes == 0
     assert len(read(f"127.0.0.1:{broker.port}", topic, 50)) == 20_000
+
+
+@pytest.mark.parametrize("when", ["before it is sent", "before the answer"])
+def test_lost_connections_lose_nothing_and_repeat_nothing(
+    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    topic = broker.create_topic(f"cut-{when.split()[-1]}", partitions=2)
+    send_frame, count, chance = Connection.send_frame, 0, random.Random(1)
+
+    def cut(self: Connection, frame: Any) -> int:
+        nonlocal count
+        if len(frame) < 1000 or chance.random() < 0.5:  # only what has records
+            return send_frame(self, frame)
+        count += 1
+        if when == "before it is sent":
+            self.close()
+            raise ConnectionResetError("cut")
+        sent = send_frame(self, frame)
+        time.sleep(0.05)  # it is written
+        self._socket.shutdown(socket.SHUT_RDWR)
+        return sent
+
+    producer = Producer(cluster, batch_bytes=3000)
+    producer.start()
+    monkeypatch.setattr(Connection, "send_frame", cut)
+    for at in range(0, 4000, 400):
+        producer.send(topic, values(at, 400, partition=pa.array([at % 2 for at in range(400)], pa.int32())))
+    producer.flush()
+    monkeypatch.undo()
+    assert count > 5
+    found = read(f"127.0.0.1:{broker.port}", topic, 2)
+    for partition in range(2):
+        assert [int(one.value()) for one in found if one.partition() == partition] == list(range(partition, 4000, 2))
+
+
+def test_a_node_that_restarts_while_it_is_written_to() -> None:
+    with Broker() as broker:
+        topic = broker.create_topic("restarts", partitions=3)
+        cluster = Cluster(config(broker, 30))
+        producer = Producer(cluster, batch_bytes=2000)
+        producer.start()
+        for at in range(0, 6000, 100):
+            producer.send(topic, values(at, 100, key=[b"%d" % at for at in range(at, at + 100)]))
+            if at == 2000:
+                broker.restart()
+        producer.flush()
+        assert sorted(numbers(broker, topic, 3)) == list(range(6000))
+        cluster.close()
+
+
+def test_a_node_that_hangs_is_given_up(broker: Broker) -> None:
+    """It is asked again when its time is over, and everything is there once when it goes on."""
+    with Broker() as hung:
+        topic = hung.create_topic("hangs")
+        cluster = Cluster(config(hung, 1))
+        producer = Producer(cluster)
+        producer.start()
+        producer.send(topic, values(0, 10))
+        producer.flush()
+        os.kill(hung.pid, signal.SIGSTOP)
+        thread = threading.Timer(4, os.kill, (hung.pid, signal.SIGCONT))
+        thread.start()
+        producer.send(topic, values(10, 10))
+        producer.flush()
+        thread.join()
+        assert numbers(hung, topic) == list(range(20))
+        cluster.close()
+
+
+def test_nobody_to_send_to_is_said_in_time() -> None:
+    with Broker() as gone:
+        topic = gone.create_topic("gone")
+        cluster = Cluster(config(gone, 1))
+        producer = Producer(cluster, delivery_timeout_s=2)
+        producer.start()
+        producer.send(topic, values(0, 1))
+        gone.kill()
+        began = time.monotonic()
+        with pytest.raises((OSError, KafkaError)):
+            producer.flush()
+        assert time.monotonic() - began < 10
+
+
+def transactional(cluster: Cluster, name: str, timeout_ms: int = 60_000) -> Producer:
+    producer = Producer(cluster, transactional_id=name, transaction_timeout_ms=timeout_ms)
+    producer.start()
+    producer.begin()
+    return producer
+
+
+def test_transactions_one_after_the_other(broker: Broker, cluster: Cluster) -> None:
+    topic = broker.create_topic("transactions", partitions=2)
+    producer = transactional(cluster, "one-by-one")
+    for at in range(20):
+        producer.begin()
+        producer.send(topic, values(at * 100, 100))
+        if at % 2:
+            producer.abort()
+        else:
+            producer.commit()
+    producer.begin()
+    producer.commit()  # nothing in it
+    assert sorted(numbers(broker, topic, 2)) == [at for at in range(2000) if at // 100 % 2 == 0]
+
+
+def test_another_process_ends_a_transaction(broker: Broker, cluster: Cluster) -> None:
+    topic = broker.create_topic("ended-elsewhere")
+    other = Cluster(config(broker))
+    for commit in (True, False):
+        producer = transactional(cluster, f"elsewhere-{commit}")
+        producer.send(topic, values(100 if commit else 200, 5))
+        producer.flush()
+        producer.close()
+        assert numbers(broker, topic) == ([] if commit else list(range(100, 105)))
+        known = describe_transactions(other, [f"elsewhere-{commit}", "nobody"])
+        assert set(known) == {f"elsewhere-{commit}"}
+        described = known[f"elsewhere-{commit}"]
+        assert (described.state, described.producer_id, described.epoch, described.timeout_ms) == (
+            "Ongoing", producer.producer_id, producer.epoch, 60_000,
+        )  # fmt: skip
+        assert abs(described.started_ms / 1000 - time.time()) < 30
+        assert list_transactions(other, "elsewhere-") == [f"elsewhere-{commit}"]
+        for _ in range(2):
+            end_transaction(other, f"elsewhere-{commit}", producer.producer_id, producer.epoch, commit=commit)
+        with pytest.raises(KafkaError) as raised:
+            end_transaction(other, f"elsewhere-{commit}", producer.producer_id, producer.epoch, commit=not commit)
+        assert raised.value.code is ErrorCode.invalid_txn_state
+        assert list_transactions(other, "elsewhere-") == []
+    assert numbers(broker, topic) == list(range(100, 105))
+    other.close()
+
+
+def test_a_later_producer_of_the_same_id_fences_the_earlier_one(broker: Broker, cluster: Cluster) -> None:
+    topic = broker.create_topic("fenced")
+    first = transactional(cluster, "one-of-two")
+    first.send(topic, values(0, 5))
+    first.flush()
+    second = transactional(cluster, "one-of-two")
+    assert (second.producer_id, second.epoch > first.epoch) == (first.producer_id, True)
+    first.send(topic, values(5, 5))
+    with pytest.raises(KafkaError) as raised:
+        first.commit()
+    assert raised.value.code in (ErrorCode.invalid_producer_epoch, ErrorCode.producer_fenced)
+    with pytest.raises(KafkaError):
+        end_transaction(cluster, "one-of-two", first.producer_id, first.epoch, commit=True)
+    second.send(topic, values(10, 5))
+    second.commit()
+    assert numbers(broker, topic) == list(range(10, 15))
+
+
+def test_a_transaction_that_times_out() -> None:
+    with Broker(settings={"transaction.abort.timed.out.transaction.cleanup.interval.ms": 200}) as broker:
+        topic = broker.create_topic("late")
+        cluster = Cluster(config(broker))
+        producer = transactional(cluster, "late", 300)
+        producer.send(topic, values(0, 5))
+        producer.flush()
+        deadline = time.monotonic() + 20
+        while describe_transactions(cluster, ["late"])["late"].state != "CompleteAbort":
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        with pytest.raises(KafkaError) as raised:
+            producer.commit()
+        assert raised.value.code in (ErrorCode.invalid_producer_epoch, ErrorCode.producer_fenced)
+        assert numbers(broker, topic) == []
+        cluster.close()
+
+
+def test_an_abort_waits_for_what_is_on_its_way(broker: Broker, cluster: Cluster) -> None:
+    """A batch behind the marker of its abort would hold readers up for ever, where nobody verifies."""
+    settings = {"transaction.partition.verification.enable": "false"}
+    with Broker(settings=settings) as careless:
+        topic = careless.create_topic("aborted-midway", partitions=4)
+        client = Cluster(config(careless))
+        for number in range(20):
+            producer = Producer(client, transactional_id=f"midway-{number}", batch_bytes=20_000)
+            producer.start()
+            producer.begin()
+            producer.send(topic, values(0, 20_000, key=[b"%d" % at for at in range(20_000)]))
+            producer.abort()
+        producer = Producer(client)
+        producer.start()
+        producer.send(topic, values(7, 1, partition=pa.array([0], pa.int32())))
+        producer.flush()
+        assert numbers(careless, topic, 4) == [7]
+        client.close()
+
+
+def test_settings_that_exclude_each_other(cluster: Cluster) -> None:
+    for settings in ({"acks": "1"}, {"acks": "0", "idempotent": False, "transactional_id": "t"}):
+        with pytest.raises(ValueError, match="acks=all"):
+            Producer(cluster, **settings)  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ from tests.unit.client.test_producing import numbers, values
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker(**{"transaction.abort.timed.out.transaction.cleanup.interval.ms": 200}) as running:
+    with Broker(settings={"transaction.abort.timed.out.transaction.cleanup.interval.ms": 200}) as running:
         yield running
 
 
@@ -54,6 +54,11 @@ class Site:
         producer.send(topic, values(task * 100, rows))
         producer.flush()
         return Written(name, producer.producer_id, producer.epoch, task, rows, "d")
+
+    def written(self, task: int) -> Written:
+        """What a task tells, with a digest as long as one of a few columns."""
+        digest = "-".join(f"{(task + 1) * 2654435761 * part & 0xFFFFFFFF:08x}" for part in range(1, 9))
+        return Written(transactional_id(self.query, "run", task, 0), 10**9 + task, 12, task, 10**6 + task, digest)
 
     def close(self) -> None:
         for each in self.logs:
@@ -152,13 +157,20 @@ def test_a_transaction_of_another_query_does_not_hide_a_decision(site: Site) -> 
 
 
 def test_a_topic_of_several_partitions(broker: Broker, site: Site) -> None:
-    """As a broker creates it by itself, with `num.partitions`: decisions are where they are looked for."""
-    broker.create_topic("of-seven", partitions=7)
+    """Somebody made it so: decisions are where they are looked for."""
+    broker.create_topic("of-seven", partitions=7, **{"cleanup.policy": "compact"})
     for number in range(10):
         log = site.log(f"{site.query}-{number}", "of-seven")
         log.claim()
         log.decide(decision(number))
         assert log.decision() == decision(number)
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_topic_that_forgets_is_refused(broker: Broker, site: Site, policy: str) -> None:
+    topic = broker.create_topic(f"forgets-{len(policy)}", **{"cleanup.policy": policy})
+    with pytest.raises(KafkaError, match=r"has to be compact, and is .*delete"):
+        site.log(topic=topic).claim()
 
 
 def test_the_topic_is_compacted(site: Site) -> None:
@@ -173,15 +185,7 @@ def test_the_topic_is_compacted(site: Site) -> None:
 
 
 def test_a_decision_about_thousands_of_tasks(site: Site) -> None:
-    query, run = str(uuid.uuid4()), str(uuid.uuid4())
-    many = Decision(
-        3, run,
-        tuple(
-            Written(transactional_id(query, run, task, 0), 10**9 + task, 12, task, 10**6 + task, "-".join(
-                f"{(task + 1) * 2654435761 * part & 0xFFFFFFFF:08x}" for part in range(1, 9)))
-            for task in range(20_000)
-        ),
-    )  # fmt: skip
+    many = Decision(3, str(uuid.uuid4()), tuple(map(site.written, range(20_000))))
     log = site.log()
     log.claim()
     log.decide(many)
