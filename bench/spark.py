@@ -1,14 +1,14 @@
 """Ottla's source and sink of Spark beside Spark's own Kafka connector: `python -m bench.spark`. Jars: `demo/setup.sh`.
 
     python -m bench.spark                                   source, sink and stream of 100 and 1,000 bytes
-    python -m bench.spark --rows 10000000 --size 100 source sink
+    python -m bench.spark --rows 1000000 --rows 10000000 --size 100 source sink
     python -m bench.spark growth                            1, 2 and 4 partitions on one core and on two
     python -m bench.spark --kafka                           all sides against a real Apache Kafka
     python -m bench.spark --json docs/performance.json      keep the results for `python -m bench.render`
 
 One JVM runs all sides by turns, after a warm-up of all of them. `source` is a batch read of a topic into Spark's sink
-that throws away, `sink` a batch write of rows that Spark makes (a literal value, no key), `stream` a query from topic to
-topic with availableNow and a new checkpoint. The ceiling is a Python source of batches made beforehand, and a Python
+that throws away, `sink` a batch write of rows that Spark makes (a literal value, no key), `stream` a query from topic
+to topic with availableNow and a new checkpoint. The ceiling is a Python source of batches made beforehand, and a Python
 sink that throws Arrow batches away: it has no broker. CPU seconds are those of Spark (JVM and Python workers) and of
 the broker, a process of its own, which has to share the machine.
 """
@@ -75,10 +75,9 @@ class Bench:
 
     broker: brokers.Side
     spark: SparkSession
-    rows: int
     rounds: int
     warm_up_s: float
-    """Of each side, for each load."""
+    """Of each side, for each load; one run of each at least."""
     partitions: int = 4
 
     def __post_init__(self) -> None:
@@ -129,7 +128,7 @@ class Bench:
     ) -> dict[str, list[dict[str, float]]]:
         """The figures of every round by side."""
         began, warm = time.monotonic(), 0
-        while warm < 2 or time.monotonic() - began < self.warm_up_s * len(sides):
+        while not warm or time.monotonic() - began < self.warm_up_s * len(sides):
             warm += 1
             for act in sides.values():
                 act()
@@ -263,9 +262,9 @@ TITLES = {
 }
 
 
-def sections(bench: Bench, load: str, sizes: list[int]) -> Iterator[Section]:
-    for size in sizes:
-        rows = bench.rows // SIZES[size]
+def sections(bench: Bench, load: str, options: argparse.Namespace) -> Iterator[Section]:
+    for size, many in itertools.product(options.size, options.rows):
+        rows = many // SIZES[size]
         rounds = getattr(bench, load)(rows, size)
         title = TITLES[load].format(rows=f"{rows:,}", size=size) + f", {bench.partitions} partitions"
         lines = [row(side, each, rounds[KAFKA]) for side, each in rounds.items()]
@@ -275,19 +274,20 @@ def sections(bench: Bench, load: str, sizes: list[int]) -> Iterator[Section]:
 
 def growth(broker: brokers.Side, options: argparse.Namespace) -> Iterator[Section]:
     """With cores and partitions, for values of 100 bytes."""
+    rows = min(options.rows)
     for load in ("source", "sink"):
         lines, data = [], {}
         for cores in (1, 2):
             spark = session(cores)
             for partitions in (1, 2, 4):
-                bench = Bench(broker, spark, options.rows, options.rounds, options.warm_up, partitions)
-                rounds = getattr(bench, load)(options.rows, 100)
+                bench = Bench(broker, spark, options.rounds, options.warm_up, partitions)
+                rounds = getattr(bench, load)(rows, 100)
                 for side, each in rounds.items():
                     name = {"cores": cores, "partitions": partitions}
                     lines.append({**name, **row(side, each, rounds[KAFKA])})
                     data[f"{side}, {cores} cores, {partitions} partitions"] = {"rounds": each}
             spark.stop()
-        title = f"Spark {load}: cores of Spark and partitions, {options.rows:,} rows of 100 bytes"
+        title = f"Spark {load}: cores of Spark and partitions, {rows:,} rows of 100 bytes"
         yield Section(title, lines, key=f"spark-growth-{load}", data=data)
 
 
@@ -296,7 +296,7 @@ def arguments() -> argparse.Namespace:
         prog="python -m bench.spark", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("loads", nargs="*", metavar="LOAD", help=f"of {', '.join(LOADS)}; all but growth by default")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="of 100 bytes; a quarter of 1,000 (1,000,000)")
+    parser.add_argument("--rows", type=int, action="append", help="of 100 bytes; a quarter of 1,000 (1,000,000)")
     parser.add_argument("--size", type=int, action="append", choices=list(SIZES), help="of values (100 and 1000)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warm-up", type=float, default=15.0, help="seconds of each side before each load (15)")
@@ -304,6 +304,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="where results are kept")
     parser.add_argument("--directory", type=Path, help="where data goes (default: the temporary directory)")
     options = parser.parse_args()
+    options.rows, options.size = options.rows or [1_000_000], options.size or list(SIZES)
     options.loads = options.loads or [load for load in LOADS if load != "growth"]
     if others := set(options.loads).difference(LOADS):
         parser.error(f"no load {', '.join(others)}; there are {', '.join(LOADS)}")
@@ -317,7 +318,7 @@ def main() -> None:
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "commit": results.commit(),
         "machine": results.machine(),
-        "rule": f"{options.warm_up:g} s of each side in the same JVM before each load, twice at least",
+        "rule": f"{options.warm_up:g} s of each side in the same JVM before each load, a run at least",
         "windows": f"{options.rounds} rounds",
         "missing": "",
     }
@@ -331,8 +332,8 @@ def main() -> None:
                 if load == "growth":
                     found = growth(broker, options)
                 else:
-                    bench = Bench(broker, session(2), options.rows, options.rounds, options.warm_up)
-                    found = sections(bench, load, options.size or list(SIZES))
+                    bench = Bench(broker, session(2), options.rounds, options.warm_up)
+                    found = sections(bench, load, options)
                 for section in found:
                     if options.kafka:
                         section.title += ", on Apache Kafka"

@@ -20,6 +20,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.config import ClientConfig
 from ottla.client.connection import Connection
 from ottla.client.producer import Producer
+from ottla.client.transactions import describe_transactions, end_transaction, list_transactions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.testing import Broker
 
