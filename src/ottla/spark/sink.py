@@ -39,6 +39,9 @@ RUN_ID = "spark.jobGroup.id"
 """Local properties that Spark sets for the tasks of a micro-batch."""
 
 CLEAN_EVERY_S = 60.0
+FIRST_CLEANS = 3
+"""So many come a few seconds after each other: a coordinator that moves as the first one looks has nothing to tell."""
+FIRST_CLEANS_EVERY_S = 3.0
 QUERIES_MAX = 16
 """Queries whose claim and connections a driver's process keeps."""
 ONLY_BATCH = 0
@@ -122,8 +125,12 @@ class BatchWriter(DataSourceArrowWriter):
             commit_without_decision(_told(messages), self.options)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        if self.options.is_exactly_once:
-            abort_batch(_told(messages), self.options, has_decisions=bool(self.options.write_id))
+        if not self.options.is_exactly_once:
+            return
+        if self.options.write_id:
+            abort_batch(_told(messages), self.options)
+        else:
+            abort_run(self.run, self.run, self.options)
 
 
 # In the tasks
@@ -220,7 +227,12 @@ class _Query:
     def __init__(self, place: Place, options: SinkOptions) -> None:
         self.log = SinkLog(Cluster(options.client), place.query, options.state_topic)
         self.committer = Committer(self.log, place.run)
+        self.cleans = 0
         self.cleaned_at = float("-inf")
+
+    def is_to_be_cleaned(self) -> bool:
+        every_s = FIRST_CLEANS_EVERY_S if self.cleans < FIRST_CLEANS else CLEAN_EVERY_S
+        return time.monotonic() - self.cleaned_at > every_s
 
 
 _queries: dict[tuple[Any, ...], _Query] = {}
@@ -246,24 +258,19 @@ def commit_batch(told: Sequence[TaskWritten], batch: int, options: SinkOptions) 
         return
     query = _query(told[0].place, options)
     query.committer.commit(batch, [one.written for one in told if one.written is not None])
-    is_time = time.monotonic() - query.cleaned_at > CLEAN_EVERY_S
-    if is_time or any(one.place.attempt for one in told):
+    if query.is_to_be_cleaned() or any(one.place.attempt for one in told):
         _clean(query)
 
 
-def abort_batch(told: Sequence[TaskWritten], options: SinkOptions, *, has_decisions: bool = True) -> None:
+def abort_batch(told: Sequence[TaskWritten], options: SinkOptions) -> None:
     """What cannot be aborted is left to its time-out, or to the next run."""
     if not told:
         return
     query = _query(told[0].place, options)
     written = [one.written for one in told if one.written is not None]
     try:
-        if has_decisions:
-            query.committer.abort(written)
-            query.committer.clean()
-        else:
-            for one in written:
-                query.log.end(one, commit=False)
+        query.committer.abort(written)
+        query.committer.clean()
     except Exception as error:
         logger.warning("transactions of a failed batch are left to their time-out: %s", error)
 
@@ -283,6 +290,18 @@ def commit_without_decision(told: Sequence[TaskWritten], options: SinkOptions) -
         raise WriteFailed(f"{len(undone)} of {len(written)} transactions could not be committed; the others are")
 
 
+def abort_run(query: str, run: str, options: SinkOptions) -> None:
+    """All that tasks of a batch write have open, those that Spark has killed too. What cannot be is left to its
+    time-out."""
+    log = SinkLog(Cluster(options.client), query, options.state_topic)
+    try:
+        log.fence(run)
+    except Exception as error:
+        logger.warning("transactions of a failed write are left to their time-out: %s", error)
+    finally:
+        log.close()
+
+
 def _clean(query: _Query) -> None:
     """A failure costs readers of committed records time, and nobody a record: it is tried again with the next batch."""
     try:
@@ -291,5 +310,6 @@ def _clean(query: _Query) -> None:
         logger.warning("what lost tasks left open was not looked for: %s", error)
     else:
         query.cleaned_at = time.monotonic()
+        query.cleans += 1
         if count:
             logger.info("aborted %d transactions that lost tasks or drivers had left open", count)

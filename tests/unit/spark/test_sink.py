@@ -15,7 +15,15 @@ from ottla.client.transactions import list_transactions
 from ottla.spark import sink
 from ottla.spark.exactly_once import WriteFailed
 from ottla.spark.rows import rows_of
-from ottla.spark.sink import Place, TaskWritten, abort_batch, commit_batch, commit_without_decision, write_rows
+from ottla.spark.sink import (
+    Place,
+    TaskWritten,
+    abort_batch,
+    abort_run,
+    commit_batch,
+    commit_without_decision,
+    write_rows,
+)
 from ottla.spark.sink_options import SinkOptions, sink_options
 from ottla.testing import Broker
 from tests.unit.client.test_producing import numbers
@@ -128,7 +136,7 @@ def test_a_write_without_an_id(job: Job) -> None:
     commit_without_decision([job.task(0, 5, 0), job.task(5, 5, 1), job.task(0, 0, 2)], job.options)
     assert job.numbers() == list(range(10))
     told = [job.task(10, 5, 0), job.task(15, 5, 1)]
-    abort_batch(told, job.options, has_decisions=False)
+    abort_run(job.query, "run", job.options)
     with pytest.raises(WriteFailed, match="timed out"):
         commit_without_decision(told, job.options)
     assert (job.numbers(), job.open()) == (list(range(10)), [])
