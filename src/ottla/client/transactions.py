@@ -150,7 +150,7 @@ def list_transactions(cluster: Cluster, prefix: str) -> list[str]:
     """The transactional ids that begin so and have a transaction open, of all coordinators. Raises KafkaError,
     OSError."""
     cluster.topics()  # who is there now
-    found = set()
+    found: set[str] = set()
     values = {"state_filters": [ONGOING], "producer_id_filters": [], "duration_filter": -1}
     for node_id in cluster.node_ids:
         answer = cluster.ask(node_id, ApiKey.LIST_TRANSACTIONS, values)
