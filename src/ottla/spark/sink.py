@@ -2,7 +2,7 @@
 
 At least once, or with `delivery=exactly-once` by the protocol of `exactly_once.py`. What a task knows of the query
 that it belongs to (`TaskContext`'s local properties) it tells the driver with what it has written: a writer of a
-stream is made anew for each commit, in another process.
+stream is made again for each commit, in another process.
 """
 
 from __future__ import annotations
@@ -187,11 +187,11 @@ def _producer(cluster: Cluster, options: SinkOptions, place: Place) -> Producer:
 
 
 def _give_up(producer: Producer) -> None:
-    """Readers of committed records need not wait for the time-out of a task that failed."""
+    """Readers of committed records need not wait for the timeout of a task that failed."""
     try:
         producer.abort()
     except (KafkaError, OSError) as error:
-        logger.info("the transaction of a failed task is left to its time-out: %s", error)
+        logger.info("the transaction of a failed task is left to its timeout: %s", error)
 
 
 def _context() -> TaskContext:
@@ -253,7 +253,7 @@ def commit_batch(told: Sequence[TaskWritten], batch: int, options: SinkOptions) 
 
 
 def abort_batch(told: Sequence[TaskWritten], options: SinkOptions, *, has_decisions: bool = True) -> None:
-    """What cannot be aborted is left to its time-out, or to the next run."""
+    """What cannot be aborted is left to its timeout, or to the next run."""
     if not told:
         return
     query = _query(told[0].place, options)
@@ -266,7 +266,7 @@ def abort_batch(told: Sequence[TaskWritten], options: SinkOptions, *, has_decisi
             for one in written:
                 query.log.end(one, commit=False)
     except Exception as error:
-        logger.warning("transactions of a failed batch are left to their time-out: %s", error)
+        logger.warning("transactions of a failed batch are left to their timeout: %s", error)
 
 
 def commit_without_decision(told: Sequence[TaskWritten], options: SinkOptions) -> None:
