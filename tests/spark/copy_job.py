@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--work", required=True, type=Path)
     parser.add_argument("--master", default="local[2,4]", help="local[CORES,FAILURES]: a task may fail")
     parser.add_argument("--records", default="5000", help="of a batch")
-    parser.add_argument("--shuffle", action="store_true", help="deal the rows out anew before they are written")
+    parser.add_argument("--shuffle", action="store_true", help="deal the rows out again before they are written")
     options = parser.parse_args()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"

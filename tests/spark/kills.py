@@ -33,6 +33,7 @@ from ottla.spark.sink_log import PREFIX
 from tests.cluster.processes import QUICK, ottla_quorum, start_together
 from tests.node import NodeProcess
 from tests.spark.copy_job import SINK, SOURCE
+from tests.spark.standalone import StandaloneCluster
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTITIONS = 3
@@ -200,7 +201,9 @@ def three_nodes(directory: Path) -> Iterator[list[NodeProcess]]:
 def round_on_three_nodes(work: Path, seed: int, victims: Sequence[str], count: int) -> list[str]:
     """Raises AssertionError, RuntimeError."""
     rng = random.Random(seed)
-    with three_nodes(work / "nodes") as nodes:
+    with contextlib.ExitStack() as stack:
+        nodes = stack.enter_context(three_nodes(work / "nodes"))
+        spark = stack.enter_context(StandaloneCluster(workers=2)) if "executor" in victims else None
         bootstrap = ",".join(node.bootstrap for node in nodes)
         fill(bootstrap, count, 3)
 
@@ -210,12 +213,17 @@ def round_on_three_nodes(work: Path, seed: int, victims: Sequence[str], count: i
                 return True
             if victim == "worker":
                 return job.kill_worker(rng)
+            if victim == "executor":
+                assert spark is not None
+                return _kill(spark.executor_pids(), rng)
             node = rng.choice(nodes)
             node.kill()
             node.start()
             return True
 
         arguments = ["--shuffle"] if rng.random() < 0.5 else []
+        if spark is not None:
+            arguments += ["--master", spark.url]
         return play(victims, bootstrap=bootstrap, work=work, rng=rng, count=count, kill=kill, arguments=arguments)
 
 
@@ -225,9 +233,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--records", type=int, default=60_000)
     parser.add_argument("--kills", type=int, default=3, help="of a round")
+    parser.add_argument("--executors", action="store_true", help="kill those of a standalone cluster, too")
     options = parser.parse_args()
     for seed in range(options.seed, options.seed + options.rounds):
-        victims = random.Random(seed).choices(VICTIMS, k=options.kills)
+        victims = random.Random(seed).choices(WITH_EXECUTORS if options.executors else VICTIMS, k=options.kills)
         work = tempfile.mkdtemp(prefix="ottla-kills-")
         began = time.monotonic()
         try:

@@ -74,7 +74,7 @@ def test_compiled_classes_have_the_attributes_of_their_sources() -> None:
             r"^cdef class (\w+)[^\n]*:\n(.*?)(?=^\S|\Z)", module.with_suffix(".pxd").read_text(), re.M | re.S
         ):
             assert name in sources, f"{module.name}: {name} has no __slots__"
-            typed = set(re.findall(r"^    cdef public [^\n(]*?(\w+)$", body, re.M))
+            typed = set(re.findall(r"^    cdef [^\n(]*?(\w+)$", body, re.M)) - {"__weakref__"}
             assert typed == sources[name], f"{module.name}: {name}"
             checked += 1
     assert checked >= 10

@@ -48,6 +48,8 @@ RETRIABLE: Final = frozenset({
 COORDINATOR_MOVED: Final = frozenset({
     ErrorCode.coordinator_not_available, ErrorCode.not_coordinator, ErrorCode.coordinator_load_in_progress,
 })  # fmt: skip
+_COORDINATORS_MAX: Final = 20_000
+"""Keys whose coordinator is remembered: a process of Spark lives long, and each write has others."""
 _PAUSE_S: Final = 0.05
 _PAUSE_S_MAX: Final = 1.0
 
@@ -334,6 +336,8 @@ class Cluster:
 
     def coordinators(self, key_type: int, keys: Iterable[str]) -> dict[str, int]:
         """Of many keys, in one request. Raises KafkaError when one of them has none now, OSError."""
+        if len(self._coordinators) > _COORDINATORS_MAX:
+            self._coordinators.clear()
         wanted = list(dict.fromkeys(keys))
         if unknown := [key for key in wanted if (key_type, key) not in self._coordinators]:
             answer = self.ask_any(ApiKey.FIND_COORDINATOR, {"key_type": key_type, "coordinator_keys": unknown})

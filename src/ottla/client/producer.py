@@ -303,7 +303,8 @@ class Producer:
             self._send(node_id, batches)
 
     def _send(self, node_id: int, batches: list[_Batch]) -> None:
-        room, chosen = REQUEST_BYTES_MAX, []
+        room = REQUEST_BYTES_MAX
+        chosen: list[_Batch] = []
         for batch in batches:
             room -= len(batch.data)
             if room < 0 and chosen:
@@ -354,10 +355,10 @@ class Producer:
                 continue
             if code is ErrorCode.message_too_large and self._split(batch):
                 continue
-            error = KafkaError(code, (row and row.error_message) or f"partition {batch.at}")
+            refusal = KafkaError(code, (row and row.error_message) or f"partition {batch.at}")
             if code not in _AGAIN:
-                raise error
-            self._put_off(batch.at, error)
+                raise refusal
+            self._put_off(batch.at, refusal)
 
     def _fail(self, sent: _Sent, error: OSError) -> None:
         sent.connection.close()

@@ -121,7 +121,7 @@ class WriteFailed(Exception):
 
 
 class HalfCommitted(Exception):
-    """A part of a decided batch was aborted by its time-out, and what was written now is not the same: a person has to
+    """A part of a decided batch was aborted by its timeout, and what was written now is not the same: a person has to
     choose."""
 
 
@@ -303,4 +303,4 @@ _CHOICE = (
 def _aborted(lost: Sequence[Written]) -> str:
     names = ", ".join(one.transactional_id for one in lost[:3])
     more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
-    return f"transactions {names}{more} were aborted, by their time-out or by another driver,"
+    return f"transactions {names}{more} were aborted, by their timeout or by another driver,"

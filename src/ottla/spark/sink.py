@@ -2,7 +2,7 @@
 
 At least once, or with `delivery=exactly-once` by the protocol of `exactly_once.py`. What a task knows of the query
 that it belongs to (`TaskContext`'s local properties) it tells the driver with what it has written: a writer of a
-stream is made anew for each commit, in another process.
+stream is made again for each commit, in another process.
 """
 
 from __future__ import annotations
@@ -194,11 +194,11 @@ def _producer(cluster: Cluster, options: SinkOptions, place: Place) -> Producer:
 
 
 def _give_up(producer: Producer) -> None:
-    """Readers of committed records need not wait for the time-out of a task that failed."""
+    """Readers of committed records need not wait for the timeout of a task that failed."""
     try:
         producer.abort()
     except (KafkaError, OSError) as error:
-        logger.info("the transaction of a failed task is left to its time-out: %s", error)
+        logger.info("the transaction of a failed task is left to its timeout: %s", error)
 
 
 def _context() -> TaskContext:
@@ -263,7 +263,7 @@ def commit_batch(told: Sequence[TaskWritten], batch: int, options: SinkOptions) 
 
 
 def abort_batch(told: Sequence[TaskWritten], options: SinkOptions) -> None:
-    """What cannot be aborted is left to its time-out, or to the next run."""
+    """What cannot be aborted is left to its timeout, or to the next run."""
     if not told:
         return
     query = _query(told[0].place, options)
@@ -272,7 +272,7 @@ def abort_batch(told: Sequence[TaskWritten], options: SinkOptions) -> None:
         query.committer.abort(written)
         query.committer.clean()
     except Exception as error:
-        logger.warning("transactions of a failed batch are left to their time-out: %s", error)
+        logger.warning("transactions of a failed batch are left to their timeout: %s", error)
 
 
 def commit_without_decision(told: Sequence[TaskWritten], options: SinkOptions) -> None:
@@ -292,12 +292,12 @@ def commit_without_decision(told: Sequence[TaskWritten], options: SinkOptions) -
 
 def abort_run(query: str, run: str, options: SinkOptions) -> None:
     """All that tasks of a batch write have open, those that Spark has killed too. What cannot be is left to its
-    time-out."""
+    timeout."""
     log = SinkLog(Cluster(options.client), query, options.state_topic)
     try:
         log.fence(run)
     except Exception as error:
-        logger.warning("transactions of a failed write are left to their time-out: %s", error)
+        logger.warning("transactions of a failed write are left to their timeout: %s", error)
     finally:
         log.close()
 

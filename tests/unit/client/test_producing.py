@@ -253,7 +253,7 @@ def test_lost_connections_lose_nothing_and_repeat_nothing(
     monkeypatch.setattr(Connection, "send_frame", cut)
     for at in range(0, 4000, 400):
         producer.send(topic, values(at, 400, partition=pa.array([at % 2 for at in range(400)], pa.int32())))
-    producer.flush()
+        producer.flush()
     monkeypatch.undo()
     assert count > 0
     found = read(f"127.0.0.1:{broker.port}", topic, 2)

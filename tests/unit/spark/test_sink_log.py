@@ -141,7 +141,7 @@ def test_a_decision_that_is_not_committed_is_none(site: Site) -> None:
 
 
 def test_a_transaction_of_another_query_does_not_hide_a_decision(site: Site) -> None:
-    """It holds the last stable offset back, until its time-out at most."""
+    """It holds the last stable offset back, until its timeout at most."""
     hanging = Producer(site.cluster, transactional_id=f"hanging-{site.query}", transaction_timeout_ms=2000)
     site.log().claim()  # the topic
     hanging.start()
@@ -233,9 +233,9 @@ def timed_out(log: SinkLog, written: Written) -> None:
         time.sleep(0.1)
 
 
-def test_an_id_that_began_anew_and_wrote_nothing(broker: Broker, site: Site) -> None:
+def test_an_id_that_began_again_and_wrote_nothing(broker: Broker, site: Site) -> None:
     """InitProducerId aborts what the id had open: what was written before is not known to be anything else."""
-    topic = broker.create_topic(f"anew-{site.query}")
+    topic = broker.create_topic(f"again-{site.query}")
     log = site.log()
     written = site.write(topic)
     init_producer(site.cluster, written.transactional_id)
