@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--work", required=True, type=Path)
     parser.add_argument("--master", default="local[2,4]", help="local[CORES,FAILURES]: a task may fail")
-    parser.add_argument("--records", default="5000", help="of a batch")
+    parser.add_argument("--records", default="2500", help="of a batch")
     parser.add_argument("--shuffle", action="store_true", help="deal the rows out again before they are written")
     options = parser.parse_args()
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -161,8 +161,8 @@ def play(
     job = Job(["--bootstrap", bootstrap, "--work", str(work), *arguments], work)
     job.start()
     told = []
-    # Thresholds go up, so that each kill finds the job at another place of it.
-    marks = sorted(rng.randrange(1, count) for _ in victims)
+    # One after the other, each in a part of the work of its own.
+    marks = [round(count * (number + rng.random()) / (len(victims) + 0.5)) for number in range(len(victims))]
     try:
         for victim, mark in zip(victims, marks, strict=True):
             wait_for(lambda mark=mark: copied(bootstrap) >= mark or job.process.poll() is not None, "the job")  # type: ignore[misc, union-attr]

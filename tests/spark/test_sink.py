@@ -183,7 +183,7 @@ class Copy:
         )
         query.awaitTermination()
 
-    def forget(self, *kinds: str) -> None:
+    def drop(self, *kinds: str) -> None:
         """The newest batch of the checkpoint, as if Spark had been killed before it was noted."""
         for kind in kinds:
             batches = sorted((self.directory / kind).glob("[0-9]*"), key=lambda path: int(path.name))
@@ -204,7 +204,7 @@ def test_a_batch_that_is_replayed_is_not_written_again(copy: Copy) -> None:
     with no_transaction_is_left(copy.topics):
         copy.fill(0, 250)
         copy.run()
-        copy.forget("commits")
+        copy.drop("commits")
         copy.fill(250, 150)
         copy.run()
     copy.assert_exact(400)
@@ -237,8 +237,8 @@ def test_a_query_that_fails_goes_on_exactly(copy: Copy, tmp_path: Path) -> None:
 def test_a_checkpoint_that_went_back_is_refused(copy: Copy) -> None:
     copy.fill(0, 300)
     copy.run()
-    copy.forget("commits", "offsets")
-    copy.forget("commits", "offsets")
+    copy.drop("commits", "offsets")
+    copy.drop("commits", "offsets")
     with pytest.raises(Exception, match="of this query is committed already"):
         copy.run()
     copy.assert_exact(300)

@@ -1,0 +1,32 @@
+"""The examples of docs/spark.md run as they stand, one after the other, but for the broker's address."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from tests.spark.topics import Topics
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
+_EXAMPLE = re.compile(r"<!-- run -->\n```python\n(.*?)```", re.DOTALL)
+_ADDRESS = "127.0.0.1:9092"
+
+
+def test_examples(spark: Any, topics: Topics, tmp_path: Path) -> None:
+    examples = _EXAMPLE.findall(PAGE.read_text(encoding="utf-8"))
+    assert len(examples) >= 5
+    for name in ("orders", "sevens", "prices"):
+        topics.create(name, 2)
+    # The page reads before it writes; here there has to be something to read.
+    order = [example for example in examples if ".write.format" in example]
+    names: dict[str, Any] = {"spark": spark, "checkpoints": str(tmp_path)}
+    for example in [*order, *examples]:
+        exec(compile(example.replace(_ADDRESS, topics.bootstrap), str(PAGE), "exec"), names)
+    assert names["orders"].count() == 2000
+    assert spark.table("counts").selectExpr("sum(count)").first()[0] == 2000
+    sevens = (
+        spark.read.format("ottla").option("kafka.bootstrap.servers", topics.bootstrap).option("subscribe", "sevens")
+    )
+    assert sevens.load().count() == 200
+    assert names["table"].num_rows == 2000
