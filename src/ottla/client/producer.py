@@ -1,7 +1,7 @@
 """A producer of Arrow's record batches on blocking sockets: idempotent, transactional, in order.
 
 Rows become record batches in a compiled loop (`ottla.protocol._batch_rows`). To each leader goes one request at a time,
-with the next batch of each of its partitions; while it is on its way the following batches are made. So a partition has one
+with the next batch of its partitions; while it is on its way the following batches are made. So a partition has one
 batch in flight, and whatever is sent again is sent in the same order with the same sequence numbers (KIP-98).
 """
 
@@ -280,7 +280,8 @@ class Producer:
             self._send(node_id, batches)
 
     def _send(self, node_id: int, batches: list[_Batch]) -> None:
-        room, chosen = REQUEST_BYTES_MAX, []
+        room = REQUEST_BYTES_MAX
+        chosen: list[_Batch] = []
         for batch in batches:
             room -= len(batch.data)
             if room < 0 and chosen:
@@ -330,10 +331,10 @@ class Producer:
             if code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
                 self._acknowledge(batch)
                 continue
-            error = KafkaError(code, (row and row.error_message) or f"partition {batch.at}")
+            refused = KafkaError(code, (row and row.error_message) or f"partition {batch.at}")
             if code not in _AGAIN:
-                raise error
-            self._put_off(batch.at, error)
+                raise refused
+            self._put_off(batch.at, refused)
 
     def _acknowledge(self, batch: _Batch) -> None:
         waiting = self._waiting[batch.at]
