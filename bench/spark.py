@@ -142,7 +142,7 @@ class Bench:
 
     def source(self, rows: int, size: int) -> dict[str, list[dict[str, float]]]:
         with self.filled(rows, size) as topic:
-            made = {"rows": rows, "size": size, "partitions": self.partitions, "topic": topic}
+            made: dict[str, int | str] = {"rows": rows, "size": size, "partitions": self.partitions, "topic": topic}
             loads: dict[str, Callable[[], DataFrame]] = {
                 KAFKA: lambda: self._read("kafka", topic),
                 OTTLA: lambda: self._read("ottla", topic),

@@ -34,7 +34,8 @@ class Ceiling(DataSource):
         return COLUMNS
 
     def reader(self, schema: Any) -> DataSourceReader:
-        return Batches(*(int(self.options[name]) for name in ("rows", "size", "partitions")), self.options["topic"])
+        rows, size, partitions = (int(self.options[name]) for name in ("rows", "size", "partitions"))
+        return Batches(rows, size, partitions, self.options["topic"])
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
         return Nowhere()

@@ -88,7 +88,7 @@ class Connection:
 
     def _send_all(self, parts: Sequence[Buffer]) -> None:
         for begin in range(0, len(parts), _PARTS_MAX):
-            views = deque(map(memoryview, parts[begin : begin + _PARTS_MAX]))
+            views: deque[memoryview] = deque(memoryview(part) for part in parts[begin : begin + _PARTS_MAX])
             count = self._socket.sendmsg(views)
             while views and count >= len(views[0]):
                 count -= len(views.popleft())

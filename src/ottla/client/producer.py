@@ -384,7 +384,7 @@ class Producer:
                 producer_epoch=header.producer_epoch, base_sequence=sequence,
                 transactional=self.transactional_id is not None,
             )  # fmt: skip
-            waiting.appendleft(batch._replace(data=data))
+            waiting.appendleft(batch._replace(data=memoryview(data)))
             self._bytes += len(data)
         limit = self._limits.get(batch.at.topic, self._share)
         self._limits[batch.at.topic] = max(1, min(limit, len(batch.data) // 2))
