@@ -24,7 +24,7 @@ import pytest
 FAILED = "OTTLA_TEST_FAILED"
 """Names the file into which a run writes a line for each failed test: `AGAIN` or `NEVER`, and its id."""
 AGAIN, NEVER = "again", "never"
-OF_PROCESSES = ("tests/conformance/", "tests/cluster/", "tests/unit/bench/")
+OF_PROCESSES = ("tests/conformance/", "tests/cluster/", "tests/spark/", "tests/unit/bench/")
 FAILED_MAX = 3
 TIMES = 2
 _OF_RECORDS = re.compile(r"\b(lost|(un)?sound)\b", re.IGNORECASE)
