@@ -63,10 +63,12 @@ COMMANDS: dict[str, list[str]] = {
     "ottla log dump": ["DIRECTORY"],
     "ottla log verify": ["DIRECTORY"],
     "ottla log repair": ["DIRECTORY"],
+    "ottla sql": ['select * from "TOPIC"'],
+    "ottla spark archive": ["ARCHIVE.tar.gz"],
 }
 """What each is asked here; what is in capitals is filled in."""
 
-NEED_NO_BROKER = {"ottla log dump", "ottla log verify", "ottla log repair", "ottla storage info"}
+NEED_NO_BROKER = {"ottla log dump", "ottla log verify", "ottla log repair", "ottla storage info", "ottla spark archive"}
 REFUSED = {
     "ottla cluster drain": "no broker would be left",
     "ottla cluster remove": "77 is not currently registered (BROKER_ID_NOT_REGISTERED)",
@@ -131,7 +133,7 @@ def filled(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     formatted = str(directory.parent)
     return {
         "TOPIC": topic, "GROUP": f"{topic}-group", "DIRECTORY": str(directory), "FORMATTED": formatted,
-        "CHECKED": f"{topic}-checked", "TRANSACTION": f"{topic}-id",
+        "CHECKED": f"{topic}-checked", "TRANSACTION": f"{topic}-id", "ARCHIVE": str(directory.parent / "archive"),
     }  # fmt: skip
 
 
