@@ -3,7 +3,7 @@ imports nothing but PySpark before it is used."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
@@ -53,15 +53,11 @@ class OttlaDataSource(DataSource):
         return StreamReader(stream_options(self.options), layout(self.options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        found: DataSourceWriter = _sink().batch_writer(schema, self.options, overwrite)
-        return found
+        from ottla.spark.sink import batch_writer
+
+        return batch_writer(schema, self.options, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        found: DataSourceStreamWriter = _sink().stream_writer(schema, self.options, overwrite)
-        return found
+        from ottla.spark.sink import stream_writer
 
-
-def _sink() -> Any:
-    import importlib
-
-    return importlib.import_module("ottla.spark.sink")
+        return stream_writer(schema, self.options, overwrite)
