@@ -1,0 +1,133 @@
+"""What a mirror asks of either cluster: topics, configs, offsets of groups, and where partitions end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from ottla.client.cluster import LATEST
+from ottla.client.cluster import Cluster as Client
+from ottla.client.config import ClientConfig, parse_addresses
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import Offset
+from ottla.model import TopicPartition as At
+
+TIMEOUT_S: Final = 30.0
+EXCLUDED_CONFIGS: Final = frozenset({
+    "follower.replication.throttled.replicas", "leader.replication.throttled.replicas",
+    "message.timestamp.difference.max.ms", "message.timestamp.before.max.ms", "message.timestamp.after.max.ms",
+    "message.timestamp.type", "unclean.leader.election.enable", "min.insync.replicas",
+})  # fmt: skip
+"""Configs that stay each cluster's own, as `config.properties.exclude` of MirrorMaker 2 has them; limits to timestamps
+too, which would refuse records that the source took."""
+
+Place = tuple[str, int]
+"""A topic's name and a partition."""
+
+
+class Remote:
+    """One cluster, by its bootstrap addresses. Methods raise KafkaException, KafkaError, OSError."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.admin = AdminClient({"bootstrap.servers": bootstrap, "client.id": "ottla-mirror"})
+
+    def topics(self) -> dict[str, int]:
+        """Names and numbers of partitions."""
+        found = self.admin.list_topics(timeout=TIMEOUT_S).topics
+        return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
+
+    def configs(self, names: Collection[str]) -> dict[str, dict[str, str]]:
+        """What is set for each topic itself, without what it has by default."""
+        if not names:
+            return {}
+        asked = self.admin.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in names])
+        found: dict[str, dict[str, str]] = {}
+        for resource, answer in asked.items():
+            entries: Mapping[str, Any] = answer.result(TIMEOUT_S)
+            found[resource.name] = {
+                name: entry.value
+                for name, entry in entries.items()
+                if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value and entry.value is not None
+            }
+        return found
+
+    def create(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+        self.admin.create_topics([NewTopic(name, partitions, config=dict(configs))])[name].result(TIMEOUT_S)
+
+    def grow(self, name: str, partitions: int) -> None:
+        self.admin.create_partitions([NewPartitions(name, partitions)])[name].result(TIMEOUT_S)
+
+    def set_configs(self, name: str, values: Mapping[str, str | None]) -> None:
+        """Values to set; None to go back to the default."""
+        entries = [
+            ConfigEntry(
+                key,
+                value,
+                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+            )
+            for key, value in values.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        self.admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+
+    def ends(self, places: Iterable[Place], *, committed: bool = True) -> dict[Place, Offset]:
+        """Where each partition ends, for readers of committed records or for all."""
+        wanted = {At(topic, partition) for topic, partition in places}
+        if not wanted:
+            return {}
+        cluster = Client(ClientConfig(parse_addresses(self.bootstrap), "ottla-mirror"))
+        try:
+            # A topic just created or grown may take a moment to be led.
+            deadline = time.monotonic() + TIMEOUT_S
+            while not (known := set(cluster.partitions({at.topic for at in wanted}))) >= wanted:
+                if time.monotonic() > deadline:
+                    raise KafkaError(ErrorCode.unknown_topic_or_partition, str(min(wanted - known)))
+                time.sleep(0.05)
+            found = cluster.offsets(dict.fromkeys(wanted, LATEST), read_committed=committed)
+        finally:
+            cluster.close()
+        return {(at.topic, at.partition): one.offset for at, one in found.items()}
+
+    def groups(self) -> list[str]:
+        listed = self.admin.list_consumer_groups().result(TIMEOUT_S)
+        return sorted(group.group_id for group in listed.valid)
+
+    def committed(self, group: str) -> dict[Place, Offset]:
+        asked = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+        found = asked[group].result(TIMEOUT_S).topic_partitions or []
+        return {(at.topic, at.partition): at.offset for at in found if at.error is None and at.offset >= 0}
+
+    def commit(self, group: str, offsets: Mapping[Place, Offset]) -> bool:
+        """Commit them for a group without members; False where it has some, which the coordinator sees to.
+
+        No leader epoch goes along: the source's would be wrong here (KIP-1279), and none is checked against the
+        destination's own (KIP-320).
+        """
+        wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+        try:
+            answer = self.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])
+            written = answer[group].result(TIMEOUT_S).topic_partitions or []
+        except KafkaException as error:
+            if error.args[0].name() in ("UNKNOWN_MEMBER_ID", "_STATE", "NON_EMPTY_GROUP", "ILLEGAL_GENERATION"):
+                return False
+            raise
+        for at in written:
+            if at.error is not None:
+                if at.error.name() in ("UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP", "ILLEGAL_GENERATION"):
+                    return False
+                raise KafkaException(at.error)
+        return True

@@ -1,0 +1,49 @@
+"""Offsets translated by runs, against a list of all pairs."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ottla.mirror.mapping import Mapping, Run, Stretch, paired, stretches
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_every_offset_is_translated_to_the_next_record_and_back(seed: int) -> None:
+    chance = random.Random(seed)
+    count = chance.randrange(1, 30)
+    source = sorted(chance.sample(range(60), count))
+    there = sorted(chance.sample(range(100, 160), count))
+    mapping = Mapping(origin=100, through=source[-1] + 3)
+    mapping.extend(paired(stretches(source), stretches(there)))
+
+    for offset in range(source[-1] + 4):
+        following = [to for at, to in zip(source, there, strict=True) if at >= offset]
+        assert mapping.translate(offset) == (following[0] if following else there[-1] + 1)
+    assert mapping.translate(source[-1] + 4) is None
+    for offset in range(100, there[-1] + 1):
+        following = [at for at, to in zip(source, there, strict=True) if to >= offset]
+        assert mapping.back(offset) == following[0]
+    assert mapping.back(there[-1] + 2) is None
+
+
+def test_runs_that_go_on_are_joined() -> None:
+    mapping = Mapping()
+    mapping.extend([Run(0, 0, 5), Run(5, 5, 2), Run(7, 8, 1)])
+    assert mapping.runs == [Run(0, 0, 7), Run(7, 8, 1)]
+    with pytest.raises(ValueError, match="lies before the end"):
+        mapping.extend([Run(3, 9, 1)])
+
+
+def test_a_record_too_many_is_noticed() -> None:
+    with pytest.raises(ValueError, match="the destination has 2 records more"):
+        paired([Stretch(0, 3)], [Stretch(10, 5)])
+
+
+def test_what_came_back_is_not_translated_by_the_runs_before_it() -> None:
+    mapping = Mapping(runs=[Run(0, 0, 10)], origin=25, start=30, through=30)
+    assert mapping.translate(4) == 4
+    assert mapping.translate(20) is None
+    assert mapping.translate(30) == 25
+    assert mapping.end() == 25
