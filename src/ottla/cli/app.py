@@ -31,6 +31,7 @@ COMMANDS = {
     "cluster": "ottla.cli.cluster:app",
     "quorum": "ottla.cli.quorum:app",
     "storage": "ottla.cli.storage:app",
+    "pipeline": "ottla.cli.pipeline:app",
     "spark": "ottla.cli.spark:app",
     "check": "ottla.cli.check:check",
     "log": "ottla.cli.dump.command:app",

@@ -12,7 +12,7 @@ from ottla.metrics.text import TEXT_TYPE, labels
 from ottla.pipelines.runner.pipeline import PipelineError
 from ottla.pipelines.runner.state import RUNNING, QueryStatus, Status
 
-FAMILIES: Final[tuple[tuple[str, str, str, Callable[[QueryStatus], float]], ...]] = (
+FAMILIES: Final[tuple[tuple[str, str, str, Callable[[QueryStatus], float | None]], ...]] = (
     ("ottla_pipeline_rows_total", "counter", "Records read since the run began.", lambda query: query.rows),
     ("ottla_pipeline_rows_per_second", "gauge", "Records/s of the last batch.", lambda query: query.rows_per_s),
     ("ottla_pipeline_batch", "gauge", "Number of the last batch.", lambda query: query.batch),
@@ -30,7 +30,8 @@ def text(status: Status) -> str:
     lines = []
     for name, kind, about, value in FAMILIES:
         lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
-        lines += [f"{name}{labels(pipeline=status.name, query=each.name)} {value(each)}" for each in status.queries]
+        found = [(labels(pipeline=status.name, query=each.name), value(each)) for each in status.queries]
+        lines += [f"{name}{where} {sample}" for where, sample in found if sample is not None]
     where = labels(pipeline=status.name)
     lines += [
         "# HELP ottla_pipeline_dead_letters Records in its dead-letter topic.",

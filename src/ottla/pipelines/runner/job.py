@@ -45,10 +45,10 @@ class Job:
     """One run of a pipeline. `job["name"]` is the value of a setting."""
 
     def __init__(
-        self, pipeline: Pipeline, options: Options, settings: dict[str, Value], spark: SparkSession, checkpoints: str
-    ) -> None:
+        self, pipeline: Pipeline, options: Options, settings: dict[str, Value], spark: Callable[[], SparkSession],
+        checkpoints: str,
+    ) -> None:  # fmt: skip
         self.pipeline = pipeline
-        self.spark = spark
         self.bootstrap = options.bootstrap
         self.registry = options.registry
         self.is_once = options.once
@@ -61,6 +61,12 @@ class Job:
         self._options = options
         self._settings = settings
         self._ensured: set[str] = set()
+        self._spark = spark
+
+    @property
+    def spark(self) -> SparkSession:
+        """Spark, which starts when first asked for: what only has steps needs none. Raises PipelineError."""
+        return self._spark()
 
     def __getitem__(self, setting: str) -> Any:
         """Of the type of its default. Raises PipelineError for one that the module does not list."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
+import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -46,6 +48,8 @@ class Pipeline:
     settings: tuple[Setting, ...]
     build: Callable[[Job], None]
     file: Path
+    text: str = ""
+    """What goes in and what comes out: the docstring behind its first line."""
 
     def values(self, given: Mapping[str, Value]) -> dict[str, Value]:
         """Every setting's value. Raises PipelineError for a name that there is not, or a value of another type."""
@@ -58,6 +62,13 @@ class Pipeline:
 def names() -> list[str]:
     """The pipelines that come with Ottla, sorted."""
     return [name for name in SHIPPED if importlib.util.find_spec(f"ottla.pipelines.{name}") is not None]
+
+
+def about(name: str) -> str:
+    """The first line of a pipeline that comes with Ottla, without importing it: that takes Spark."""
+    spec = importlib.util.find_spec(f"ottla.pipelines.{name}")
+    text = Path(spec.origin).read_text(encoding="utf-8") if spec is not None and spec.origin else ""
+    return (ast.get_docstring(ast.parse(text)) or "").split("\n", 1)[0]
 
 
 def load(name: str) -> Pipeline:
@@ -94,8 +105,8 @@ def _pipeline(name: str, module: ModuleType) -> Pipeline:
     if not callable(build):
         raise PipelineError(f"{module.__file__} has no function build(job)")
     settings = tuple(getattr(module, "SETTINGS", ()))
-    about = (module.__doc__ or "").strip().split("\n", 1)[0]
-    return Pipeline(name, about, settings, build, Path(module.__file__ or ""))
+    head, _, text = inspect.cleandoc(module.__doc__ or "").partition("\n")
+    return Pipeline(name, head, settings, build, Path(module.__file__ or ""), text.strip())
 
 
 def _typed(setting: Setting, value: Value) -> Value:

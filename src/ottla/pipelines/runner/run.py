@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import KafkaError
 from ottla.pipelines.runner import session, state
@@ -77,6 +77,7 @@ class Run:
             master=options.master or "", settings=dict(self.settings),
         )  # fmt: skip
         self._spark = spark
+        self._is_given = spark is not None
         self._stop = threading.Event()
         self._advanced: dict[str, int] = {}
 
@@ -92,27 +93,34 @@ class Run:
         """
         with self.directory.locked(), self._metrics():
             self.directory.write(self.status)
-            job: Job | None = None
-            spark: Any = None
+            job = Job(
+                self.pipeline, self.options, self.settings, self._session,
+                self.options.checkpoints or str(self.directory.checkpoints),
+            )  # fmt: skip
             try:
-                spark = self._spark or session.session(
-                    self.pipeline.name, self.options.master, self.options.spark, self.options.archive
-                )
-                job = self._build(spark)
+                self.pipeline.build(job)
+                self.status.queries = [QueryStatus(started.name) for started in job.queries]
+                self.status.state = state.RUNNING
                 self._watch(job, show)
             except Exception as error:
+                if self.status.state == state.STARTING and not isinstance(error, PipelineError | KafkaError | OSError):
+                    logger.debug("the pipeline cannot be built", exc_info=True)
                 self.status.state, self.status.error = state.FAILED, _sentence(error)
-                if not isinstance(error, PipelineError | KafkaError | OSError) and job is None:
-                    logger.exception("the pipeline cannot be built")
             finally:
-                for started in job.queries if job is not None else ():
-                    with contextlib.suppress(Exception):  # of a JVM that is gone
+                with contextlib.suppress(Exception):  # of a JVM that is gone
+                    for started in job.queries:
                         started.query.stop()
-                if self._spark is None and spark is not None:
-                    with contextlib.suppress(Exception):
-                        spark.stop()
+                    if self._spark is not None and not self._is_given:
+                        self._spark.stop()
                 self._write(show)
         return self.status
+
+    def _session(self) -> SparkSession:
+        if self._spark is None:
+            self._spark = session.session(
+                self.pipeline.name, self.options.master, self.options.spark, self.options.archive, self.directory.log
+            )
+        return self._spark
 
     @contextlib.contextmanager
     def _metrics(self) -> Iterator[None]:
@@ -121,19 +129,6 @@ class Run:
             return
         with MetricsServer(*self.options.metrics, lambda: self.status):
             yield
-
-    def _build(self, spark: SparkSession) -> Job:
-        checkpoints = self.options.checkpoints or str(self.directory.checkpoints)
-        job = Job(self.pipeline, self.options, self.settings, spark, checkpoints)
-        try:
-            self.pipeline.build(job)
-        except BaseException:
-            for started in job.queries:
-                started.query.stop()
-            raise
-        self.status.queries = [QueryStatus(started.name) for started in job.queries]
-        self.status.state = state.RUNNING
-        return job
 
     def _watch(self, job: Job, show: Callable[[Status], None]) -> None:
         topics = Topics(self.options.bootstrap, request_timeout_s=LOOK_TIMEOUT_S)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,9 +34,11 @@ ALWAYS: Final = {
 """Unless `spark.NAME` says otherwise. State larger than memory is normal for a pipeline: RocksDB keeps it on disk."""
 
 
-def session(name: str, master: str | None, settings: Mapping[str, str], archive: Path | None = None) -> SparkSession:
+def session(
+    name: str, master: str | None, settings: Mapping[str, str], archive: Path | None, log: Path
+) -> SparkSession:  # fmt: skip
     """Make it, or take the one that there is. `archive` is what `ottla spark archive` wrote, for executors without
-    Ottla. Raises PipelineError where Spark cannot run."""
+    Ottla; what Spark and its JVM have to say goes to the file `log`. Raises PipelineError where Spark cannot run."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     try:
@@ -57,11 +60,25 @@ def session(name: str, master: str | None, settings: Mapping[str, str], archive:
     for option, value in chosen.items():
         builder = builder.config(option, value)
     try:
-        spark: SparkSession = builder.getOrCreate()
+        with _errors_to(log):
+            spark: SparkSession = builder.getOrCreate()
     except (PySparkException, OSError) as error:
-        raise PipelineError(f"Spark does not start: {error}") from None
+        raise PipelineError(f"Spark does not start: {error} (see {log})") from None
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+@contextlib.contextmanager
+def _errors_to(log: Path) -> Iterator[None]:
+    """A process that is started within has the file as its standard error: the JVM writes there as long as it lives."""
+    kept = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _of_archive(archive: Path | None) -> dict[str, str]:

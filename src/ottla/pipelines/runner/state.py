@@ -32,9 +32,10 @@ class QueryStatus:
     batch: int = -1
     rows_per_s: float = 0.0
     batch_s: float = 0.0
-    lag_records: int = 0
-    lag_s: float = 0.0
-    """Age of the oldest record that is not processed yet."""
+    lag_records: int | None = None
+    """Records that are not processed yet; None until it is known how far the query is."""
+    lag_s: float | None = None
+    """Age of the oldest of them."""
     state_rows: int = 0
     state_bytes: int = 0
     restarts: int = 0
@@ -73,6 +74,11 @@ class Directory:
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
+
+    @property
+    def log(self) -> Path:
+        """What Spark has to say."""
+        return self.path / "spark.log"
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
