@@ -40,6 +40,12 @@ class Watch:
         except (KafkaError, OSError):
             pass
 
+    def is_behind(self, name: str, topics: set[str]) -> bool:
+        """Whether there is more in one of these topics than the query has read. Raises KafkaError, OSError."""
+        reached = {at: offset for at, offset in self._reached.get(name, {}).items() if at.topic in topics}
+        ends = self._topics.ends({at.topic for at in reached})
+        return any(ends.get(at, offset) > offset for at, offset in reached.items())
+
     def _add(self, name: str, progress: Any, status: QueryStatus) -> None:
         rows = int(progress["numInputRows"])
         if rows:

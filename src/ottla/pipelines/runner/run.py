@@ -76,7 +76,7 @@ class Run:
             pipeline.name, pid=os.getpid(), started_at=_now(), bootstrap=options.bootstrap,
             master=options.master or "", settings=dict(self.settings),
         )  # fmt: skip
-        self._spark = spark
+        self._spark = session.prepare(spark) if spark is not None else None
         self._is_given = spark is not None
         self._stop = threading.Event()
         self._advanced: dict[str, int] = {}
@@ -144,7 +144,13 @@ class Run:
                 running = False
                 for started, status in zip(job.queries, self.status.queries, strict=True):
                     watch.look(started, status)
-                    running |= not stopping and self._keep_running(started, status, resume_at, failures)
+                    if stopping:
+                        continue
+                    if self._keep_running(started, status, resume_at, failures):
+                        running = True
+                    elif watch.is_behind(started.name, job.feedback):
+                        started.query = started.start()
+                        running = True
                 self._count_dead_letters(job, topics)
                 if stopping:
                     self.status.state = state.STOPPED
