@@ -40,7 +40,8 @@ SETTINGS = (
 )
 TRANSACTION = "id STRING, kind STRING, account STRING, to STRING, amount BIGINT, at TIMESTAMP"
 ENTRY = "id STRING, kind STRING, account STRING, amount BIGINT, balance BIGINT, sequence BIGINT, at TIMESTAMP"
-OUTCOME = f"{ENTRY}, to STRING, reason STRING, what STRING"
+OUTCOME = ENTRY.replace("at TIMESTAMP", "at_us BIGINT, to STRING, reason STRING, what STRING")
+DAY_US = 86_400_000_000
 
 
 def build(job: Job) -> None:
@@ -52,10 +53,11 @@ def build(job: Job) -> None:
     job.feeds_back("credits")
     transactions = job.read("input", TRANSACTION).where("not value.kind <=> 'credit'")
     done = transactions.unionByName(job.read("credits", TRANSACTION)).where("value.account is not null")
-    done = done.select("topic", "partition", "offset", "value.*")
+    done = done.select("topic", "partition", "offset", "value.*", F.unix_micros("value.at").alias("at_us"))
     outcomes = done.groupBy("account").transformWithState(Account(job["remember_days"]), OUTCOME, "append", "none")
     topic = F.expr("case what " + " ".join(f"when '{what}' then '{name}'" for what, name in topics.items()) + " end")
-    value = F.struct("id", "kind", "account", "amount", "balance", "sequence", "at", "to", "reason").alias("value")
+    at = F.timestamp_micros("at_us").alias("at")
+    value = F.struct("id", "kind", "account", "amount", "balance", "sequence", at, "to", "reason").alias("value")
     job.write_to("entries", outcomes.select(topic.alias("topic"), F.col("account").alias("key"), value), format="json")
 
 
@@ -83,7 +85,7 @@ class Account(StatefulProcessor):
             if reason := refusal(row, balance, newest - self.remember_days):
                 yield _outcome(row, "refused", reason=reason)
                 continue
-            day = row.at.toordinal()
+            day = row.at_us // DAY_US
             self.seen.updateValue(name, (day,))
             amount = row.amount if row.kind in ("deposit", "credit") else -row.amount
             balance, sequence, newest = balance + amount, sequence + 1, max(newest, day)
@@ -108,7 +110,7 @@ class Account(StatefulProcessor):
 
 def refusal(row: Row, balance: int, oldest: int) -> str | None:
     """Why a transaction cannot be done, or None; `oldest` is the first day of which ids are known."""
-    if row.id is None or row.amount is None or row.at is None:
+    if row.id is None or row.amount is None or row.at_us is None:
         return "it needs an id, an amount and a time"
     if row.kind not in ("deposit", "withdraw", "transfer", "credit"):
         return f"there is no kind {row.kind}"
@@ -117,7 +119,7 @@ def refusal(row: Row, balance: int, oldest: int) -> str | None:
     if row.kind == "transfer" and not row.to:
         return "it does not say to whom"
     # Money that is on its way is never refused: its transfer is known by its other half.
-    if row.kind != "credit" and row.at.toordinal() < oldest:
+    if row.kind != "credit" and row.at_us // DAY_US < oldest:
         return "it is older than what is remembered"
     if row.kind in ("withdraw", "transfer") and row.amount > balance:
         return f"the balance is {balance}"
@@ -126,7 +128,7 @@ def refusal(row: Row, balance: int, oldest: int) -> str | None:
 
 def _outcome(row: Row, what: str, **others: Any) -> Row:
     found = {"balance": None, "sequence": None, "reason": None, "what": what, **row.asDict(), **others}
-    names = ("id", "kind", "account", "amount", "balance", "sequence", "at", "to", "reason", "what")
+    names = ("id", "kind", "account", "amount", "balance", "sequence", "at_us", "to", "reason", "what")
     return Row(**{name: found[name] for name in names})
 
 

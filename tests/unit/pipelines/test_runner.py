@@ -246,3 +246,13 @@ def test_mistakes_of_a_pipeline_are_told(bootstrap: str, tmp_path: Path) -> None
     settings = (Setting("gap", "topic-of-avro", ""),)
     status = Run(pipeline(reads, settings), Options(bootstrap, directory=tmp_path), {}).run()
     assert "played reads avro by a schema registry: give one with --registry" in status.error
+
+
+def test_errors_are_told_without_stack_traces() -> None:
+    text = (
+        "[PYTHON_EXCEPTION] An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
+        '  File "worker.py", line 1, in main\n    process()\nTypeError: can\'t subtract: naive\n\tat org.apache.Spark\n'
+    )
+    assert runner._sentence(RuntimeError(text)) == "TypeError: can't subtract: naive"
+    assert runner._sentence(RuntimeError("[T] no topic\n\tat org.apache.spark.A\nsecond")) == "[T] no topic second"
+    assert runner._sentence(RuntimeError()) == "RuntimeError"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -231,9 +232,16 @@ def _batch(started: Started) -> int:
 def _sentence(error: BaseException) -> str:
     """What went wrong, without the stack traces of two languages."""
     cause = str(getattr(error, "desc", None) or getattr(error, "_desc", None) or error)
+    _, _, traceback = cause.rpartition("Traceback (most recent call last):")
+    if traceback != cause and (raised := _RAISED.findall(traceback)):
+        return str(raised[-1])[:600]
     lines = [line.strip() for line in cause.splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith(("at ", "File ", "Traceback", "^"))]
     return " ".join(told[:3])[:600] or type(error).__name__
+
+
+_RAISED: Final = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Failed|[A-Z]\w*): .*)$", re.MULTILINE)
+"""The line with which a traceback of Python ends."""
 
 
 def _now() -> str:
