@@ -32,7 +32,7 @@ class Watch:
         for progress in started.query.recentProgress:
             if (at := (str(progress["runId"]), int(progress["batchId"]))) in seen:
                 continue
-            if progress["numInputRows"]:
+            if progress["numInputRows"] or progress["stateOperators"]:
                 seen.add(at)
             self._add(started.name, progress, status)
         try:
@@ -59,6 +59,7 @@ class Watch:
         operators = progress["stateOperators"] or []
         status.state_rows = sum(int(each["numRowsTotal"]) for each in operators)
         status.state_bytes = sum(int(each["memoryUsedBytes"]) for each in operators)
+        status.late_rows += sum(int(each["numRowsDroppedByWatermark"]) for each in operators)
         for source in progress["sources"]:
             self._reached.setdefault(name, {}).update(_offsets(source["endOffset"]))
 
