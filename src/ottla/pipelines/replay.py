@@ -36,7 +36,7 @@ SETTINGS = (
 def build(job: Job) -> None:
     job.is_once = True  # a stretch has an end
     begin, end = (_moment(job, name) for name in ("from", "to"))
-    options = (
+    options: dict[str, Any] = (
         {} if begin is None else {"startingTimestamp": str(_ms(begin)), "startingOffsetsByTimestampStrategy": "latest"}
     )
     records = job.read("input", job["schema"] or None, key_format="binary", includeHeaders="true", **options)
