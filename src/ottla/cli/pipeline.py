@@ -53,7 +53,6 @@ Bootstrap = Annotated[
     Addresses | None,
     Parameter(name=["--bootstrap", "-b"], env_var="OTTLA_BOOTSTRAP", help="Brokers to ask first: HOST:PORT,..."),
 ]
-Registry = Annotated[Text | None, Parameter(env_var="OTTLA_REGISTRY", help="Schema registry: http://HOST:PORT.")]
 
 
 @app.command(name="list")
@@ -105,7 +104,6 @@ def run(
     set_: Chosen = None,
     config: FilePath | None = None,
     once: Flag = False,
-    registry: Registry = None,
     directory: Directory = None,
     checkpoints: Text | None = None,
     master: Text | None = None,
@@ -151,7 +149,7 @@ def run(
         One JSON object a line: the status at each look.
     """
     given = {
-        "once": once or None, "registry": registry, "directory": directory, "checkpoints": checkpoints,
+        "once": once or None, "directory": directory, "checkpoints": checkpoints,
         "master": master, "every": every, "partitions": partitions, "batch_records": batch_records,
         "metrics": metrics, "archive": archive, "bootstrap": bootstrap,
     }  # fmt: skip

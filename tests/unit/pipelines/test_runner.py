@@ -240,13 +240,6 @@ def test_mistakes_of_a_pipeline_are_reported(bootstrap: str, tmp_path: Path) -> 
     status = Run(pipeline(asks), Options(bootstrap, directory=tmp_path), {}).run()
     assert (status.state, status.error) == ("failed", "played asks for a setting nothing, which SETTINGS does not have")
 
-    def reads(job: Job) -> None:
-        job.read("gap", format="avro")
-
-    settings = (Setting("gap", "topic-of-avro", ""),)
-    status = Run(pipeline(reads, settings), Options(bootstrap, directory=tmp_path), {}).run()
-    assert "played reads avro by a schema registry: give one with --registry" in status.error
-
 
 def test_errors_are_reported_without_stack_traces() -> None:
     text = (

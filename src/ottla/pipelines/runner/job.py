@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 EXACTLY_ONCE: Final = "exactly-once"
 AT_LEAST_ONCE: Final = "at-least-once"
-_BY_REGISTRY: Final = ("avro", "protobuf")
 
 
 @dataclass
@@ -50,7 +49,6 @@ class Job:
     ) -> None:  # fmt: skip
         self.pipeline = pipeline
         self.bootstrap = options.bootstrap
-        self.registry = options.registry
         self.is_once = options.once
         """Whether it ends when all that was there at its start is done."""
         self.checkpoints = checkpoints
@@ -103,7 +101,7 @@ class Job:
     ) -> DataFrame:  # fmt: skip
         """A stream of the topic that a setting names, from its beginning: the source's columns, `value` by `format`.
 
-        `schema` is DDL for json (the default where there is one), Avro's JSON for avro; with a registry none is needed.
+        `schema` is DDL for json (the default where there is one), Avro's JSON for avro.
         Records that cannot be read go to the pipeline's dead-letter topic, so that they hold up nothing. Progress is
         committed to the consumer group `ottla-NAME`. Where a pipeline reads a topic twice, the second has a `group`,
         which is added to that name, and `dead_letters=False`: what cannot be read is only left out. `options` are
@@ -123,8 +121,6 @@ class Job:
             chosen["maxOffsetsPerTrigger"] = str(self._options.batch_records)
         if schema is not None:
             chosen["value.schema"] = schema
-        if self._by_registry(format, schema):
-            chosen["schema.registry.url"] = self.registry or ""
         if format != "binary":
             if dead_letters:
                 self.ensure_topic(self.dead_letter_topic)
@@ -133,11 +129,6 @@ class Job:
                 chosen["bad.records"] = "drop"
         chosen |= {name.replace("_", "."): value for name, value in options.items()}
         return self.spark.readStream.format("ottla").options(**chosen).load()
-
-    def _by_registry(self, format: str, schema: str | None) -> bool:
-        if format in _BY_REGISTRY and schema is None and self.registry is None:
-            raise PipelineError(f"{self.pipeline.name} reads {format} by a schema registry: give one with --registry")
-        return self.registry is not None and (format in _BY_REGISTRY or (format == "json" and schema is None))
 
     def write(
         self, query: str, frame: DataFrame, setting: str, *, key: str | None = None, mode: str = "append",
@@ -175,8 +166,6 @@ class Job:
             "value.format": format,
             "kafka.compression.type": "lz4",
         }
-        if self.registry is not None and format in _BY_REGISTRY:
-            chosen["schema.registry.url"] = self.registry
         chosen |= {name.replace("_", "."): value for name, value in options.items()}
         if mode == "append":
             self.start(query, frame.writeStream.format("ottla").options(**chosen).outputMode(mode))

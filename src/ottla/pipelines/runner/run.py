@@ -42,7 +42,6 @@ class Options:
     """How to run a pipeline, whichever it is."""
 
     bootstrap: str
-    registry: str | None = None
     directory: Path = field(default_factory=state.default_directory)
     checkpoints: str | None = None
     """Where checkpoints are, if not in the directory: on a cluster a URL that executors reach."""
