@@ -13,12 +13,13 @@ from ottla.cli.exits import CommandFailed
 from ottla.cli.pipeline_new import create
 from ottla.cli.pipeline_options import options_of
 from ottla.cli.pipeline_view import Lines
+from ottla.model import TopicPartition
 from ottla.pipelines.runner import Job, Options, PipelineError, Run, Setting, load, names
 from ottla.pipelines.runner import run as runner
 from ottla.pipelines.runner.exposition import MetricsServer, text
 from ottla.pipelines.runner.job import Started
 from ottla.pipelines.runner.pipeline import Pipeline, about
-from ottla.pipelines.runner.progress import _offsets
+from ottla.pipelines.runner.progress import Watch, _offsets
 from ottla.pipelines.runner.state import Directory, QueryStatus, Status, all_statuses
 from ottla.testing import Broker
 
@@ -239,6 +240,39 @@ def test_mistakes_of_a_pipeline_are_reported(bootstrap: str, tmp_path: Path) -> 
 
     status = Run(pipeline(asks), Options(bootstrap, directory=tmp_path), {}).run()
     assert (status.state, status.error) == ("failed", "played asks for a setting nothing, which SETTINGS does not have")
+
+
+def progress(batch: int, rows: int, at: str, late: int = 0) -> dict[str, Any]:
+    operator = {"numRowsTotal": 7, "memoryUsedBytes": 70, "numRowsDroppedByWatermark": late}
+    return {
+        "runId": "r", "batchId": batch, "numInputRows": rows, "batchDuration": 500, "timestamp": at,
+        "stateOperators": [operator], "sources": [{"endOffset": json.dumps({"t": {"0": batch * 10}})}],
+    }  # fmt: skip
+
+
+class Ends:
+    """A topic `t` that ends at 12, whose record there is of the year 2001."""
+
+    def ends(self, topics: set[str]) -> dict[TopicPartition, int]:
+        return {TopicPartition("t", 0): 12}
+
+    def timestamp(self, at: TopicPartition, offset: int) -> int:
+        return 1_000_000_000_000
+
+
+def test_each_batch_counts_once_and_triggers_that_find_nothing_hide_none() -> None:
+    query = Query(0)
+    query.recentProgress = [progress(0, 5, "1", late=1), progress(1, 0, "2")]
+    watch, status = Watch(Ends()), QueryStatus("q")  # type: ignore[arg-type]
+    started = Started("q", query.start, query)
+    watch.look(started, status)
+    assert (status.rows, status.late_rows, status.rows_per_s, status.lag_records) == (5, 1, 10.0, 2)
+    query.recentProgress.append(progress(1, 4, "3", late=1))
+    for _ in range(2):
+        watch.look(started, status)
+    assert (status.rows, status.late_rows, status.rows_per_s, status.state_rows) == (9, 2, 8.0, 7)
+    assert status.lag_records == 2 and status.lag_s is not None and status.lag_s > 1e8
+    assert watch.is_behind("q", {"t"}) and not watch.is_behind("q", {"other"})
 
 
 def test_errors_are_reported_without_stack_traces() -> None:

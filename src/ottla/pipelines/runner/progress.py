@@ -22,7 +22,7 @@ class Watch:
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
-        self._seen: dict[str, set[tuple[str, int]]] = {}
+        self._seen: dict[str, set[tuple[str, int, str]]] = {}
         self._reached: dict[str, dict[TopicPartition, Offset]] = {}
         self._ages: dict[tuple[TopicPartition, Offset], int | None] = {}
 
@@ -30,11 +30,11 @@ class Watch:
         """Bring `status` up to date; lags stay as they are while the cluster does not answer."""
         seen = self._seen.setdefault(started.name, set())
         for progress in started.query.recentProgress:
-            if (at := (str(progress["runId"]), int(progress["batchId"]))) in seen:
-                continue
-            if progress["numInputRows"] or progress["stateOperators"]:
+            # A trigger that finds nothing has the number of the batch that is to come.
+            at = (str(progress["runId"]), int(progress["batchId"]), str(progress["timestamp"]))
+            if at not in seen:
                 seen.add(at)
-            self._add(started.name, progress, status)
+                self._add(started.name, progress, status)
         try:
             self._lag(started.name, status)
         except (KafkaError, OSError):

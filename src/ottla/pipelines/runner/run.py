@@ -148,7 +148,7 @@ class Run:
                         continue
                     if self._keep_running(started, status, resume_at, failures):
                         running = True
-                    elif watch.is_behind(started.name, job.feedback):
+                    elif job.feedback and _is_behind(watch, started, job.feedback):
                         started.query = started.start()
                         running = True
                 self._count_dead_letters(job, topics)
@@ -221,6 +221,14 @@ class Run:
         self.status.updated_at = _now()
         self.directory.write(self.status)
         show(self.status)
+
+
+def _is_behind(watch: Watch, started: Started, topics: set[str]) -> bool:
+    """Also where the cluster does not answer: the query looks for itself then."""
+    try:
+        return watch.is_behind(started.name, topics)
+    except (KafkaError, OSError):
+        return True
 
 
 def _batch(started: Started) -> int:
