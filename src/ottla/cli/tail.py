@@ -27,7 +27,7 @@ QUEUE = {"linger.ms": 20, "compression.codec": "lz4", "queue.buffering.max.messa
 
 
 def tail(
-    *files: Raw,
+    *files: Annotated[Raw, Parameter(allow_leading_hyphen=True)],
     to: TopicName,
     id: Raw | None = None,
     host: Raw | None = None,
@@ -86,6 +86,11 @@ def tail(
 
     if not files:
         raise CommandFailed("ottla tail wants files, patterns, or - for standard input", MISUSED)
+    options_meant = [each for each in files if each.startswith("-") and each != "-"]
+    if options_meant:
+        raise CommandFailed(
+            f"unknown option: {options_meant[0]}\n  a file of that name is ./{options_meant[0]}", MISUSED
+        )
     if max_line_bytes < 16 or flush_after < 0 or not flush_after < 1e6:
         raise CommandFailed("--max-line-bytes is 16 or more, --flush-after 0 seconds or more", MISUSED)
     host = _utf8(host or socket.gethostname(), "--host")

@@ -123,7 +123,7 @@ class Agent:
                 self._finder.new_siblings(path)
             open_keys = {file.position.key for file in self._files.values()}
             for position in list(self._stored.values()):
-                if position.key not in open_keys:
+                if position.key not in open_keys and position.path != STDIN:
                     self._open_moved(position)
 
     def _look_where(self, file: LogFile, found: dict[FileId, str]) -> None:
@@ -251,7 +251,8 @@ class Agent:
             lines += splitter.finish_record()
         self._add(batch, lines, STDIN)
         if batch.messages:
-            self._changed["stdin"] = Position(STDIN, 0, os.getpid(), splitter.offset, time_ms=now_ms())
+            position = Position(STDIN, 0, 0, splitter.offset, time_ms=now_ms())
+            self._changed[position.key] = position
 
     def _add(self, batch: Batch, lines: list[Line], path: str) -> None:
         options = self.options
