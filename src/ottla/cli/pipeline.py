@@ -35,6 +35,24 @@ Directory = Annotated[
         help="Where pipelines keep status and checkpoints; ~/.local/state/ottla/pipelines unless given.",
     ),
 ]
+Chosen = Annotated[
+    list[Text] | None,
+    Parameter(
+        name="--set",
+        alias="-s",
+        negative="",
+        consume_multiple=False,
+        help="A setting of the pipeline, name=value; may be repeated. `ottla pipeline describe NAME` lists them.",
+    ),
+]
+OfSpark = Annotated[
+    list[Text] | None,
+    Parameter(negative="", consume_multiple=False, help="A setting of Spark, name=value; may be repeated."),
+]
+Bootstrap = Annotated[
+    Addresses | None,
+    Parameter(name=["--bootstrap", "-b"], env_var="OTTLA_BOOTSTRAP", help="Brokers to ask first: HOST:PORT,..."),
+]
 Registry = Annotated[Text | None, Parameter(env_var="OTTLA_REGISTRY", help="Schema registry: http://HOST:PORT.")]
 
 
@@ -84,7 +102,7 @@ def run(
     name: SettingName,
     /,
     *,
-    set_: Annotated[list[Text] | None, Parameter(name="--set", alias="-s", negative="", consume_multiple=False)] = None,
+    set_: Chosen = None,
     config: FilePath | None = None,
     once: Flag = False,
     registry: Registry = None,
@@ -96,12 +114,9 @@ def run(
     batch_records: Count | None = None,
     metrics: Addresses | None = None,
     archive: FilePath | None = None,
-    spark: Annotated[list[Text] | None, Parameter(negative="", consume_multiple=False)] = None,
+    spark: OfSpark = None,
     json: AsJson = False,
-    bootstrap: Annotated[
-        Addresses | None,
-        Parameter(name=["--bootstrap", "-b"], env_var="OTTLA_BOOTSTRAP", help="Brokers to ask first: HOST:PORT,..."),
-    ] = None,
+    bootstrap: Bootstrap = None,
 ) -> int:
     """Run a pipeline until Ctrl-C, `ottla pipeline stop`, or with --once until all that was there is done.
 
@@ -113,8 +128,6 @@ def run(
     ----------
     name
         One that `ottla pipeline list` has, or a file: ./NAME.py.
-    set_
-        A setting of the pipeline, name=value; may be repeated. `ottla pipeline describe NAME` lists them.
     config
         A TOML file with these options by name (once, master, batch_records, ...) and tables [settings] and [spark];
         what is given here goes first.
@@ -134,30 +147,33 @@ def run(
         Serve figures for Prometheus here, at /metrics.
     archive
         What `ottla spark archive` wrote, for executors without Ottla.
-    spark
-        A setting of Spark, name=value; may be repeated.
     json
         One JSON object a line: the status at each look.
     """
-    from ottla.cli.pipeline_options import options_of
-    from ottla.cli.pipeline_view import screen
-    from ottla.pipelines.runner import PipelineError, Run
-
-    pipeline = _load(name)
     given = {
         "once": once or None, "registry": registry, "directory": directory, "checkpoints": checkpoints,
         "master": master, "every": every, "partitions": partitions, "batch_records": batch_records,
         "metrics": metrics, "archive": archive, "bootstrap": bootstrap,
     }  # fmt: skip
+    settings, of_spark = parse_settings(set_ or (), "--set"), parse_settings(spark or (), "--spark")
+    return _run(_load(name), config, given, settings, of_spark, as_json=json)
+
+
+def _run(
+    pipeline: Pipeline, config: Path | None, given: dict[str, Any], settings: dict[str, str], spark: dict[str, str],
+    *, as_json: bool,
+) -> int:  # fmt: skip
+    from ottla.cli.pipeline_options import options_of
+    from ottla.cli.pipeline_view import screen
+    from ottla.pipelines.runner import PipelineError, Run
+
     try:
-        options, settings = options_of(
-            config, given, parse_settings(set_ or (), "--set"), parse_settings(spark or (), "--spark")
-        )
-        runs = Run(pipeline, options, settings)
+        options, chosen = options_of(config, given, settings, spark)
+        runs = Run(pipeline, options, chosen)
     except PipelineError as error:
         raise CommandFailed(str(error), MISUSED) from None
     probe(options.bootstrap)
-    with screen(pipeline.name, json) as show:
+    with screen(pipeline.name, as_json) as show:
         status = _watched(runs, show)
     if status.state == "failed":
         raise CommandFailed(f"{pipeline.name}: {status.error}", FAILED)

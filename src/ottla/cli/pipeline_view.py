@@ -15,7 +15,7 @@ from ottla.cli.units import duration
 from ottla.pipelines.runner.state import QueryStatus, Status
 
 COLUMNS: Final = (
-    "QUERY", "ROWS>", "ROWS/S>", "LAG>", "BEHIND>", "BATCH>", "TOOK>", "STATE>", "RESTARTS>",
+    "QUERY", "ROWS>", "ROWS/S>", "LAG>", "BEHIND>", "BATCH>", "TOOK>", "STATE>", "LATE>", "RESTARTS>",
 )  # fmt: skip
 
 
@@ -25,7 +25,8 @@ def row(query: QueryStatus) -> tuple[str, ...]:
         query.name, f"{query.rows:,}", f"{query.rows_per_s:,.0f}",
         "-" if query.lag_records is None else f"{query.lag_records:,}",
         "-" if query.lag_s is None else duration(query.lag_s),
-        str(query.batch) if query.batch >= 0 else "-", duration(query.batch_s), state, str(query.restarts),
+        str(query.batch) if query.batch >= 0 else "-", duration(query.batch_s), state, f"{query.late_rows:,}",
+        str(query.restarts),
     )  # fmt: skip
 
 
@@ -82,7 +83,7 @@ class Lines:
             print(
                 f"{now} {status.name}.{query.name} rows={query.rows} rows_per_s={query.rows_per_s:.0f}"
                 f" lag={cells[3]} behind={cells[4]} batch={query.batch} took={query.batch_s:.2f}s"
-                f" state={query.state_rows} restarts={query.restarts}"
+                f" state={query.state_rows} late={query.late_rows} restarts={query.restarts}"
             )
         if status.state != self._state:
             self._state = status.state
@@ -110,7 +111,7 @@ def _live(name: str) -> Iterator[Callable[[Status], None]]:
             interrupts.restore_at_end(b"")
 
 
-EXPENDABLE: Final = ("RESTARTS>", "STATE>", "TOOK>", "BATCH>")
+EXPENDABLE: Final = ("RESTARTS>", "LATE>", "STATE>", "TOOK>", "BATCH>")
 """Columns that a narrow terminal can do without, in this order."""
 
 

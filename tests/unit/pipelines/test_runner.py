@@ -163,7 +163,7 @@ def test_prometheus_reads_the_figures() -> None:
 
 
 @pytest.mark.parametrize(("given", "found"), [('{"t":{"0":3}}', {("t", 0): 3}), ("7", {}), (None, {}), ("{", {})])
-def test_offsets_of_topics_are_told_from_those_of_other_sources(given: Any, found: dict[Any, int]) -> None:
+def test_offsets_of_other_sources_are_left_alone(given: Any, found: dict[Any, int]) -> None:
     assert _offsets(given) == found
 
 
@@ -233,7 +233,7 @@ def test_steps_run_to_the_end_and_once_more(bootstrap: str, tmp_path: Path, monk
     assert json.loads((tmp_path / "played" / "status.json").read_text())["state"] == "stopped"
 
 
-def test_mistakes_of_a_pipeline_are_told(bootstrap: str, tmp_path: Path) -> None:
+def test_mistakes_of_a_pipeline_are_reported(bootstrap: str, tmp_path: Path) -> None:
     def asks(job: Job) -> None:
         job["nothing"]
 
@@ -246,3 +246,13 @@ def test_mistakes_of_a_pipeline_are_told(bootstrap: str, tmp_path: Path) -> None
     settings = (Setting("gap", "topic-of-avro", ""),)
     status = Run(pipeline(reads, settings), Options(bootstrap, directory=tmp_path), {}).run()
     assert "played reads avro by a schema registry: give one with --registry" in status.error
+
+
+def test_errors_are_reported_without_stack_traces() -> None:
+    text = (
+        "[PYTHON_EXCEPTION] An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
+        '  File "worker.py", line 1, in main\n    process()\nTypeError: can\'t subtract: naive\n\tat org.apache.Spark\n'
+    )
+    assert runner._sentence(RuntimeError(text)) == "TypeError: can't subtract: naive"
+    assert runner._sentence(RuntimeError("[T] no topic\n\tat org.apache.spark.A\nsecond")) == "[T] no topic second"
+    assert runner._sentence(RuntimeError()) == "RuntimeError"

@@ -21,6 +21,7 @@ FAMILIES: Final[tuple[tuple[str, str, str, Callable[[QueryStatus], float | None]
     ("ottla_pipeline_lag_seconds", "gauge", "Age of the oldest of them.", lambda query: query.lag_s),
     ("ottla_pipeline_state_rows", "gauge", "Rows that its operators keep.", lambda query: query.state_rows),
     ("ottla_pipeline_state_bytes", "gauge", "Memory of what they keep.", lambda query: query.state_bytes),
+    ("ottla_pipeline_late_rows_total", "counter", "Rows that came too late.", lambda query: query.late_rows),
     ("ottla_pipeline_restarts_total", "counter", "Failures it went on after.", lambda query: query.restarts),
 )
 

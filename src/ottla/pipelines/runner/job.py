@@ -58,6 +58,8 @@ class Job:
         self.dead_letter_topic = f"{pipeline.name}-dead-letters"
         self.queries: list[Started] = []
         self.steps: list[Step] = []
+        self.feedback: set[str] = set()
+        """Topics that queries read and write."""
         self._options = options
         self._settings = settings
         self._ensured: set[str] = set()
@@ -159,9 +161,16 @@ class Job:
         delivery: str = EXACTLY_ONCE, **options: str,
     ) -> None:  # fmt: skip
         """The same for a frame that has the columns of the sink: `value`, and `key`, `headers`, `partition`, ..."""
+        self.write_to(query, frame, mode=mode, format=format, delivery=delivery, topic=self.topic(setting), **options)
+
+    def write_to(
+        self, query: str, frame: DataFrame, *, mode: str = "append", format: str = "binary",
+        delivery: str = EXACTLY_ONCE, **options: str,
+    ) -> None:  # fmt: skip
+        """The same where the column `topic` says for each row where it goes; `topic` has made those that are missing.
+        A batch is one transaction, whatever it writes to."""
         chosen = {
             "kafka.bootstrap.servers": self.bootstrap,
-            "topic": self.topic(setting),
             "delivery": delivery,
             "value.format": format,
             "kafka.compression.type": "lz4",
@@ -181,6 +190,11 @@ class Job:
             batch.write.format("ottla").options(**given).mode("append").save()
 
         self.batches(query, frame, write, mode=mode)
+
+    def feeds_back(self, setting: str) -> None:
+        """Say that queries read from the topic of this setting what they write there themselves: a run with `once` is
+        over when that is done too."""
+        self.feedback.add(self.topic(setting))
 
     def batches(
         self, query: str, frame: DataFrame, function: Callable[[DataFrame, int], None], *, mode: str = "append"

@@ -95,6 +95,12 @@ def _module_of(file: Path) -> ModuleType:
     # What stands beside it can be imported, as if the file were run.
     sys.path.insert(0, str(file.resolve().parent))
     spec.loader.exec_module(module)
+    try:
+        from pyspark import cloudpickle
+    except ModuleNotFoundError:
+        return module  # it is said when Spark is asked for
+    # Executors have no such module.
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     return module
 
 

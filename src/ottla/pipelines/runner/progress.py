@@ -32,13 +32,19 @@ class Watch:
         for progress in started.query.recentProgress:
             if (at := (str(progress["runId"]), int(progress["batchId"]))) in seen:
                 continue
-            if progress["numInputRows"]:
+            if progress["numInputRows"] or progress["stateOperators"]:
                 seen.add(at)
             self._add(started.name, progress, status)
         try:
             self._lag(started.name, status)
         except (KafkaError, OSError):
             pass
+
+    def is_behind(self, name: str, topics: set[str]) -> bool:
+        """Whether there is more in one of these topics than the query has read. Raises KafkaError, OSError."""
+        reached = {at: offset for at, offset in self._reached.get(name, {}).items() if at.topic in topics}
+        ends = self._topics.ends({at.topic for at in reached})
+        return any(ends.get(at, offset) > offset for at, offset in reached.items())
 
     def _add(self, name: str, progress: Any, status: QueryStatus) -> None:
         rows = int(progress["numInputRows"])
@@ -53,6 +59,7 @@ class Watch:
         operators = progress["stateOperators"] or []
         status.state_rows = sum(int(each["numRowsTotal"]) for each in operators)
         status.state_bytes = sum(int(each["memoryUsedBytes"]) for each in operators)
+        status.late_rows += sum(int(each["numRowsDroppedByWatermark"]) for each in operators)
         for source in progress["sources"]:
             self._reached.setdefault(name, {}).update(_offsets(source["endOffset"]))
 

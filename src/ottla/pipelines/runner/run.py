@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -76,7 +77,7 @@ class Run:
             pipeline.name, pid=os.getpid(), started_at=_now(), bootstrap=options.bootstrap,
             master=options.master or "", settings=dict(self.settings),
         )  # fmt: skip
-        self._spark = spark
+        self._spark = session.prepare(spark) if spark is not None else None
         self._is_given = spark is not None
         self._stop = threading.Event()
         self._advanced: dict[str, int] = {}
@@ -144,7 +145,13 @@ class Run:
                 running = False
                 for started, status in zip(job.queries, self.status.queries, strict=True):
                     watch.look(started, status)
-                    running |= not stopping and self._keep_running(started, status, resume_at, failures)
+                    if stopping:
+                        continue
+                    if self._keep_running(started, status, resume_at, failures):
+                        running = True
+                    elif watch.is_behind(started.name, job.feedback):
+                        started.query = started.start()
+                        running = True
                 self._count_dead_letters(job, topics)
                 if stopping:
                     self.status.state = state.STOPPED
@@ -225,9 +232,16 @@ def _batch(started: Started) -> int:
 def _sentence(error: BaseException) -> str:
     """What went wrong, without the stack traces of two languages."""
     cause = str(getattr(error, "desc", None) or getattr(error, "_desc", None) or error)
+    _, _, traceback = cause.rpartition("Traceback (most recent call last):")
+    if traceback != cause and (raised := _RAISED.findall(traceback)):
+        return str(raised[-1])[:600]
     lines = [line.strip() for line in cause.splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith(("at ", "File ", "Traceback", "^"))]
     return " ".join(told[:3])[:600] or type(error).__name__
+
+
+_RAISED: Final = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Failed|[A-Z]\w*): .*)$", re.MULTILINE)
+"""The line with which a traceback of Python ends."""
 
 
 def _now() -> str:

@@ -21,17 +21,21 @@ LOCAL: Final = {
     "spark.driver.memory": "1g",
 }
 """Where the driver has all the work, on a machine that has other work too."""
+STREAMING: Final = {
+    "spark.sql.streaming.stateStore.providerClass":
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "spark.sql.streaming.noDataProgressEventInterval": "1000",
+}  # fmt: skip
+"""State larger than memory is normal for a pipeline: RocksDB keeps it on disk, and transformWithState needs it."""
 ALWAYS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
-    "spark.sql.streaming.stateStore.providerClass":
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     "spark.sql.streaming.metricsEnabled": "true",
-    "spark.sql.streaming.noDataProgressEventInterval": "1000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-}  # fmt: skip
-"""Unless `spark.NAME` says otherwise. State larger than memory is normal for a pipeline: RocksDB keeps it on disk."""
+    **STREAMING,
+}
+"""Unless the settings of a run say otherwise."""
 
 
 def session(
@@ -65,6 +69,13 @@ def session(
     except (PySparkException, OSError) as error:
         raise PipelineError(f"Spark does not start: {error} (see {log})") from None
     spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def prepare(spark: SparkSession) -> SparkSession:
+    """Give a session that others made what pipelines need."""
+    for option, value in STREAMING.items():
+        spark.conf.set(option, value)
     return spark
 
 

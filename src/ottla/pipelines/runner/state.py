@@ -38,6 +38,8 @@ class QueryStatus:
     """Age of the oldest of them."""
     state_rows: int = 0
     state_bytes: int = 0
+    late_rows: int = 0
+    """Rows that came behind the watermark and were dropped, since this run began."""
     restarts: int = 0
     error: str = ""
 

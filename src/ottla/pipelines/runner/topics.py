@@ -43,6 +43,10 @@ class Topics:
         if code not in (ErrorCode.none, ErrorCode.topic_already_exists):
             raise KafkaError(code, f"topic {topic}: {answer['error_message'] or ''}")
 
+    def partitions(self, topic: str) -> int:
+        """How many it has; 0 for one that does not exist."""
+        return len(self._cluster.partitions([topic]))
+
     def ends(self, topics: set[str]) -> dict[TopicPartition, Offset]:
         """Where each partition ends for readers of committed records."""
         found = self._cluster.partitions(topics)
