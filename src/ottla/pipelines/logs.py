@@ -1,10 +1,10 @@
 """Log aggregation: lines of several hosts, parsed, counted by the minute, and kept as a table that can be searched.
 
 Lines come from `ottla tail ... --to logs`, keyed by host. Understood are access logs of nginx and Apache (common and
-combined), syslog (RFC 3164 and 5424), JSON objects with a time, and what
-loggers of Java and Python write: a time, a level and a message, with the lines of a stack trace in it
-(`--multiline-start`). `counts` gets for each host, level and window how many lines there were, `errors` each line of level ERROR, `table` all lines as Parquet, partitioned by date and host. What
-is none of these goes to the dead-letter topic as it is. Times without a zone are UTC.
+combined), syslog (RFC 3164 and 5424), JSON objects with a time, and what loggers of Java and Python write: a time, a
+level and a message, with the lines of a stack trace in it (`--multiline-start`). `counts` gets for each host, level and
+window how many lines there were, `errors` each line of level ERROR, `table` all lines as Parquet, partitioned by date
+and host. What is none of these goes to the dead-letter topic as it is. Times without a zone are UTC.
 """
 
 from __future__ import annotations
