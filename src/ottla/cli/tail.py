@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -18,6 +18,9 @@ from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import human_bytes, plural, print_json, visible
 from ottla.cli.status_line import StatusLine
 from ottla.cli.values import FilePath, Raw, TopicName
+
+if TYPE_CHECKING:
+    from ottla.tail.agent import Options
 
 LAST_S = 5.0
 """How long what is on its way is waited for after a signal."""
@@ -81,9 +84,19 @@ def tail(
     positions_topic
         Topic of the positions for exactly-once; made if it is not there, compacted.
     """
-    from ottla.tail.agent import Agent, Options
-    from ottla.tail.state import TailError
+    from ottla.tail.agent import Options
 
+    _check(files, max_line_bytes, flush_after)
+    host = _utf8(host or socket.gethostname(), "--host")
+    name = _utf8(id or f"{host}-{to}", "--id")
+    limit = _line_limit(bootstrap, to, max_line_bytes)
+    options = Options(
+        files, host, key, format == "json", start_at == "end", once, limit, _pattern(multiline_start), flush_after
+    )
+    return _run(options, to, lambda: _sink(delivery, to, name, state, positions_topic, bootstrap), json)
+
+
+def _check(files: tuple[str, ...], max_line_bytes: int, flush_after: float) -> None:
     if not files:
         raise CommandFailed("ottla tail wants files, patterns, or - for standard input", MISUSED)
     options_meant = [each for each in files if each.startswith("-") and each != "-"]
@@ -91,29 +104,30 @@ def tail(
         raise CommandFailed(
             f"unknown option: {options_meant[0]}\n  a file of that name is ./{options_meant[0]}", MISUSED
         )
-    if max_line_bytes < 16 or flush_after < 0 or not flush_after < 1e6:
+    if max_line_bytes < 16 or not 0 <= flush_after < 1e6:
         raise CommandFailed("--max-line-bytes is 16 or more, --flush-after 0 seconds or more", MISUSED)
-    host = _utf8(host or socket.gethostname(), "--host")
-    name = _utf8(id or f"{host}-{to}", "--id")
-    limit = _line_limit(bootstrap, to, max_line_bytes)
-    options = Options(
-        files, host, key, format == "json", start_at == "end", once, limit, _pattern(multiline_start), flush_after
-    )
-    code, agent = OK, None
+
+
+def _run(options: Options, topic: str, open_sink: Callable[[], Any], as_json: bool) -> int:
+    from ottla.tail.agent import Agent
+    from ottla.tail.state import TailError
+
+    code, agent, left = OK, None, 0
     try:
         with interrupts.held(), StatusLine() as line:
-            sink = _sink(delivery, to, name, state, positions_topic, bootstrap)
+            sink = open_sink()
             agent = Agent(options, sink, _warn, line.show)
+            failed = True
             try:
                 agent.run(interrupts.ending)
+                failed = False
             finally:
-                left = sink.close(LAST_S if interrupts.ending() else None if sys.exc_info()[0] is None else 0)
+                left = sink.close(0 if failed else LAST_S if interrupts.ending() else None)
     except TailError as error:
         raise CommandFailed(visible(str(error)), UNREACHABLE if error.is_unreachable else 1) from None
     except interrupts.Interrupted:
         code = interrupts.code_of_end()
-    assert agent is not None
-    return _conclude(agent, to, left, json) or code
+    return OK if agent is None else _conclude(agent, topic, left, as_json) or code
 
 
 def _conclude(agent: Any, topic: str, left: int, as_json: bool) -> int:
@@ -166,7 +180,6 @@ def _sink(delivery: str, topic: str, name: str, state: Path | None, positions_to
 
     def opening(kind: Callable[[str, Mapping[str, Any]], Any]) -> Callable[[Mapping[str, Any]], Any]:
         extra = QUEUE if kind is client.producer else {}
-        # Once begun, a broker that does not answer is waited for: `client.settings` would end the agent.
         return lambda settings: kind(bootstrap, {**extra, **settings})
 
     if delivery == "at-least-once":
