@@ -76,7 +76,7 @@ class Reader:
         return self.values
 
     def _read(self, timeout_s: float) -> int:
-        found = self._consumer.consume(5000, timeout_s)
+        found: list[Any] = self._consumer.consume(5000, timeout_s)
         good = [each for each in found if each.error() is None]
         assert all(each.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART for each in found if each not in good)
         self.values += [each.value() for each in good]
