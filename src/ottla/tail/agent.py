@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ottla.tail.files import LogFile, Position, now_ms, position_at_end
-from ottla.tail.finder import FileId, Finder, known_position, may_be_copy
+from ottla.tail.finder import FileId, Finder, changed_ns, known_position, may_be_copy, siblings
 from ottla.tail.lines import Line, Splitter
 from ottla.tail.sinks import Batch, Message, Sink
 
@@ -125,6 +125,18 @@ class Agent:
             for position in list(self._stored.values()):
                 if position.key not in open_keys and position.path != STDIN:
                     self._open_moved(position)
+            self._open_rotated_meanwhile()
+
+    def _open_rotated_meanwhile(self) -> None:
+        """Files that were made and rotated while no agent ran: unknown, and newer than the last position of the path."""
+        last_ms: dict[str, int] = {}
+        for position in self._stored.values():
+            last_ms[position.path] = max(position.time_ms, last_ms.get(position.path, 0))
+        known = [file.position for file in self._files.values()]
+        for path, time_ms in last_ms.items():
+            for name, at in list(siblings(path)) if path != STDIN else ():
+                if f"{at[0]}-{at[1]}" not in self._stored and changed_ns(name) > time_ms * 1_000_000:
+                    self._open(name, known=known, rotated=True, name=path)
 
     def _look_where(self, file: LogFile, found: dict[FileId, str]) -> None:
         """Whether it was renamed, replaced or deleted; what was rotated between two looks is opened too."""

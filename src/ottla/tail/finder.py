@@ -72,7 +72,7 @@ class Finder:
         self._siblings[path] = set(now)
         if before is None:
             return []
-        return sorted((name for at, name in now.items() if at not in before), key=_changed_ns)
+        return sorted((name for at, name in now.items() if at not in before), key=changed_ns)
 
     def moved(self, position: Position) -> str | None:
         """Where the file with this position is now: renamed, or as the copy that was made before it was truncated."""
@@ -91,7 +91,7 @@ class Finder:
                 continue
             finally:
                 os.close(descriptor)
-        return max(copies, key=_changed_ns, default=None)
+        return max(copies, key=changed_ns, default=None)
 
 
 def file_id(path: str) -> FileId | None:
@@ -119,7 +119,7 @@ def siblings(path: str) -> Iterator[tuple[str, FileId]]:
                 yield place, at
 
 
-def _changed_ns(path: str) -> int:
+def changed_ns(path: str) -> int:
     try:
         return os.stat(path).st_mtime_ns
     except OSError:
