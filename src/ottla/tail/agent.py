@@ -128,7 +128,7 @@ class Agent:
             self._open_rotated_meanwhile()
 
     def _open_rotated_meanwhile(self) -> None:
-        """Files that were made and rotated while no agent ran: unknown, and newer than the last position of the path."""
+        """Files made and rotated while no agent ran: unknown, and newer than the last position of their path."""
         last_ms: dict[str, int] = {}
         for position in self._stored.values():
             last_ms[position.path] = max(position.time_ms, last_ms.get(position.path, 0))
