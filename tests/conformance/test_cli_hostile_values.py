@@ -49,6 +49,7 @@ VALID: dict[str, list[str]] = {
     "topic explain": ["t"],
     "produce": ["t", "value"],
     "consume": ["t"],
+    "tail": ["nothing.log", "--to", "t", "--once", "--state", "tail.json"],
     "sql": ["select count(*) from t"],
     "group list": [],
     "group describe": ["g"],

@@ -34,6 +34,7 @@ COMMANDS: dict[str, list[str]] = {
     "ottla topic explain": ["TOPIC"],
     "ottla produce": ["TOPIC", "a", "b"],
     "ottla consume": ["TOPIC"],
+    "ottla tail": ["FORMATTED/nothing.log", "--to", "TOPIC", "--once", "--state", "FORMATTED/tail.json"],
     "ottla group list": [],
     "ottla group describe": ["GROUP"],
     "ottla group watch": ["GROUP", "--count", "1"],

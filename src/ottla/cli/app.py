@@ -23,6 +23,7 @@ COMMANDS = {
     "topic": "ottla.cli.topics:app",
     "produce": "ottla.cli.produce:produce",
     "consume": "ottla.cli.consume:consume",
+    "tail": "ottla.cli.tail:tail",
     "sql": "ottla.cli.sql:sql",
     "group": "ottla.cli.groups:app",
     "txn": "ottla.cli.transactions:app",
