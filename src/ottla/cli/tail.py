@@ -17,7 +17,7 @@ from ottla.cli.exits import MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import human_bytes, plural, print_json, visible
 from ottla.cli.status_line import StatusLine
-from ottla.cli.values import FilePath, Raw, TopicName
+from ottla.cli.values import FilePath, LineBytes, Raw, Seconds, TopicName
 
 if TYPE_CHECKING:
     from ottla.tail.agent import Options
@@ -39,8 +39,8 @@ def tail(
     start_at: Annotated[Literal["beginning", "end"], Parameter(name="--from")] = "beginning",
     once: Flag = False,
     multiline_start: Raw | None = None,
-    flush_after: float = 5.0,
-    max_line_bytes: int = 900_000,
+    flush_after: Seconds = 5.0,
+    max_line_bytes: LineBytes = 900_000,
     delivery: Literal["at-least-once", "exactly-once"] = "at-least-once",
     state: Annotated[FilePath | None, Parameter(allow_leading_hyphen=True)] = None,
     positions_topic: TopicName = "ottla-tail-positions",
@@ -86,7 +86,7 @@ def tail(
     """
     from ottla.tail.agent import Options
 
-    _check(files, max_line_bytes, flush_after)
+    _check(files)
     host = _utf8(host or socket.gethostname(), "--host")
     name = _utf8(id or f"{host}-{to}", "--id")
     limit = _line_limit(bootstrap, to, max_line_bytes)
@@ -96,16 +96,15 @@ def tail(
     return _run(options, to, lambda: _sink(delivery, to, name, state, positions_topic, bootstrap), json)
 
 
-def _check(files: tuple[str, ...], max_line_bytes: int, flush_after: float) -> None:
+def _check(files: tuple[str, ...]) -> None:
     if not files:
         raise CommandFailed("ottla tail wants files, patterns, or - for standard input", MISUSED)
     options_meant = [each for each in files if each.startswith("-") and each != "-"]
     if options_meant:
         raise CommandFailed(
-            f"unknown option: {options_meant[0]}\n  a file of that name is ./{options_meant[0]}", MISUSED
+            f"unknown option: {options_meant[0]}\n  see: ottla tail --help; a file of that name is ./{options_meant[0]}",
+            MISUSED,
         )
-    if max_line_bytes < 16 or not 0 <= flush_after < 1e6:
-        raise CommandFailed("--max-line-bytes is 16 or more, --flush-after 0 seconds or more", MISUSED)
 
 
 def _run(options: Options, topic: str, open_sink: Callable[[], Any], as_json: bool) -> int:
