@@ -102,8 +102,7 @@ def _check(files: tuple[str, ...]) -> None:
     options_meant = [each for each in files if each.startswith("-") and each != "-"]
     if options_meant:
         raise CommandFailed(
-            f"unknown option: {options_meant[0]}\n  see: ottla tail --help; a file of that name is ./{options_meant[0]}",
-            MISUSED,
+            f"unknown option: {options_meant[0]}\n  see: ottla tail --help (a file of that name is ./NAME)", MISUSED
         )
 
 
