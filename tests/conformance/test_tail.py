@@ -21,7 +21,7 @@ from ottla.testing import Broker
 
 ROOT = Path(__file__).parents[2]
 DELIVERIES = ("at-least-once", "exactly-once")
-END_S = 60
+END_S = 180
 
 
 @pytest.fixture(scope="module")
