@@ -1,4 +1,4 @@
-"""`python -m demo`: a node, this machine's own data, a consumer group and Spark, then a cluster that loses a node."""
+"""`python -m demo`: three nodes, real input, three pipelines on Spark, a node that is killed, and exact results."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from demo import cluster
-from demo.events import commit_events, package_events
+from demo import answers
+from demo.cluster import Cluster, ClusterFailed
+from demo.events import page_views, transactions
 from demo.feeders import Feeder, LiveMetrics
-from demo.follower import Group
-from demo.node import Node, NodeFailed
+from demo.pipelines import CATCH_UP_TIMEOUT_S, START_TIMEOUT_S, Pipelines, is_at_the_end, runs
 
 ROOT = Path(__file__).resolve().parent.parent
-TOPICS = {"packages": 3, "metrics": 2, "commits": 1}
-"""Partitions by topic."""
-MADE_BY_SPARK = {"installed": 2}
-SPARK_TIMEOUT_S = 600.0
-CATCH_UP_TIMEOUT_S = 60.0
+VICTIM = 2
+GAP_S, DELAY_S, WINDOW_S = 1800, 2, 5
+SETTINGS = {
+    "activity": {"steps": "/src,/tests,/docs"},
+    "metrics": {"window": f"{WINDOW_S} seconds", "delay": f"{DELAY_S} seconds", "rules": "cpu0 > 80 for 2 seconds"},
+    "ledger": {},
+}
+ACTIVITY_DELAY_S = 60
+TRANSACTIONS = 2_000
+TOPICS = {"page-views": 1, "metrics": 1, "transactions": 3}
+"""Partitions by topic. One where order between keys matters: how late an event is is seen by the times of others."""
+LIVE_S = 8.0
+"""How long the machine is watched before and after the kill."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=15, help="how long Spark watches the live metrics")
-    parser.add_argument("--bootstrap", help="use a broker that is running already instead of starting a node")
-    parser.add_argument("--keep", action="store_true", help="leave the node running until Ctrl-C")
+    parser.add_argument("--bootstrap", help="use a cluster that is running already; no node of it is killed")
+    parser.add_argument("--keep", action="store_true", help="leave the cluster running until Ctrl-C")
     options = parser.parse_args()
-    missing = _missing()
-    if missing:
+    if missing := _missing():
         print(f"demo: {missing}; run: demo/setup.sh", file=sys.stderr)
         return 1
     work = Path(tempfile.mkdtemp(prefix="ottla-demo-"))
     try:
-        with _broker(options.bootstrap, work) as (bootstrap, node):
-            _show(bootstrap, node, work, options.seconds)
-            if options.keep and node is not None:
-                _keep(node)
-            if node is not None:
-                _say(f"The node used {node.memory_mib():.0f} MiB of memory and stopped in {node.stop():.2f} s.")
-        if options.bootstrap is None:
-            _step("Three nodes; one is killed under load, and nothing that was acknowledged is lost")
-            cluster.show(work / "cluster", _say)
+        with _cluster(options.bootstrap, work) as (bootstrap, cluster):
+            _show(bootstrap, cluster, work)
+            if options.keep and cluster is not None:
+                _keep(cluster)
         _how_to_go_on()
-    except (NodeFailed, RuntimeError) as error:
+    except (ClusterFailed, RuntimeError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -71,117 +71,117 @@ def _missing() -> str | None:
 
 
 @contextlib.contextmanager
-def _broker(bootstrap: str | None, work: Path) -> Iterator[tuple[str, Node | None]]:
+def _cluster(bootstrap: str | None, work: Path) -> Iterator[tuple[str, Cluster | None]]:
     if bootstrap is not None:
         yield bootstrap, None
         return
-    node = Node(work / "data")
-    _step("A node, on an empty directory")
-    _say("$ " + " ".join(node.command))
-    began = time.monotonic()
-    with node:
-        _say(f"{node.greeting}   ({time.monotonic() - began:.2f} s)")
-        yield node.bootstrap, node
+    _step("A cluster of three nodes, on empty directories")
+    cluster = Cluster(work / "cluster")
+    _say("$ " + " ".join(cluster.command))
+    with cluster:
+        _say(f"bootstrap: {cluster.bootstrap}   ({cluster.started_s:.2f} s)")
+        yield cluster.bootstrap, cluster
 
 
-def _show(bootstrap: str, node: Node | None, work: Path, seconds: float) -> None:
-    _step("Topics")
-    for topic, partitions in (TOPICS | MADE_BY_SPARK).items():
+def _show(bootstrap: str, cluster: Cluster | None, work: Path) -> None:
+    for topic, partitions in TOPICS.items():
         # History is older than the default retention of a week, so it is kept for good.
         _ottla(bootstrap, "topic", "create", topic, "--partitions", str(partitions), "--set", "retention.ms=-1")
 
-    _step("This machine's own data, fed live; a consumer group of two follows")
-    spark = _start_spark(bootstrap, work, seconds)
+    _step("Three pipelines on Spark (it takes some seconds to start), and input for them")
+    views, bank = page_views(ROOT), list(transactions(TRANSACTIONS, seed=1))
     feeder = Feeder(bootstrap)
     metrics = LiveMetrics(feeder, "metrics")
-    group = Group(bootstrap, "demo-followers", list(TOPICS))
-    try:
+    began = time.monotonic()
+    with Pipelines(bootstrap, work, SETTINGS) as pipelines:
+        for name in SETTINGS:
+            _say("$ " + " ".join(f"'{word}'" if " " in word else word for word in pipelines.command(name)) + " &")
+        pipelines.until(runs, START_TIMEOUT_S)
         metrics.start()
-        feeder.feed("packages", package_events())
-        feeder.feed("commits", commit_events(ROOT))
-        feeder.flush()
-        _say(f"fed so far: {_counts(feeder.acknowledged)}, and metrics go on")
-        _wait_for_assignment(group)
-        for member in group.members:
-            _say(f"{member.name} follows {', '.join(member.assignment) or 'nothing yet'}")
-        if node is not None:
-            _ottla(bootstrap, "consume", "packages", "--from", "-1", "--partition", "0", "--json")
+        feeder.feed("page-views", views[: len(views) // 2])
+        feeder.feed("transactions", bank[: len(bank) // 2])
+        _say(f"they run after {time.monotonic() - began:.0f} s; fed: the folders that {len(views):,} changes of this")
+        _say(f"repository touched as page views, this machine's metrics, {len(bank):,} transactions of a bank")
+        _wait_for_results(pipelines)
 
-        _step("PySpark reads the same topics and writes one, without a jar (Spark takes a few seconds to start)")
-        _relay(spark, work)
-        if node is not None:
-            _ottla(bootstrap, "consume", "installed", "--from", "-1", "--partition", "0", "--json")
-            _ottla(bootstrap, "group", "describe", "demo-spark")
-    finally:
-        if spark.poll() is None:
-            spark.kill()
+        if cluster is not None:
+            _step("A node is killed in the middle of it, and all goes on")
+            _say(f"$ kill -9 $(cat {cluster.pid_file(VICTIM)})")
+            cluster.kill(VICTIM)
+        feeder.feed("page-views", views[len(views) // 2 :])
+        feeder.feed("transactions", bank[len(bank) // 2 :])
+        time.sleep(LIVE_S)
         metrics.stop()
         feeder.flush()
-        _wait_until_followed(group, feeder.acknowledged)
-        group.stop()
-
-    _step("Everything that was acknowledged was followed")
-    followed = group.total()
-    _say(f"fed:      {_counts(feeder.acknowledged)}")
-    _say(f"followed: {_counts(followed)}")
-    if followed != feeder.acknowledged:
-        raise RuntimeError("the group did not read exactly what was acknowledged")
-    if node is not None:
-        _ottla(bootstrap, "topic", "list")
+        pipelines.until(is_at_the_end, CATCH_UP_TIMEOUT_S)
+        _wait_for_the_last_windows(bootstrap, feeder)
+        _ottla(bootstrap, "pipeline", "status", "--directory", str(pipelines.directory), is_about_brokers=False)
+    _step("The results, each exactly what was acknowledged comes to")
+    _compare(bootstrap, feeder)
 
 
-def _start_spark(bootstrap: str, work: Path, seconds: float) -> subprocess.Popen[str]:
-    """Spark in a process of its own; what it logs goes to a file that is shown only if it fails."""
-    log = (work / "spark.log").open("w")
-    command = [sys.executable, "-m", "demo.spark_job", "--bootstrap", bootstrap,
-               "--work", str(work), "--seconds", str(seconds)]  # fmt: skip
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
+def _wait_for_results(pipelines: Pipelines) -> None:
+    """Each has processed something, so that the kill comes in the middle."""
+    pipelines.until(lambda status: all(query["rows"] for query in status["queries"]), CATCH_UP_TIMEOUT_S)
+    time.sleep(LIVE_S / 4)
 
 
-def _relay(spark: subprocess.Popen[str], work: Path) -> None:
-    """Print what the job prints. Raises RuntimeError with the end of its log if it fails or takes too long."""
-    too_long = threading.Timer(SPARK_TIMEOUT_S, spark.kill)
-    too_long.start()
-    try:
-        assert spark.stdout is not None
-        for line in spark.stdout:
-            _say(line.rstrip())
-        code = spark.wait()
-    finally:
-        too_long.cancel()
-    if code != 0:
-        tail = "\n".join((work / "spark.log").read_text(errors="replace").splitlines()[-30:])
-        raise RuntimeError(f"the Spark job ended with exit code {code}; the end of its log:\n{tail}")
-
-
-def _wait_for_assignment(group: Group) -> None:
+def _wait_for_the_last_windows(bootstrap: str, feeder: Feeder) -> None:
+    """They are written by a batch that has no input: when the watermark has passed them."""
+    expected = (
+        len(answers.windows(feeder.acknowledged["metrics"], WINDOW_S, DELAY_S)),
+        answers.sessions(feeder.acknowledged["page-views"], GAP_S, ACTIVITY_DELAY_S).total(),
+    )
     deadline = time.monotonic() + CATCH_UP_TIMEOUT_S
     while time.monotonic() < deadline:
-        if sum(len(member.assignment) for member in group.members) == sum(TOPICS.values()) and all(
-            member.assignment for member in group.members
-        ):
+        found = tuple(len(answers.rows(bootstrap, topic)) for topic in ("metrics-rollups", "sessions"))
+        if found[0] >= expected[0] and found[1] >= expected[1]:
             return
-        time.sleep(0.05)
+        time.sleep(0.5)
 
 
-def _wait_until_followed(group: Group, acknowledged: Counter[str]) -> None:
-    deadline = time.monotonic() + CATCH_UP_TIMEOUT_S
-    while time.monotonic() < deadline and group.total().total() < acknowledged.total():
-        time.sleep(0.05)
+def _compare(bootstrap: str, feeder: Feeder) -> None:
+    """Print the results. Raises RuntimeError where they are not what they should be."""
+    wrong = []
+    found = answers.rows(bootstrap, "sessions")
+    if answers.found_sessions(found) != answers.sessions(feeder.acknowledged["page-views"], GAP_S, ACTIVITY_DELAY_S):
+        wrong.append("sessions are not what the page views come to")
+    deep = sum(row["depth"] == 3 for row in found)
+    _say(f"activity: {len(feeder.acknowledged['page-views']):,} page views, {len(found):,} sessions; {deep:,} went on")
+    _say("          from /src to /tests to /docs")
+
+    found = answers.rows(bootstrap, "metrics-rollups")
+    expected = answers.windows(feeder.acknowledged["metrics"], WINDOW_S, DELAY_S)
+    if {at: count for at, count in answers.found_windows(found).items() if at in expected} != expected:
+        wrong.append("windows are not what the metrics come to")
+    alerts = answers.rows(bootstrap, "alerts")
+    busy = max((row for row in found if row["name"] == "cpu0"), key=lambda row: row["mean"], default=None)
+    _say(f"metrics:  {len(feeder.acknowledged['metrics']):,} metrics, {len(found):,} windows, {len(alerts)} alerts"
+         + (f"; cpu0 at most {busy['mean']:.0f} % over {WINDOW_S} s" if busy else ""))  # fmt: skip
+
+    entries, refused = (answers.rows(bootstrap, topic) for topic in ("ledger-entries", "ledger-refused"))
+    wrong += answers.ledger_mistakes(feeder.acknowledged["transactions"], entries, refused)
+    newest = {row["account"]: row["balance"] for row in sorted(entries, key=lambda row: row["sequence"])}
+    _say(f"ledger:   {len(entries):,} entries, {len(refused):,} refused; {sum(newest.values()) / 100:,.2f} in all:")
+    _say("          " + ", ".join(f"{account} {balance / 100:,.2f}" for account, balance in sorted(newest.items())))
+    if wrong:
+        raise RuntimeError("; ".join(wrong))
+    _say("exact: sessions, windows and books are those of every acknowledged record, each counted once")
 
 
-def _keep(node: Node) -> None:
-    _step("The node goes on until Ctrl-C")
-    _say(f"$ export OTTLA_BOOTSTRAP={node.bootstrap}")
-    _say("$ ottla consume metrics --follow")
+def _keep(cluster: Cluster) -> None:
+    _step("The cluster goes on until Ctrl-C")
+    _say(f"$ export OTTLA_BOOTSTRAP={cluster.bootstrap}")
+    _say("$ ottla consume sessions --follow")
     with contextlib.suppress(KeyboardInterrupt):
         threading.Event().wait()
 
 
-def _ottla(bootstrap: str, *arguments: str) -> None:
+def _ottla(bootstrap: str, *arguments: str, is_about_brokers: bool = True) -> None:
     """Run the command line as a user would, and show both the command and what it prints."""
     _say("$ ottla " + " ".join(arguments))
-    command = [sys.executable, "-m", "ottla.cli.main", *arguments, "--bootstrap", bootstrap]
+    command = [sys.executable, "-m", "ottla.cli.main", *arguments]
+    command += ["--bootstrap", bootstrap] if is_about_brokers else []
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     for line in (result.stdout + result.stderr).splitlines():
         _say("  " + line)
@@ -192,16 +192,12 @@ def _ottla(bootstrap: str, *arguments: str) -> None:
 def _how_to_go_on() -> None:
     _step("How to go on")
     _say("$ .venv/bin/ottla server start                         # a node of your own, data in ./ottla-data")
-    _say("$ .venv/bin/ottla topic create events --partitions 3")
     _say("$ tail -F /var/log/dpkg.log | .venv/bin/ottla produce events")
     _say("$ .venv/bin/ottla consume events --follow              # or any Kafka client, at 127.0.0.1:9092")
-    _say("$ .venv/bin/python -m demo --keep                      # this again, and the node stays")
-    _say("$ .venv/bin/ottla cluster up 3                         # a cluster on this machine: docs/cluster.md")
-    _say("demo/spark_job.py is a Spark job to start from; docs/architecture.md explains how it all works.")
-
-
-def _counts(counter: Counter[str]) -> str:
-    return ", ".join(f"{topic} {counter[topic]:,}" for topic in TOPICS)
+    _say("$ .venv/bin/ottla pipeline list                        # what there is, and describe NAME")
+    _say("$ .venv/bin/ottla pipeline new mine --from activity    # one of your own to start from")
+    _say("$ .venv/bin/python -m demo --keep                      # this again, and the cluster stays")
+    _say("docs/pipelines.md is about pipelines, docs/cluster.md about clusters, docs/architecture.md how it all works.")
 
 
 def _step(title: str) -> None:

@@ -1,4 +1,4 @@
-"""Three nodes in a process of its own each, one of which is killed under load."""
+"""Three nodes in a process of its own each, by `ottla cluster up`."""
 
 from __future__ import annotations
 
@@ -7,60 +7,48 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 
-from demo.node import NodeFailed
-
-VICTIM = 2
-CHECK_S = 8
-KILL_AFTER_S = 3.0
-COMMAND_TIMEOUT_S = 300.0
-_OTTLA = [sys.executable, "-m", "ottla.cli.main"]
+STOP_TIMEOUT_S = 60.0
 
 
-def show(directory: Path, say: Callable[[str], None]) -> None:
-    """Start the cluster, check it while a node is killed, stop it. Raises NodeFailed where something was lost."""
-    say(f"$ ottla cluster up 3 {directory}")
-    began = time.monotonic()
-    up = subprocess.Popen(
-        [*_OTTLA, "cluster", "up", "3", str(directory), "--port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        assert up.stdout is not None
-        greeting = up.stdout.readline().rstrip()
+class ClusterFailed(Exception):
+    """The cluster did not start."""
+
+
+class Cluster:
+    """As a context manager; `bootstrap` is where clients go, `started_s` how long the start took."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.bootstrap = ""
+        self.started_s = 0.0
+        self.command = ["ottla", "cluster", "up", "3", str(directory), "--port", "0"]
+
+    def __enter__(self) -> Cluster:
+        began = time.monotonic()
+        command = [sys.executable, "-m", "ottla.cli.main", *self.command[1:]]
+        self._up = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
+        assert self._up.stdout is not None
+        greeting = self._up.stdout.readline().rstrip()
         if not greeting.startswith("bootstrap: "):
-            raise NodeFailed(f"the cluster did not start: {greeting}{up.stdout.read()}")
-        say(f"{greeting}   ({time.monotonic() - began:.2f} s)")
-        _check(directory, greeting.removeprefix("bootstrap: "), say)
-    finally:
-        up.send_signal(signal.SIGINT)
-        rest, _ = up.communicate(timeout=COMMAND_TIMEOUT_S)
-    for line in rest.splitlines():
-        say(line)
+            raise ClusterFailed(f"the cluster did not start: {greeting}{self._up.stdout.read()}")
+        self.bootstrap = greeting.removeprefix("bootstrap: ")
+        self.started_s = time.monotonic() - began
+        return self
 
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._up.send_signal(signal.SIGINT)
+        self._up.communicate(timeout=STOP_TIMEOUT_S)
 
-def _check(directory: Path, bootstrap: str, say: Callable[[str], None]) -> None:
-    say(f"$ ottla check --seconds {CHECK_S} &")
-    check = subprocess.Popen(
-        [*_OTTLA, "check", "--bootstrap", bootstrap, "--seconds", str(CHECK_S)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        time.sleep(KILL_AFTER_S)  # the load goes on for a while before and after
-        say(f"$ kill -9 $(cat {directory}/node-{VICTIM}/pid)")
-        os.kill(int((directory / f"node-{VICTIM}" / "pid").read_text()), signal.SIGKILL)
-        out, _ = check.communicate(timeout=COMMAND_TIMEOUT_S)
-    finally:
-        check.kill()
-        check.wait()
-    for line in out.splitlines():
-        say("  " + line)
-    if check.returncode != 0:
-        raise NodeFailed(f"ottla check ended with exit code {check.returncode}")
+    def pid_file(self, node: int) -> Path:
+        return self.directory / f"node-{node}" / "pid"
+
+    def kill(self, node: int) -> None:
+        """As a power failure would: nothing is flushed and nobody is told."""
+        os.kill(int(self.pid_file(node).read_text()), signal.SIGKILL)

@@ -1,21 +1,21 @@
-"""This machine's own data as events: what the package manager did, what the repository went through, what runs now.
+"""What the demo's pipelines get: the history of this repository, what runs on this machine now, and a bank's work.
 
 Each source yields `Event`s; none of them knows of Kafka.
 """
 
 from __future__ import annotations
 
-import gzip
 import os
+import random
 import re
+import socket
 import subprocess
+import time
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-PACKAGE_LINES_MAX = 20_000
-"""The newest lines of the package manager's logs: months of an ordinary machine."""
 COMMITS_MAX = 5_000
 SECTOR_BYTES = 512  # the unit of /proc/diskstats, whatever the disk says
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -29,49 +29,42 @@ class Event(NamedTuple):
     value: dict[str, Any]
 
 
-_DPKG_LINE = re.compile(
-    r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:status (?P<state>\S+)|(?P<action>\S+)) (?P<package>\S+) (?P<versions>.*)"
-)
+def page_views(repository: Path) -> list[Event]:
+    """Its history as the activity of its authors, oldest first: each commit is a visit to the folders that it changed.
 
-
-def package_events(logs: Path = Path("/var/log")) -> Iterator[Event]:
-    """One event a line of dpkg's logs, oldest first; none on a machine without dpkg."""
-    lines: list[str] = []
-    for path in sorted(logs.glob("dpkg.log*"), key=lambda path: path.stat().st_mtime):
-        opener = gzip.open if path.suffix == ".gz" else open
-        with opener(path, "rt", errors="replace") as stream:
-            lines += stream
-    for line in lines[-PACKAGE_LINES_MAX:]:
-        match = _DPKG_LINE.match(line)
-        if match is None or match["action"] == "startup":
-            continue
-        moment = datetime.fromisoformat(match[1])
-        package, _, architecture = match["package"].partition(":")
-        yield Event(
-            int(moment.timestamp() * 1000),
-            package,
-            {
-                "action": match["action"] or "status",
-                "state": match["state"],
-                "package": package,
-                "architecture": architecture,
-                "versions": match["versions"].split(),
-            },
-        )
-
-
-def commit_events(repository: Path) -> Iterator[Event]:
-    """One event a commit with the sum of its changes, oldest first; none outside of a git repository."""
-    command = ["git", "-C", str(repository), "log", "--reverse", f"--max-count={COMMITS_MAX}", "--numstat",
-               "--format=%x1e%H%x1f%at%x1f%an%x1f%s"]  # fmt: skip
+    None outside of a git repository.
+    """
+    command = ["git", "-C", str(repository), "log", f"--max-count={COMMITS_MAX}", "--name-only",
+               "--format=%x1e%at%x1f%an"]  # fmt: skip
     result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    found = []
     for entry in result.stdout.split("\x1e")[1:]:
-        head, _, changes = entry.partition("\n")
-        commit, at, author, subject = head.split("\x1f", 3)
-        counts = [line.split("\t") for line in changes.splitlines() if line.count("\t") == 2]
-        added, deleted = (sum(int(count[i]) for count in counts if count[i].isdigit()) for i in (0, 1))
-        value = {"commit": commit, "author": author, "subject": subject, "files": len(counts)}
-        yield Event(int(at) * 1000, author, value | {"added": added, "deleted": deleted})
+        head, _, files = entry.partition("\n")
+        at, author = head.split("\x1f")
+        for folder in sorted({file.partition("/")[0] if "/" in file else "" for file in files.split("\n") if file}):
+            value = {"user": author, "page": f"/{folder}", "at": _iso(int(at) * 1000)}
+            found.append(Event(int(at) * 1000, author, value))
+    return sorted(found, key=lambda event: (event.timestamp_ms, event.value["page"]))
+
+
+def transactions(count: int, seed: int) -> Iterator[Event]:
+    """Of a bank with a few customers, some of whom want more than they have, and some of which come twice."""
+    dice = random.Random(seed)
+    customers = ["ada", "ben", "cyd", "dan", "eve", "fay", "gus", "hal"]
+    now_ms = time.time_ns() // 1_000_000
+    for number in range(count):
+        kind = dice.choice(("deposit", "withdraw", "transfer", "transfer"))
+        account, other = dice.sample(customers, 2)
+        value = {"id": str(number), "kind": kind, "account": account, "amount": dice.randint(1, 10_000)}
+        value |= {"at": _iso(now_ms + number), "to": other if kind == "transfer" else None}
+        event = Event(now_ms + number, account, value)
+        yield event
+        if dice.random() < 0.05:
+            yield event
+
+
+def _iso(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Metrics:
@@ -87,12 +80,13 @@ class Metrics:
         elapsed_s = 0.0 if self._at_ms is None else (now_ms - self._at_ms) / 1000
         self._at_ms = now_ms
         found = [*self._processor_load(), *_memory(), *self._disk_rates(elapsed_s), *self._busy_processes(elapsed_s)]
+        at, host = _iso(now_ms), socket.gethostname()
         return [
-            Event(now_ms, f"{metric}/{name}", {"metric": metric, "name": name, "value": round(value, 2), "unit": unit})
-            for metric, name, value, unit in found
+            Event(now_ms, host, {"host": host, "name": name, "value": round(value, 2), "at": at, "unit": unit})
+            for name, value, unit in found
         ]
 
-    def _processor_load(self) -> Iterator[tuple[str, str, float, str]]:
+    def _processor_load(self) -> Iterator[tuple[str, float, str]]:
         for line in Path("/proc/stat").read_text().splitlines():
             if not re.match(r"cpu\d", line):
                 continue
@@ -102,9 +96,9 @@ class Metrics:
             idle_before, total_before = self._processors.get(name, (idle, total))
             self._processors[name] = (idle, total)
             if total > total_before:
-                yield "cpu", name, 100 * (1 - (idle - idle_before) / (total - total_before)), "%"
+                yield name, 100 * (1 - (idle - idle_before) / (total - total_before)), "%"
 
-    def _disk_rates(self, elapsed_s: float) -> Iterator[tuple[str, str, float, str]]:
+    def _disk_rates(self, elapsed_s: float) -> Iterator[tuple[str, float, str]]:
         for line in Path("/proc/diskstats").read_text().splitlines():
             _, _, name, *fields = line.split()
             if name.startswith(("loop", "ram")):
@@ -113,10 +107,10 @@ class Metrics:
             read_before, written_before = self._disks.get(name, (read, written))
             self._disks[name] = (read, written)
             if elapsed_s and written:
-                yield "disk_read", name, (read - read_before) / 1024 / elapsed_s, "KiB/s"
-                yield "disk_write", name, (written - written_before) / 1024 / elapsed_s, "KiB/s"
+                yield f"disk_read.{name}", (read - read_before) / 1024 / elapsed_s, "KiB/s"
+                yield f"disk_write.{name}", (written - written_before) / 1024 / elapsed_s, "KiB/s"
 
-    def _busy_processes(self, elapsed_s: float, most: int = 5) -> list[tuple[str, str, float, str]]:
+    def _busy_processes(self, elapsed_s: float, most: int = 5) -> list[tuple[str, float, str]]:
         loads: list[tuple[float, str]] = []
         seen: dict[int, int] = {}
         for directory in Path("/proc").iterdir():
@@ -133,10 +127,10 @@ class Metrics:
             if elapsed_s and pid in self._processes:
                 loads.append((100 * (ticks - self._processes[pid]) / _TICKS_PER_S / elapsed_s, name))
         self._processes = seen
-        return [("process", name, load, "%") for load, name in sorted(loads, reverse=True)[:most] if load > 0]
+        return [(f"process.{name}", load, "%") for load, name in sorted(loads, reverse=True)[:most] if load > 0]
 
 
-def _memory() -> Iterator[tuple[str, str, float, str]]:
+def _memory() -> Iterator[tuple[str, float, str]]:
     lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     total, available = (int(lines[name].split()[0]) / 1024 for name in ("MemTotal", "MemAvailable"))
-    yield "memory", "used", total - available, "MiB"
+    yield "memory_used", total - available, "MiB"

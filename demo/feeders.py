@@ -1,45 +1,44 @@
-"""Writes events to topics with an idempotent producer, and counts what the node acknowledged."""
+"""Writes events to topics with an idempotent producer, and keeps what the cluster acknowledged."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 
 from confluent_kafka import KafkaError, Message, Producer
 
 from demo.events import Event, Metrics
 
-FLUSH_TIMEOUT_S = 30.0
+FLUSH_TIMEOUT_S = 60.0
 
 
 class Feeder:
-    """One producer for all topics. Its counts are of acknowledged records only."""
+    """One producer for all topics. What it keeps by topic are events that were acknowledged, and only these."""
 
     def __init__(self, bootstrap: str) -> None:
-        self.acknowledged: Counter[str] = Counter()
+        self.acknowledged: defaultdict[str, list[Event]] = defaultdict(list)
         self.failures: list[str] = []
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "client.id": "demo-feeder",
-                "enable.idempotence": True,
-                "compression.codec": "lz4",
-                "linger.ms": 20,
-                "log_level": 0,
-            }
-        )
+        self._producer = Producer({
+            "bootstrap.servers": bootstrap, "client.id": "demo-feeder", "enable.idempotence": True,
+            "compression.codec": "lz4", "linger.ms": 20, "log_level": 0,
+        })  # fmt: skip
 
     def feed(self, topic: str, events: Iterable[Event]) -> None:
         for event in events:
             value = json.dumps(event.value, ensure_ascii=False)
+
+            def delivered(error: KafkaError | None, _: Message, event: Event = event) -> None:
+                if error is not None:
+                    self.failures.append(error.str())
+                else:
+                    self.acknowledged[topic].append(event)
+
             while True:
                 try:
-                    self._producer.produce(
-                        topic, value, event.key, timestamp=event.timestamp_ms, on_delivery=self._delivered
-                    )
+                    self._producer.produce(topic, value, event.key, on_delivery=delivered)
                     break
                 except BufferError:
                     self._producer.poll(0.1)
@@ -50,12 +49,6 @@ class Feeder:
         left = self._producer.flush(FLUSH_TIMEOUT_S)
         if left or self.failures:
             raise RuntimeError(f"{left + len(self.failures)} records were not acknowledged: {self.failures[:1]}")
-
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self.failures.append(error.str())
-        else:
-            self.acknowledged[str(message.topic())] += 1
 
 
 class LiveMetrics(threading.Thread):

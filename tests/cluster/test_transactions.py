@@ -14,7 +14,10 @@ from tests.conformance.clients import build
 from tests.conformance.test_check import Check
 from tests.conformance.test_exactly_once import COUNT, copied, copy, fill, go_copier, java_copier, python_copier
 
-SETTINGS = {"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
+SETTINGS = {
+    "transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -49,6 +49,7 @@ VALID: dict[str, list[str]] = {
     "topic explain": ["t"],
     "produce": ["t", "value"],
     "consume": ["t"],
+    "tail": ["nothing.log", "--to", "t", "--once", "--state", "tail.json"],
     "sql": ["select count(*) from t"],
     "group list": [],
     "group describe": ["g"],
@@ -85,12 +86,20 @@ VALID: dict[str, list[str]] = {
     "quorum add": ["1", "AAAAAAAAAAAAAAAAAAAAAQ", "CONTROLLER://127.0.0.1:9"],
     "quorum remove": ["1", "AAAAAAAAAAAAAAAAAAAAAQ"],
     "spark archive": ["ottla.tar.gz"],
+    "pipeline list": ["--directory", "pipelines"],
+    "pipeline describe": ["activity"],
+    "pipeline run": ["./empty.py", "--once", "--directory", "pipelines"],
+    "pipeline status": ["empty", "--directory", "pipelines"],
+    "pipeline stop": ["empty", "--directory", "pipelines"],
+    "pipeline new": ["mine", "--from", "activity", "--overwrite"],
     "sim": ["--kind", "calm", "--digest"],
     "completion": ["bash"],
 }
 """A call of each command that a node accepts; where hostile values have their places, they take those of its words."""
 
-REFUSED = {"cluster add", "cluster drain", "cluster remove", "quorum add", "quorum remove", "txn abort"}
+REFUSED = {
+    "cluster add", "cluster drain", "cluster remove", "pipeline stop", "quorum add", "quorum remove", "txn abort",
+}  # fmt: skip
 """Those of them that the only broker of a cluster refuses, or that there is nothing to do for."""
 
 VARIABLES = {"OTTLA_BOOTSTRAP", "OTTLA_DEBUG", "COLUMNS", "LINES", "NO_COLOR", "TERM", "LC_ALL", "PYTHONIOENCODING"}
@@ -113,10 +122,12 @@ def furnish(commands: Commands, bootstrap: str) -> None:
     (commands.directory / "00000000000000000000.log").write_text("")
     assert commands.run("server", "start", "checked", "--listen", "127.0.0.1:0").code == 0
     assert commands.run("storage", "format", *VALID["storage format"]).code == 0
+    (commands.directory / "empty.py").write_text("def build(job): ...\n")
     for argv in (
         ["topic", "create", "t", "--if-not-exists"],
         ["produce", "t", "one", "two", "three"],
         ["consume", "t", "--group", "g"],
+        ["pipeline", "run", *VALID["pipeline run"]],
     ):
         ended = commands.wait(commands.start(*argv, env={"OTTLA_BOOTSTRAP": bootstrap}))
         assert ended.code == 0, ended

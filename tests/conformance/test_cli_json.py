@@ -34,6 +34,7 @@ COMMANDS: dict[str, list[str]] = {
     "ottla topic explain": ["TOPIC"],
     "ottla produce": ["TOPIC", "a", "b"],
     "ottla consume": ["TOPIC"],
+    "ottla tail": ["FORMATTED/nothing.log", "--to", "TOPIC", "--once", "--state", "FORMATTED/tail.json"],
     "ottla group list": [],
     "ottla group describe": ["GROUP"],
     "ottla group watch": ["GROUP", "--count", "1"],
@@ -65,11 +66,22 @@ COMMANDS: dict[str, list[str]] = {
     "ottla log repair": ["DIRECTORY"],
     "ottla sql": ['select * from "TOPIC"'],
     "ottla spark archive": ["ARCHIVE.tar.gz"],
+    "ottla pipeline list": [],
+    "ottla pipeline describe": ["activity"],
+    "ottla pipeline run": ["EMPTY.py", "--directory", "FORMATTED"],
+    "ottla pipeline status": ["--directory", "FORMATTED"],
+    "ottla pipeline stop": ["activity", "--directory", "FORMATTED"],
+    "ottla pipeline new": ["FORMATTED/mine", "--from", "activity"],
 }
 """What each is asked here; what is in capitals is filled in."""
 
-NEED_NO_BROKER = {"ottla log dump", "ottla log verify", "ottla log repair", "ottla storage info", "ottla spark archive"}
+NEED_NO_BROKER = {
+    "ottla log dump", "ottla log verify", "ottla log repair", "ottla storage info", "ottla spark archive",
+    "ottla pipeline list", "ottla pipeline describe", "ottla pipeline status", "ottla pipeline stop",
+    "ottla pipeline new",
+}  # fmt: skip
 REFUSED = {
+    "ottla pipeline stop": "activity has not run",
     "ottla cluster drain": "no broker would be left",
     "ottla cluster remove": "77 is not currently registered (BROKER_ID_NOT_REGISTERED)",
 }
@@ -131,9 +143,11 @@ def filled(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     producer.produce(f"{topic}-written", b"x")
     assert producer.flush(60) == 0
     formatted = str(directory.parent)
+    (directory.parent / "empty.py").write_text('"""Nothing."""\n\n\ndef build(job): ...\n')
     return {
         "TOPIC": topic, "GROUP": f"{topic}-group", "DIRECTORY": str(directory), "FORMATTED": formatted,
         "CHECKED": f"{topic}-checked", "TRANSACTION": f"{topic}-id", "ARCHIVE": str(directory.parent / "archive"),
+        "EMPTY": str(directory.parent / "empty"),
     }  # fmt: skip
 
 

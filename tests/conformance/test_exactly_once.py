@@ -28,10 +28,13 @@ def python_copier(name: str) -> Callable[[str], list[str]]:
 
 
 def java_copier(bootstrap: str) -> list[str]:
+    """It asks for its position before it fences the one before it, and waits for 60 s at most: a transaction that was
+    left open has to time out well before that."""
     return java(
         "org.apache.kafka.tools.TransactionalMessageCopier", "--broker-list", bootstrap, "--transactional-id", "copier",
         "--consumer-group", "copier", "--input-topic", "in", "--input-partition", "0", "--output-topic", "out",
-        "--max-messages", str(COUNT), "--transaction-size", "20", "--enable-random-aborts",
+        "--max-messages", str(COUNT), "--transaction-size", "20", "--transaction-timeout", "10000",
+        "--enable-random-aborts",
     )  # fmt: skip
 
 

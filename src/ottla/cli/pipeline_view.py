@@ -1,0 +1,139 @@
+"""How a run is shown: a table that changes on a terminal, lines in a pipe, JSON for programs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any, Final
+
+from ottla.cli import interrupts
+from ottla.cli.output import bold, human_bytes, plural, print_json_line, print_table, visible
+from ottla.cli.units import duration
+from ottla.pipelines.runner.state import QueryStatus, Status
+
+COLUMNS: Final = (
+    "QUERY", "ROWS>", "ROWS/S>", "LAG>", "BEHIND>", "BATCH>", "TOOK>", "STATE>", "LATE>", "RESTARTS>",
+)  # fmt: skip
+
+
+def row(query: QueryStatus) -> tuple[str, ...]:
+    state = f"{query.state_rows:,} ({human_bytes(query.state_bytes)})" if query.state_rows else "-"
+    return (
+        query.name, f"{query.rows:,}", f"{query.rows_per_s:,.0f}",
+        "-" if query.lag_records is None else f"{query.lag_records:,}",
+        "-" if query.lag_s is None else duration(query.lag_s),
+        str(query.batch) if query.batch >= 0 else "-", duration(query.batch_s), state, f"{query.late_rows:,}",
+        str(query.restarts),
+    )  # fmt: skip
+
+
+def head(status: Status) -> str:
+    letters = f", {plural(status.dead_letters, 'dead letter')}" if status.dead_letters else ""
+    return f"{status.name}: {status.state}{letters}"
+
+
+def print_statuses(found: Sequence[Status]) -> None:
+    """A heading and a table for each."""
+    if not found:
+        print("no pipeline has run here")
+    for status in found:
+        print(f"{bold(visible(status.name))}: {head(status).partition(': ')[2]}, since {status.started_at}")
+        if status.error:
+            print(f"  {visible(status.error)}")
+        if status.queries:
+            print_table(COLUMNS, [row(query) for query in status.queries], indent=2)
+    sys.stdout.flush()
+
+
+@contextmanager
+def screen(name: str, as_json: bool) -> Iterator[Callable[[Status], None]]:
+    """What shows a status; called from any thread."""
+    if as_json:
+        yield _print_json
+    elif sys.stdout.isatty():
+        with _live(name) as show:
+            yield show
+    else:
+        yield Lines()
+
+
+def _print_json(status: Status) -> None:
+    print_json_line(asdict(status))
+    sys.stdout.flush()
+
+
+class Lines:
+    """A line when a query has done a batch, was started again, or the state is another."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, tuple[int, int, int | None]] = {}
+        self._state = ""
+
+    def __call__(self, status: Status) -> None:
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        for query in status.queries:
+            at = (query.rows, query.restarts, query.lag_records)
+            if self._shown.get(query.name, (0, 0, None)) == at:
+                continue
+            self._shown[query.name] = at
+            cells = [cell.replace(",", "").replace(" ", "") for cell in row(query)]
+            print(
+                f"{now} {status.name}.{query.name} rows={query.rows} rows_per_s={query.rows_per_s:.0f}"
+                f" lag={cells[3]} behind={cells[4]} batch={query.batch} took={query.batch_s:.2f}s"
+                f" state={query.state_rows} late={query.late_rows} restarts={query.restarts}"
+            )
+        if status.state != self._state:
+            self._state = status.state
+            print(f"{now} {head(status)}")
+        sys.stdout.flush()
+
+
+@contextmanager
+def _live(name: str) -> Iterator[Callable[[Status], None]]:
+    """Drawn in place, so that the last picture stays where the shell goes on."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    live = Live(Text(f"{name}: Spark starts ..."), console=console, auto_refresh=False)
+    with interrupts.held():
+        interrupts.restore_at_end(interrupts.SHOW_CURSOR)
+        live.start(refresh=True)
+    try:
+        yield lambda status: live.update(_picture(status, console.width), refresh=True)
+    finally:
+        with interrupts.held():
+            live.stop()
+            interrupts.restore_at_end(b"")
+
+
+EXPENDABLE: Final = ("RESTARTS>", "LATE>", "STATE>", "TOOK>", "BATCH>")
+"""Columns that a narrow terminal can do without, in this order."""
+
+
+def _picture(status: Status, width: int) -> Any:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = [row(query) for query in status.queries]
+    kept = list(range(len(COLUMNS)))
+    for column in EXPENDABLE:
+        if sum(max(len(COLUMNS[at]), *(len(each[at]) for each in rows), 0) + 2 for at in kept) <= width:
+            break
+        kept.remove(COLUMNS.index(column))
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for at in kept:
+        table.add_column(
+            COLUMNS[at].rstrip(">"), justify="right" if COLUMNS[at].endswith(">") else "left", no_wrap=True
+        )
+    for each in rows:
+        table.add_row(*(Text(each[at]) for at in kept))
+    ends = "   Ctrl-C ends" if status.state in ("starting", "running") else ""
+    parts: list[Any] = [Text.assemble((status.name, "bold"), head(status)[len(status.name) :], ends)]
+    errors = [f"  {query.name}: {query.error}" for query in status.queries if query.error and query.restarts]
+    return Group(*parts, table, *map(Text, errors)) if rows else Group(*parts)

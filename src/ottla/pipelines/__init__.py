@@ -1,0 +1,1 @@
+"""Pipelines on Spark that come with Ottla, each a module of its own, and what runs them."""

@@ -1,0 +1,161 @@
+"""Event sourcing: a bank's ledger, whose balances are never negative and can be rebuilt at any moment.
+
+Transactions are JSON in the topic `input`, keyed by account so that those of one account are in order:
+`{"id": "7", "kind": "deposit" | "withdraw" | "transfer", "account": "ada", "to": "ben", "amount": 1250, "at": "..."}`,
+with the amount in cents and `to` for transfers only. An id counts once, however often it comes: it is known for
+`remember_days`, and what is that much older than the newest of its account is refused. What cannot be done (more than
+there is, an amount below 1, a kind that there is not) goes to `refused`, with the reason.
+
+What is done is an entry in `entries`, for good: account, amount (negative for what is taken), the balance after it and
+a sequence number without gaps. A transfer takes from one account and, by a transaction of kind `credit` that flows back
+through the topic `credits`, gives to the other: both, and each once, since a batch's records are one transaction.
+`balances` is compacted, and has the newest entry of each account.
+
+With `at` (a moment, such as 2026-11-25T12:00:00Z) nothing is processed: `report` gets each balance as it was then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from ottla.pipelines.runner import Job, Setting
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
+
+SETTINGS = (
+    Setting("input", "transactions", "topic of the transactions"),
+    Setting("credits", "ledger-credits", "topic of what transfers give, on its way"),
+    Setting("entries", "ledger-entries", "topic of the entries"),
+    Setting("balances", "balances", "topic of the balances, compacted"),
+    Setting("refused", "ledger-refused", "topic of what could not be done"),
+    Setting("remember_days", 7, "how long ids are known, by the times of transactions; what is older is refused"),
+    Setting("at", "", "a moment, to report balances as they were then"),
+    Setting("report", "balances-report", "topic of that report"),
+)
+TRANSACTION = "id STRING, kind STRING, account STRING, to STRING, amount BIGINT, at TIMESTAMP"
+ENTRY = "id STRING, kind STRING, account STRING, amount BIGINT, balance BIGINT, sequence BIGINT, at TIMESTAMP"
+OUTCOME = ENTRY.replace("at TIMESTAMP", "at_us BIGINT, to STRING, reason STRING, what STRING")
+DAY_US = 86_400_000_000
+
+
+def build(job: Job) -> None:
+    if job["at"]:
+        report(job)
+        return
+    topics = {name: job.topic(name) for name in ("entries", "credits", "refused")}
+    topics["balances"] = job.topic("balances", cleanup_policy="compact")
+    job.feeds_back("credits")
+    transactions = job.read("input", TRANSACTION).where("not value.kind <=> 'credit'")
+    done = transactions.unionByName(job.read("credits", TRANSACTION)).where("value.account is not null")
+    done = done.select("topic", "partition", "offset", "value.*", F.unix_micros("value.at").alias("at_us"))
+    outcomes = done.groupBy("account").transformWithState(Account(job["remember_days"]), OUTCOME, "append", "none")
+    topic = F.expr("case what " + " ".join(f"when '{what}' then '{name}'" for what, name in topics.items()) + " end")
+    at = F.timestamp_micros("at_us").alias("at")
+    value = F.struct("id", "kind", "account", "amount", "balance", "sequence", at, "to", "reason").alias("value")
+    job.write_to("entries", outcomes.select(topic.alias("topic"), F.col("account").alias("key"), value), format="json")
+
+
+class Account(StatefulProcessor):
+    """The state of one account: its balance, the number of its last entry, its newest day, and the ids that it knows.
+
+    All of it depends on the records alone, not on the clock, so that a batch that runs again does the same again.
+    """
+
+    def __init__(self, remember_days: int) -> None:
+        self.remember_days = remember_days
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.account = handle.getValueState("account", "balance BIGINT, sequence BIGINT, newest INT")
+        self.seen = handle.getMapState("seen", "id STRING", "day INT")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:
+        balance, sequence, newest = self.account.get() or (0, 0, 0)
+        began, entry = newest, None
+        for row in sorted(rows, key=lambda row: (row.topic, row.partition, row.offset)):
+            # A credit has the id of its transfer, which may be between two accounts that are the same.
+            name = (f"{row.id}:{row.kind}" if row.kind == "credit" else row.id,)
+            if row.id is not None and self.seen.containsKey(name):
+                continue
+            if reason := refusal(row, balance, newest - self.remember_days):
+                yield _outcome(row, "refused", reason=reason)
+                continue
+            day = row.at_us // DAY_US
+            self.seen.updateValue(name, (day,))
+            amount = row.amount if row.kind in ("deposit", "credit") else -row.amount
+            balance, sequence, newest = balance + amount, sequence + 1, max(newest, day)
+            entry = _outcome(row, "entries", amount=amount, balance=balance, sequence=sequence)
+            yield entry
+            if row.kind == "transfer":
+                yield _outcome(row, "credits", kind="credit", account=row.to, to=None)
+        if entry is not None:
+            if newest > began:
+                self._drop_older(newest - self.remember_days)
+            self.account.update((balance, sequence, newest))
+            yield Row(**{**entry.asDict(), "what": "balances"})
+
+    def _drop_older(self, oldest: int) -> None:
+        """Once a day of the account's own time, so that its state does not grow for good."""
+        for name in [name for name, (day,) in self.seen.iterator() if day < oldest]:
+            self.seen.removeKey(name)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def refusal(row: Row, balance: int, oldest: int) -> str | None:
+    """Why a transaction cannot be done, or None; `oldest` is the first day of which ids are known."""
+    if row.id is None or row.amount is None or row.at_us is None:
+        return "it needs an id, an amount and a time"
+    if row.kind not in ("deposit", "withdraw", "transfer", "credit"):
+        return f"there is no kind {row.kind}"
+    if row.amount < 1:
+        return f"the amount is {row.amount}"
+    if row.kind == "transfer" and not row.to:
+        return "it does not say to whom"
+    # Money that is on its way is never refused: its transfer is known by its other half.
+    if row.kind != "credit" and row.at_us // DAY_US < oldest:
+        return "it is older than what is remembered"
+    if row.kind in ("withdraw", "transfer") and row.amount > balance:
+        return f"the balance is {balance}"
+    return None
+
+
+def _outcome(row: Row, what: str, **others: Any) -> Row:
+    found = {"balance": None, "sequence": None, "reason": None, "what": what, **row.asDict(), **others}
+    names = ("id", "kind", "account", "amount", "balance", "sequence", "at_us", "to", "reason", "what")
+    return Row(**{name: found[name] for name in names})
+
+
+def report(job: Job) -> None:
+    """Balances at a moment, in a batch."""
+    found = balances(job.spark, job.bootstrap, job.topic("entries"), until=job["at"])
+    value = F.struct(*found.columns).alias("value")
+    write = found.select(F.col("account").alias("key"), value).write.format("ottla").option("value.format", "json")
+    chosen = {"kafka.bootstrap.servers": job.bootstrap, "topic": job.topic("report")}
+    write.options(**chosen).mode("append").save()
+
+
+def balances(
+    spark: SparkSession, bootstrap: str, entries: str, *, until: str | None = None, starting: str = "earliest"
+) -> DataFrame:
+    """Each account's balance after its entries up to a moment, from any offset: account, balance, sequence, entries.
+
+    What an account had before its first entry there is known from that entry; `sum` is what its entries add up to, and
+    always `balance` less `before`.
+    """
+    read = spark.read.format("ottla").option("kafka.bootstrap.servers", bootstrap).option("subscribe", entries)
+    chosen = {"startingOffsets": starting, "value.format": "json", "value.schema": ENTRY}
+    found = read.options(**chosen).option("kafka.isolation.level", "read_committed").load().select("value.*")
+    if until is not None:
+        found = found.where(F.col("at") <= F.lit(until).cast("timestamp"))
+    first = F.min_by(F.col("balance") - F.col("amount"), "sequence").alias("before")
+    last = F.max_by("balance", "sequence").alias("balance")
+    return found.groupBy("account").agg(
+        first, F.sum("amount").alias("sum"), last, F.max("sequence").alias("sequence"), F.count("*").alias("entries")
+    )

@@ -1,0 +1,215 @@
+"""What a pipeline's `build` is given: Spark, its settings, its topics, and queries that are looked after."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.pipelines.runner.pipeline import Pipeline, PipelineError, Value
+from ottla.pipelines.runner.topics import Topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from ottla.pipelines.runner.run import Options
+
+EXACTLY_ONCE: Final = "exactly-once"
+AT_LEAST_ONCE: Final = "at-least-once"
+
+
+@dataclass
+class Started:
+    """A query, and how it is started again."""
+
+    name: str
+    start: Callable[[], Any]
+    query: Any
+
+
+@dataclass
+class Step:
+    """What the driver does beside the queries, again and again."""
+
+    name: str
+    function: Callable[[], None]
+    every_s: float
+    due_at: float = 0.0
+    """By the monotonic clock."""
+
+
+class Job:
+    """One run of a pipeline. `job["name"]` is the value of a setting."""
+
+    def __init__(
+        self, pipeline: Pipeline, options: Options, settings: dict[str, Value], spark: Callable[[], SparkSession],
+        checkpoints: str,
+    ) -> None:  # fmt: skip
+        self.pipeline = pipeline
+        self.bootstrap = options.bootstrap
+        self.is_once = options.once
+        """Whether it ends when all that was there at its start is done."""
+        self.checkpoints = checkpoints
+        """A directory, or a URL that executors reach too."""
+        self.dead_letter_topic = f"{pipeline.name}-dead-letters"
+        self.queries: list[Started] = []
+        self.steps: list[Step] = []
+        self.feedback: set[str] = set()
+        """Topics that queries read and write."""
+        self._options = options
+        self._settings = settings
+        self._ensured: set[str] = set()
+        self._spark = spark
+
+    @property
+    def spark(self) -> SparkSession:
+        """Spark, which starts when first asked for: what only has steps needs none. Raises PipelineError."""
+        return self._spark()
+
+    def __getitem__(self, setting: str) -> Any:
+        """Of the type of its default. Raises PipelineError for one that the module does not list."""
+        if setting not in self._settings:
+            raise PipelineError(f"{self.pipeline.name} asks for a setting {setting}, which SETTINGS does not have")
+        return self._settings[setting]
+
+    def topic(self, setting: str, *, partitions: int | None = None, **configs: str) -> str:
+        """The topic that a setting names, created where it is missing; `cleanup_policy="compact"` is a config.
+
+        Raises KafkaError, OSError.
+        """
+        name = str(self[setting])
+        self.ensure_topic(name, partitions, **configs)
+        return name
+
+    def ensure_topic(self, name: str, partitions: int | None = None, **configs: str) -> None:
+        """The same for a topic by its own name."""
+        if name in self._ensured:
+            return
+        topics = Topics(self.bootstrap)
+        try:
+            given = {config.replace("_", "."): value for config, value in configs.items()}
+            topics.ensure(name, partitions or self._options.partitions, given)
+        finally:
+            topics.close()
+        self._ensured.add(name)
+
+    def read(
+        self, setting: str, schema: str | None = None, *, format: str | None = None, key_format: str = "string",
+        group: str | None = None, dead_letters: bool = True, **options: str,
+    ) -> DataFrame:  # fmt: skip
+        """A stream of the topic that a setting names, from its beginning: the source's columns, `value` by `format`.
+
+        `schema` is DDL for json (the default where there is one), Avro's JSON for avro.
+        Records that cannot be read go to the pipeline's dead-letter topic, so that they hold up nothing. Progress is
+        committed to the consumer group `ottla-NAME`. Where a pipeline reads a topic twice, the second has a `group`,
+        which is added to that name, and `dead_letters=False`: what cannot be read is only left out. `options` are
+        further ones of the source, `_` for `.`: `includeHeaders="true"`.
+        """
+        format = format or ("json" if schema is not None else "binary")
+        chosen = {
+            "kafka.bootstrap.servers": self.bootstrap,
+            "subscribe": self.topic(setting),
+            "startingOffsets": "earliest",
+            "kafka.isolation.level": "read_committed",
+            "commit.group": f"ottla-{self.pipeline.name}" + (f"-{group}" if group else ""),
+            "value.format": format,
+            "key.format": key_format,
+        }
+        if self._options.batch_records is not None:
+            chosen["maxOffsetsPerTrigger"] = str(self._options.batch_records)
+        if schema is not None:
+            chosen["value.schema"] = schema
+        if format != "binary":
+            if dead_letters:
+                self.ensure_topic(self.dead_letter_topic)
+                chosen |= {"bad.records": "dead-letter", "dead.letter.topic": self.dead_letter_topic}
+            else:
+                chosen["bad.records"] = "drop"
+        chosen |= {name.replace("_", "."): value for name, value in options.items()}
+        return self.spark.readStream.format("ottla").options(**chosen).load()
+
+    def write(
+        self, query: str, frame: DataFrame, setting: str, *, key: str | None = None, mode: str = "append",
+        format: str = "json", delivery: str = EXACTLY_ONCE, **options: str,
+    ) -> None:  # fmt: skip
+        """Start a query that writes the columns of `frame` as values, exactly once, to the topic that a setting names.
+
+        `key` is an expression of SQL, often a column's name. In mode update and complete each change of a group is a
+        record: let its key be what it is grouped by. `options` are further ones of the sink, `_` for `.`.
+        """
+        from pyspark.sql import functions as F
+
+        value = F.struct(*[F.col(f"`{name}`") for name in frame.columns]).alias("value")
+        columns = [value] if key is None else [F.expr(f"cast({key} as string)").alias("key"), value]
+        self.write_records(
+            query, frame.select(*columns), setting, mode=mode, format=format, delivery=delivery, **options
+        )
+
+    def write_records(
+        self, query: str, frame: DataFrame, setting: str, *, mode: str = "append", format: str = "binary",
+        delivery: str = EXACTLY_ONCE, **options: str,
+    ) -> None:  # fmt: skip
+        """The same for a frame that has the columns of the sink: `value`, and `key`, `headers`, `partition`, ..."""
+        self.write_to(query, frame, mode=mode, format=format, delivery=delivery, topic=self.topic(setting), **options)
+
+    def write_to(
+        self, query: str, frame: DataFrame, *, mode: str = "append", format: str = "binary",
+        delivery: str = EXACTLY_ONCE, **options: str,
+    ) -> None:  # fmt: skip
+        """The same where the column `topic` says for each row where it goes; `topic` has made those that are missing.
+        A batch is one transaction, whatever it writes to."""
+        chosen = {
+            "kafka.bootstrap.servers": self.bootstrap,
+            "delivery": delivery,
+            "value.format": format,
+            "kafka.compression.type": "lz4",
+        }
+        chosen |= {name.replace("_", "."): value for name, value in options.items()}
+        if mode == "append":
+            self.start(query, frame.writeStream.format("ottla").options(**chosen).outputMode(mode))
+            return
+
+        # Spark takes no sink in Python for updates; a batch that is written again under its id does nothing.
+        def write(batch: DataFrame, number: int) -> None:
+            given = chosen
+            if delivery == EXACTLY_ONCE:
+                given = {**chosen, "write.id": f"{_query_id(batch)}-{number}"}
+            batch.write.format("ottla").options(**given).mode("append").save()
+
+        self.batches(query, frame, write, mode=mode)
+
+    def feeds_back(self, setting: str) -> None:
+        """Say that queries read from the topic of this setting what they write there themselves: a run with `once` is
+        over when that is done too."""
+        self.feedback.add(self.topic(setting))
+
+    def batches(
+        self, query: str, frame: DataFrame, function: Callable[[DataFrame, int], None], *, mode: str = "append"
+    ) -> None:
+        """Start a query that hands each micro-batch with its number to `function`. After a failure the same number
+        comes again: let the function see that it is done already."""
+        self.start(query, frame.writeStream.foreachBatch(function).outputMode(mode))
+
+    def start(self, query: str, writer: DataStreamWriter) -> None:
+        """Start a query of the pipeline's own making: its name, checkpoint and trigger are set here."""
+        if any(started.name == query for started in self.queries):
+            raise PipelineError(f"{self.pipeline.name} has two queries {query}")
+        writer = writer.queryName(f"{self.pipeline.name}.{query}")
+        writer = writer.option("checkpointLocation", f"{self.checkpoints.rstrip('/')}/{query}")
+        if self.is_once:
+            writer = writer.trigger(availableNow=True)
+        elif self._options.every:
+            writer = writer.trigger(processingTime=self._options.every)
+        self.queries.append(Started(query, writer.start, writer.start()))
+
+    def step(self, name: str, function: Callable[[], None], *, every_s: float) -> None:
+        """Have the driver call a function again and again, between looks at the queries; once at least, and once more
+        at the end of a run. What it raises ends the run, as a query does that fails for good."""
+        self.steps.append(Step(name, function, every_s, time.monotonic()))
+
+
+def _query_id(batch: DataFrame) -> str:
+    """Of the query that a micro-batch is of: as long as its checkpoint lives, over restarts."""
+    return str(batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))

@@ -1,0 +1,255 @@
+"""A run: queries are built, watched, started again when they fail, and stopped between two batches."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ottla.errors import KafkaError
+from ottla.pipelines.runner import session, state
+from ottla.pipelines.runner.exposition import MetricsServer
+from ottla.pipelines.runner.job import Job, Started
+from ottla.pipelines.runner.pipeline import Pipeline, PipelineError, Value
+from ottla.pipelines.runner.progress import Watch
+from ottla.pipelines.runner.state import Directory, QueryStatus, Status
+from ottla.pipelines.runner.topics import LOOK_TIMEOUT_S, Topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger("ottla.pipelines")
+
+LOOK_S: Final = 0.5
+STOP_S: Final = 30.0
+"""How long a batch may take to its end when a run is stopped; then it is cut off, and done again by the next run."""
+PAUSE_S: Final = 1.0
+PAUSE_S_MAX: Final = 30.0
+RESTARTS_MAX: Final = 10
+"""Failures of a query in a row, without a batch between them."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run a pipeline, whichever it is."""
+
+    bootstrap: str
+    directory: Path = field(default_factory=state.default_directory)
+    checkpoints: str | None = None
+    """Where checkpoints are, if not in the directory: on a cluster a URL that executors reach."""
+    master: str | None = "local[*]"
+    """Spark's; None: what `spark-submit` was told."""
+    once: bool = False
+    every: str | None = None
+    """Time between two batches, as `10 seconds`; the next one begins at once by default."""
+    partitions: int = 3
+    """Of topics that are created."""
+    batch_records: int | None = None
+    """Records that a batch takes of a topic at most."""
+    restarts_max: int = RESTARTS_MAX
+    metrics: tuple[str, int] | None = None
+    archive: Path | None = None
+    spark: Mapping[str, str] = field(default_factory=dict)
+    """Settings of Spark."""
+
+
+class Run:
+    """One run of a pipeline in this process. `stop` may be called from any thread."""
+
+    def __init__(
+        self, pipeline: Pipeline, options: Options, given: Mapping[str, Value], spark: SparkSession | None = None
+    ) -> None:
+        """With `spark` the queries run there, and it is left running. Raises PipelineError for wrong settings."""
+        self.pipeline = pipeline
+        self.options = options
+        self.settings = pipeline.values(given)
+        self.directory = Directory(options.directory, pipeline.name)
+        self.status = Status(
+            pipeline.name, pid=os.getpid(), started_at=_now(), bootstrap=options.bootstrap,
+            master=options.master or "", settings=dict(self.settings),
+        )  # fmt: skip
+        self._spark = session.prepare(spark) if spark is not None else None
+        self._is_given = spark is not None
+        self._stop = threading.Event()
+        self._advanced: dict[str, int] = {}
+
+    def stop(self) -> None:
+        """Ask for the end: batches that are under way are finished first."""
+        self._stop.set()
+
+    def run(self, show: Callable[[Status], None] = lambda status: None) -> Status:
+        """Run to the end: of the input with `once`, else until it is stopped or fails. `show` is called with the status
+        about twice a second.
+
+        Raises PipelineError for what cannot begin; a run that fails later says so in the status that is returned.
+        """
+        with self.directory.locked(), self._metrics():
+            self.directory.write(self.status)
+            job = Job(
+                self.pipeline, self.options, self.settings, self._session,
+                self.options.checkpoints or str(self.directory.checkpoints),
+            )  # fmt: skip
+            try:
+                self.pipeline.build(job)
+                self.status.queries = [QueryStatus(started.name) for started in job.queries]
+                self.status.state = state.RUNNING
+                self._watch(job, show)
+            except Exception as error:
+                if self.status.state == state.STARTING and not isinstance(error, PipelineError | KafkaError | OSError):
+                    logger.debug("the pipeline cannot be built", exc_info=True)
+                self.status.state, self.status.error = state.FAILED, _sentence(error)
+            finally:
+                with contextlib.suppress(Exception):  # of a JVM that is gone
+                    for started in job.queries:
+                        started.query.stop()
+                    if self._spark is not None and not self._is_given:
+                        self._spark.stop()
+                self._write(show)
+        return self.status
+
+    def _session(self) -> SparkSession:
+        if self._spark is None:
+            self._spark = session.session(
+                self.pipeline.name, self.options.master, self.options.spark, self.options.archive, self.directory.log
+            )
+        return self._spark
+
+    @contextlib.contextmanager
+    def _metrics(self) -> Iterator[None]:
+        if self.options.metrics is None:
+            yield
+            return
+        with MetricsServer(*self.options.metrics, lambda: self.status):
+            yield
+
+    def _watch(self, job: Job, show: Callable[[Status], None]) -> None:
+        topics = Topics(self.options.bootstrap, request_timeout_s=LOOK_TIMEOUT_S)
+        watch = Watch(topics)
+        resume_at = dict.fromkeys((started.name for started in job.queries), 0.0)
+        failures = dict.fromkeys(resume_at, 0)
+        try:
+            while True:
+                stopping = self._stop.is_set() or self.directory.is_asked_to_stop()
+                if stopping:
+                    self._finish_batches(job)
+                self._steps(job, last=stopping)
+                running = False
+                for started, status in zip(job.queries, self.status.queries, strict=True):
+                    watch.look(started, status)
+                    if stopping:
+                        continue
+                    if self._keep_running(started, status, resume_at, failures):
+                        running = True
+                    elif job.feedback and _is_behind(watch, started, job.feedback):
+                        started.query = started.start()
+                        running = True
+                self._count_dead_letters(job, topics)
+                if stopping:
+                    self.status.state = state.STOPPED
+                    return
+                if not running and (job.queries or not job.steps or job.is_once):
+                    self._steps(job, last=True)
+                    self.status.state = state.DONE
+                    return
+                self._write(show)
+                self._stop.wait(LOOK_S)
+        finally:
+            topics.close()
+
+    def _keep_running(
+        self, started: Started, status: QueryStatus, resume_at: dict[str, float], failures: dict[str, int]
+    ) -> bool:
+        """Start a query again that failed, after a pause. Returns whether it has more to do; raises its error when
+        it failed too often."""
+        if started.query.isActive:
+            if status.batch > self._advanced.get(started.name, -1):
+                self._advanced[started.name] = status.batch
+                failures[started.name] = 0
+            return True
+        error = started.query.exception()
+        if error is None:
+            return False
+        if resume_at[started.name] == 0.0:
+            status.error = _sentence(error)
+            failures[started.name] += 1
+            if failures[started.name] > self.options.restarts_max:
+                raise error
+            pause_s = min(PAUSE_S * 2 ** (failures[started.name] - 1), PAUSE_S_MAX)
+            resume_at[started.name] = time.monotonic() + pause_s
+            logger.warning("query %s failed, and is started again in %g s: %s", started.name, pause_s, status.error)
+        if time.monotonic() >= resume_at[started.name]:
+            resume_at[started.name] = 0.0
+            status.restarts += 1
+            started.query = started.start()
+        return True
+
+    def _steps(self, job: Job, *, last: bool) -> None:
+        for step in job.steps:
+            if last or time.monotonic() >= step.due_at:
+                step.function()
+                step.due_at = time.monotonic() + step.every_s
+
+    def _finish_batches(self, job: Job) -> None:
+        """Wait for each query to be between two batches, and stop it there."""
+        deadline = time.monotonic() + STOP_S
+        waiting = {started.name: (started, _batch(started)) for started in job.queries}
+        while waiting and time.monotonic() < deadline:
+            for name, (started, batch) in list(waiting.items()):
+                if (
+                    not started.query.isActive
+                    or not started.query.status["isTriggerActive"]
+                    or _batch(started) != batch
+                ):
+                    started.query.stop()
+                    del waiting[name]
+            if waiting:
+                time.sleep(0.02)
+
+    def _count_dead_letters(self, job: Job, topics: Topics) -> None:
+        with contextlib.suppress(KafkaError, OSError):
+            self.status.dead_letters = topics.records(job.dead_letter_topic)
+
+    def _write(self, show: Callable[[Status], None]) -> None:
+        self.status.updated_at = _now()
+        self.directory.write(self.status)
+        show(self.status)
+
+
+def _is_behind(watch: Watch, started: Started, topics: set[str]) -> bool:
+    """Also where the cluster does not answer: the query looks for itself then."""
+    try:
+        return watch.is_behind(started.name, topics)
+    except (KafkaError, OSError):
+        return True
+
+
+def _batch(started: Started) -> int:
+    progress = started.query.lastProgress
+    return -1 if progress is None else int(progress["batchId"])
+
+
+def _sentence(error: BaseException) -> str:
+    """What went wrong, without the stack traces of two languages."""
+    cause = str(getattr(error, "desc", None) or getattr(error, "_desc", None) or error)
+    _, _, traceback = cause.rpartition("Traceback (most recent call last):")
+    if traceback != cause and (raised := _RAISED.findall(traceback)):
+        return str(raised[-1])[:600]
+    lines = [line.strip() for line in cause.splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith(("at ", "File ", "Traceback", "^"))]
+    return " ".join(told[:3])[:600] or type(error).__name__
+
+
+_RAISED: Final = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Failed|[A-Z]\w*): .*)$", re.MULTILINE)
+"""The line with which a traceback of Python ends."""
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,72 @@
+"""The topics of a run: created where they are missing, and how far they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ottla import arrow
+from ottla.client.cluster import EARLIEST, LATEST, Cluster
+from ottla.client.config import ClientConfig, parse_addresses
+from ottla.client.fetcher import FetchLimits
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import Millis, Offset, TopicPartition
+from ottla.protocol.messages import ApiKey
+
+CREATE_TIMEOUT_MS: Final = 30_000
+LOOK_TIMEOUT_S: Final = 2.0
+"""For what is only shown: a node that does not answer holds nothing up."""
+
+
+class Topics:
+    """Not safe for threads, as its `Cluster` is not."""
+
+    def __init__(self, bootstrap: str, *, request_timeout_s: float = 30.0) -> None:
+        self._cluster = Cluster(
+            ClientConfig(parse_addresses(bootstrap), "ottla-pipeline", request_timeout_s=request_timeout_s)
+        )
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    def ensure(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
+        """Create it where it is missing; one that is there stays as it is. Raises KafkaError, OSError."""
+        if self._cluster.partitions([topic]):
+            return
+        row = {
+            "name": topic, "num_partitions": partitions, "replication_factor": -1, "assignments": [],
+            "configs": [{"name": name, "value": value} for name, value in configs.items()],
+        }  # fmt: skip
+        values = {"topics": [row], "timeout": CREATE_TIMEOUT_MS, "validate_only": False}
+        (answer,) = self._cluster.ask_any(ApiKey.CREATE_TOPICS, values)["topics"]
+        code = ErrorCode(answer["error_code"])
+        if code not in (ErrorCode.none, ErrorCode.topic_already_exists):
+            raise KafkaError(code, f"topic {topic}: {answer['error_message'] or ''}")
+
+    def partitions(self, topic: str) -> int:
+        """How many it has; 0 for one that does not exist."""
+        return len(self._cluster.partitions([topic]))
+
+    def ends(self, topics: set[str]) -> dict[TopicPartition, Offset]:
+        """Where each partition ends for readers of committed records."""
+        found = self._cluster.partitions(topics)
+        known = self._cluster.offsets(dict.fromkeys(found, LATEST), read_committed=True)
+        return {at: one.offset for at, one in known.items()}
+
+    def records(self, topic: str) -> int:
+        """Between the beginning and the end; 0 for a topic that does not exist."""
+        found = self._cluster.partitions([topic])
+        first = self._cluster.offsets(dict.fromkeys(found, EARLIEST))
+        last = self._cluster.offsets(dict.fromkeys(found, LATEST))
+        return sum(last[at].offset - first[at].offset for at in found)
+
+    def timestamp(self, at: TopicPartition, offset: Offset) -> Millis | None:
+        """Of the record there, in ms since the epoch; None where there is none any more."""
+        fields = arrow.schema(["timestamp"])
+        limits = FetchLimits(bytes_max=1, wait_ms_max=0)
+        for batch in arrow.batches(
+            self._cluster, at.topic, at.partition, offset, offset + 1, fields, read_committed=False, limits=limits
+        ):
+            if batch.num_rows:
+                return int(batch.column(0)[0].value // 1000)
+        return None

@@ -1,0 +1,1 @@
+"""Tests of the runner of pipelines that need no Spark."""
