@@ -86,6 +86,10 @@ VALID: dict[str, list[str]] = {
     "quorum add": ["1", "AAAAAAAAAAAAAAAAAAAAAQ", "CONTROLLER://127.0.0.1:9"],
     "quorum remove": ["1", "AAAAAAAAAAAAAAAAAAAAAQ"],
     "spark archive": ["ottla.tar.gz"],
+    "mirror status": ["a"],
+    "mirror offsets": ["a", "t"],
+    "mirror failover": ["a"],
+    "mirror failback": ["a"],
     "pipeline list": ["--directory", "pipelines"],
     "pipeline describe": ["activity"],
     "pipeline run": ["./empty.py", "--once", "--directory", "pipelines"],
@@ -98,7 +102,8 @@ VALID: dict[str, list[str]] = {
 """A call of each command that a node accepts; where hostile values have their places, they take those of its words."""
 
 REFUSED = {
-    "cluster add", "cluster drain", "cluster remove", "pipeline stop", "quorum add", "quorum remove", "txn abort",
+    "cluster add", "cluster drain", "cluster remove", "mirror failback", "mirror failover", "pipeline stop",
+    "quorum add", "quorum remove", "txn abort",
 }  # fmt: skip
 """Those of them that the only broker of a cluster refuses, or that there is nothing to do for."""
 

@@ -66,6 +66,10 @@ COMMANDS: dict[str, list[str]] = {
     "ottla log repair": ["DIRECTORY"],
     "ottla sql": ['select * from "TOPIC"'],
     "ottla spark archive": ["ARCHIVE.tar.gz"],
+    "ottla mirror status": ["a"],
+    "ottla mirror offsets": ["a", "TOPIC"],
+    "ottla mirror failover": ["a"],
+    "ottla mirror failback": ["a"],
     "ottla pipeline list": [],
     "ottla pipeline describe": ["activity"],
     "ottla pipeline run": ["EMPTY.py", "--directory", "FORMATTED"],
@@ -82,6 +86,8 @@ NEED_NO_BROKER = {
 }  # fmt: skip
 REFUSED = {
     "ottla pipeline stop": "activity has not run",
+    "ottla mirror failover": "no topics of a are mirrored here",
+    "ottla mirror failback": "no topics of a have failed over: there is nothing to bring back",
     "ottla cluster drain": "no broker would be left",
     "ottla cluster remove": "77 is not currently registered (BROKER_ID_NOT_REGISTERED)",
 }

@@ -21,7 +21,8 @@ PUBLIC_HOSTS = (
 
 _PLACES = re.compile(r"(?<![\w./$}-])/(?:work|root|home|Users|workspace|mnt)/[\w.]")
 _REGISTRIES = re.compile(
-    r"\b(?:[\w-]+\.)*(?:pypi|pythonhosted|artifactory|nexus|jfrog|mirrors?|repo1?\.maven)[\w.-]*\.\w{2,}\b"
+    r"\b(?:[\w-]+\.)*(?:pypi|pythonhosted|artifactory|nexus|jfrog|"
+    r"mirrors?(?=[\w.-]*\.(?:com|org|net|io|edu|cn|internal|local)\b)|repo1?\.maven)[\w.-]*\.\w{2,}\b"
 )
 _ADDRESSES = re.compile(r"https?://([\w.-]+\.[a-z]{2,})")
 

@@ -33,6 +33,7 @@ COMMANDS = {
     "quorum": "ottla.cli.quorum:app",
     "storage": "ottla.cli.storage:app",
     "pipeline": "ottla.cli.pipeline:app",
+    "mirror": "ottla.cli.mirror:app",
     "spark": "ottla.cli.spark:app",
     "check": "ottla.cli.check:check",
     "log": "ottla.cli.dump.command:app",

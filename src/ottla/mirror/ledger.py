@@ -53,12 +53,18 @@ class Ledger:
     def topic(self) -> str:
         return PREFIX + self.source
 
-    def load(self) -> None:
-        """Create the topic where it is missing, and read all of it. Raises KafkaException, KafkaError, OSError."""
-        self.offsets, self.roles, self.moved, self.pending, self.cuts = {}, {}, set(), {}, {}
+    def ensure(self) -> None:
+        """Create the topic where it is missing."""
         if self.topic not in self.remote.topics():
-            with contextlib.suppress(KafkaException):  # another made it first; if not, reading says it
+            with contextlib.suppress(KafkaException):  # another made it first; if not, writing says it
                 self.remote.create(self.topic, 1, {"cleanup.policy": "compact"})
+
+    def load(self) -> None:
+        """Read all of it; one that is missing is empty. Raises KafkaException, KafkaError, OSError."""
+        self.offsets, self.roles, self.moved, self.pending, self.cuts = {}, {}, set(), {}, {}
+        self.generation = 0
+        if self.topic not in self.remote.topics():
+            return
         newest: dict[str, Any] = {}
         for batch in arrow.read(self.topic, self.remote.bootstrap, columns=["key", "value"]):
             for key, value in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
@@ -88,6 +94,7 @@ class Ledger:
 
     def note(self, entries: Iterable[tuple[list[Any], Any]]) -> None:
         """Write keys and values (None drops one), and wait. Raises KafkaException, MirrorError."""
+        self.ensure()
         failed: list[Any] = []
         producer = Producer({
             "bootstrap.servers": self.remote.bootstrap, "enable.idempotence": True, "acks": "all",
@@ -134,7 +141,8 @@ class Ledger:
             noted += [(["runs", *at, start], {"runs": []}) for start in others]
             mapping.extend(runs)
         self.pending = {}
-        self.note(noted)
+        if noted:
+            self.note(noted)
 
     def _visible(self, place: Place, begin: Offset, end: Offset) -> list[Stretch]:
         """Offsets of committed records. Values are not looked at."""

@@ -69,8 +69,9 @@ class Mapping:
         That is at the first copied record with this offset or a later one. None where the mirror has not come there,
         and for what lies before `start` and was not copied.
         """
-        copied_before = self.runs[-1].source + self.runs[-1].records if self.runs else 0
-        if offset > self.source_end() or copied_before < offset < self.start:
+        at = bisect_right(self.runs, self.start - 1, key=lambda run: run.source)
+        copied_before = self.runs[at - 1].source + self.runs[at - 1].records if at else 0
+        if offset > self.source_end() or copied_before <= offset < self.start:
             return None
         return _translated(self.runs, offset, self.end())
 

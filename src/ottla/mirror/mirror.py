@@ -73,7 +73,7 @@ class Mirror:
     """
 
     def __init__(
-        self, route: Route, spark: SparkSession | None = None, checkpoint: Path | None = None, *,
+        self, route: Route, spark: SparkSession | None = None, checkpoint: Path | str | None = None, *,
         options: dict[str, str] | None = None,
     ) -> None:  # fmt: skip
         self.route = route
@@ -116,6 +116,7 @@ class Mirror:
 
     def step(self) -> None:
         """Topics and configs, then all records that are there now, then group offsets."""
+        self.ledger.ensure()
         self.ledger.load()
         topics = self.sync_topics()
         through = self.source.ends((topic, p) for topic, count in topics.items() for p in range(count))
@@ -124,7 +125,8 @@ class Mirror:
         self.ledger.settle(self._names(topics))
         known = self.ledger.offsets
         changed = {at: end for at, end in through.items() if known.setdefault(at, Offsets()).through != end}
-        self.ledger.note((["through", *at], end) for at, end in changed.items())
+        if changed:
+            self.ledger.note((["through", *at], end) for at, end in changed.items())
         for at, end in changed.items():
             known[at].through = end
         self.sync_groups(set(topics))
@@ -223,7 +225,7 @@ class Mirror:
             .option("kafka.bootstrap.servers", self.route.destination_bootstrap)
             .option("delivery", "exactly-once")
             .option("includeTimestamp", "true")
-            .option("checkpointLocation", str(self._checkpoint / f"generation-{self.ledger.generation}"))
+            .option("checkpointLocation", f"{self._checkpoint}/generation-{self.ledger.generation}")
             .trigger(availableNow=True)
             .start()
         )
@@ -278,6 +280,8 @@ class Mirror:
             for at in self.ledger.offsets
             if wanted.fullmatch(at[0]) and self.ledger.roles.get(self.route.prefix + at[0]) == "mirror"
         ]
+        if not places:
+            raise MirrorError(f"no topics of {self.route.source} are mirrored here")
         names = self._names(at[0] for at in places)
         self.ledger.settle(names)
         cuts = self._ends_here(places)
@@ -293,6 +297,18 @@ class Mirror:
         return cuts
 
     # -- Looking
+
+    def known(self) -> list[dict[str, Any]]:
+        """What `status` says as far as the destination knows it, without asking the source."""
+        self.ledger.load()
+        return [
+            {
+                "topic": topic, "partition": partition, "mirror": self.route.prefix + topic,
+                "role": self.ledger.roles.get(self.route.prefix + topic, "none"), "source_end": None,
+                "copied_to": mapping.source_end(), "lag_records": None, "lag_seconds": None,
+            }
+            for (topic, partition), mapping in sorted(self.ledger.offsets.items())
+        ]  # fmt: skip
 
     def status(self, now_s: float | None = None) -> list[dict[str, Any]]:
         """One row for each partition: how many records are not copied yet, and the age of the first of them, in s."""
@@ -326,18 +342,11 @@ class Mirror:
         return records, oldest
 
 
-def failback(
-    forward: Route, spark: SparkSession, checkpoint: Path, *, unmirrored: Path | None = None,
-) -> Failback:  # fmt: skip
-    """The way back of a route that has failed over."""
-    return Failback(forward, spark, checkpoint, unmirrored)
-
-
 class Failback:
     """Brings what was written after a failover to the old source, and groups too. `step` until producers have moved,
     then `finish`."""
 
-    def __init__(self, forward: Route, spark: SparkSession, checkpoint: Path, unmirrored: Path | None) -> None:
+    def __init__(self, forward: Route, spark: SparkSession, checkpoint: Path | str, unmirrored: Path | None) -> None:
         self.forward = Mirror(forward)
         self.back = Mirror(forward.reversed(), spark, checkpoint)
         self._unmirrored = unmirrored
@@ -349,15 +358,19 @@ class Failback:
         back, cuts = self.back.ledger, self.forward.ledger.cuts
         back.load()
         owned = {at: cut for at, cut in cuts.items() if self.forward.ledger.roles.get(at[0]) == "owned"}
-        new = {at: cut for at, cut in owned.items() if back.roles.get(at[0]) != "mirror"}
+        # One that began before, and was given back perhaps, has this cut as its start.
+        new = {at: cut for at, cut in owned.items() if at not in back.offsets or back.offsets[at].start != cut}
         if not owned:
             raise MirrorError(
                 f"no topics of {self.forward.route.source} have failed over: there is nothing to bring back"
             )
+        if not new:
+            return 0
         ends = self.forward.source.ends(new, committed=False)
         left = self._report({at: (self.forward.ledger.offsets[at].source_end(), ends[at]) for at in new})
         back.note(
             [
+                *back.next_generation(),
                 *((["origin", *at], ends[at]) for at in new),
                 *((["start", *at], cut) for at, cut in new.items()),
                 *((["role", topic], "mirror") for topic in {at[0] for at in new}),
@@ -410,17 +423,21 @@ class Failback:
 
         Producers have to have stopped at the destination.
         """
-        self.step()
-        cuts = self.back.failover(reach_source=False)
+        self.prepare()
+        self.back.ledger.load()
+        if "mirror" in self.back.ledger.roles.values():
+            self.step()
+            cuts = self.back.failover(reach_source=False)
+        else:  # killed behind the failover
+            cuts = dict(self.back.ledger.cuts)
         ledger = self.forward.ledger
         here = self.forward._ends_here(cuts)
         ledger.note(
             [
+                *ledger.next_generation(),
                 *((["origin", *at], end) for at, end in here.items()),
                 *((["start", *at], end) for at, end in cuts.items()),
                 *((["role", topic], "mirror") for topic in {at[0] for at in cuts}),
-                (["generation"], ledger.generation + 1),
-                *((["moved", group], None) for group in ledger.moved),
                 *((["cut", *at], None) for at in cuts),
             ]
         )

@@ -47,3 +47,5 @@ def test_what_came_back_is_not_translated_by_the_runs_before_it() -> None:
     assert mapping.translate(20) is None
     assert mapping.translate(30) == 25
     assert mapping.end() == 25
+    mapping.extend([Run(30, 25, 3)])
+    assert [mapping.translate(offset) for offset in (9, 10, 29, 30, 33)] == [9, None, None, 25, 28]

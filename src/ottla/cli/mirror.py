@@ -1,0 +1,226 @@
+"""`ottla mirror ...`: how far a mirror is, what offsets mean on the other side, and handing topics over and back."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from cyclopts import App, Parameter
+
+from ottla.cli.client import probe
+from ottla.cli.exits import MISUSED, OK, CommandFailed
+from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
+from ottla.cli.output import print_json, print_table
+from ottla.cli.values import Addresses, FilePath, SettingName, Text, TopicName
+
+if TYPE_CHECKING:
+    from ottla.mirror.mirror import Mirror, Route
+
+app = App(name="mirror", help="Geo-replication: lag, offsets, failover and failback.", sort_key=7)
+
+From = Annotated[
+    Addresses | None,
+    Parameter(name="--from", env_var="OTTLA_MIRROR_FROM", help="Brokers of the source cluster: HOST:PORT,..."),
+]
+Name = Annotated[SettingName, Parameter(help="The destination's name, as the mirror was given it.")]
+Topics = Annotated[Text, Parameter(help="Which topics: a regular expression for whole names at the source.")]
+Groups = Annotated[Text, Parameter(help="Which groups: a regular expression for whole names.")]
+Policy = Annotated[Literal["identity", "prefix"], Parameter(help="How topics are called at the destination.")]
+Checkpoint = Annotated[
+    FilePath | None, Parameter(help="Checkpoints of the mirror; those of `ottla pipeline run mirror` unless given.")
+]
+NOWHERE: Final = "127.0.0.1:0"
+"""Of a source that is not asked."""
+
+
+@app.command
+def status(
+    source: SettingName, /, *, from_: From = None, topics: Topics = ".*", policy: Policy = "identity",
+    name: Name = "destination", json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> int:  # fmt: skip
+    """Show the lag of a mirror: records that are not copied yet, and the age of the first of them.
+
+    Without --from the source is not asked: what was copied is shown, and who owns the topics.
+
+    Parameters
+    ----------
+    source
+        The source's name, as the mirror was given it.
+    """
+    with _complaints():
+        mirror = _mirror(source, from_, name, bootstrap, topics, ".*", policy)
+        rows = mirror.known() if from_ is None else mirror.status()
+    if json:
+        print_json(rows)
+        return OK
+    print_table(
+        ("TOPIC", "PARTITION>", "MIRROR", "ROLE", "SOURCE END>", "COPIED TO>", "LAG>", "LAG SECONDS>"),
+        [[_cell(value) for value in row.values()] for row in rows],
+    )
+    return OK
+
+
+@app.command
+def offsets(
+    source: SettingName, topic: TopicName, /, *, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
+) -> int:
+    """Show which offsets of a topic are which at the destination: a row for each run without gaps.
+
+    Parameters
+    ----------
+    source
+        The source's name, as the mirror was given it.
+    topic
+        Its name at the source.
+    """
+    with _complaints():
+        mirror = _mirror(source, None, "-", bootstrap)
+        mirror.ledger.load()
+    rows = [
+        {"partition": at[1], "source": run.source, "destination": run.destination, "records": run.records}
+        for at, mapping in sorted(mirror.ledger.offsets.items())
+        if at[0] == topic
+        for run in mapping.runs
+    ]
+    if json:
+        print_json(rows)
+    else:
+        print_table(("PARTITION>", "SOURCE>", "DESTINATION>", "RECORDS>"), [list(row.values()) for row in rows])
+    return OK
+
+
+@app.command
+def failover(
+    source: SettingName, /, *, from_: From = None, checkpoint: Checkpoint = None, topics: Topics = ".*",
+    groups: Groups = ".*", policy: Policy = "identity", name: Name = "destination", json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> int:  # fmt: skip
+    """Give mirrored topics to the destination. Stop the mirror first, and producers at the source.
+
+    With --from all that can be read at the source is copied before, and groups' offsets are translated a last time.
+    Without it the source is not asked, for when it is lost. Prints where each partition's own records begin.
+
+    Parameters
+    ----------
+    source
+        The source's name, as the mirror was given it.
+    """
+    from ottla.mirror.mirror import Mirror
+
+    with _complaints():
+        mirror = _mirror(source, from_, name, bootstrap, topics, groups, policy)
+        if from_ is not None and mirror.known():
+            mirror = Mirror(mirror.route, _spark(), checkpoint or _checkpoints("records"))
+            cuts = mirror.failover()
+        else:
+            cuts = mirror.failover(reach_source=False)
+    _print_cuts(cuts, json=json)
+    return OK
+
+
+@app.command
+def failback(
+    source: SettingName, /, *, from_: From = None, checkpoint: Checkpoint = None, topics: Topics = ".*",
+    groups: Groups = ".*", unmirrored: FilePath | None = None, finish: Flag = False, name: Name = "destination",
+    json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> int:  # fmt: skip
+    """Bring what was written after a failover back to the old source, and its groups too.
+
+    May be repeated. When producers have stopped, once more with --finish: the old source owns its topics again.
+
+    Parameters
+    ----------
+    source
+        The old source's name, as the mirror was given it.
+    unmirrored
+        A file to write records to, as lines of JSON, that the old source has and that were never mirrored.
+    finish
+        Give the topics back after this.
+    """
+    from ottla.mirror.mirror import Failback
+
+    with _complaints():
+        mirror = _mirror(source, from_, name, bootstrap, topics, groups)
+        if not any(row["role"] == "owned" for row in mirror.known()):
+            raise CommandFailed(f"no topics of {source} have failed over: there is nothing to bring back")
+        if from_ is None:
+            raise CommandFailed("--from is needed: the old source's addresses", MISUSED)
+        moving = Failback(mirror.route, _spark(), checkpoint or _checkpoints("back"), unmirrored)
+        left = moving.prepare()
+        if finish:
+            moving.finish()
+        else:
+            moving.step()
+        rows = moving.back.known()
+    if json:
+        print_json({"unmirrored": left, "finished": finish, "partitions": rows})
+        return OK
+    print(f"{left:,} records of {source} were never mirrored; they stay where they are")
+    print_table(
+        ("TOPIC", "PARTITION>", "ROLE", "COPIED TO>"),
+        [[_cell(row[column]) for column in ("topic", "partition", "role", "copied_to")] for row in rows],
+    )
+    return OK
+
+
+def _mirror(
+    source: str, from_: str | None, name: str, bootstrap: str, topics: str = ".*", groups: str = ".*",
+    policy: Literal["identity", "prefix"] = "identity",
+) -> Mirror:  # fmt: skip
+    """Without Spark. Raises CommandFailed where a cluster does not answer."""
+    from ottla.mirror.ledger import MirrorError
+    from ottla.mirror.mirror import Mirror, Route
+
+    try:
+        route: Route = Route(source, from_ or NOWHERE, name, bootstrap, topics, groups, policy)
+    except MirrorError as error:
+        raise CommandFailed(str(error), MISUSED) from None
+    probe(bootstrap)
+    if from_ is not None:
+        probe(from_)
+    return Mirror(route)
+
+
+@contextlib.contextmanager
+def _complaints() -> Iterator[None]:
+    try:
+        from ottla.errors import KafkaError
+        from ottla.mirror.ledger import MirrorError
+    except ModuleNotFoundError as error:
+        raise CommandFailed(f"mirrors need {error.name}: pip install 'ottla[pipelines]'") from None
+    try:
+        yield
+    except (MirrorError, KafkaError) as error:
+        raise CommandFailed(str(error)) from None
+
+
+def _spark() -> Any:
+    from ottla.pipelines.runner import PipelineError, session
+    from ottla.pipelines.runner.state import default_directory
+
+    try:
+        log = default_directory() / "mirror"
+        log.mkdir(parents=True, exist_ok=True)
+        return session.session("mirror", "local[*]", {}, None, log / "handover.log")
+    except PipelineError as error:
+        raise CommandFailed(str(error)) from None
+
+
+def _checkpoints(query: str) -> Path:
+    from ottla.pipelines.runner.state import Directory, default_directory
+
+    return Path(Directory(default_directory(), "mirror").checkpoints) / query
+
+
+def _print_cuts(cuts: dict[tuple[str, int], int], *, json: bool) -> None:
+    rows = [{"topic": topic, "partition": partition, "begins": cut} for (topic, partition), cut in sorted(cuts.items())]
+    if json:
+        print_json(rows)
+    else:
+        print_table(("TOPIC", "PARTITION>", "OWN RECORDS BEGIN>"), [list(row.values()) for row in rows])
+
+
+def _cell(value: object) -> object:
+    return "-" if value is None else f"{value:.1f}" if isinstance(value, float) else value

@@ -1,0 +1,39 @@
+"""Geo-replication: topics, configs, records exactly once, and group offsets, from another cluster to this one.
+
+`from` is the other cluster's bootstrap; topics that match `topics` are kept here as they are there: partitions, order,
+keys, headers and timestamps. Offsets of groups that match `groups` are translated exactly and committed here while a
+group has no members here. With `policy=prefix` topics are called SOURCE.TOPIC. `ottla mirror status` shows the lag,
+`ottla mirror failover` and `failback` hand topics over and back; stop this before either.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from ottla.mirror.ledger import MirrorError
+from ottla.mirror.mirror import Mirror, Policy, Route
+from ottla.pipelines.runner import Job, PipelineError, Setting
+
+SETTINGS = (
+    Setting("from", "127.0.0.1:9192", "bootstrap addresses of the cluster to mirror"),
+    Setting("source", "source", "its name"),
+    Setting("destination", "destination", "the name of the cluster that is written to"),
+    Setting("topics", ".*", "which topics: a regular expression for whole names"),
+    Setting("groups", ".*", "which groups: likewise"),
+    Setting("policy", "identity", "names of topics here: identity (as there) or prefix (SOURCE.TOPIC)"),
+    Setting("every", 1.0, "seconds from one step to the next"),
+)
+
+
+def build(job: Job) -> None:
+    if job["policy"] not in ("identity", "prefix"):
+        raise PipelineError(f"policy: expected identity or prefix, got {job['policy']!r}")
+    try:
+        route = Route(
+            job["source"], job["from"], job["destination"], job.bootstrap, job["topics"], job["groups"],
+            cast(Policy, job["policy"]),
+        )  # fmt: skip
+    except MirrorError as error:
+        raise PipelineError(str(error)) from None
+    mirror = Mirror(route, job.spark, f"{job.checkpoints.rstrip('/')}/records")
+    job.step("records", mirror.step, every_s=job["every"])
