@@ -177,3 +177,17 @@ def test_mirrored_records_do_not_come_back(
     back.step()
     assert back.chosen() == {}
     assert [row[2] for row in rows(bootstrap, topic)] == [b"once"]
+
+
+@pytest.mark.parametrize("kafka_is_source", [True, False])
+def test_kafka_on_either_side(
+    spark: Any, bootstrap: str, oracle: str, topic: str, tmp_path: Path, kafka_is_source: bool
+) -> None:
+    source, destination = (oracle, bootstrap) if kafka_is_source else (bootstrap, oracle)
+    Topics(source).create(topic)
+    with_gaps(source, topic)
+    group = f"{topic}-group"
+    commit(source, group, {(topic, 0): 9})
+    Mirror(route(source, destination, topic, topic), spark, tmp_path).failover()
+    assert rows(destination, topic) == rows(source, topic)
+    assert first(destination, group, topic) == first(source, group, topic) == b"2-1"

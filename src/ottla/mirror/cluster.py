@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
 from typing import Any, Final
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
@@ -43,7 +44,11 @@ class Remote:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self.admin = AdminClient({"bootstrap.servers": bootstrap, "client.id": "ottla-mirror"})
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """Connected when first used: a source that is lost is not to be knocked at."""
+        return AdminClient({"bootstrap.servers": self.bootstrap, "client.id": "ottla-mirror", "log_level": 0})
 
     def topics(self) -> dict[str, int]:
         """Names and numbers of partitions."""

@@ -98,7 +98,7 @@ class Ledger:
         failed: list[Any] = []
         producer = Producer({
             "bootstrap.servers": self.remote.bootstrap, "enable.idempotence": True, "acks": "all",
-            "client.id": "ottla-mirror",
+            "client.id": "ottla-mirror", "log_level": 0,
         })  # fmt: skip
         for key, value in entries:
             producer.produce(
