@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from ottla import arrow
 from ottla.mirror.ledger import MirrorError
@@ -52,7 +53,16 @@ def with_gaps(bootstrap: str, topic: str, label: str = "") -> None:
 
 def commit(bootstrap: str, group: str, offsets: dict[tuple[str, int], int]) -> None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
-    consumer.commit(offsets=[TopicPartition(*at, offset) for at, offset in offsets.items()], asynchronous=False)
+    wanted = [TopicPartition(*at, offset) for at, offset in offsets.items()]
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            consumer.commit(offsets=wanted, asynchronous=False)
+            break
+        except KafkaException as error:  # a Kafka that has just started
+            if error.args[0].name() != "NOT_COORDINATOR" or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
     consumer.close()
 
 
