@@ -1,0 +1,95 @@
+"""`ottla pipeline run mirror` between two nodes, killed midway; then the hand-over and the way back as commands."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from ottla import arrow
+from ottla.errors import KafkaError
+from ottla.testing import Broker
+from tests.spark.pipeline_process import Command, ottla, set_
+
+COUNT = 4000
+COLUMNS = ["partition", "key", "value", "timestamp"]
+
+
+@pytest.fixture
+def clusters() -> Iterator[tuple[str, str]]:
+    with Broker(topics={"orders": 2}) as source, Broker() as destination:
+        yield source.bootstrap, destination.bootstrap
+
+
+def fill(bootstrap: str, first: int, last: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, "linger.ms": 20})
+    for number in range(first, last):
+        producer.produce("orders", f"order {number}", str(number), partition=number % 2)
+    assert producer.flush(60) == 0
+
+
+def records(bootstrap: str) -> list[dict[str, Any]]:
+    try:
+        found: list[dict[str, Any]] = arrow.read("orders", bootstrap, columns=COLUMNS).read_all().to_pylist()
+    except KafkaError:  # not made yet
+        return []
+    return found
+
+
+def commit(bootstrap: str, offset: int) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "shop", "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition("orders", 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def next_record(bootstrap: str) -> bytes:
+    """Where the group goes on in partition 0."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "shop", "isolation.level": "read_committed"}
+    consumer = Consumer({**settings, "enable.auto.commit": False, "auto.offset.reset": "error"})
+    consumer.assign(consumer.committed([TopicPartition("orders", 0)], 30))
+    message = consumer.poll(30)
+    assert message is not None and message.error() is None
+    consumer.close()
+    return bytes(message.value() or b"")
+
+
+@pytest.mark.usefixtures("spark")
+def test_killed_handed_over_and_back(clusters: tuple[str, str], tmp_path: Path, monkeypatch: Any) -> None:
+    source, destination = clusters
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    fill(source, 0, COUNT // 2)
+    settings = {"from": source, "source": "a", "destination": "b", "topics": "orders", "groups": "shop"}
+    arguments = ["-b", destination, "--master", "local[2]", *set_(settings)]
+    command = Command("mirror", tmp_path, *arguments)
+    command.until(lambda status: bool(status["state"] == "running"))
+    deadline = time.monotonic() + 120
+    while not records(destination) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert command.end(signal.SIGKILL) == -signal.SIGKILL
+    fill(source, COUNT // 2, COUNT)
+    commit(source, 1234)
+    command = Command("mirror", tmp_path, *arguments, "--once")
+    command.until(lambda status: bool(status["state"] == "done"))
+    assert command.ended() == 0
+    assert records(destination) == records(source) and len(records(source)) == COUNT
+    assert next_record(destination) == next_record(source) == b"order 2468"
+
+    common = ["--from", source, "-b", destination, "--name", "b", "--topics", "orders", "--groups", "shop"]
+    lags = ottla("mirror", "status", "a", *common[:8])
+    assert [(row["role"], row["lag_records"]) for row in lags] == [("mirror", 0)] * 2
+    checkpoint = str(tmp_path / "state" / "mirror" / "checkpoints" / "records")
+    cuts = ottla("mirror", "failover", "a", *common, "--checkpoint", checkpoint)
+    fill(destination, COUNT, COUNT + 10)
+    commit(destination, next(row["begins"] for row in cuts if row["partition"] == 0) + 2)
+    assert next_record(destination) == f"order {COUNT + 4}".encode()
+
+    back = ottla("mirror", "failback", "a", *common, "--finish", "--checkpoint", str(tmp_path / "back"))
+    assert (back["unmirrored"], back["finished"]) == (0, True)
+    assert next_record(source) == f"order {COUNT + 4}".encode()
+    values = [each["value"] for each in records(source)]
+    assert sorted(values) == sorted(f"order {number}".encode() for number in range(COUNT + 10))
