@@ -102,7 +102,8 @@ VALID: dict[str, list[str]] = {
 """A call of each command that a node accepts; where hostile values have their places, they take those of its words."""
 
 REFUSED = {
-    "cluster add", "cluster drain", "cluster remove", "mirror failback", "mirror failover", "pipeline stop",
+    "cluster add", "cluster drain", "cluster remove", "mirror failback", "mirror failover",
+    "mirror offsets", "pipeline stop",
     "quorum add", "quorum remove", "txn abort",
 }  # fmt: skip
 """Those of them that the only broker of a cluster refuses, or that there is nothing to do for."""

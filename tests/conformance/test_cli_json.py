@@ -17,7 +17,7 @@ from ottla.cli.exits import MISUSED, OK, UNREACHABLE
 from ottla.cli.main import main
 from tools import cli_page as page
 
-ABOUT_ANYTHING = {"ottla topic create", "ottla produce", "ottla quota set", "ottla quota remove"}
+ABOUT_ANYTHING = {"ottla topic create", "ottla produce", "ottla tail", "ottla quota set", "ottla quota remove"}
 """Commands whose names need not be of anything that is there."""
 PRINT_NO_DATA = {
     "ottla server start", "ottla completion", "ottla cluster up", "ottla cluster add", "ottla cluster restart",
@@ -86,6 +86,7 @@ NEED_NO_BROKER = {
 }  # fmt: skip
 REFUSED = {
     "ottla pipeline stop": "activity has not run",
+    "ottla mirror offsets": "is not mirrored from a",
     "ottla mirror failover": "no topics of a are mirrored here",
     "ottla mirror failback": "no topics of a have failed over: there is nothing to bring back",
     "ottla cluster drain": "no broker would be left",

@@ -84,6 +84,8 @@ def offsets(
         if at[0] == topic
         for run in mapping.runs
     ]
+    if not any(at[0] == topic for at in mirror.ledger.offsets):
+        raise CommandFailed(f"{topic} is not mirrored from {source}")
     if json:
         print_json(rows)
     else:
