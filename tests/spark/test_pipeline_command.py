@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,6 +80,9 @@ def test_stopped_killed_and_gone_on_with(bootstrap: str, work: Path) -> None:
 @pytest.mark.usefixtures("spark")
 def test_a_signal_ends_it_between_two_batches(bootstrap: str, work: Path) -> None:
     settings = names("input", "halves", "counts")
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
     feed(bootstrap, settings["input"], numbers(0, 100))
     command = Command(
         str(work / "mine.py"),
@@ -89,10 +93,10 @@ def test_a_signal_ends_it_between_two_batches(bootstrap: str, work: Path) -> Non
         "local[2]",
         *set_(settings),
         "--metrics",
-        "127.0.0.1:39404",
+        f"127.0.0.1:{port}",
     )
     command.until(has_read(100))
-    with urllib.request.urlopen("http://127.0.0.1:39404/metrics") as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         assert 'ottla_pipeline_rows_total{pipeline="mine",query="halves"} 100' in answer.read().decode()
     assert command.end(signal.SIGTERM) == 128 + signal.SIGTERM
     assert command.errors == []
