@@ -56,7 +56,9 @@ def test_canonical_text(name: str) -> None:
 
 def test_references_are_names_in_the_text_and_definitions_where_resolved() -> None:
     inner = '{"type":"record","name":"In","namespace":"n","fields":[]}'
-    outer = '{"type":"record","name":"Out","namespace":"n","fields":[{"name":"a","type":"In"},{"name":"b","type":"In"}]}'
+    outer = (
+        '{"type":"record","name":"Out","namespace":"n","fields":[{"name":"a","type":"In"},{"name":"b","type":"In"}]}'
+    )
     schema = parse("AVRO", outer, [Resolved("n.In", inner)])
     assert schema.text == outer
     fields = json.loads(schema.resolved())["fields"]
