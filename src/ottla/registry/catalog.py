@@ -229,12 +229,13 @@ def group_value(metadata: Mapping[str, Any] | None, group: str) -> str | None:
 
 
 def _alike(written: Proposal, schema: ParsedSchema, record: SchemaRecord, stored: ParsedSchema) -> bool:
-    """The same schema, though one has its references written in: what it says besides has to be the same."""
+    """The same schema, though another registry wrote its text otherwise, or one has its references written in: what it
+    says besides has to be the same."""
     if (written.metadata, written.rule_set) != (record.metadata, record.rule_set):
         return False
-    if bool(written.references) == bool(record.references):
-        return False
-    return schema.resolved() == stored.resolved()
+    if written.references == record.references:
+        return schema.text == stored.text
+    return bool(written.references) != bool(record.references) and schema.resolved() == stored.resolved()
 
 
 def _short(text: str) -> str:

@@ -50,7 +50,7 @@ class Change:
 
     def __str__(self) -> str:
         described = json_messages.described(self.kind, self.path)
-        return f"{{errorType:\"{self.kind}\", description:\"{described}'}}"
+        return f'{{errorType:"{self.kind}", description:"{described}\'}}'
 
 
 Pair = tuple[int, int]

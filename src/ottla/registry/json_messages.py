@@ -23,8 +23,8 @@ _FROM_CLOSED: Final = (
     "The %s has a closed content model and is missing a property or item present at path '{path}' in the %s schema"
 )
 _REMOVED: Final = (
-    "A property or item is missing in the %s schema but present at path '{path}' in the %s schema and is not covered by "
-    "its partially open content model"
+    "A property or item is missing in the %s schema but present at path '{path}' in the %s schema and is not covered "
+    "by its partially open content model"
 )
 _ADDED: Final = (
     "The %s schema has a property or item at path '{path}' which is missing in the %s schema and is not covered by its "

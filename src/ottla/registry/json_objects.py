@@ -10,6 +10,7 @@ from ottla.registry.json_nodes import Node
 if TYPE_CHECKING:
     from ottla.registry.json_diff import Comparison
 
+
 def compare_objects(comparison: Comparison, old: Node, new: Node) -> None:
     _compare_required(comparison, old, new)
     _compare_properties(comparison, old, new)
