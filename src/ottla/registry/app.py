@@ -33,6 +33,8 @@ BODY_BYTES_MAX: Final = 16 * 1024 * 1024
 FORWARDED: Final = "x-forward"
 """The header of a request that another instance has passed on: it is not passed on again."""
 FORWARD_TIMEOUT_S: Final = 60.0
+DECIDED_S: Final = 20.0
+"""How long a change waits for the first election."""
 CAUGHT_UP_S: Final = 5.0
 """How long an answer of the leader is held back for this instance to have read what was changed."""
 
@@ -124,7 +126,10 @@ class Application:
             known = already_registered(self._service, call)
             if known is not None:
                 return known
-        if self._service.leadership.is_leader():
+        leadership = self._service.leadership
+        if not leadership.is_leader():
+            leadership.wait_decided(DECIDED_S)
+        if leadership.is_leader():
             return self._service.lead(lambda: handler(self._service, call))
         return self._forward(call)
 

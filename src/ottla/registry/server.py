@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Final
 
+from ottla.client.config import parse_addresses, split_address
 from ottla.errors import OttlaError
 from ottla.logs import errors_logged, fields
-from ottla.registry.service import Alone, Leadership, Service
+from ottla.registry.election import Election, Identity
+from ottla.registry.service import Service
 from ottla.registry.state import State
 from ottla.registry.store import Topic
 
@@ -25,6 +27,8 @@ DEFAULT_GROUP: Final = "schema-registry"
 DEFAULT_PORT: Final = 8081
 _LISTEN_BACKLOG: Final = 1024
 _STOP_S: Final = 5
+_EVERYWHERE: Final = ("", "0.0.0.0", "::")
+"""Hosts to listen at that are no place to be found at."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -65,14 +69,8 @@ class Instance:
         self.port: int = self._socket.getsockname()[1]
         settings = {"bootstrap.servers": options.bootstrap, "client.id": "schema-registry", "log_level": 0}
         self._topic = Topic(settings, options.topic, State())
-        self._leadership: Leadership = Alone()
-        self.service = Service(
-            self._topic,
-            self._leadership,
-            version=metadata.version("ottla"),
-            group=options.group,
-            kafka_cluster_id="",
-        )
+        self.service = Service(self._topic, version=metadata.version("ottla"), group=options.group)
+        self._election: Election | None = None
         self._application = Application(self.service)
         config = uvicorn.Config(
             self._application.starlette(),
@@ -94,11 +92,29 @@ class Instance:
         """Read all schemas. Raises StoreError."""
         self._topic.open()
         self.service.kafka_cluster_id = self._topic.cluster_id
-        threading.Thread(target=self._prepare, name="schemas writer", daemon=True).start()
+        if self.options.is_alone:
+            self._lead(True)
+            return
+        brokers = parse_addresses(self.options.bootstrap)
+        self._election = Election(brokers, self.options.group, self._identity(), self._lead)
+        self.service.leadership = self._election
+        self._election.start()
 
-    def _prepare(self) -> None:
-        with errors_logged(_LOG, "getting ready to write"):
-            self.service.prepare()
+    def _identity(self) -> Identity:
+        """Where the other instances find this one."""
+        if self.options.advertised is not None:
+            return Identity(*split_address(self.options.advertised))
+        host = self.options.host
+        return Identity(socket.gethostname() if host in _EVERYWHERE else host, self.port)
+
+    def _lead(self, is_leader: bool) -> None:
+        """Take the right to write, or leave it; either may take a while."""
+
+        def change() -> None:
+            with errors_logged(_LOG, "becoming the leader" if is_leader else "leaving the lead"):
+                (self.service.prepare if is_leader else self.service.resign)()
+
+        threading.Thread(target=change, name="schemas writer", daemon=True).start()
 
     def serve(self, serving: Callable[[], None] = lambda: None) -> None:
         """Until `stop`; the caller's thread has no event loop. `serving` is called first: connections are accepted."""
@@ -130,6 +146,8 @@ class Instance:
 
     def close(self) -> None:
         self._socket.close()
+        if self._election is not None:
+            self._election.stop()
         self._application.close()
         self._topic.close()
         _LOG.info("the registry has stopped", extra=fields(url=self.url))

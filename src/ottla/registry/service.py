@@ -29,6 +29,9 @@ class Leadership(Protocol):
     def leader_url(self) -> str | None:
         """Where the instance is that does, None if that is not known."""
 
+    def wait_decided(self, timeout_s: float) -> bool:
+        """Whether it is decided who does: an instance that has just started may not know."""
+
 
 class Alone:
     """The leadership of an instance that asks no other."""
@@ -39,19 +42,20 @@ class Alone:
     def leader_url(self) -> str | None:
         return None
 
+    def wait_decided(self, timeout_s: float) -> bool:
+        return True
+
 
 class Service:
     """What handlers have."""
 
-    def __init__(
-        self, topic: Topic, leadership: Leadership, *, version: str, group: str, kafka_cluster_id: str
-    ) -> None:
+    def __init__(self, topic: Topic, *, version: str, group: str) -> None:
         self.topic = topic
         self.state: State = topic.state
-        self.leadership = leadership
+        self.leadership: Leadership = Alone()
         self.catalog = Catalog(self.state)
         self.registrar = Registrar(self.catalog, self._write, self._catch_up)
-        self.version, self.group, self.kafka_cluster_id = version, group, kafka_cluster_id
+        self.version, self.group, self.kafka_cluster_id = version, group, ""
         self._writer: Writer | None = None
         self._lock = threading.RLock()
 
