@@ -216,7 +216,9 @@ def test_schemas_that_contain_each_other_take_no_time() -> None:
             if name in defined or name == "null":
                 return name
             defined.add(name)
-            return record(field("v", kind), *(field(f"f{n}", [build(each) for each in kinds]) for n in range(2)), name=name)
+            return record(
+                field("v", kind), *(field(f"f{n}", [build(each) for each in kinds]) for n in range(2)), name=name
+            )
 
         return build(names[0])
 
