@@ -18,9 +18,7 @@ V1 = "application/vnd.schemaregistry.v1+json"
 
 def record(*fields: str, name: str = "R") -> str:
     """An Avro schema; a field `a?` has a default."""
-    rows = []
-    for each in fields:
-        rows.append({"name": each.rstrip("?"), "type": "int", **({"default": 0} if each.endswith("?") else {})})
+    rows = [{"name": each.rstrip("?"), "type": "int"} | ({"default": 0} if "?" in each else {}) for each in fields]
     return json.dumps({"type": "record", "name": name, "fields": rows}, separators=(",", ":"))
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.registry import api_errors, compatibility, requests, subjects
 from ottla.registry.api_errors import ApiError
+from ottla.registry.catalog import Proposal
 from ottla.registry.records import SCHEMA_TYPES, SchemaRecord
 from ottla.registry.registrar import MODES
 from ottla.registry.requests import Call
@@ -137,7 +138,16 @@ def register(service: Service, call: Call) -> Any:
         raise api_errors.invalid_subject(call.parameters["subject"])
     proposal = call.proposal()
     record = service.registrar.register(proposal, normalize=service.normalizes(call.subject, call))
-    return {"id": record.id, "version": record.version, **_described(record, _formatted(service, call, record))}
+    return _registered(service, call, proposal, record)
+
+
+def _registered(service: Service, call: Call, proposal: Proposal, record: SchemaRecord) -> Any:
+    """The schema itself is said only where it is another one than was sent: clients keep what they are told."""
+    answer = {"id": record.id, "version": record.version, "guid": record.guid}
+    text = _formatted(service, call, record)
+    if text is None and (proposal.metadata, proposal.rule_set) == (record.metadata, record.rule_set):
+        return answer
+    return {**answer, **_described(record, text)}
 
 
 def already_registered(service: Service, call: Call) -> Any:
@@ -151,7 +161,7 @@ def already_registered(service: Service, call: Call) -> Any:
     record = service.catalog.find(proposal, normalize=service.normalizes(call.subject, call))
     if record is None:
         return None
-    return {"id": record.id, "version": record.version, **_described(record, _formatted(service, call, record))}
+    return _registered(service, call, proposal, record)
 
 
 def delete_version(service: Service, call: Call) -> Any:

@@ -12,7 +12,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto  # type: ignore[i
 
 from ottla.registry import protobuf_diff
 from ottla.registry.parsed import InvalidSchema, Resolved
-from ottla.registry.protobuf_compiler import KNOWN, ROOT, compile_files, decoded
+from ottla.registry.protobuf_compiler import ROOT, compile_files, decoded
 from ottla.registry.protobuf_text import written
 
 DEFAULT_NAME: Final = "default"
@@ -80,8 +80,7 @@ def _printed(text: str, imported: Mapping[str, str]) -> str | None:
     if file is None:
         return None
     # The files that it imports may define options that it uses.
-    names = [each for each in file.dependency if each in imported or each in KNOWN]
-    imports = " ".join(f'import "{each}";' for each in names)
+    imports = " ".join(f'import "{each}";' for each in file.dependency)
     others = compile_files({**imported, ROOT: f'syntax = "proto3"; {imports}'})
     try:
         return written(file, [each for name, each in others.items() if name != ROOT])

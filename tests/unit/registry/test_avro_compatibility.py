@@ -1,4 +1,4 @@
-"""Every rule of Avro's schema resolution (specification 1.12, "Schema Resolution"), and what is said where one is broken.
+"""Every rule of Avro's schema resolution (specification 1.12, "Schema Resolution"), and what is said of a breach.
 
 Avro's own checker in Python (`avro.compatibility`) has to decide the same, but where the table says that it is wrong.
 """

@@ -79,7 +79,9 @@ CHANGES: dict[str, tuple[Any, Any, str | list[str]]] = {
     "enum of true and 1": ({"enum": [1]}, {"enum": [True]}, "ENUM_ARRAY_CHANGED #/enum"),
     "const changed": ({"const": 1}, {"const": 2}, "ENUM_ARRAY_CHANGED #/const"),
     # properties in an open content model
-    "optional property added to open": (has(), has(a=S), "OPTIONAL_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL #/properties/a"),
+    "optional property added to open": (
+        has(), has(a=S), "OPTIONAL_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL #/properties/a"
+    ),
     "required property added to open": (
         has(), {**has(a=S), "required": ["a"]}, "REQUIRED_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL #/properties/a"
     ),
@@ -274,7 +276,8 @@ CHANGES: dict[str, tuple[Any, Any, str | list[str]]] = {
         "ADDITIONAL_ITEMS_EXTENDED #/additionalItems",
     ),
     "prefixItems of newer drafts": (
-        {**D2020, **ARRAY, "prefixItems": [S], "items": False}, {**D2020, **ARRAY, "prefixItems": [S, N], "items": False},
+        {**D2020, **ARRAY, "prefixItems": [S], "items": False},
+        {**D2020, **ARRAY, "prefixItems": [S, N], "items": False},
         "ITEM_ADDED_TO_CLOSED_CONTENT_MODEL #/items/1",
     ),
     **{
