@@ -35,6 +35,15 @@ _POLL_S: Final = 0.2
 _PASSED_OVER_MAX: Final = 10_000
 """Offsets remembered of records that were not taken in; only those of writes under way are asked for."""
 
+_SILENT: Final = logging.Logger("librdkafka")
+_SILENT.addHandler(logging.NullHandler())
+"""Where librdkafka says what calls and callbacks say, too: that it is fenced, above all."""
+
+
+def _heard(error: Any) -> None:
+    """Of librdkafka: raises nothing within a call that fails with the same error."""
+    _LOG.debug("a client of the schemas", extra=fields(error=str(error)))
+
 
 class StoreError(OttlaError):
     """The topic cannot be read or written."""
@@ -86,6 +95,8 @@ class Topic:
             "isolation.level": "read_committed",
             "fetch.error.backoff.ms": 50,
             "fetch.wait.max.ms": END_MS_MAX,
+            "error_cb": _heard,
+            "logger": _SILENT,
         })  # fmt: skip
         self._consumer.assign([TopicPartition(self.name, 0, OFFSET_BEGINNING)])
         self._thread = threading.Thread(target=self._read, name="schemas reader", daemon=True)
@@ -192,6 +203,8 @@ class Writer:
                 "transactional.id": f"schema-registry-{topic.name}",
                 "transaction.timeout.ms": int(READ_BACK_S * 1000),
                 "linger.ms": 0,
+                "error_cb": _heard,
+                "logger": _SILENT,
             })  # fmt: skip
             self._producer.init_transactions(READ_BACK_S)
         except KafkaException as error:
