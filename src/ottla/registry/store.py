@@ -40,11 +40,6 @@ _SILENT.addHandler(logging.NullHandler())
 """Where librdkafka says what calls and callbacks say, too: that it is fenced, above all."""
 
 
-def _heard(error: Any) -> None:
-    """Of librdkafka: raises nothing within a call that fails with the same error."""
-    _LOG.debug("a client of the schemas", extra=fields(error=str(error)))
-
-
 class StoreError(OttlaError):
     """The topic cannot be read or written."""
 
@@ -95,7 +90,6 @@ class Topic:
             "isolation.level": "read_committed",
             "fetch.error.backoff.ms": 50,
             "fetch.wait.max.ms": END_MS_MAX,
-            "error_cb": _heard,
             "logger": _SILENT,
         })  # fmt: skip
         self._consumer.assign([TopicPartition(self.name, 0, OFFSET_BEGINNING)])
@@ -203,7 +197,6 @@ class Writer:
                 "transactional.id": f"schema-registry-{topic.name}",
                 "transaction.timeout.ms": int(READ_BACK_S * 1000),
                 "linger.ms": 0,
-                "error_cb": _heard,
                 "logger": _SILENT,
             })  # fmt: skip
             self._producer.init_transactions(READ_BACK_S)
@@ -232,9 +225,10 @@ class Writer:
             if failures:
                 raise KafkaException(failures[0])
             self._producer.commit_transaction(READ_BACK_S)
-        except KafkaException as error:
-            self._abort(error)
-            raise _store_error(error) from error
+        except (KafkaException, SystemError) as error:
+            failure = _kafka_exception(error)
+            self._abort(failure)
+            raise _store_error(failure) from failure
         taken = [self._topic.wait_for(offset) for offset in offsets]
         if not all(taken):
             raise StoreError("another instance has given the id away at the same time")
@@ -248,6 +242,18 @@ class Writer:
             self._producer.abort_transaction(READ_BACK_S)
         except KafkaException as failure:
             _LOG.warning("a transaction is left to time out", extra=fields(error=str(failure)))
+
+
+def _kafka_exception(error: BaseException) -> BaseException:
+    """A fatal error that comes up while callbacks are called makes Python complain of the callback: what stands behind
+    that. Raises what is another error."""
+    from confluent_kafka import KafkaException
+
+    if isinstance(error, SystemError):
+        if not isinstance(error.__cause__, KafkaException):
+            raise error
+        return error.__cause__
+    return error
 
 
 def _store_error(error: Any) -> StoreError:
