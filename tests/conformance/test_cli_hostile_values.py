@@ -40,6 +40,7 @@ DIRECTORIES = ("/", "..", ".")
 
 VALID: dict[str, list[str]] = {
     "server start": ["data", "--listen", "127.0.0.1:0"],
+    "registry": ["--listen", "127.0.0.1:0", "--topic", "schemas"],
     "server status": [],
     "topic create": ["made", "--if-not-exists"],
     "topic delete": ["gone", "--if-exists"],

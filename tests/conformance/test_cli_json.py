@@ -21,7 +21,7 @@ ABOUT_ANYTHING = {"ottla topic create", "ottla produce", "ottla tail", "ottla qu
 """Commands whose names need not be of anything that is there."""
 PRINT_NO_DATA = {
     "ottla server start", "ottla completion", "ottla cluster up", "ottla cluster add", "ottla cluster restart",
-    "ottla sim", "ottla storage format", "ottla quorum add", "ottla quorum remove",
+    "ottla sim", "ottla registry", "ottla storage format", "ottla quorum add", "ottla quorum remove",
 }  # fmt: skip
 """Nodes, scripts for shells, histories, and those that only do what they are told."""
 

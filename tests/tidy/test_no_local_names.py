@@ -13,6 +13,7 @@ PUBLIC_HOSTS = (
     "www.apache.org",
     "maven.apache.org",
     "www.w3.org",
+    "json-schema.org",
     "cwiki.apache.org",
     "github.com",
     "issues.apache.org",

@@ -35,6 +35,7 @@ COMMANDS = {
     "pipeline": "ottla.cli.pipeline:app",
     "mirror": "ottla.cli.mirror:app",
     "spark": "ottla.cli.spark:app",
+    "registry": "ottla.cli.registry:registry",
     "check": "ottla.cli.check:check",
     "log": "ottla.cli.dump.command:app",
     "sim": "ottla.cli.sim:sim",

@@ -23,6 +23,7 @@ def start(
     listen: Text | None = None,
     http: Text | None = None,
     nodes: NodeCount | None = None,
+    registry: Text | None = None,
 ) -> int:
     """Start a node in the foreground; Ctrl-C or SIGTERM stops it.
 
@@ -44,8 +45,10 @@ def start(
     nodes
         Run this many nodes, one for each core, under one process that starts again what dies. Ids and ports count up
         from those given; node N keeps its data in node-N of the directory, and names the host as its broker.rack.
+    registry
+        HOST:PORT to serve a schema registry at, in a process of its own; nowhere unless given here.
     """
     from ottla.cli.options import parse_settings
     from ottla.cli.start import StartOptions, run_with
 
-    return run_with(StartOptions(directory, config, parse_settings(set or (), "--set"), listen, http, nodes))
+    return run_with(StartOptions(directory, config, parse_settings(set or (), "--set"), listen, http, nodes, registry))

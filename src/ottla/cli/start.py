@@ -19,6 +19,7 @@ _WITH_VALUE = {
     "--listen": "HOST:PORT",
     "--http": "HOST:PORT",
     "--nodes": "N",
+    "--registry": "HOST:PORT",
 }
 
 
@@ -32,6 +33,7 @@ class StartOptions:
     listen: str | None = None
     http: str | None = None
     nodes: int | None = None
+    registry: str | None = None
 
 
 def parse(arguments: Sequence[str]) -> StartOptions:
@@ -63,6 +65,8 @@ def _take(options: StartOptions, name: str, value: str) -> None:
         raise _misuse(f"{name} wants {_WITH_VALUE[name]} in UTF-8 without control characters, not {value!r}")
     if name == "--http":
         options.http = value
+    elif name == "--registry":
+        options.registry = value
     elif name == "--nodes":
         options.nodes = _node_count(value)
     elif name == "--listen":
@@ -203,6 +207,8 @@ def run_with(options: StartOptions) -> int:
             sentence = sentence.replace(options.config_file, _visible(options.config_file))
         raise CommandFailed(sentence, MISUSED) from error
     config = configs[0]
+    if options.registry is not None and (options.nodes is not None or not config.is_broker):
+        raise _misuse("--registry goes with one node that is a broker: start others with ottla registry")
     _check_directories([path for each in configs for path in (*each.log_dirs, each.metadata_log_dir)])
     if config.without_effect:
         names = ", ".join(config.without_effect)
@@ -214,6 +220,10 @@ def run_with(options: StartOptions) -> int:
             from ottla.cli.start_nodes import run_nodes
 
             return run_nodes(configs)
+        if options.registry is not None:
+            from ottla.cli.start_registry import attend_with
+
+            return run(config, attend_with(options.registry, config)) or OK
         return run(config) or OK
     except UnicodeError as error:
         raise CommandFailed(

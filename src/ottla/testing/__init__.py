@@ -12,12 +12,17 @@ from ottla.testing.process import BrokerError as BrokerError
 
 if TYPE_CHECKING:
     from ottla.testing.cluster import Cluster as Cluster
+    from ottla.testing.registry import Registry as Registry
 
 
 def __getattr__(name: str) -> Any:
-    """`Cluster` is loaded when somebody asks for it."""
-    if name != "Cluster":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ottla.testing.cluster import Cluster
+    """`Cluster` and `Registry` are loaded when somebody asks for them."""
+    if name == "Cluster":
+        from ottla.testing.cluster import Cluster
 
-    return Cluster
+        return Cluster
+    if name == "Registry":
+        from ottla.testing.registry import Registry
+
+        return Registry
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

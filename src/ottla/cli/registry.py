@@ -1,0 +1,81 @@
+"""`ottla registry`: a schema registry in the foreground."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cli.exits import MISUSED, OK, CommandFailed
+from ottla.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Flag
+from ottla.cli.values import PORT_MAX, Text, TopicName
+
+if TYPE_CHECKING:
+    from ottla.registry.server import Instance, Options
+
+DEFAULT_LISTEN = "127.0.0.1:8081"
+
+
+def registry(
+    *,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    listen: Text = DEFAULT_LISTEN,
+    topic: TopicName = "_schemas",
+    group: Text = "schema-registry",
+    advertise: Text | None = None,
+    alone: Flag = False,
+) -> int:
+    """Serve a schema registry with Confluent's REST API; Ctrl-C or SIGTERM stops it.
+
+    Schemas are kept in a compacted topic, made if it is not there. Instances with the same topic and group elect one
+    that writes; the others pass changes on to it.
+
+    Parameters
+    ----------
+    listen
+        HOST:PORT to serve HTTP at; port 0 is any free one.
+    topic
+        The topic of the schemas.
+    group
+        The group in which the instances elect the one that writes.
+    advertise
+        HOST:PORT at which the other instances reach this one; where it listens unless given.
+    alone
+        Ask no other instance who writes: ready at once, without an election.
+    """
+    from ottla.cli.client import addresses, probe
+
+    host, port = address(listen, "--listen")
+    if advertise is not None:
+        address(advertise, "--advertise")
+    try:
+        from ottla.registry.server import Options
+    except ImportError as error:
+        raise CommandFailed(f"{error.name} is not installed: pip install 'ottla[registry]'") from error
+    probe(bootstrap)
+    servers = ",".join(addresses(bootstrap))
+    return run(Options(servers, host, port, topic, group, advertise, alone))
+
+
+def address(text: str, option: str) -> tuple[str, int]:
+    """Raises CommandFailed for what is not HOST:PORT."""
+    host, colon, port = text.rpartition(":")
+    if colon and host and port.isascii() and port.isdecimal() and int(port) <= PORT_MAX:
+        return host.strip("[]"), int(port)
+    raise CommandFailed(f"{option} wants HOST:PORT, for example {DEFAULT_LISTEN}, not {text!r}", MISUSED)
+
+
+def run(options: Options) -> int:
+    """Until a signal. Raises CommandFailed."""
+    from ottla import logs
+    from ottla.errors import OttlaError
+    from ottla.registry import server
+
+    logs.configure("text", "WARN")
+    try:
+        server.run(options, _announce)
+    except OttlaError as error:
+        raise CommandFailed(str(error)) from error
+    return OK
+
+
+def _announce(instance: Instance) -> None:
+    print(f"ottla: schema registry at {instance.url}, schemas in topic {instance.options.topic}", flush=True)

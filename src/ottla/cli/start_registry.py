@@ -1,0 +1,75 @@
+"""`ottla server start --registry HOST:PORT`: a schema registry beside the node, in a process of its own.
+
+So the node's event loop does not wait for schemas to be parsed. The process starts when the node listens, is started
+again when it ends by itself, and stops with the node, however abruptly that ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+from ottla.cli.registry import address
+from ottla.logs import fields
+
+if TYPE_CHECKING:
+    from ottla.config.server import ServerConfig
+    from ottla.server.main import Attend
+    from ottla.server.node import Node
+
+_LOG = logging.getLogger("ottla.registry")
+
+STOP_S = 10.0
+"""Longer than a registry takes for the requests that it has begun."""
+RESTART_S = 2.0
+
+
+def attend_with(listen: str, config: ServerConfig) -> Attend:
+    """What the node does once it serves. Raises CommandFailed for what is not HOST:PORT."""
+    from ottla.server.main import announce
+
+    host, port = address(listen, "--registry")
+
+    async def attend(node: Node, stop: asyncio.Event) -> None:
+        await announce(node, stop)
+        first = node.config.advertised_listeners[0]
+        broker = f"[{first.host}]" if ":" in first.host else first.host
+        bootstrap = f"{broker}:{first.port or node.ports[first.name]}"
+        node.spawn(_keep_running({"bootstrap": bootstrap, "host": host, "port": port}, stop))
+
+    return attend
+
+
+async def _keep_running(options: dict[str, str | int], stop: asyncio.Event) -> None:
+    """Until the node stops."""
+    while not stop.is_set():
+        # Its standard input is its sign of life: it ends when this process is gone.
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-m", "ottla.registry", json.dumps(options),
+            stdin=asyncio.subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        ended, stopping = asyncio.ensure_future(process.wait()), asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait([ended, stopping], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            await _stopped(process, ended)
+        if not stop.is_set():
+            _LOG.error("the registry ended, and is started again", extra=fields(status=process.returncode))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), RESTART_S)
+
+
+async def _stopped(process: asyncio.subprocess.Process, ended: asyncio.Future[int]) -> None:
+    if ended.done():
+        return
+    process.terminate()
+    try:
+        await asyncio.wait_for(asyncio.shield(ended), STOP_S)
+    except (TimeoutError, asyncio.CancelledError):
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()

@@ -1,0 +1,168 @@
+"""The REST API over HTTP: a Starlette application around the handlers, and changes passed on to the leader."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qs, unquote
+
+import anyio.to_thread
+import httpx
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ottla.logs import fields
+from ottla.registry import api_errors, records
+from ottla.registry.api_errors import ApiError
+from ottla.registry.handlers import ROUTES, SLOW, WRITES, Handler, Text, already_registered, register
+from ottla.registry.parsed import MissingLibrary
+from ottla.registry.requests import Call
+from ottla.registry.service import Service
+from ottla.registry.store import StoreError
+
+_LOG = logging.getLogger("ottla.registry")
+
+V1_JSON: Final = "application/vnd.schemaregistry.v1+json"
+_JSON_TYPES: Final = (V1_JSON, "application/vnd.schemaregistry+json", "application/json")
+_REQUEST_TYPES: Final = (*_JSON_TYPES, "application/octet-stream", "")
+BODY_BYTES_MAX: Final = 16 * 1024 * 1024
+"""A request that is longer is refused: a schema has to fit into a record of the topic."""
+FORWARDED: Final = "x-forward"
+"""The header of a request that another instance has passed on: it is not passed on again."""
+FORWARD_TIMEOUT_S: Final = 60.0
+DECIDED_S: Final = 20.0
+"""How long a change waits for the first election."""
+CAUGHT_UP_S: Final = 5.0
+"""How long an answer of the leader is held back for this instance to have read what was changed."""
+
+
+class _Found(NamedTuple):
+    handler: Handler
+    parameters: dict[str, str]
+
+
+class Router:
+    """Finds handlers by paths whose parts are decoded one by one: names of subjects may have a slash, as `%2F`."""
+
+    def __init__(self) -> None:
+        self._routes = [(method, tuple(path.split("/")[1:]), handler) for method, path, handler in ROUTES]
+
+    def find(self, method: str, path: str) -> _Found:
+        """Raises ApiError 404, 405."""
+        parts = path.split("/")[1:]
+        if len(parts) > 1 and not parts[-1]:
+            parts.pop()
+        is_known = False
+        for of_method, pattern, handler in self._routes:
+            if len(pattern) != len(parts):
+                continue
+            if all(wanted == part or wanted.startswith("{") for wanted, part in zip(pattern, parts, strict=True)):
+                is_known = True
+                if of_method == ("GET" if method == "HEAD" else method):
+                    named = zip(pattern, parts, strict=True)
+                    parameters = {wanted[1:-1]: unquote(part) for wanted, part in named if wanted.startswith("{")}
+                    return _Found(handler, parameters)
+        raise ApiError(405, "HTTP 405 Method Not Allowed") if is_known else ApiError(404, "HTTP 404 Not Found")
+
+
+class Application:
+    """One instance's HTTP side."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._router = Router()
+        self._http = httpx.Client(timeout=FORWARD_TIMEOUT_S)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def starlette(self) -> Starlette:
+        methods = ["GET", "POST", "PUT", "DELETE", "PATCH"]
+        return Starlette(routes=[Route("/{path:path}", self.answer, methods=methods)])
+
+    async def answer(self, request: Request) -> Response:
+        """Whatever happens, an answer in the form of the API."""
+        accepted = _accepted(request.headers.get("accept", ""))
+        try:
+            call, handler = await self._call(request)
+            is_slow = handler in SLOW or "format" in call.query
+            result = await anyio.to_thread.run_sync(self._do, handler, call) if is_slow else self._do(handler, call)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except ApiError as error:
+            return _response({"error_code": error.code, "message": error.message}, error.status, accepted)
+        except (MissingLibrary, StoreError) as error:
+            return _response({"error_code": 50001, "message": str(error)}, 500, accepted)
+        except Exception as error:
+            _LOG.error("a request failed", exc_info=error, extra=fields(method=request.method, path=request.url.path))
+            return _response({"error_code": 500, "message": "Internal Server Error"}, 500, accepted)
+        return result if isinstance(result, Response) else _response(result, 200, accepted)
+
+    async def _call(self, request: Request) -> tuple[Call, Handler]:
+        raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
+        path, query = raw.decode("latin-1"), request.scope["query_string"].decode("latin-1")
+        found = self._router.find(request.method, path)
+        content = b""
+        if request.method in ("POST", "PUT"):
+            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if kind not in _REQUEST_TYPES:
+                raise ApiError(415, "HTTP 415 Unsupported Media Type")
+            async for part in request.stream():
+                content += part
+                if len(content) > BODY_BYTES_MAX:
+                    raise ApiError(413, f"HTTP 413 the request's body is longer than {BODY_BYTES_MAX} bytes")
+        whole = f"{path}?{query}" if query else path
+        values = parse_qs(query, keep_blank_values=True)
+        call = Call(request.method, whole, found.parameters, values, dict(request.headers), content)
+        return call, found.handler
+
+    def _do(self, handler: Handler, call: Call) -> Any:
+        if handler not in WRITES:
+            return handler(self._service, call)
+        if handler is register:
+            known = already_registered(self._service, call)
+            if known is not None:
+                return known
+        leadership = self._service.leadership
+        if not leadership.is_leader():
+            leadership.wait_decided(DECIDED_S)
+        if leadership.is_leader():
+            return self._service.lead(lambda: handler(self._service, call))
+        return self._forward(call)
+
+    def _forward(self, call: Call) -> Response:
+        """Have the leader do it. Raises ApiError."""
+        url = self._service.leadership.leader_url()
+        if url is None or FORWARDED in call.headers:
+            raise api_errors.unknown_leader()
+        kept = {name: call.headers[name] for name in ("accept", "content-type", "confluent-accept-unknown-properties")
+                if name in call.headers}  # fmt: skip
+        try:
+            answer = self._http.request(
+                call.method, url + call.path, content=call.content, headers={**kept, FORWARDED: "true"}
+            )
+        except httpx.HTTPError as error:
+            raise api_errors.forwarding_failed(
+                f"Error while forwarding the request to the leader {url}: {error}"
+            ) from error
+        if answer.is_success:
+            # What is asked here next sees what was changed there.
+            self._service.topic.wait_to_end(CAUGHT_UP_S)
+        return Response(answer.content, answer.status_code, media_type=answer.headers.get("content-type"))
+
+
+def _accepted(accept: str) -> str:
+    """The type of the answer: the first of ours that the client names, or the API's own."""
+    for each in accept.split(","):
+        kind = each.partition(";")[0].strip().lower()
+        if kind in _JSON_TYPES:
+            return kind
+    return V1_JSON
+
+
+def _response(value: Any, status: int, kind: str, headers: Mapping[str, str] | None = None) -> Response:
+    content = value.text.encode() if isinstance(value, Text) else b"" if value is None else records.dumps(value)
+    return Response(content, status if content else 204, headers, media_type=kind)

@@ -1,0 +1,242 @@
+"""What the registry answers of what is stored: subjects, versions and schemas found, parsed, looked up, compared."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ottla.registry import api_errors, compatibility, parsed, subjects
+from ottla.registry.parsed import InvalidSchema, ParsedSchema, Resolved
+from ottla.registry.records import AVRO, Reference, SchemaRecord, digest_of
+from ottla.registry.state import State
+
+LATEST: Final = -1
+VERSION_MAX: Final = 2**31 - 1
+_PARSED_MAX: Final = 1000
+"""Parsed schemas that are kept, as `schema.cache.size` of Confluent's registry."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A schema as a request has it, for a subject."""
+
+    subject: str
+    text: str
+    type: str = AVRO
+    references: tuple[Reference, ...] = ()
+    metadata: dict[str, Any] | None = None
+    rule_set: dict[str, Any] | None = None
+    id: int = -1
+    """Given by who imports it; -1 otherwise."""
+    version: int = 0
+    """The same; 0 is the next one, -1 the same but noted in the metadata."""
+
+    @property
+    def digest(self) -> bytes:
+        return digest_of(self.text, self.references, self.metadata, self.rule_set)
+
+
+class Catalog:
+    """Reads a state, which it never changes."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self._parsed: OrderedDict[Any, ParsedSchema] = OrderedDict()
+        self._lock = threading.Lock()
+
+    # Parsing
+
+    def parse(self, proposal: Proposal, *, keep: bool = True) -> ParsedSchema:
+        """With its references, and theirs, as they are now. Raises ApiError 42201."""
+        references = self._resolve(proposal)
+        key = (proposal.type, proposal.text, references)
+        with self._lock:
+            found = self._parsed.get(key)
+            if found is not None:
+                self._parsed.move_to_end(key)
+                return found
+        try:
+            found = parsed.parse(proposal.type, proposal.text, references)
+        except InvalidSchema as error:
+            named = ", ".join(f"{each.name} ({each.subject} {each.version})" for each in proposal.references)
+            raise api_errors.invalid_schema(
+                f"Invalid schema {_short(proposal.text)} with refs [{named}] of type {proposal.type}, details: {error}"
+            ) from error
+        if keep:
+            with self._lock:
+                self._parsed[key] = found
+                while len(self._parsed) > _PARSED_MAX:
+                    self._parsed.popitem(last=False)
+        return found
+
+    def parsed_record(self, record: SchemaRecord) -> ParsedSchema:
+        """Of a schema that is stored."""
+        return self.parse(Proposal(record.subject, record.schema, record.type, record.references))
+
+    def _resolve(self, proposal: Proposal) -> tuple[Resolved, ...]:
+        """All schemas that a schema refers to, those before it that it needs. Raises ApiError."""
+        found: dict[str, Resolved] = {}
+        under_way: set[tuple[str, int]] = set()
+
+        def visit(subject: str, kind: str, references: Sequence[Reference]) -> None:
+            for each in references:
+                at = subjects.qualify(subject, each.subject)
+                if (at, each.version) in under_way:
+                    raise api_errors.invalid_schema(api_errors.RECURSION)
+                record = self.state.version(at, each.version, deleted=True)
+                if record is None:
+                    raise api_errors.invalid_schema(
+                        f'No schema reference found for subject "{at}" and version {each.version}'
+                    )
+                if record.type != kind:
+                    raise api_errors.invalid_schema(
+                        f'the reference "{each.name}" is of type {record.type}, and the schema of type {kind}'
+                    )
+                if each.name in found:
+                    continue
+                under_way.add((at, each.version))
+                visit(record.subject, kind, record.references)
+                under_way.discard((at, each.version))
+                found[each.name] = Resolved(each.name, record.schema)
+
+        with self.state.lock:
+            visit(proposal.subject, proposal.type, proposal.references)
+        return tuple(found.values())
+
+    def canonical(self, proposal: Proposal, *, normalize: bool) -> tuple[Proposal, ParsedSchema]:
+        """A proposal in the form in which it would be stored. Raises ApiError 42201."""
+        if not proposal.text.strip():
+            raise api_errors.invalid_schema("Empty schema")
+        schema = self.parse(proposal)
+        text = schema.text
+        references = proposal.references
+        if normalize:
+            text = schema.normalized()
+            references = tuple(sorted(set(references)))
+        written = replace(proposal, text=text, references=references)
+        return written, (self.parse(written) if normalize else schema)
+
+    # Finding
+
+    def has_subject(self, subject: str, *, deleted: bool) -> bool:
+        return any(self.state.versions(each, deleted=deleted) for each in self.state.subjects_under(subject))
+
+    def version(self, subject: str, version: int, *, deleted: bool = False) -> SchemaRecord:
+        """Also of another context where the default one does not have it, as Confluent's registry finds it.
+
+        Raises ApiError.
+        """
+        for each in self._in_contexts(subject):
+            found = self.state.version(each, version, deleted=deleted)
+            if found is not None:
+                return found
+        if not self.has_subject(subject, deleted=deleted):
+            raise api_errors.subject_not_found(subject)
+        raise api_errors.version_not_found(version)
+
+    def _in_contexts(self, subject: str) -> list[str]:
+        """Where a subject may be: its alias's name, and the same name in other contexts if it is in none."""
+        alias = (self.state.configs.get(subject) or {}).get("alias")
+        subject = subjects.qualify(subject, alias) if alias else subject
+        found = subjects.parse(subject)
+        if found.context != subjects.DEFAULT_CONTEXT:
+            return [subject]
+        return [subjects.Subject(context, found.name).text for context in self.state.contexts()]
+
+    def by_id(self, schema_id: int, subject: str = "") -> list[SchemaRecord]:
+        """Every version with an id: in the context of `subject`, or else in any that has it. Raises ApiError."""
+        hint = subjects.parse(subject)
+        with self.state.lock:
+            found = self.state.with_id(hint.context, schema_id)
+            if hint.name and not any(each.subject == subject for each in found):
+                found = []
+            if found or hint.context != subjects.DEFAULT_CONTEXT:
+                chosen = found
+            else:
+                chosen = self._in_any_context(schema_id, hint.name)
+        if not chosen:
+            raise api_errors.schema_not_found(schema_id)
+        return sorted(chosen, key=lambda each: each.subject != subject)
+
+    def _in_any_context(self, schema_id: int, name: str) -> list[SchemaRecord]:
+        default: list[SchemaRecord] = []
+        for context in self.state.contexts():
+            found = self.state.with_id(context, schema_id)
+            if not name or any(subjects.parse(each.subject).name == name for each in found):
+                if found:
+                    return found
+            elif context == subjects.DEFAULT_CONTEXT:
+                default = found
+        return default
+
+    def lookup(self, proposal: Proposal, *, normalize: bool, deleted: bool) -> SchemaRecord:
+        """The version that has this schema. Raises ApiError."""
+        failure: api_errors.ApiError | None = None
+        for subject in self._in_contexts(proposal.subject):
+            if not self.state.versions(subject, deleted=True) and subject != proposal.subject:
+                continue
+            try:
+                found = self.find(replace(proposal, subject=subject), normalize=normalize, deleted=deleted)
+            except api_errors.ApiError as error:
+                failure = failure or error
+                continue
+            if found is not None:
+                return found
+        if failure is not None:
+            raise failure
+        if not self.has_subject(proposal.subject, deleted=deleted):
+            raise api_errors.subject_not_found(proposal.subject)
+        raise api_errors.schema_not_found()
+
+    def find(self, proposal: Proposal, *, normalize: bool, deleted: bool = False) -> SchemaRecord | None:
+        """The youngest version of the subject that is the same as a proposal. Raises ApiError 42201."""
+        written, schema = self.canonical(proposal, normalize=normalize)
+        versions = self.state.versions(proposal.subject, deleted=deleted)
+        for record in reversed(versions):
+            if record.type == written.type and record.digest == written.digest:
+                return record
+        for record in reversed(versions):
+            if record.type == written.type and _alike(written, schema, record, self.parsed_record(record)):
+                return record
+        return None
+
+    # Comparing
+
+    def problems(
+        self, proposal: Proposal, earlier: Sequence[SchemaRecord], *, normalize: bool, config: Mapping[str, Any]
+    ) -> list[str]:
+        """Why a schema may not follow these versions under a configuration. Raises ApiError 42201."""
+        _, schema = self.canonical(proposal, normalize=normalize)
+        group = config.get("compatibilityGroup")
+        if group:
+            value = group_value(proposal.metadata, group)
+            earlier = [each for each in earlier if group_value(each.metadata, group) == value]
+        level = str(config["compatibilityLevel"])
+        chosen = earlier if level.endswith("_TRANSITIVE") else earlier[-1:]
+        if level == "NONE":
+            return []
+        older = [(each.version, self.parsed_record(each)) for each in chosen]
+        found = compatibility.problems(level, schema, older)
+        return [*found, f"{{validateFields: 'false', compatibility: '{level}'}}"] if found else []
+
+
+def group_value(metadata: Mapping[str, Any] | None, group: str) -> str | None:
+    """What a schema's metadata say of the property that groups versions."""
+    return ((metadata or {}).get("properties") or {}).get(group)
+
+
+def _alike(written: Proposal, schema: ParsedSchema, record: SchemaRecord, stored: ParsedSchema) -> bool:
+    """The same schema, though another registry wrote its text otherwise, or one has its references written in: what it
+    says besides has to be the same."""
+    if (written.metadata, written.rule_set) != (record.metadata, record.rule_set):
+        return False
+    if written.references == record.references:
+        return schema.text == stored.text
+    return bool(written.references) != bool(record.references) and schema.resolved() == stored.resolved()
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]}..."

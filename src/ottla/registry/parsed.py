@@ -1,0 +1,74 @@
+"""Schemas as they are worked with: parsed, written in one canonical way, compared with an older one.
+
+One module for each kind of schema; `parse` finds it. A message of `differences` has two `%s`, for which of the two
+schemas is the new and which the old one: read the other way round it is about forward compatibility.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final, Protocol
+
+from ottla.errors import OttlaError
+from ottla.registry.records import AVRO, JSON, PROTOBUF
+
+
+class InvalidSchema(ValueError):
+    """It is no schema of its kind: the text says why."""
+
+
+class MissingLibrary(OttlaError):
+    """What this kind of schema is worked with is not installed."""
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A schema that another refers to: the name it is known by there, and its text."""
+
+    name: str
+    text: str
+
+
+class ParsedSchema(Protocol):
+    """What all kinds can do."""
+
+    @property
+    def text(self) -> str:
+        """Canonical: schemas that differ in white space only have the same."""
+
+    def normalized(self) -> str:
+        """More canonical: what may be in any order is in one order."""
+
+    def formatted(self, name: str) -> str:
+        """In another form, by its name; the canonical text for a name that is not known."""
+
+    def resolved(self) -> str:
+        """Without references: schemas of the same one are the same."""
+
+    def differences(self, older: Any) -> list[str]:
+        """Why this one cannot read what was written with `older`, another of the same kind; nothing if it can."""
+
+
+_MODULES: Final = {
+    AVRO: "ottla.registry.avro_schema",
+    JSON: "ottla.registry.json_schema",
+    PROTOBUF: "ottla.registry.protobuf_schema",
+}
+KINDS: Final = frozenset(_MODULES)
+
+
+def parse(kind: str, text: str, references: Sequence[Resolved] = ()) -> ParsedSchema:
+    """References come with those that they refer to before them. Raises InvalidSchema, MissingLibrary."""
+    if kind not in _MODULES:
+        raise InvalidSchema(f"Invalid schema type {kind}")
+    try:
+        module = import_module(_MODULES[kind])
+    except ImportError as error:
+        raise MissingLibrary(f"{error.name} is not installed: pip install 'ottla[registry]'") from error
+    try:
+        found: ParsedSchema = module.parse(text, references)
+    except RecursionError as error:
+        raise InvalidSchema("it is nested too deeply") from error
+    return found

@@ -1,0 +1,177 @@
+"""Runs an instance: reads the topic, takes part in the election, serves HTTP, and stops in the reverse order."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any, Final
+
+from ottla.client.config import parse_addresses, split_address
+from ottla.errors import OttlaError
+from ottla.logs import errors_logged, fields
+from ottla.registry.election import Election, Identity
+from ottla.registry.service import Service
+from ottla.registry.state import State
+from ottla.registry.store import Topic
+
+_LOG = logging.getLogger("ottla.registry")
+
+DEFAULT_TOPIC: Final = "_schemas"
+DEFAULT_GROUP: Final = "schema-registry"
+DEFAULT_PORT: Final = 8081
+_LISTEN_BACKLOG: Final = 1024
+_STOP_S: Final = 5
+_EVERYWHERE: Final = ("", "0.0.0.0", "::")
+"""Hosts to listen at that are no place to be found at."""
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class CannotStart(OttlaError):
+    """The address is taken, or a library is missing."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What an instance is to be."""
+
+    bootstrap: str
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    """0 is any free one."""
+    topic: str = DEFAULT_TOPIC
+    group: str = DEFAULT_GROUP
+    """In which instances elect who writes."""
+    advertised: str | None = None
+    """HOST:PORT at which the other instances reach this one; where it listens unless given."""
+    is_alone: bool = False
+    """No election: this instance writes. Another that does so, too, takes turns with it."""
+
+
+class Instance:
+    """A registry in this process: `start`, then `serve` until `stop` is called from another thread."""
+
+    def __init__(self, options: Options) -> None:
+        """Raises CannotStart where the address is taken or a library is missing."""
+        try:
+            import uvicorn
+
+            from ottla.registry.app import Application
+        except ImportError as error:
+            raise CannotStart(f"{error.name} is not installed: pip install 'ottla[registry]'") from error
+        self.options = options
+        self._socket = _listen(options.host, options.port)
+        self.port: int = self._socket.getsockname()[1]
+        settings = {"bootstrap.servers": options.bootstrap, "client.id": "schema-registry", "log_level": 0}
+        self._topic = Topic(settings, options.topic, State())
+        self.service = Service(self._topic, version=metadata.version("ottla"), group=options.group)
+        self._election: Election | None = None
+        self._application = Application(self.service)
+        config = uvicorn.Config(
+            self._application.starlette(),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=_STOP_S,
+            server_header=False,
+        )
+        self._server = uvicorn.Server(config)
+        self._server.capture_signals = self._signals  # type: ignore[method-assign]
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host
+        return f"http://{host}:{self.port}"
+
+    def start(self) -> None:
+        """Read all schemas. Raises StoreError."""
+        self._topic.open()
+        self.service.kafka_cluster_id = self._topic.cluster_id
+        if self.options.is_alone:
+            self._lead(True)
+            return
+        brokers = parse_addresses(self.options.bootstrap)
+        self._election = Election(brokers, self.options.group, self._identity(), self._lead)
+        self.service.leadership = self._election
+        self._election.start()
+
+    def _identity(self) -> Identity:
+        """Where the other instances find this one."""
+        if self.options.advertised is not None:
+            return Identity(*split_address(self.options.advertised))
+        host = self.options.host
+        return Identity(socket.gethostname() if host in _EVERYWHERE else host, self.port)
+
+    def _lead(self, is_leader: bool) -> None:
+        """Take the right to write, or leave it; either may take a while."""
+
+        def change() -> None:
+            with errors_logged(_LOG, "becoming the leader" if is_leader else "leaving the lead"):
+                (self.service.prepare if is_leader else self.service.resign)()
+
+        threading.Thread(target=change, name="schemas writer", daemon=True).start()
+
+    def serve(self, serving: Callable[[], None] = lambda: None) -> None:
+        """Until `stop`; the caller's thread has no event loop. `serving` is called first: connections are accepted."""
+        serving()
+        try:
+            self._server.run([self._socket])
+        finally:
+            self.close()
+
+    def stop(self) -> None:
+        """From any thread, or from a signal's handler."""
+        self._server.should_exit = True
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """In the main thread a signal stops it cleanly; uvicorn's own handlers would then end the process."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in _SIGNALS}
+        for number, handler in before.items():
+            if handler != signal.SIG_IGN:
+                signal.signal(number, lambda *_: self.stop())
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def close(self) -> None:
+        self._socket.close()
+        if self._election is not None:
+            self._election.stop()
+        self._application.close()
+        self._topic.close()
+        _LOG.info("the registry has stopped", extra=fields(url=self.url))
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(_LISTEN_BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise CannotStart(f"cannot listen at {host}:{port}: {error.strerror or error}") from error
+    return listening
+
+
+def run(options: Options, announce: Callable[[Instance], Any]) -> None:
+    """An instance in the foreground, until a signal. Raises CannotStart, StoreError."""
+    instance = Instance(options)
+    try:
+        instance.start()
+    except BaseException:
+        instance.close()
+        raise
+    instance.serve(lambda: announce(instance))
