@@ -90,8 +90,10 @@ def connector() -> None:
 
 
 @pytest.fixture
-def delta() -> list[Path]:
+def delta(spark: Any) -> list[Path]:
     """The jars of Delta, which the session of the tests has."""
     if not LAKE_JARS:
         pytest.skip("Spark is not set up: no jars of Delta (peers/spark/lake.sh)")
+    spark.conf.set("spark.databricks.delta.requiredSparkConfsCheck.enabled", "false")
+    spark.conf.set("spark.databricks.delta.snapshotPartitions", "2")
     return LAKE_JARS

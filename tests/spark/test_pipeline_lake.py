@@ -183,11 +183,10 @@ def test_an_iceberg_table_that_others_write_to(spark: Any, tmp_path: Path, monke
     assert len(list(table().catalog.load_table("lake.t").scan().plan_files())) == 1
 
 
-@pytest.mark.usefixtures("spark")
 def test_a_driver_that_is_killed(bootstrap: str, tmp_path: Path, spark: Any, delta: list[Path]) -> None:
     """As a command, with a session that is made for Delta: kill -9 between batches or within one, as it comes."""
     table = Table("delta", spark, tmp_path)
-    settings = {**names("input"), **table.settings, "schema": SCHEMA, "compact_every": "2"}
+    settings = {**names("input"), **table.settings, "schema": SCHEMA, "compact_every": "3"}
     feed(bootstrap, settings["input"], events(0, 2000))
     arguments = ["-b", bootstrap, "--master", "local[2]", *set_(settings), "--spark",
                  f"spark.jars={','.join(map(str, delta))}", "--spark", "spark.sql.shuffle.partitions=2"]  # fmt: skip
@@ -197,7 +196,7 @@ def test_a_driver_that_is_killed(bootstrap: str, tmp_path: Path, spark: Any, del
         assert command.end(signal.SIGKILL) == -signal.SIGKILL
         assert 0 < len(table.rows()) < 2000
         command = Command("lake", tmp_path, *arguments, "--once")
-        assert command.until(lambda status: status["state"] in ("done", "failed"))["error"] is None
+        command.until(lambda status: status["state"] == "done")
         assert command.ended() == 0
     finally:
         command.process.kill()

@@ -148,7 +148,7 @@ def test_the_newest_record_of_a_key_is_its_row(
     finally:
         run.stop()
         runner.join()
-    assert run.status.error is not None
+    assert run.status.queries[0].restarts >= 3
     assert found() == expected
     assert next(failures, "none are left") == "none are left"
     assert versions(bootstrap, "postgres-dead-letters").keys() >= {
