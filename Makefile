@@ -32,9 +32,10 @@ $(COMPILED): $(TYPED) $(wildcard $(TYPED:.pxd=.py)) setup.py $(READY)
 
 setup: $(READY) $(COMPILED)  ## the virtual environment with Ottla in it
 
-peers: setup  ## what the tests run against: Kafka's own jars, kcat, valgrind
-	@peers/debian.sh java:openjdk-17-jre-headless mvn:maven git:git kcat:kcat valgrind:valgrind
+peers: setup  ## what the tests run against: Kafka's own jars, kcat, valgrind, PostgreSQL, Delta's jars
+	@peers/debian.sh java:openjdk-17-jre-headless mvn:maven git:git kcat:kcat valgrind:valgrind pg_ctlcluster:postgresql
 	@peers/spark/jars.sh
+	@peers/spark/lake.sh
 	@test -d .cache/kafka/libs || echo "== Apache Kafka's jars from Maven Central"
 	@$(PY) -m peers.kafka install
 

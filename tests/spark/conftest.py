@@ -20,6 +20,7 @@ from tests.spark.topics import Topics
 
 ROOT = Path(__file__).parents[2]
 JARS = sorted((ROOT / ".cache" / "spark-jars").glob("*.jar"))
+LAKE_JARS = sorted((ROOT / ".cache" / "lake-jars").glob("*.jar"))
 _numbers = itertools.count()
 
 
@@ -42,7 +43,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     builder = (
         SparkSession.builder.master("local[2]")
         .appName("ottla-tests")
-        .config("spark.jars", ",".join(map(str, JARS)))
+        .config("spark.jars", ",".join(map(str, [*JARS, *LAKE_JARS])))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "1g")
@@ -86,3 +87,13 @@ def connector() -> None:
     """For tests that compare with Spark's Kafka connector."""
     if not JARS:
         pytest.skip("Spark is not set up: no jars of its Kafka connector (peers/spark/jars.sh)")
+
+
+@pytest.fixture
+def delta(spark: Any) -> list[Path]:
+    """The jars of Delta, which the session of the tests has."""
+    if not LAKE_JARS:
+        pytest.skip("Spark is not set up: no jars of Delta (peers/spark/lake.sh)")
+    spark.conf.set("spark.databricks.delta.requiredSparkConfsCheck.enabled", "false")
+    spark.conf.set("spark.databricks.delta.snapshotPartitions", "2")
+    return LAKE_JARS

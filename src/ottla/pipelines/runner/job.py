@@ -175,7 +175,7 @@ class Job:
         def write(batch: DataFrame, number: int) -> None:
             given = chosen
             if delivery == EXACTLY_ONCE:
-                given = {**chosen, "write.id": f"{_query_id(batch)}-{number}"}
+                given = {**chosen, "write.id": f"{query_id(batch)}-{number}"}
             batch.write.format("ottla").options(**given).mode("append").save()
 
         self.batches(query, frame, write, mode=mode)
@@ -210,6 +210,6 @@ class Job:
         self.steps.append(Step(name, function, every_s, time.monotonic()))
 
 
-def _query_id(batch: DataFrame) -> str:
+def query_id(batch: DataFrame) -> str:
     """Of the query that a micro-batch is of: as long as its checkpoint lives, over restarts."""
     return str(batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))

@@ -23,6 +23,8 @@ SHIPPED: Final = (
     "activity", "join", "lake", "ledger", "logs", "metrics", "mirror", "postgres", "replay", "ticks",
 )  # fmt: skip
 """Modules of `ottla.pipelines`, by the name that they are run by."""
+_EXTRAS: Final = {"psycopg": "postgres", "delta": "lake", "pyiceberg": "lake"}
+"""Of `pip install ottla[...]`, by what is missing."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -48,6 +50,8 @@ class Pipeline:
     settings: tuple[Setting, ...]
     build: Callable[[Job], None]
     file: Path
+    spark: Callable[[Mapping[str, Value]], Mapping[str, str]] = lambda settings: {}
+    """What a Spark session that is made for it is told, by its settings."""
     text: str = ""
     """What goes in and what comes out: the docstring behind its first line."""
 
@@ -80,7 +84,8 @@ def load(name: str) -> Pipeline:
     try:
         return _pipeline(name, importlib.import_module(f"ottla.pipelines.{name}"))
     except ModuleNotFoundError as error:
-        raise PipelineError(f"{name} needs {error.name}: pip install 'ottla[pipelines]'") from None
+        extra = _EXTRAS.get(error.name or "", "pipelines")
+        raise PipelineError(f"{name} needs {error.name}: pip install 'ottla[{extra}]'") from None
 
 
 def _module_of(file: Path) -> ModuleType:
@@ -112,7 +117,8 @@ def _pipeline(name: str, module: ModuleType) -> Pipeline:
         raise PipelineError(f"{module.__file__} has no function build(job)")
     settings = tuple(getattr(module, "SETTINGS", ()))
     head, _, text = inspect.cleandoc(module.__doc__ or "").partition("\n")
-    return Pipeline(name, head, settings, build, Path(module.__file__ or ""), text.strip())
+    spark = getattr(module, "spark_settings", Pipeline.spark)
+    return Pipeline(name, head, settings, build, Path(module.__file__ or ""), spark, text.strip())
 
 
 def _typed(setting: Setting, value: Value) -> Value:

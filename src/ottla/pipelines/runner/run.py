@@ -118,7 +118,11 @@ class Run:
     def _session(self) -> SparkSession:
         if self._spark is None:
             self._spark = session.session(
-                self.pipeline.name, self.options.master, self.options.spark, self.options.archive, self.directory.log
+                self.pipeline.name,
+                self.options.master,
+                {**self.pipeline.spark(self.settings), **self.options.spark},
+                self.options.archive,
+                self.directory.log,
             )
         return self._spark
 

@@ -47,6 +47,10 @@ class Topics:
         """How many it has; 0 for one that does not exist."""
         return len(self._cluster.partitions([topic]))
 
+    def id(self, topic: str) -> str:
+        """Another for a topic of the same name that is made again; zeros where the cluster has none."""
+        return str(next(iter(self._cluster.partitions([topic]).values())).topic_id)
+
     def ends(self, topics: set[str]) -> dict[TopicPartition, Offset]:
         """Where each partition ends for readers of committed records."""
         found = self._cluster.partitions(topics)

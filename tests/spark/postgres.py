@@ -1,0 +1,106 @@
+"""A PostgreSQL of the tests' own: a server of Debian's package in a temporary directory, on a port of loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.spark.kills import processes
+
+PLACES = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name))
+START_S = 60
+LOOK_S = 0.02
+
+
+def programs() -> Path:
+    """The newest version's directory; a test skips where there is none."""
+    found = shutil.which("initdb")
+    if found is not None:
+        return Path(found).parent
+    if not PLACES:
+        pytest.skip("PostgreSQL is not set up: peers/debian.sh pg_ctlcluster:postgresql")
+    return PLACES[-1]
+
+
+class Postgres:
+    """Running between `with` and its end; `kill` and `start` in between. PostgreSQL does not run as root: there it is
+    the user postgres, whom Debian's package makes."""
+
+    def __init__(self) -> None:
+        self.bin = programs()
+        self.as_user: dict[str, Any] = {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}
+        self.directory = Path(tempfile.mkdtemp(prefix="ottla-pg-"))
+        self.process: subprocess.Popen[bytes] | None = None
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            self.port = int(one.getsockname()[1])
+        self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    def __enter__(self) -> Postgres:
+        try:
+            if self.as_user:
+                shutil.chown(self.directory, "postgres", "postgres")
+            done = subprocess.run(
+                [self.bin / "initdb", "--pgdata", "data", "--username", "postgres", "--auth", "trust", "--no-sync",
+                 "--encoding", "UTF8", "--locale", "C"],
+                cwd=self.directory, capture_output=True, text=True, **self.as_user,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def start(self) -> None:
+        """Returns when it takes connections: after a kill, when it has recovered."""
+        with (self.directory / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [self.bin / "postgres", "-D", "data", "-p", str(self.port), "-c", "listen_addresses=127.0.0.1",
+                 "-c", "unix_socket_directories=", "-c", "max_prepared_transactions=4"],
+                cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **self.as_user,
+            )  # fmt: skip
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                self.connect().close()
+                return
+            except psycopg.OperationalError:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"PostgreSQL is not up: {(self.directory / 'log').read_text()}") from None
+                time.sleep(LOOK_S)
+
+    def kill(self) -> None:
+        """All its processes, as a machine that is gone."""
+        if self.process is None:
+            return
+        backends = [pid for pid, (parent, _) in processes().items() if parent == self.process.pid]
+        for pid in (self.process.pid, *backends):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        self.process = None
+
+    def connect(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self.url, autocommit=True)
+
+    def query(self, text: str) -> list[tuple[Any, ...]]:
+        """Run a statement in a transaction of its own; its rows."""
+        with self.connect() as connection:
+            cursor = connection.execute(text.encode())
+            return cursor.fetchall() if cursor.description is not None else []
