@@ -1,0 +1,200 @@
+"""A client of schema registries with Confluent's REST API, this one or another.
+
+Several URLs are tried one after the other; a registry that is away is asked again for some seconds. What was
+registered under an id never changes, and is kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from ottla.formats.ddl import SchemaError
+
+RETRY_S = 10.0
+REQUEST_TIMEOUT_S = 10.0
+PAUSE_S = 0.2
+"""Between two rounds through the URLs."""
+REFERENCES_MAX = 1000
+"""Schemas that one may reach through references: a ring of them is not to be followed for ever."""
+AWAY = (429, 502, 503, 504)
+"""HTTP's codes for: ask again."""
+
+
+class RegistryError(SchemaError):
+    """What a registry refused, with its own code (40401: no such subject) and HTTP's."""
+
+    def __init__(self, sentence: str, code: int, http_status: int) -> None:
+        super().__init__(sentence)
+        self.code, self.http_status = code, http_status
+
+
+class RegistryUnreachable(OSError):
+    """No registry answered."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A schema that another names: in Protobuf a file, in JSON Schema a URI, in Avro a type."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A schema's text, its type (AVRO, JSON, PROTOBUF) and the others that it names."""
+
+    text: str
+    type: str = "AVRO"
+    references: tuple[Reference, ...] = ()
+
+    def body(self) -> dict[str, Any]:
+        """As the REST API takes it."""
+        references = [{"name": each.name, "subject": each.subject, "version": each.version} for each in self.references]
+        return {"schema": self.text, "schemaType": self.type, "references": references}
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A version of a subject."""
+
+    subject: str
+    version: int
+    id: int
+    schema: Schema
+
+
+def _schema(answer: Mapping[str, Any]) -> Schema:
+    references = tuple(
+        Reference(each["name"], each["subject"], each["version"]) for each in answer.get("references") or ()
+    )
+    return Schema(answer["schema"], answer.get("schemaType") or "AVRO", references)
+
+
+class Registry:
+    """Raises RegistryUnreachable, RegistryError from every method."""
+
+    def __init__(self, urls: str, user_info: str | None = None, retry_s: float = RETRY_S) -> None:
+        """`urls` are separated by commas; `user_info` is USER:PASSWORD."""
+        import httpx
+
+        self._urls = [url.strip().rstrip("/") for url in urls.split(",") if url.strip()]
+        if not self._urls or any(not url.startswith(("http://", "https://")) for url in self._urls):
+            raise SchemaError(f"schema.registry.url: expected http://HOST:PORT,..., got {urls!r}")
+        user, _, password = (user_info or "").partition(":")
+        self._http = httpx.Client(auth=(user, password) if user_info else None, timeout=REQUEST_TIMEOUT_S)
+        self._retry_s = retry_s
+        self._by_id: dict[int, Schema] = {}
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, str]) -> Registry:
+        """Of options as Confluent's clients name them."""
+        return cls(options["schema.registry.url"], options.get("schema.registry.basic.auth.user.info"))
+
+    def close(self) -> None:
+        """Closes its connections."""
+        self._http.close()
+
+    def call(self, method: str, path: str, body: Any = None, **query: str) -> Any:
+        """One request of the REST API; its answer's JSON."""
+        import httpx
+
+        end = time.monotonic() + self._retry_s
+        while True:
+            for url in list(self._urls):
+                try:
+                    answer = self._http.request(method, url + path, json=body, params=query)
+                except httpx.TransportError as error:
+                    failure = f"{url}: {error or type(error).__name__}"
+                else:
+                    if answer.status_code not in AWAY:
+                        return _content(answer, url)
+                    failure = f"{url}: HTTP {answer.status_code}"
+                if len(self._urls) > 1:
+                    self._urls.append(self._urls.pop(0))
+            if time.monotonic() + PAUSE_S > end:
+                raise RegistryUnreachable(f"no schema registry answers: {failure}")
+            time.sleep(PAUSE_S)
+
+    def by_id(self, schema_id: int) -> Schema:
+        """The schema of an id."""
+        if schema_id not in self._by_id:
+            self._by_id[schema_id] = _schema(self.call("GET", f"/schemas/ids/{schema_id}"))
+        return self._by_id[schema_id]
+
+    def version(self, subject: str, version: int | str = "latest") -> Registered:
+        """A version of a subject."""
+        answer = self.call("GET", f"{_path(subject)}/versions/{version}")
+        return Registered(answer["subject"], answer["version"], answer["id"], _schema(answer))
+
+    def register(self, subject: str, schema: Schema) -> int:
+        """The id of the schema, which is registered if it was not."""
+        return int(self.call("POST", f"{_path(subject)}/versions", schema.body())["id"])
+
+    def lookup(self, subject: str, schema: Schema) -> Registered:
+        """The version that has this schema."""
+        answer = self.call("POST", _path(subject), schema.body())
+        return Registered(answer["subject"], answer["version"], answer["id"], _schema(answer))
+
+    def problems(self, subject: str, schema: Schema, version: str = "latest") -> list[str]:
+        """What makes a schema incompatible with a version of the subject; empty where it is compatible."""
+        path = f"/compatibility{_path(subject)}/versions/{version}"
+        answer = self.call("POST", path, schema.body(), verbose="true")
+        if answer["is_compatible"]:
+            return []
+        return [str(each) for each in answer.get("messages") or ()] or ["it is not compatible"]
+
+    def subjects(self, start: str = "") -> list[str]:
+        """Subjects whose name begins so."""
+        names = self.call("GET", "/subjects", subjectPrefix=start)
+        return sorted(name for name in names if name.startswith(start))
+
+    def versions(self, subject: str) -> list[int]:
+        """The versions of a subject."""
+        return [int(each) for each in self.call("GET", f"{_path(subject)}/versions")]
+
+    def compatibility(self, subject: str | None = None) -> str:
+        """The level of a subject, or of the whole registry."""
+        path = "/config" if subject is None else f"/config/{quote(subject, safe='')}"
+        query = {} if subject is None else {"defaultToGlobal": "true"}
+        return str(self.call("GET", path, **query)["compatibilityLevel"])
+
+    def parts(self, schema: Schema) -> list[tuple[str, str]]:
+        """(name, text) of all that a schema refers to, those first that others need."""
+        found: dict[str, str] = {}
+        seen: set[Reference] = set()
+
+        def walk(each: Schema) -> None:
+            for reference in each.references:
+                if reference in seen:
+                    continue
+                seen.add(reference)
+                if len(seen) > REFERENCES_MAX:
+                    raise SchemaError(f"a schema refers to more than {REFERENCES_MAX} others")
+                other = self.version(reference.subject, reference.version).schema
+                walk(other)
+                found.setdefault(reference.name, other.text)
+
+        walk(schema)
+        return list(found.items())
+
+
+def _path(subject: str) -> str:
+    return f"/subjects/{quote(subject, safe='')}"
+
+
+def _content(answer: Any, url: str) -> Any:
+    try:
+        content = answer.json()
+    except ValueError:
+        raise RegistryError(f"{url} is no schema registry: HTTP {answer.status_code}", 0, answer.status_code) from None
+    if answer.is_success:
+        return content
+    problem = content if isinstance(content, dict) else {}
+    sentence = str(problem.get("message") or f"HTTP {answer.status_code}")
+    raise RegistryError(sentence, int(problem.get("error_code") or 0), answer.status_code)
