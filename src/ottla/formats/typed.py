@@ -40,14 +40,7 @@ class Values(Protocol):
 
 
 class Schemas(Protocol):
-    """Where schemas come from.
-
-    A registry takes this place: its `values` reads the first bytes of each value, in Confluent's wire format
-    a zero and the
-    schema's id in four bytes, big-endian, decodes the rest with an `AvroValues(reader, writer=schema of that
-    id)` that it
-    keeps for each id, and puts the same five bytes before what it encodes.
-    """
+    """Where schemas come from: options, or a registry (`ottla.schemas`)."""
 
     def values(self, part: str) -> Values | None:
         """How "key" or "value" are read; None: they are bytes. Raises SchemaError."""
@@ -77,7 +70,9 @@ class GivenSchemas:
         schema = self.options.get(f"{part}.schema")
         writer = self.options.get(f"{part}.writer.schema")
         if kind not in FORMATS:
-            raise SchemaError(f"{part}.format is one of {', '.join(FORMATS)}, not {kind!r}")
+            known = ", ".join((*FORMATS, "protobuf"))
+            needs = f"{part}.format=protobuf needs schema.registry.url"
+            raise SchemaError(needs if kind == "protobuf" else f"{part}.format is one of {known}, not {kind!r}")
         if schema is None and kind in ("json", "avro"):
             raise SchemaError(f"{part}.format={kind} needs {part}.schema")
         if schema is not None and kind in ("binary", "string"):
@@ -109,12 +104,13 @@ class Typed:
         self.parts = {part: values for part in ("key", "value") if (values := schemas.values(part)) is not None}
 
     @classmethod
-    def of_options(cls, options: Mapping[str, str]) -> Typed:
-        """Raises SchemaError (a ValueError) for what does not fit together."""
+    def of_options(cls, options: Mapping[str, str], schemas: Schemas | None = None) -> Typed:
+        """`schemas` in place of those that the options give. Raises SchemaError (a ValueError) for what does not fit
+        together."""
         bad_records = options.get("bad.records", "fail")
         if (bad_records == "dead-letter") != ("dead.letter.topic" in options):
             raise SchemaError("bad.records=dead-letter and dead.letter.topic go together")
-        return cls(GivenSchemas(options), bad_records)
+        return cls(schemas or GivenSchemas(options), bad_records)
 
     def schema(self, schema: pa.Schema) -> pa.Schema:
         """The schema of what `read` makes of batches with `schema`."""

@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any, Final
 from urllib.parse import urljoin
 
-import jsonschema.exceptions  # type: ignore[import-untyped]
-import jsonschema.validators  # type: ignore[import-untyped]
-import jsonschema_specifications  # type: ignore[import-untyped]
+import jsonschema.exceptions
+import jsonschema.validators
+import jsonschema_specifications
 import referencing.exceptions
 import referencing.jsonschema
 from referencing import Registry, Resource

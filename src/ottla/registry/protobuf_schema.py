@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
-from google.protobuf.descriptor_pb2 import FileDescriptorProto  # type: ignore[import-untyped]
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from ottla.registry import protobuf_diff
 from ottla.registry.parsed import InvalidSchema, Resolved

@@ -70,7 +70,7 @@ def source_schema(options: Mapping[str, str]) -> StructType:
 
     Raises ValueError for options that do not fit together.
     """
-    given = _lower(options)
+    given = by_registry(_lower(options))
     whole = _whole(given)
     text = given.get("columns")
     if text is None:
@@ -84,11 +84,11 @@ def source_schema(options: Mapping[str, str]) -> StructType:
 
 def layout(options: Mapping[str, str], wanted: StructType) -> Layout:
     """What is decoded for the columns `wanted`. Raises ValueError for those that a source does not have."""
-    given = _lower(options)
+    output = to_arrow_schema(wanted, timezone="UTC")
+    given = by_registry(_lower(options), output)
     whole = _whole(given)
     names = wanted.fieldNames()
     _check_names("schema", names, whole)
-    output = to_arrow_schema(wanted, timezone="UTC")
     of_source = _to_spark(whole)
     for field in wanted.fields:
         name, expected = field.name, of_source[field.name].dataType
@@ -104,6 +104,23 @@ def layout(options: Mapping[str, str], wanted: StructType) -> Layout:
         needed |= _needed_by_types(_typed(typed), names)
     decoded = [field for field in _plain() if field.name in needed]
     return Layout(output, pa.schema(decoded), typed, given.get("dead.letter.topic"))
+
+
+def by_registry(given: dict[str, str], output: pa.Schema | None = None) -> dict[str, str]:
+    """The options with schemas that a registry has, asked now, in the driver: for columns as a query was planned with
+    them, or the newest. Raises SchemaError, RegistryUnreachable."""
+    if "schema.registry.url" not in given:
+        return given
+    from ottla.schemas.options import for_reading
+
+    topics = given.get("subscribe", "").split(",")
+
+    def is_wanted(part: str, kind: pa.DataType) -> bool:
+        if output is None or part not in output.names:
+            return True
+        return bool(_to_arrow(pa.field(part, kind)).equals(output.field(part).type))
+
+    return for_reading(given, topics[0].strip() if len(topics) == 1 and topics[0] else None, is_wanted)
 
 
 def _needed_by_types(typed: Typed, names: Sequence[str]) -> set[str]:
@@ -135,7 +152,7 @@ def _typed_options(options: Mapping[str, str]) -> TypedOptions:
     named = {
         name: value
         for name, value in options.items()
-        if name.startswith(("key.", "value.")) or name in ("bad.records", "dead.letter.topic")
+        if name.startswith(("key.", "value.", "schema.registry.")) or name in ("bad.records", "dead.letter.topic")
     }
     if not named:
         return ()
@@ -145,9 +162,14 @@ def _typed_options(options: Mapping[str, str]) -> TypedOptions:
 
 @lru_cache(maxsize=16)  # a worker serves one query after the other, each with a source or a few
 def _typed(options: TypedOptions) -> Typed:
+    chosen = dict(options)
+    if "schema.registry.url" in chosen:
+        from ottla.schemas.options import typed_of
+
+        return typed_of(chosen)
     from ottla.formats.typed import Typed
 
-    return Typed.of_options(dict(options))
+    return Typed.of_options(chosen)
 
 
 def _check_names(where: str, names: Sequence[str], whole: pa.Schema) -> None:

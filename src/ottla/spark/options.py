@@ -48,6 +48,9 @@ SOURCE_OPTIONS = (
     "commit.group",
     "columns",
     *(f"{part}.{name}" for part in ("key", "value") for name in ("format", "schema", "writer.schema")),
+    *(f"{part}.{name}" for part in ("key", "value") for name in ("subject", "schema.version", "message")),
+    "schema.registry.url",
+    "schema.registry.basic.auth.user.info",
     "bad.records",
     "dead.letter.topic",
 )

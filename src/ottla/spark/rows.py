@@ -36,7 +36,7 @@ class Records:
 
     def __init__(self, rows: Rows) -> None:
         self._columns = rows.columns
-        self._typed = Typed.of_options(rows.formats) if rows.formats else None
+        self._typed = _typed(rows.formats) if rows.formats else None
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Raises ValueError for what its format cannot hold."""
@@ -53,14 +53,14 @@ def rows_of(schema: StructType, options: SinkOptions) -> Rows:
         raise ValueError(f"there is no column value; there are {', '.join(types) or 'none'}")
     if options.topic is None and "topic" not in types:
         raise ValueError("no topic: set the option topic, or have a column topic")
-    formats = dict(options.formats)
+    formats = _by_registry(schema, options)
     for part in ("key", "value"):
         kind = formats.get(f"{part}.format", "binary")
-        if kind == "json" and part in types:
+        if kind == "json" and part in types and f"{part}.schema.parts" not in formats:
             formats.setdefault(f"{part}.schema", types[part])
         elif part in types and kind in ("binary", "string") and types[part] not in _PLAIN:
             raise ValueError(
-                f"{part} has the type {types[part]}; it has to be binary or string, or {part}.format=json or avro"
+                f"{part} has the type {types[part]}; it has to be binary or string, or have a {part}.format"
             )
         if kind == "string" and part in types and types[part] != "string":
             raise ValueError(f"{part} has the type {types[part]}, and {part}.format=string")
@@ -70,11 +70,32 @@ def rows_of(schema: StructType, options: SinkOptions) -> Rows:
             raise ValueError(f"{name} has the type {types[name]}; it has to be {kind}")
     if options.has_timestamps and "timestamp" not in types:
         raise ValueError("includeTimestamp: there is no column timestamp")
-    Typed.of_options(formats)
+    _typed(formats)
     names = ["key", "value", "topic", "partition", "headers", *(["timestamp"] if options.has_timestamps else [])]
     if options.topic is not None:
         names.remove("topic")  # the option goes before the column, as in the connector
     return Rows(tuple(name for name in names if name in types), _without_binary(formats))
+
+
+def _by_registry(schema: StructType, options: SinkOptions) -> dict[str, str]:
+    """The options with schemas of a registry, registered now, in the driver. Raises SchemaError, OSError."""
+    formats = dict(options.formats)
+    if "schema.registry.url" not in formats:
+        return formats
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from ottla.schemas.options import for_writing
+
+    kinds = {each.name: each.type for each in to_arrow_schema(schema, timezone="UTC") if each.name in ("key", "value")}
+    return for_writing(formats, options.topic, kinds)
+
+
+def _typed(formats: Mapping[str, str]) -> Typed:
+    if "schema.registry.url" not in formats:
+        return Typed.of_options(formats)
+    from ottla.schemas.options import typed_of
+
+    return typed_of(formats)
 
 
 def _without_binary(formats: Mapping[str, str]) -> dict[str, Any]:

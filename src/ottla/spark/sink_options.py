@@ -24,7 +24,8 @@ AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 SINK_OPTIONS: Final = ("topic", "delivery", "write.id", "state.topic", "includeTimestamp")
-"""What a sink reads besides `kafka.*` and those of `ottla.formats` (`key.format`, `value.schema`, ...)."""
+"""What a sink reads besides `kafka.*` and those of `ottla.formats` and `ottla.schemas` (`key.format`, `value.schema`,
+`schema.registry.url`, ...)."""
 
 _REFUSED: Final = {
     "key.serializer": "keys are bytes or text; make them in the DataFrame, or by key.format",
@@ -33,6 +34,7 @@ _REFUSED: Final = {
     "partitioner.class": "keys are dealt out as Kafka's default does it; give a column `partition` for any other way",
     "interceptor.classes": "nothing may change records between Spark and the broker",
 }
+_FORMATS: Final = ("key.", "value.", "schema.registry.", "auto.register.schemas", "use.latest.version")
 _SECURITY: Final = ("security.", "sasl.", "ssl.")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
@@ -106,7 +108,7 @@ def sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
         write_id=write_id,
         state_topic=state_topic,
         has_timestamps=_flag("includeTimestamp", given.get("includetimestamp"), False),
-        formats={name: value for name, value in given.items() if name.startswith(("key.", "value."))},
+        formats={name: value for name, value in given.items() if name.startswith(_FORMATS)},
     )
 
 

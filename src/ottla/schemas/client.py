@@ -22,6 +22,7 @@ REFERENCES_MAX = 1000
 """Schemas that one may reach through references: a ring of them is not to be followed for ever."""
 AWAY = (429, 502, 503, 504)
 """HTTP's codes for: ask again."""
+NOT_FOUND = 404
 
 
 class RegistryError(SchemaError):

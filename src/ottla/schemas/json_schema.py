@@ -52,7 +52,7 @@ def _of(schema: Any, root: Any, others: Mapping[str, Any], depth: int) -> pa.Dat
         return pa.list_(_of(schema.get("items"), root, others, depth + 1))
     if kinds == "string":
         return _string(schema)
-    return {"integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}.get(kinds, pa.string())
+    return {"integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}.get(str(kinds), pa.string())
 
 
 def _object(schema: dict[str, Any], root: Any, others: Mapping[str, Any], depth: int) -> pa.DataType:
@@ -74,7 +74,9 @@ def _referred(name: str, root: Any, others: Mapping[str, Any]) -> tuple[Any, Any
     document, _, pointer = name.partition("#")
     inside = root if not document or document == root.get("$id") else others.get(document)
     if inside is None:
-        inside = next((each for each in others.values() if isinstance(each, dict) and each.get("$id") == document), None)
+        inside = next(
+            (each for each in others.values() if isinstance(each, dict) and each.get("$id") == document), None
+        )
     target = inside
     for step in pointer.strip("/").split("/") if pointer.strip("/") else ():
         step = step.replace("~1", "/").replace("~0", "~")

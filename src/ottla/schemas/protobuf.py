@@ -1,30 +1,23 @@
 """Protobuf to Arrow columns and back, by the descriptor that a schema's text compiles to.
 
 As Spark's `from_protobuf`: an enum is its name, a field with presence is null where it is absent, a repeated field an
-array, Timestamp a timestamp, wrappers what they wrap. Refused: messages that hold themselves. protoc comes with
-grpcio-tools.
+array, Timestamp a timestamp, wrappers what they wrap. Refused: messages that hold themselves.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from ottla.formats.ddl import SchemaError
 from ottla.formats.nested import Bad, Build, array, integer, mapping, scalars, struct, utf8
-from ottla.registry.wire import message_path, path_bytes
+from ottla.schemas.wire import message_path, path_bytes
 
 UTC = pa.timestamp("us", "UTC")
-MAIN = "ottla_schema.proto"
-WRAPPERS = "google.protobuf.wrappers_proto"
 
 
 @dataclass(frozen=True)
@@ -63,91 +56,32 @@ _ENUM, _MESSAGE, _GROUP = 14, 11, 10
 
 @lru_cache(maxsize=256)
 def file_of(text: str, parts: tuple[tuple[str, str], ...] = ()) -> Any:
-    """The FileDescriptor of a schema and those that it imports. Raises SchemaError."""
-    from google.protobuf import descriptor_pb2, descriptor_pool
-    from google.protobuf.message import DecodeError
+    """The FileDescriptor of a schema, a text or a descriptor in base64, and of those that it imports. Raises
+    SchemaError."""
+    try:
+        from google.protobuf.descriptor_pool import DescriptorPool
 
+        from ottla.registry.parsed import InvalidSchema, Resolved
+        from ottla.registry.protobuf_schema import ProtobufSchema
+    except ImportError as error:
+        raise SchemaError(f"Protobuf needs {error.name}: pip install 'ottla[registry]'") from None
     try:
-        # A schema that Confluent's Python client registered is the descriptor itself.
-        own = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
-        files = [_proto(name, each) for name, each in parts] + [own]
-    except (binascii.Error, ValueError, DecodeError):
-        files = _compiled(text, parts)
-    pool = descriptor_pool.DescriptorPool()
+        schema = ProtobufSchema(text, [Resolved(name, each) for name, each in parts])
+    except InvalidSchema as error:
+        raise SchemaError(f"not a Protobuf schema: {error}") from None
+    pool = DescriptorPool()
     try:
-        for each in _well_known(files):
-            pool.Add(each)  # type: ignore[no-untyped-call]
-        for each in files:
-            pool.Add(each)  # type: ignore[no-untyped-call]
-        return pool.FindFileByName(files[-1].name)  # type: ignore[no-untyped-call]
+        for each in (*schema.others, schema.file):
+            pool.Add(each)
+        return pool.FindFileByName(schema.file.name)
     except (TypeError, KeyError) as error:
         raise SchemaError(f"not a Protobuf schema: {error}") from error
 
 
-def _proto(name: str, text: str) -> Any:
-    from google.protobuf import descriptor_pb2
-
-    found = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
-    found.name = name
-    return found
-
-
-def _well_known(files: list[Any]) -> list[Any]:
-    """Google's own files that are imported and not among the others."""
-    from google.protobuf import descriptor_pb2, descriptor_pool
-
-    for name in ("any", "api", "duration", "empty", "field_mask", "source_context", "struct", "timestamp", "type",
-                 "wrappers", "descriptor"):  # fmt: skip
-        __import__(f"google.protobuf.{name}_pb2")
-    pool = descriptor_pool.Default()  # type: ignore[no-untyped-call]
-    there = {each.name for each in files}
-    found: dict[str, Any] = {}
-
-    def add(name: str) -> None:
-        if name in there or name in found or not name.startswith("google/protobuf/"):
-            return
-        proto = descriptor_pb2.FileDescriptorProto()
-        pool.FindFileByName(name).CopyToProto(proto)
-        for each in proto.dependency:
-            add(each)
-        found[name] = proto
-
-    for each in files:
-        for name in each.dependency:
-            add(name)
-    return list(found.values())
-
-
-def _compiled(text: str, parts: Iterable[tuple[str, str]]) -> list[Any]:
-    try:
-        import grpc_tools
-        from grpc_tools import protoc
-    except ImportError:
-        raise SchemaError("Protobuf needs grpcio-tools: pip install 'ottla[registry]'") from None
-    from google.protobuf import descriptor_pb2
-
-    include = Path(grpc_tools.__file__).parent / "_proto"
-    with tempfile.TemporaryDirectory() as directory:
-        root = Path(directory)
-        for name, each in (*parts, (MAIN, text)):
-            path = (root / name).resolve()
-            if not path.is_relative_to(root.resolve()):
-                raise SchemaError(f"a Protobuf reference is named {name!r}")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(each)
-        out = root / "out.bin"
-        arguments = ["protoc", f"-I{root}", f"-I{include}", "--include_imports", f"--descriptor_set_out={out}", MAIN]
-        if protoc.main(arguments):
-            raise SchemaError("not a Protobuf schema: protoc refuses it")
-        found = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
-    return [each for each in found.file if not each.name.startswith("google/protobuf/")]
-
-
 def message_at(file: Any, path: tuple[int, ...]) -> Any:
     """The descriptor of the message that indexes lead to. Raises SchemaError."""
-    proto_messages = list(file.message_types_by_name.values())
     try:
-        found = sorted(proto_messages, key=lambda each: each.index)[path[0]]
+        found = list(file.message_types_by_name.values())[path[0]]
         for index in path[1:]:
             found = found.nested_types[index]
     except IndexError:
@@ -155,19 +89,40 @@ def message_at(file: Any, path: tuple[int, ...]) -> Any:
     return found
 
 
+def path_of(file: Any, name: str) -> tuple[int, ...]:
+    """The indexes that lead to a message, by its full name or by its name in the file's package. Raises SchemaError."""
+    full = name if not file.package or name.startswith(f"{file.package}.") else f"{file.package}.{name}"
+
+    def walk(messages: Any, above: tuple[int, ...]) -> tuple[int, ...] | None:
+        for index, each in enumerate(messages):
+            path = (*above, index)
+            if each.full_name == full:
+                return path
+            if (inner := walk(each.nested_types, path)) is not None:
+                return inner
+        return None
+
+    found = walk(file.message_types_by_name.values(), ())
+    if found is None:
+        raise SchemaError(f"there is no message {name} in the schema")
+    return found
+
+
 class ProtobufValues:
     """Values of one message of a schema. The message indexes stand before each, in Confluent's way."""
 
-    def __init__(self, file: Any, path: tuple[int, ...] = (0,)) -> None:
+    def __init__(self, file: Any, name: str | None = None) -> None:
+        """The message of this name, else the first one. Raises SchemaError."""
         from google.protobuf import message_factory
 
+        path = (0,) if name is None else path_of(file, name)
         self.descriptor = message_at(file, path)
         self._class = message_factory.GetMessageClass(self.descriptor)
         self._path = path_bytes(path)
         self._codec = _message(self.descriptor, ())
         self.type: pa.DataType = self._codec.type
 
-    def decode(self, values: list[bytes | None], bad: Bad, file: Any = None) -> pa.Array:
+    def decode(self, values: list[bytes | None], bad: Bad, file: Any) -> pa.Array:
         """Values written with the schema `file`, whose message indexes lead to a message of the same name."""
         parse, read = self._class.FromString, self._codec.read
         found: list[Any] = []
@@ -177,9 +132,9 @@ class ProtobufValues:
             if value is not None:
                 try:
                     path, at = message_path(value, 0)
-                    if file is not None and path not in names:
+                    if path not in names:
                         names[path] = message_at(file, path).full_name
-                    if file is not None and names[path] != self.descriptor.full_name:
+                    if names[path] != self.descriptor.full_name:
                         raise ValueError(f"the message is {names[path]}, not {self.descriptor.full_name}")
                     datum = read(parse(value[at:]))
                 except Exception as error:  # DecodeError, ValueError, and what else protobuf raises for wrong bytes
@@ -258,7 +213,10 @@ def _field(field: Any, within: tuple[str, ...]) -> _Codec:
         return one
     whole, build = array(one.type, one.build)
     return _Codec(
-        whole, build, lambda found: [one.read(each) for each in found], lambda found: [one.write(each) for each in found]
+        whole,
+        build,
+        lambda found: [one.read(each) for each in found],
+        lambda found: [one.write(each) for each in found],
     )
 
 
