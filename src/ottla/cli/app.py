@@ -36,6 +36,7 @@ COMMANDS = {
     "mirror": "ottla.cli.mirror:app",
     "spark": "ottla.cli.spark:app",
     "registry": "ottla.cli.registry:registry",
+    "schema": "ottla.cli.schema:app",
     "check": "ottla.cli.check:check",
     "log": "ottla.cli.dump.command:app",
     "sim": "ottla.cli.sim:sim",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -16,6 +16,7 @@ from ottla.cli.positions import START_WORDS, GroupEnd, chosen, stretch
 from ottla.cli.progress import output_leaves_the_terminal, shown
 from ottla.cli.reader import Reader
 from ottla.cli.record import record_of
+from ottla.cli.schemas import DEFAULT_URL, TYPES, RegistryUrl, decoded
 from ottla.cli.values import Count, MemberGroupId, Partition, Text, TopicName
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ def consume(
     group: Annotated[MemberGroupId | None, Parameter(alias="-g")] = None,
     format: Annotated[Text | None, Parameter(alias="-o")] = None,
     values_only: Flag = False,
+    key_format: Literal["avro", "json-schema", "protobuf"] | None = None,
+    value_format: Literal["avro", "json-schema", "protobuf"] | None = None,
+    registry: RegistryUrl = DEFAULT_URL,
     uncommitted: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -65,16 +69,34 @@ def consume(
         then says where a group without commits begins.
     format
         text, values, json, hex, or a template such as '{partition}:{offset} {time} {key} {value:json}', with topic,
-        timestamp, headers and header.NAME too, and text, hex, base64 or json after a colon.
+        timestamp, headers and header.NAME too, and text, hex, base64 or json after a colon. avro, json-schema and
+        protobuf are short for --value-format with text or values.
     values_only
         As --format values.
+    key_format
+        Keys are Avro, JSON or Protobuf with schemas in a registry: each is shown as JSON.
+    value_format
+        The same for values; --format says how records are shown then.
     uncommitted
         Also records of open and aborted transactions.
     json
         As --format json: one object a line, for programs and for `ottla produce --from-json`.
     """
     _ensure_sense(to, follow, group, from_, partition)
+    if format in TYPES:
+        if value_format is not None:
+            raise CommandFailed(f"--format {format} and --value-format exclude each other", MISUSED)
+        format, value_format = None, format
     emit = emitter(_form(format, json, values_only))
+    with decoded(emit, registry, key_format, value_format) as emit:
+        _consume(bootstrap, topic, from_, to, follow, count, partition, group, uncommitted, emit)
+    return OK
+
+
+def _consume(
+    bootstrap: str, topic: str, from_: str | None, to: str | None, follow: bool, count: int | None,
+    partition: list[int] | None, group: str | None, uncommitted: bool, emit: Emit,
+) -> None:  # fmt: skip
     try:
         if group is not None:
             _read_as_member(bootstrap, topic, group, from_, uncommitted, follow, count, emit)
@@ -88,7 +110,6 @@ def consume(
             raise
     finally:
         _flush()
-    return OK
 
 
 def _read(reader: Reader, starts: dict[int, int], stops: dict[int, int] | None, count: int | None, emit: Emit) -> None:

@@ -16,6 +16,7 @@ from ottla.cli.client import probe
 from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
 from ottla.cli.options import AsJson, Flag, parse_settings
 from ottla.cli.output import bold, dim, print_json, print_json_line, print_table, visible
+from ottla.cli.schemas import RegistryUrls
 from ottla.cli.values import Addresses, Count, FilePath, PartitionCount, Seconds, SettingName, Text
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ def run(
     every: Text | None = None,
     partitions: PartitionCount | None = None,
     batch_records: Count | None = None,
+    registry: RegistryUrls = None,
+    format: Text | None = None,
     metrics: Addresses | None = None,
     archive: FilePath | None = None,
     spark: OfSpark = None,
@@ -141,6 +144,10 @@ def run(
         Of topics that are created; 3 unless given.
     batch_records
         Records that a batch takes of each topic at most.
+    registry
+        URL of a schema registry, by which values are read that have a schema there, and schemas of results registered.
+    format
+        Of results: json unless given, or with a registry avro or protobuf.
     metrics
         Serve figures for Prometheus here, at /metrics.
     archive
@@ -151,7 +158,7 @@ def run(
     given = {
         "once": once or None, "directory": directory, "checkpoints": checkpoints,
         "master": master, "every": every, "partitions": partitions, "batch_records": batch_records,
-        "metrics": metrics, "archive": archive, "bootstrap": bootstrap,
+        "registry": registry, "format": format, "metrics": metrics, "archive": archive, "bootstrap": bootstrap,
     }  # fmt: skip
     settings, of_spark = parse_settings(set_ or (), "--set"), parse_settings(spark or (), "--spark")
     return _run(_load(name), config, given, settings, of_spark, as_json=json)

@@ -17,10 +17,11 @@ from ottla.cli.output import plural, print_json
 from ottla.cli.progress import bytes_in, shown
 from ottla.cli.record import Outgoing
 from ottla.cli.records_in import RECORD_BYTES_MAX, Line, lines_of, parsed_lines, text_lines
-from ottla.cli.values import FilePath, Partition, Raw, TopicName
+from ottla.cli.schemas import DEFAULT_URL, TYPES, RegistryUrl, encoded
+from ottla.cli.values import FilePath, Partition, Raw, SettingName, TopicName
 
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
-Form = Literal["lines", "json", "hex", "base64"]
+Form = Literal["lines", "json", "hex", "base64", "avro", "json-schema", "protobuf"]
 
 DELIVERY_TIMEOUT_MS = 60_000
 QUEUED_RECORDS_MAX = 100_000
@@ -83,6 +84,10 @@ def produce(
     null: Raw | None = None,
     format: Form = "lines",
     from_json: Flag = False,
+    schema: FilePath | None = None,
+    subject: SettingName | None = None,
+    message: SettingName | None = None,
+    registry: RegistryUrl = DEFAULT_URL,
     compression: Annotated[Codec, Parameter(alias="-z")] = "none",
     acks: Literal["all", "1", "0"] = "all",
     idempotent: Flag = False,
@@ -115,8 +120,15 @@ def produce(
     format
         What a line is: the value (lines), or a whole record as `ottla consume --format` prints it (json, hex, base64),
         with key, headers, partition and timestamp. Options add what a line leaves out; --partition overrules it.
+        With avro, json-schema and protobuf a line is the value as JSON, written by a schema of a registry.
     from_json
         As --format json.
+    schema
+        A file with the schema to register, and to write values with; the newest of the subject unless given.
+    subject
+        Where the schema is in the registry; TOPIC-value unless given.
+    message
+        The message of a Protobuf schema; the first unless given.
     compression
         none, gzip, snappy, lz4 or zstd.
     acks
@@ -132,7 +144,14 @@ def produce(
     common = Outgoing(None, None if key is None else key.encode(errors="surrogateescape"), headers, partition)
     lines = shown(lines_of(values, file), "producing", bytes_in(file), lambda line: len(line.data) + 1)
     records = _records(lines, common, "json" if from_json else format, key_separator, null)
-    return _produce(bootstrap, topic, records, _producer_settings(acks, idempotent, compression), json, lines.close)
+    settings = _producer_settings(acks, idempotent, compression)
+    if format not in TYPES:
+        if schema or subject or message:
+            raise CommandFailed("--schema, --subject and --message are for --format avro and its like", MISUSED)
+        return _produce(bootstrap, topic, records, settings, json, lines.close)
+    client.probe(bootstrap)
+    with encoded(records, registry, subject or f"{topic}-value", format, schema, message) as records:
+        return _produce(bootstrap, topic, records, settings, json, lines.close)
 
 
 def _header(pair: tuple[str, str]) -> tuple[str, bytes]:
@@ -149,7 +168,7 @@ def _records(
 ) -> Iterable[tuple[Line, Outgoing]]:
     if separator == "":
         raise CommandFailed("--key-separator wants the text between key and value, not ''", MISUSED)
-    if form == "lines":
+    if form == "lines" or form in TYPES:
         between = None if separator is None else unescape(separator)
         return text_lines(lines, common, between, None if null is None else null.encode(errors="surrogateescape"))
     if separator is not None or null is not None:

@@ -93,9 +93,9 @@ class Registry:
         self._by_id: dict[int, Schema] = {}
 
     @classmethod
-    def of_options(cls, options: Mapping[str, str]) -> Registry:
+    def of_options(cls, options: Mapping[str, str], retry_s: float = RETRY_S) -> Registry:
         """Of options as Confluent's clients name them."""
-        return cls(options["schema.registry.url"], options.get("schema.registry.basic.auth.user.info"))
+        return cls(options["schema.registry.url"], options.get("schema.registry.basic.auth.user.info"), retry_s)
 
     def close(self) -> None:
         """Closes its connections."""
@@ -133,18 +133,19 @@ class Registry:
         answer = self.call("GET", f"{_path(subject)}/versions/{version}")
         return Registered(answer["subject"], answer["version"], answer["id"], _schema(answer))
 
-    def register(self, subject: str, schema: Schema) -> int:
+    def register(self, subject: str, schema: Schema, *, normalize: bool = False) -> int:
         """The id of the schema, which is registered if it was not."""
-        return int(self.call("POST", f"{_path(subject)}/versions", schema.body())["id"])
+        return int(self.call("POST", f"{_path(subject)}/versions", schema.body(), **_query(normalize))["id"])
 
-    def lookup(self, subject: str, schema: Schema) -> Registered:
+    def lookup(self, subject: str, schema: Schema, *, normalize: bool = False) -> Registered:
         """The version that has this schema."""
-        answer = self.call("POST", _path(subject), schema.body())
+        answer = self.call("POST", _path(subject), schema.body(), **_query(normalize))
         return Registered(answer["subject"], answer["version"], answer["id"], _schema(answer))
 
-    def problems(self, subject: str, schema: Schema, version: str = "latest") -> list[str]:
-        """What makes a schema incompatible with a version of the subject; empty where it is compatible."""
-        path = f"/compatibility{_path(subject)}/versions/{version}"
+    def problems(self, subject: str, schema: Schema, version: str | None = None) -> list[str]:
+        """What makes a schema incompatible with a version of the subject, or with those that its level asks for; empty
+        where it is compatible."""
+        path = f"/compatibility{_path(subject)}/versions" + (f"/{version}" if version else "")
         answer = self.call("POST", path, schema.body(), verbose="true")
         if answer["is_compatible"]:
             return []
@@ -183,6 +184,10 @@ class Registry:
 
         walk(schema)
         return list(found.items())
+
+
+def _query(normalize: bool) -> dict[str, str]:
+    return {"normalize": "true"} if normalize else {}
 
 
 def _path(subject: str) -> str:

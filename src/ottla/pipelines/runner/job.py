@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.pipelines.runner.pipeline import Pipeline, PipelineError, Value
+from ottla.pipelines.runner.registry import FORMATS, fitted, format_of
 from ottla.pipelines.runner.topics import Topics
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ class Job:
     ) -> None:  # fmt: skip
         self.pipeline = pipeline
         self.bootstrap = options.bootstrap
+        self.registry = options.registry
+        """URL of a schema registry."""
+        self.format = options.format
+        """Of values that queries write."""
         self.is_once = options.once
         """Whether it ends when all that was there at its start is done."""
         self.checkpoints = checkpoints
@@ -101,16 +106,21 @@ class Job:
     ) -> DataFrame:  # fmt: skip
         """A stream of the topic that a setting names, from its beginning: the source's columns, `value` by `format`.
 
-        `schema` is DDL for json (the default where there is one), Avro's JSON for avro.
+        `schema` is DDL for json (the default where there is one), Avro's JSON for avro. With a schema registry that has
+        the subject TOPIC-value, values are read by it, whatever their format is there, and get the columns of DDL where
+        `schema` is such; without `schema` they have those of the newest version.
+
         Records that cannot be read go to the pipeline's dead-letter topic, so that they hold up nothing. Progress is
         committed to the consumer group `ottla-NAME`. Where a pipeline reads a topic twice, the second has a `group`,
         which is added to that name, and `dead_letters=False`: what cannot be read is only left out. `options` are
         further ones of the source, `_` for `.`: `includeHeaders="true"`.
         """
-        format = format or ("json" if schema is not None else "binary")
+        topic = self.topic(setting)
+        registered = self._registered(topic, format)
+        format = registered or format or ("json" if schema is not None else "binary")
         chosen = {
             "kafka.bootstrap.servers": self.bootstrap,
-            "subscribe": self.topic(setting),
+            "subscribe": topic,
             "startingOffsets": "earliest",
             "kafka.isolation.level": "read_committed",
             "commit.group": f"ottla-{self.pipeline.name}" + (f"-{group}" if group else ""),
@@ -119,7 +129,9 @@ class Job:
         }
         if self._options.batch_records is not None:
             chosen["maxOffsetsPerTrigger"] = str(self._options.batch_records)
-        if schema is not None:
+        if registered is not None:
+            chosen["schema.registry.url"] = self.registry or ""
+        elif schema is not None:
             chosen["value.schema"] = schema
         if format != "binary":
             if dead_letters:
@@ -128,13 +140,23 @@ class Job:
             else:
                 chosen["bad.records"] = "drop"
         chosen |= {name.replace("_", "."): value for name, value in options.items()}
-        return self.spark.readStream.format("ottla").options(**chosen).load()
+        found = self.spark.readStream.format("ottla").options(**chosen).load()
+        return found if registered is None or schema is None or _is_json(schema) else fitted(found, schema)
+
+    def _registered(self, topic: str, format: str | None) -> str | None:
+        """The format of the topic's values in the registry; None: there is none, or they are not read by it."""
+        if self.registry is None:
+            if format == "protobuf":
+                raise PipelineError(f"{self.pipeline.name} reads protobuf by a schema registry: say which (--registry)")
+            return None
+        return format_of(self.registry, topic) if format in (None, *FORMATS) else None
 
     def write(
         self, query: str, frame: DataFrame, setting: str, *, key: str | None = None, mode: str = "append",
-        format: str = "json", delivery: str = EXACTLY_ONCE, **options: str,
+        format: str | None = None, delivery: str = EXACTLY_ONCE, **options: str,
     ) -> None:  # fmt: skip
         """Start a query that writes the columns of `frame` as values, exactly once, to the topic that a setting names.
+        The format is JSON, or what the run says; with a schema registry its schema is registered.
 
         `key` is an expression of SQL, often a column's name. In mode update and complete each change of a group is a
         record: let its key be what it is grouped by. `options` are further ones of the sink, `_` for `.`.
@@ -144,8 +166,9 @@ class Job:
         value = F.struct(*[F.col(f"`{name}`") for name in frame.columns]).alias("value")
         columns = [value] if key is None else [F.expr(f"cast({key} as string)").alias("key"), value]
         self.write_records(
-            query, frame.select(*columns), setting, mode=mode, format=format, delivery=delivery, **options
-        )
+            query, frame.select(*columns), setting, mode=mode, format=format or self.format, delivery=delivery,
+            **options,
+        )  # fmt: skip
 
     def write_records(
         self, query: str, frame: DataFrame, setting: str, *, mode: str = "append", format: str = "binary",
@@ -166,6 +189,8 @@ class Job:
             "value.format": format,
             "kafka.compression.type": "lz4",
         }
+        if self.registry is not None and format in FORMATS:
+            chosen["schema.registry.url"] = self.registry
         chosen |= {name.replace("_", "."): value for name, value in options.items()}
         if mode == "append":
             self.start(query, frame.writeStream.format("ottla").options(**chosen).outputMode(mode))
@@ -208,6 +233,11 @@ class Job:
         """Have the driver call a function again and again, between looks at the queries; once at least, and once more
         at the end of a run. What it raises ends the run, as a query does that fails for good."""
         self.steps.append(Step(name, function, every_s, time.monotonic()))
+
+
+def _is_json(schema: str) -> bool:
+    """Avro's schemas are; DDL never is."""
+    return schema.lstrip()[:1] in ("{", "[", '"')
 
 
 def query_id(batch: DataFrame) -> str:

@@ -20,6 +20,7 @@ from ottla.pipelines.runner.exposition import MetricsServer
 from ottla.pipelines.runner.job import Job, Started
 from ottla.pipelines.runner.pipeline import Pipeline, PipelineError, Value
 from ottla.pipelines.runner.progress import Watch
+from ottla.pipelines.runner.registry import FORMATS
 from ottla.pipelines.runner.state import Directory, QueryStatus, Status
 from ottla.pipelines.runner.topics import LOOK_TIMEOUT_S, Topics
 
@@ -55,6 +56,10 @@ class Options:
     batch_records: int | None = None
     """Records that a batch takes of a topic at most."""
     restarts_max: int = RESTARTS_MAX
+    registry: str | None = None
+    """URL of a schema registry, several with commas."""
+    format: str = "json"
+    """Of values that queries write: json, or with a registry avro or protobuf."""
     metrics: tuple[str, int] | None = None
     archive: Path | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
@@ -70,6 +75,10 @@ class Run:
         """With `spark` the queries run there, and it is left running. Raises PipelineError for wrong settings."""
         self.pipeline = pipeline
         self.options = options
+        if options.format not in FORMATS:
+            raise PipelineError(f"format: expected {', '.join(FORMATS)}, got {options.format!r}")
+        if options.format != "json" and options.registry is None:
+            raise PipelineError(f"format={options.format} needs a schema registry")
         self.settings = pipeline.values(given)
         self.directory = Directory(options.directory, pipeline.name)
         self.status = Status(
