@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from ottla.schemas.client import Registry as Client
+from ottla.schemas.client import Schema
+from ottla.testing import Registry
 from tests.conformance.shell import Shell
 from tests.conformance.twins import Twins
 from tests.node import NodeProcess
 
+FIELDS = [{"name": "a", "type": "int"}, {"name": "b", "type": "int", "default": 0}]
 _numbers = itertools.count()
 
 
@@ -41,6 +46,17 @@ def shell() -> Iterator[Shell]:
 def twins(shell: Shell, bootstrap: str, oracle: str) -> Twins:
     """Runs a tool against the broker under test and against Apache Kafka."""
     return Twins(shell, bootstrap, oracle)
+
+
+@pytest.fixture(scope="session")
+def registry_url(bootstrap: str) -> Iterator[str]:
+    """A schema registry that has two versions of a schema, of the topic `t`."""
+    with Registry(bootstrap) as registry:
+        client = Client(registry.url)
+        for fields in (FIELDS[:1], FIELDS):
+            client.register("t-value", Schema(json.dumps({"type": "record", "name": "T", "fields": fields})))
+        client.close()
+        yield registry.url
 
 
 @pytest.fixture

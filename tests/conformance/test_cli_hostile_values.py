@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from ottla.config.server import from_environment
 from tests.conformance.commands import Commands, arguments_of, ensure_decent, every_command, is_flag, pool
 
 SEED = int(os.environ.get("OTTLA_TEST_SEED", "8"))
@@ -41,6 +42,11 @@ DIRECTORIES = ("/", "..", ".")
 VALID: dict[str, list[str]] = {
     "server start": ["data", "--listen", "127.0.0.1:0"],
     "registry": ["--listen", "127.0.0.1:0", "--topic", "schemas"],
+    "schema list": [],
+    "schema show": ["t-value"],
+    "schema check": ["t-value", "t.avsc"],
+    "schema register": ["registered-value", "t.avsc"],
+    "schema diff": ["t-value"],
     "server status": [],
     "topic create": ["made", "--if-not-exists"],
     "topic delete": ["gone", "--if-exists"],
@@ -109,7 +115,17 @@ REFUSED = {
 }  # fmt: skip
 """Those of them that the only broker of a cluster refuses, or that there is nothing to do for."""
 
-VARIABLES = {"OTTLA_BOOTSTRAP", "OTTLA_DEBUG", "COLUMNS", "LINES", "NO_COLOR", "TERM", "LC_ALL", "PYTHONIOENCODING"}
+VARIABLES = {
+    "OTTLA_BOOTSTRAP",
+    "OTTLA_REGISTRY",
+    "OTTLA_DEBUG",
+    "COLUMNS",
+    "LINES",
+    "NO_COLOR",
+    "TERM",
+    "LC_ALL",
+    "PYTHONIOENCODING",
+}
 
 
 @pytest.fixture(scope="module")
@@ -118,10 +134,10 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
 
 
 @pytest.fixture(scope="module")
-def address(commands: Commands, bootstrap: str) -> str:
-    """The node, with a topic and a group in it."""
+def env(commands: Commands, bootstrap: str, registry_url: str) -> dict[str, str]:
+    """The node, with a topic and a group in it, and a schema registry."""
     furnish(commands, bootstrap)
-    return bootstrap
+    return {"OTTLA_BOOTSTRAP": bootstrap, "OTTLA_REGISTRY": registry_url}
 
 
 def furnish(commands: Commands, bootstrap: str) -> None:
@@ -129,6 +145,7 @@ def furnish(commands: Commands, bootstrap: str) -> None:
     (commands.directory / "00000000000000000000.log").write_text("")
     assert commands.run("server", "start", "checked", "--listen", "127.0.0.1:0").code == 0
     assert commands.run("storage", "format", *VALID["storage format"]).code == 0
+    (commands.directory / "t.avsc").write_text('{"type": "record", "name": "T", "fields": []}')
     (commands.directory / "empty.py").write_text("def build(job): ...\n")
     for argv in (
         ["topic", "create", "t", "--if-not-exists"],
@@ -192,13 +209,13 @@ def test_every_value_has_a_type_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("name", VALID)
-def test_no_value_gets_through(name: str, commands: Commands, address: str) -> None:
+def test_no_value_gets_through(name: str, commands: Commands, env: dict[str, str]) -> None:
     app = dict(every_command())[name]
     dice = random.Random(f"{SEED} {name}")
     codes: dict[int, int] = {}
     failures = []
     for argv in calls(name, app, dice):
-        how = {} if name == "server start" else {"env": {"OTTLA_BOOTSTRAP": address}}
+        how = {} if name == "server start" else {"env": env}
         as_json = dice.random() < 0.3 and "--json" in {each.names[0] for each in arguments_of(app)}
         ended = commands.run(*argv, *(["--json"] if as_json and "--json" not in argv else []), **how)
         # What is found and damaged or not running stands in the output.
@@ -214,24 +231,23 @@ def test_no_value_gets_through(name: str, commands: Commands, address: str) -> N
 
 
 @pytest.mark.parametrize("variable", sorted(VARIABLES))
-def test_variables(variable: str, commands: Commands, address: str) -> None:
+def test_variables(variable: str, commands: Commands, env: dict[str, str]) -> None:
     values = ("", "0", "-5", "\udcff", "dumb", "ascii", "POSIX", "99999999999999")
     for value in values if EVERYTHING else random.Random(f"{SEED} {variable}").sample(values, 3):
-        env = {"OTTLA_BOOTSTRAP": address, variable: value}
+        changed = {**env, variable: value}
         for argv in (
             ["topic", "describe", "t"],
             ["topic", "describe", "nö"],
             ["topic", "--help"],
             ["config", "explain", "retention.ms"],
         ):
-            ended = commands.run(*argv, env=env)
+            ended = commands.run(*argv, env=changed)
             if variable != "OTTLA_DEBUG":
                 ensure_decent(ended)
 
 
-def test_the_issues_own(commands: Commands, address: str, tmp_path: Path) -> None:
+def test_the_issues_own(commands: Commands, env: dict[str, str], tmp_path: Path) -> None:
     """What was found by hand, with its code."""
-    env = {"OTTLA_BOOTSTRAP": address}
     found = {
         ("consume", "t", "--group", ""): 2,
         ("topic", "create", "big", "--partitions", "1000000"): 2,
@@ -256,3 +272,9 @@ def test_what_debugging_advises_works_for_a_node_too(commands: Commands, tmp_pat
     ended = commands.run("server", "start", str(tmp_path / "d"), "--listen", "127.0.0.1:0", env={"OTTLA_DEBUG": "1"})
     assert ended.code == 0, ended
     assert b"listening on" in ended.out
+
+
+def test_no_variable_of_commands_is_taken_for_a_setting_of_a_node() -> None:
+    names = {name for _, app in every_command() for each in arguments_of(app) for name in each.parameter.env_var or ()}
+    assert {"OTTLA_BOOTSTRAP", "OTTLA_REGISTRY", "OTTLA_PIPELINES", "OTTLA_MIRROR_FROM"} <= names
+    assert from_environment(dict.fromkeys(names, "1")) == {}

@@ -70,6 +70,11 @@ COMMANDS: dict[str, list[str]] = {
     "ottla mirror offsets": ["a", "TOPIC"],
     "ottla mirror failover": ["a"],
     "ottla mirror failback": ["a"],
+    "ottla schema list": [],
+    "ottla schema show": ["t-value"],
+    "ottla schema check": ["t-value", "FORMATTED/t.avsc"],
+    "ottla schema register": ["json-value", "FORMATTED/t.avsc"],
+    "ottla schema diff": ["t-value"],
     "ottla pipeline list": [],
     "ottla pipeline describe": ["activity"],
     "ottla pipeline run": ["EMPTY.py", "--directory", "FORMATTED"],
@@ -82,7 +87,8 @@ COMMANDS: dict[str, list[str]] = {
 NEED_NO_BROKER = {
     "ottla log dump", "ottla log verify", "ottla log repair", "ottla storage info", "ottla spark archive",
     "ottla pipeline list", "ottla pipeline describe", "ottla pipeline status", "ottla pipeline stop",
-    "ottla pipeline new",
+    "ottla pipeline new", "ottla schema list", "ottla schema show", "ottla schema check", "ottla schema register",
+    "ottla schema diff",
 }  # fmt: skip
 REFUSED = {
     "ottla pipeline stop": "activity has not run",
@@ -150,6 +156,7 @@ def filled(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     producer.produce(f"{topic}-written", b"x")
     assert producer.flush(60) == 0
     formatted = str(directory.parent)
+    (directory.parent / "t.avsc").write_text('{"type": "record", "name": "T", "fields": []}')
     (directory.parent / "empty.py").write_text('"""Nothing."""\n\n\ndef build(job): ...\n')
     return {
         "TOPIC": topic, "GROUP": f"{topic}-group", "DIRECTORY": str(directory), "FORMATTED": formatted,
@@ -159,8 +166,11 @@ def filled(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_output(name: str, bootstrap: str, filled: dict[str, str], ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output(
+    name: str, bootstrap: str, registry_url: str, filled: dict[str, str], ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OTTLA_BOOTSTRAP", bootstrap)
+    monkeypatch.setenv("OTTLA_REGISTRY", registry_url)
     code, printed, complaints = ask(arguments(name, **filled))
     if name == "ottla topic create":
         assert [(each["topic"], each["error"]) for each in printed[0]] == [

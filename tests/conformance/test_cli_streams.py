@@ -26,9 +26,9 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
 
 
 @pytest.fixture(scope="module")
-def env(commands: Commands, bootstrap: str) -> dict[str, str]:
-    """The node, with two topics and a group in it."""
-    env = {"OTTLA_BOOTSTRAP": bootstrap}
+def env(commands: Commands, bootstrap: str, registry_url: str) -> dict[str, str]:
+    """The node, with two topics and a group in it, and a schema registry."""
+    env = {"OTTLA_BOOTSTRAP": bootstrap, "OTTLA_REGISTRY": registry_url}
     furnish(commands, bootstrap)
     lines = commands.directory / "lines"
     lines.write_text("".join(f"a line that has the number {n}\n" for n in range(LINES)))

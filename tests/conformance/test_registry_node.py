@@ -1,4 +1,4 @@
-"""A client of a schema registry in JavaScript, @kafkajs/confluent-schema-registry, beside confluent-kafka's in Python."""
+"""A client of a registry in JavaScript, @kafkajs/confluent-schema-registry, beside confluent-kafka's in Python."""
 
 from __future__ import annotations
 
