@@ -215,3 +215,17 @@ def test_what_is_refused(run: Run, topic: str, order: str) -> None:
     assert run("produce", topic, "plain")[0] == OK
     code, _, error = run("consume", topic, "--format", "avro")
     assert code == FAILED and f"{topic}-0 at offset 0" in error and "hexdump" in error
+
+
+def test_sql(run: Run, topic: str, order: str, tmp_path: Path) -> None:
+    pytest.importorskip("duckdb")
+    flat = tmp_path / "flat.avsc"
+    flat.write_text(json.dumps({"type": "record", "name": "F", "fields": [{"name": "id", "type": "long"}]}))
+    assert run("produce", topic, '{"id": 1}', '{"id": 2}', "--format", "avro", "--schema", str(flat))[0] == OK
+    statement = f'select sum(value.id) as total from "{topic}"'
+    code, out, error = run("sql", statement, "--value-format", "avro", "--json")
+    assert (code, error) == (OK, "") and json.loads(out) == {"total": 3}
+    code, _, error = run("sql", statement, "--value-format", "protobuf")
+    assert code == FAILED and "has schemas of type AVRO" in error
+    assert run("sql", statement, "--value-format", "avro", "--registry", "http://127.0.0.1:1")[0] == UNREACHABLE
+    assert run("sql", statement, "--value-format", "protobuf", "--value-schema", "x")[0] == MISUSED

@@ -17,6 +17,7 @@ PUBLIC_HOSTS = (
     "cwiki.apache.org",
     "github.com",
     "issues.apache.org",
+    "www.postgresql.org",
 )
 """Hosts that an address in the tree may have: name spaces, licences and references."""
 

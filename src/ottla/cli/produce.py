@@ -17,8 +17,8 @@ from ottla.cli.output import plural, print_json
 from ottla.cli.progress import bytes_in, shown
 from ottla.cli.record import Outgoing
 from ottla.cli.records_in import RECORD_BYTES_MAX, Line, lines_of, parsed_lines, text_lines
-from ottla.cli.schemas import DEFAULT_URL, TYPES, RegistryUrl, encoded
-from ottla.cli.values import FilePath, Partition, Raw, SettingName, TopicName
+from ottla.cli.schemas import DEFAULT_URL, TYPES, Message, RegistryUrl, SchemaFile, Subject, encoded
+from ottla.cli.values import FilePath, Partition, Raw, TopicName
 
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Form = Literal["lines", "json", "hex", "base64", "avro", "json-schema", "protobuf"]
@@ -84,9 +84,9 @@ def produce(
     null: Raw | None = None,
     format: Form = "lines",
     from_json: Flag = False,
-    schema: FilePath | None = None,
-    subject: SettingName | None = None,
-    message: SettingName | None = None,
+    schema: SchemaFile = None,
+    subject: Subject = None,
+    message: Message = None,
     registry: RegistryUrl = DEFAULT_URL,
     compression: Annotated[Codec, Parameter(alias="-z")] = "none",
     acks: Literal["all", "1", "0"] = "all",
@@ -123,12 +123,6 @@ def produce(
         With avro, json-schema and protobuf a line is the value as JSON, written by a schema of a registry.
     from_json
         As --format json.
-    schema
-        A file with the schema to register, and to write values with; the newest of the subject unless given.
-    subject
-        Where the schema is in the registry; TOPIC-value unless given.
-    message
-        The message of a Protobuf schema; the first unless given.
     compression
         none, gzip, snappy, lz4 or zstd.
     acks
@@ -136,22 +130,26 @@ def produce(
     idempotent
         Let the broker drop the duplicates that retries make.
     """
-    if idempotent and acks != "all":
-        raise CommandFailed("--idempotent needs --acks all", MISUSED)
-    if from_json and format not in ("lines", "json"):
-        raise CommandFailed("--from-json and --format exclude each other", MISUSED)
+    _ensure_sense(idempotent and acks != "all", from_json, format, schema or subject or message)
     headers = tuple(map(_header, parse_pairs(header or (), "--header")))
     common = Outgoing(None, None if key is None else key.encode(errors="surrogateescape"), headers, partition)
     lines = shown(lines_of(values, file), "producing", bytes_in(file), lambda line: len(line.data) + 1)
     records = _records(lines, common, "json" if from_json else format, key_separator, null)
     settings = _producer_settings(acks, idempotent, compression)
     if format not in TYPES:
-        if schema or subject or message:
-            raise CommandFailed("--schema, --subject and --message are for --format avro and its like", MISUSED)
         return _produce(bootstrap, topic, records, settings, json, lines.close)
     client.probe(bootstrap)
     with encoded(records, registry, subject or f"{topic}-value", format, schema, message) as records:
         return _produce(bootstrap, topic, records, settings, json, lines.close)
+
+
+def _ensure_sense(is_unsafe: bool, from_json: bool, format: Form, of_registry: object) -> None:
+    if is_unsafe:
+        raise CommandFailed("--idempotent needs --acks all", MISUSED)
+    if from_json and format not in ("lines", "json"):
+        raise CommandFailed("--from-json and --format exclude each other", MISUSED)
+    if of_registry and format not in TYPES:
+        raise CommandFailed(f"--schema, --subject and --message go with --format {', '.join(TYPES)}", MISUSED)
 
 
 def _header(pair: tuple[str, str]) -> tuple[str, bytes]:

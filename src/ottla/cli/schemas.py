@@ -15,7 +15,7 @@ from ottla.cli.exits import FAILED, MISUSED, UNREACHABLE, CommandFailed
 from ottla.cli.output import visible
 from ottla.cli.record import Outgoing, Record
 from ottla.cli.records_in import Line
-from ottla.cli.values import Text
+from ottla.cli.values import FilePath, SettingName, Text
 
 if TYPE_CHECKING:
     from ottla.schemas.client import Registry, Schema
@@ -36,6 +36,16 @@ RegistryUrl = Annotated[
     Parameter(env_var="OTTLA_REGISTRY", help="URL of the schema registry; several with commas, USER:PASSWORD@ before a "
               "host."),
 ]  # fmt: skip
+SchemaFile = Annotated[
+    FilePath | None,
+    Parameter(help="A file with the schema to register and to write values with; the subject's newest unless given."),
+]
+Subject = Annotated[
+    SettingName | None, Parameter(help="Where the schema is in the registry; TOPIC-value unless given.")
+]
+Message = Annotated[
+    SettingName | None, Parameter(help="The message of a Protobuf schema to write; the first unless given.")
+]
 RegistryUrls = Annotated[Text | None, Parameter(env_var="OTTLA_REGISTRY")]
 
 

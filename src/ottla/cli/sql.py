@@ -16,6 +16,7 @@ from ottla.cli.interrupts import in_thread
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.positions import chosen, stretch
 from ottla.cli.reader import Reader
+from ottla.cli.schemas import DEFAULT_URL, RegistryUrl, complaints
 from ottla.cli.values import Partition, Text
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ HINTS_MAX = 4
 """Lines of DuckDB's that are shown: it can name every function that there is."""
 
 Form = Literal["table", "csv", "json"]
-ValueFormat = Literal["binary", "string", "json", "avro"]
+ValueFormat = Literal["binary", "string", "json", "avro", "json-schema", "protobuf"]
 BadRecords = Literal["fail", "column", "drop"]
 
 _MISTAKES = ("ParserException", "BinderException", "CatalogException", "SyntaxException")
@@ -48,6 +49,7 @@ def sql(
     value_schema: Text | None = None,
     key_format: ValueFormat | None = None,
     key_schema: Text | None = None,
+    registry: RegistryUrl = DEFAULT_URL,
     bad_records: BadRecords | None = None,
     uncommitted: Flag = False,
     json: AsJson = False,
@@ -74,10 +76,11 @@ def sql(
     format
         table, csv, or json: an object a row.
     value_format
-        What values are: binary, string, json or avro. Fields of json and avro are columns: value.name.
+        What values are: binary, string, json or avro; avro, json-schema and protobuf by a schema registry. Their fields
+        are columns: value.name.
     value_schema
-        Of avro, its JSON; of json, 'name STRING, amount DOUBLE'. Without one, JSON is read as its first 1000 records
-        suggest.
+        Of avro, its JSON, where no registry has it; of json, 'name STRING, amount DOUBLE'. Without one, JSON is
+        read as its first 1000 records suggest.
     key_format
         What keys are, in the same words.
     key_schema
@@ -98,7 +101,8 @@ def sql(
     }  # fmt: skip
     _run(
         statement, _Wanted(bootstrap, from_ or "beginning", to, partition, uncommitted),
-        {name: value for name, value in options.items() if value is not None}, "json" if json else format or "table",
+        {name: value for name, value in options.items() if value is not None}, registry,
+        "json" if json else format or "table",
     )  # fmt: skip
     return OK
 
@@ -113,12 +117,12 @@ class _Wanted(NamedTuple):
     uncommitted: bool
 
 
-def _run(statement: str, wanted: _Wanted, options: dict[str, str], form: str) -> None:
+def _run(statement: str, wanted: _Wanted, options: dict[str, str], registry: str, form: str) -> None:
     try:
         import duckdb
 
         from ottla.cli.sql_output import FORMATS
-        from ottla.cli.sql_topics import Slice, TopicTable, ensure_formats
+        from ottla.cli.sql_topics import Slice, TopicTable, by_registry, ensure_formats
     except ImportError as error:
         raise CommandFailed(f"this needs DuckDB and pyarrow ({error})\n  pip install 'ottla[sql]'") from None
     try:
@@ -134,7 +138,9 @@ def _run(statement: str, wanted: _Wanted, options: dict[str, str], form: str) ->
         numbers = chosen(topic, reader.partitions, wanted.partitions)
         starts, stops = stretch(reader, numbers, wanted.start, wanted.to, False)
         spans = {number: (starts[number], stop) for number, stop in (stops or {}).items()}
-        return TopicTable(Slice(wanted.bootstrap, topic, spans, reader.offsets, wanted.uncommitted), options)
+        with complaints():
+            found = by_registry(options, registry, topic)
+        return TopicTable(Slice(wanted.bootstrap, topic, spans, reader.offsets, wanted.uncommitted), found)
 
     _Query(duckdb, statement, _topics(wanted.bootstrap), table).run(FORMATS[form])
 

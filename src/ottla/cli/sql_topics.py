@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 
 from ottla import arrow
 from ottla.cli.exits import CommandFailed
+from ottla.cli.schemas import TYPES
 from ottla.cli.sql_pruning import Pruning, Span
 from ottla.errors import KafkaError
 from ottla.formats.ddl import SchemaError
@@ -65,6 +66,10 @@ class SampledSchemas:
         self._options, self._records = options, records
 
     def values(self, part: str) -> Values | None:
+        if f"{part}.schema.parts" in self._options:
+            from ottla.schemas.values import values_of
+
+            return values_of(self._options, part)
         if self._options.get(f"{part}.format") != "json" or f"{part}.schema" in self._options:
             return GivenSchemas(self._options).values(part)
         batches = self._records.read([part])
@@ -138,11 +143,33 @@ def _named(condition: Any, schema: pa.Schema) -> list[str]:
     return found
 
 
+def _is_by_registry(options: Mapping[str, str], part: str) -> bool:
+    return options.get(f"{part}.format") in TYPES and f"{part}.schema" not in options
+
+
+def by_registry(options: Mapping[str, str], url: str, topic: str) -> Mapping[str, str]:
+    """The options with schemas that a registry has, for parts that are read by one. Raises SchemaError, OSError."""
+    chosen = [part for part in ("key", "value") if _is_by_registry(options, part)]
+    if not chosen:
+        return options
+    from ottla.schemas.options import URL, for_reading
+
+    found = {URL: url}
+    for part in chosen:
+        format = options[f"{part}.format"]
+        asked = {**found, f"{part}.format": "json" if format == "json-schema" else format}
+        found = for_reading(asked, topic)
+    return {**options, **found}
+
+
 def ensure_formats(options: Mapping[str, str]) -> None:
     """Raises SchemaError for options of `ottla.formats.typed` that do not fit together, by the command's names."""
     for part in ("key", "value"):
-        if options.get(f"{part}.format") == "json" and f"{part}.schema" not in options:
+        kind, schema = options.get(f"{part}.format"), options.get(f"{part}.schema")
+        if (kind == "json" and schema is None) or _is_by_registry(options, part):
             continue
+        if kind in ("json-schema", "protobuf"):
+            raise SchemaError(f"--{part}-schema is for avro and json: {kind} is read by a registry")
         try:
             GivenSchemas(options).values(part)
         except SchemaError as error:

@@ -39,7 +39,8 @@ def test_commands_and_options() -> None:
 def test_values() -> None:
     assert words("completion", "") == ["bash", "zsh", "fish"]
     assert words("produce", "t", "--compression", "z") == ["zstd"]
-    assert words("produce", "t", "--format", "") == ["lines", "json", "hex", "base64"]
+    forms = ["lines", "json", "hex", "base64", "avro", "json-schema", "protobuf"]
+    assert words("produce", "t", "--format", "") == forms
     assert words("consume", "t", "-o", "he") == ["hex", "hexdump"]
     assert words("consume", "t", "--from", "b") == ["beginning"]
     assert words("topic", "alter", "t", "--set", "retention.") == ["retention.bytes=", "retention.ms="]
