@@ -21,6 +21,7 @@ from ottla.cli.schemas import DEFAULT_URL, TYPES, Message, RegistryUrl, SchemaFi
 from ottla.cli.values import FilePath, Partition, Raw, TopicName
 
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+Compression = Annotated[Codec, Parameter(alias="-z", help="none, gzip, snappy, lz4 or zstd.")]
 Form = Literal["lines", "json", "hex", "base64", "avro", "json-schema", "protobuf"]
 
 DELIVERY_TIMEOUT_MS = 60_000
@@ -88,7 +89,7 @@ def produce(
     subject: Subject = None,
     message: Message = None,
     registry: RegistryUrl = DEFAULT_URL,
-    compression: Annotated[Codec, Parameter(alias="-z")] = "none",
+    compression: Compression = "none",
     acks: Literal["all", "1", "0"] = "all",
     idempotent: Flag = False,
     json: AsJson = False,
@@ -123,8 +124,6 @@ def produce(
         With avro, json-schema and protobuf a line is the value as JSON, written by a schema of a registry.
     from_json
         As --format json.
-    compression
-        none, gzip, snappy, lz4 or zstd.
     acks
         Wait for all in-sync replicas, for the leader (1) or for nobody (0).
     idempotent
@@ -139,8 +138,8 @@ def produce(
     if format not in TYPES:
         return _produce(bootstrap, topic, records, settings, json, lines.close)
     client.probe(bootstrap)
-    with encoded(records, registry, subject or f"{topic}-value", format, schema, message) as records:
-        return _produce(bootstrap, topic, records, settings, json, lines.close)
+    with encoded(records, registry, subject or f"{topic}-value", format, schema, message) as made:
+        return _produce(bootstrap, topic, made, settings, json, lines.close)
 
 
 def _ensure_sense(is_unsafe: bool, from_json: bool, format: Form, of_registry: object) -> None:
