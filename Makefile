@@ -61,7 +61,7 @@ format: setup  ## format the tree and mend what the linter can
 	$(VENV)/bin/ruff check --fix --quiet . || true
 	$(VENV)/bin/ruff format --quiet .
 
-demo: setup  ## the main job: three nodes, pipelines on Spark, a node killed, exact results
+demo: setup  ## the main job: three nodes, a registry, pipelines on Spark, a node killed, exact results
 	@demo/setup.sh
 	@$(PY) -m demo
 

@@ -1,4 +1,5 @@
-"""`python -m demo`: three nodes, real input, three pipelines on Spark, a node that is killed, and exact results."""
+"""`python -m demo`: three nodes, a schema registry, real input, three pipelines on Spark, a node that is killed, and
+exact results."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from demo.cluster import Cluster, ClusterFailed
 from demo.events import page_views, transactions
 from demo.feeders import Feeder, LiveMetrics
 from demo.pipelines import CATCH_UP_TIMEOUT_S, START_TIMEOUT_S, Pipelines, is_at_the_end, runs
+from demo.registry import Registry, RegistryFailed, page_view_serializer
 
 ROOT = Path(__file__).resolve().parent.parent
 VICTIM = 2
@@ -46,11 +48,12 @@ def main() -> int:
     work = Path(tempfile.mkdtemp(prefix="ottla-demo-"))
     try:
         with _cluster(options.bootstrap, work) as (bootstrap, cluster):
-            _show(bootstrap, cluster, work)
+            with Registry(bootstrap) as registry:
+                _show(bootstrap, cluster, registry, work)
             if options.keep and cluster is not None:
                 _keep(cluster)
         _how_to_go_on()
-    except (ClusterFailed, RuntimeError) as error:
+    except (ClusterFailed, RegistryFailed, RuntimeError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -83,25 +86,30 @@ def _cluster(bootstrap: str | None, work: Path) -> Iterator[tuple[str, Cluster |
         yield cluster.bootstrap, cluster
 
 
-def _show(bootstrap: str, cluster: Cluster | None, work: Path) -> None:
+def _show(bootstrap: str, cluster: Cluster | None, registry: Registry, work: Path) -> None:
+    _say("$ " + " ".join(registry.command) + " &")
+    _say(f"schema registry: {registry.url}")
     for topic, partitions in TOPICS.items():
         # History is older than the default retention of a week, so it is kept for good.
         _ottla(bootstrap, "topic", "create", topic, "--partitions", str(partitions), "--set", "retention.ms=-1")
 
     _step("Three pipelines on Spark (it takes some seconds to start), and input for them")
     views, bank = page_views(ROOT), list(transactions(TRANSACTIONS, seed=1))
-    feeder = Feeder(bootstrap)
+    feeder = Feeder(bootstrap, {"page-views": page_view_serializer(registry.url, "page-views")})
     metrics = LiveMetrics(feeder, "metrics")
     began = time.monotonic()
-    with Pipelines(bootstrap, work, SETTINGS) as pipelines:
+    options = {"activity": ["--registry", registry.url, "--format", "avro"]}
+    feeder.feed("page-views", views[:1])  # its schema is registered
+    with Pipelines(bootstrap, work, SETTINGS, options) as pipelines:
         for name in SETTINGS:
             _say("$ " + " ".join(f"'{word}'" if " " in word else word for word in pipelines.command(name)) + " &")
         pipelines.until(runs, START_TIMEOUT_S)
         metrics.start()
-        feeder.feed("page-views", views[: len(views) // 2])
+        feeder.feed("page-views", views[1 : len(views) // 2])
         feeder.feed("transactions", bank[: len(bank) // 2])
         _say(f"they run after {time.monotonic() - began:.0f} s; fed: the folders that {len(views):,} changes of this")
-        _say(f"repository touched as page views, this machine's metrics, {len(bank):,} transactions of a bank")
+        _say("repository touched as page views, in Avro by the registry; this machine's metrics;")
+        _say(f"{len(bank):,} transactions of a bank")
         _wait_for_results(pipelines)
 
         if cluster is not None:
@@ -114,10 +122,11 @@ def _show(bootstrap: str, cluster: Cluster | None, work: Path) -> None:
         metrics.stop()
         feeder.flush()
         pipelines.until(is_at_the_end, CATCH_UP_TIMEOUT_S)
-        _wait_for_the_last_windows(bootstrap, feeder)
+        _wait_for_the_last_windows(bootstrap, registry, feeder)
         _ottla(bootstrap, "pipeline", "status", "--directory", str(pipelines.directory), is_about_brokers=False)
     _step("The results, each exactly what was acknowledged comes to")
-    _compare(bootstrap, feeder)
+    _ottla(bootstrap, "schema", "list", "--registry", registry.url, is_about_brokers=False)
+    _compare(bootstrap, registry, feeder)
 
 
 def _wait_for_results(pipelines: Pipelines) -> None:
@@ -126,7 +135,7 @@ def _wait_for_results(pipelines: Pipelines) -> None:
     time.sleep(LIVE_S / 4)
 
 
-def _wait_for_the_last_windows(bootstrap: str, feeder: Feeder) -> None:
+def _wait_for_the_last_windows(bootstrap: str, registry: Registry, feeder: Feeder) -> None:
     """They are written by a batch that has no input: when the watermark has passed them."""
     expected = (
         len(answers.windows(feeder.acknowledged["metrics"], WINDOW_S, DELAY_S)),
@@ -134,16 +143,17 @@ def _wait_for_the_last_windows(bootstrap: str, feeder: Feeder) -> None:
     )
     deadline = time.monotonic() + CATCH_UP_TIMEOUT_S
     while time.monotonic() < deadline:
-        found = tuple(len(answers.rows(bootstrap, topic)) for topic in ("metrics-rollups", "sessions"))
+        sessions = answers.rows_by_registry(bootstrap, "sessions", registry.url)
+        found = len(answers.rows(bootstrap, "metrics-rollups")), len(sessions)
         if found[0] >= expected[0] and found[1] >= expected[1]:
             return
         time.sleep(0.5)
 
 
-def _compare(bootstrap: str, feeder: Feeder) -> None:
+def _compare(bootstrap: str, registry: Registry, feeder: Feeder) -> None:
     """Print the results. Raises RuntimeError where they are not what they should be."""
     wrong = []
-    found = answers.rows(bootstrap, "sessions")
+    found = answers.rows_by_registry(bootstrap, "sessions", registry.url)
     if answers.found_sessions(found) != answers.sessions(feeder.acknowledged["page-views"], GAP_S, ACTIVITY_DELAY_S):
         wrong.append("sessions are not what the page views come to")
     deep = sum(row["depth"] == 3 for row in found)
@@ -172,7 +182,7 @@ def _compare(bootstrap: str, feeder: Feeder) -> None:
 def _keep(cluster: Cluster) -> None:
     _step("The cluster goes on until Ctrl-C")
     _say(f"$ export OTTLA_BOOTSTRAP={cluster.bootstrap}")
-    _say("$ ottla consume sessions --follow")
+    _say("$ ottla consume metrics-rollups --follow")
     with contextlib.suppress(KeyboardInterrupt):
         threading.Event().wait()
 

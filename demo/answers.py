@@ -10,6 +10,8 @@ from typing import Any
 
 from demo.events import Event
 from ottla import arrow
+from ottla.schemas.client import Registry
+from ottla.schemas.texts import Texts
 
 Row = dict[str, Any]
 
@@ -20,6 +22,13 @@ def rows(bootstrap: str, topic: str) -> list[Row]:
         json.loads(value)
         for value in arrow.read(topic, bootstrap, columns=["value"]).read_all().column("value").to_pylist()
     ]
+
+
+def rows_by_registry(bootstrap: str, topic: str, url: str) -> list[Row]:
+    """The same of values in Avro, with schemas of a registry."""
+    texts = Texts(Registry(url), "AVRO")
+    values = arrow.read(topic, bootstrap, columns=["value"]).read_all().column("value").to_pylist()
+    return [json.loads(texts.read(value)) for value in values]
 
 
 def sessions(views: Iterable[Event], gap_s: float, delay_s: float) -> Counter[tuple[str, str, str, int]]:

@@ -6,7 +6,8 @@ import json
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
 
@@ -18,7 +19,9 @@ FLUSH_TIMEOUT_S = 60.0
 class Feeder:
     """One producer for all topics. What it keeps by topic are events that were acknowledged, and only these."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, serializers: Mapping[str, Callable[[dict[str, Any]], bytes]]) -> None:
+        """`serializers` by topic; values are JSON in others."""
+        self._serializers = serializers
         self.acknowledged: defaultdict[str, list[Event]] = defaultdict(list)
         self.failures: list[str] = []
         self._producer = Producer({
@@ -27,8 +30,9 @@ class Feeder:
         })  # fmt: skip
 
     def feed(self, topic: str, events: Iterable[Event]) -> None:
+        serialize = self._serializers.get(topic, lambda value: json.dumps(value, ensure_ascii=False).encode())
         for event in events:
-            value = json.dumps(event.value, ensure_ascii=False)
+            value = serialize(event.value)
 
             def delivered(error: KafkaError | None, _: Message, event: Event = event) -> None:
                 if error is not None:

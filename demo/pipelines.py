@@ -25,8 +25,12 @@ CONFIGS = {"spark.sql.shuffle.partitions": "1", "spark.driver.memory": "512m"}
 class Pipelines:
     """As a context manager: started together, killed at its end if they are still there."""
 
-    def __init__(self, bootstrap: str, work: Path, settings: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(
+        self, bootstrap: str, work: Path, settings: Mapping[str, Mapping[str, str]], options: Mapping[str, list[str]]
+    ) -> None:
+        """`settings` and further `options` of the command by pipeline."""
         self.settings = settings
+        self._options = options
         self.directory = work / "pipelines"
         self._logs = work
         self._bootstrap = bootstrap
@@ -35,7 +39,7 @@ class Pipelines:
     def command(self, name: str) -> list[str]:
         """What a user would type, but for how Spark is kept small."""
         chosen = [word for item, value in self.settings[name].items() for word in ("--set", f"{item}={value}")]
-        return ["ottla", "pipeline", "run", name, *chosen]
+        return ["ottla", "pipeline", "run", name, *chosen, *self._options.get(name, [])]
 
     def __enter__(self) -> Pipelines:
         environment = {

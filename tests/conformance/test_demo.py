@@ -34,6 +34,7 @@ def test_the_demo_runs_to_its_end() -> None:
     out = done.stdout
     assert re.search(r"bootstrap: 127\.0\.0\.1:\d+,127\.0\.0\.1:\d+,127\.0\.0\.1:\d+ ", out)
     assert "kill -9" in out
+    assert {"page-views-value", "sessions-value"} <= set(re.findall(r"(\S+) +AVRO", out))
     ((views, sessions),) = re.findall(r"activity: ([\d,]+) page views, ([\d,]+) sessions", out)
     ((metrics, windows),) = re.findall(r"metrics:  ([\d,]+) metrics, ([\d,]+) windows", out)
     ((entries, refused),) = re.findall(r"ledger:   ([\d,]+) entries, ([\d,]+) refused", out)
