@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from ottla.pipelines.ledger_ids import IDS, SLOT, Ids
 from ottla.pipelines.runner import Job, Setting
 
 if TYPE_CHECKING:
@@ -71,22 +72,22 @@ class Account(StatefulProcessor):
         self.remember_days = remember_days
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self.account = handle.getValueState("account", "balance BIGINT, sequence BIGINT, newest INT")
-        self.seen = handle.getMapState("seen", "id STRING", "day INT")
+        self.account = handle.getValueState("account", "balance BIGINT, sequence BIGINT, newest INT, slots INT")
+        self.seen = handle.getMapState("seen", SLOT, IDS)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:
-        balance, sequence, newest = self.account.get() or (0, 0, 0)
-        began, entry = newest, None
+        balance, sequence, newest, slots = self.account.get() or (0, 0, 0, 1)
+        began, entry, seen = newest, None, Ids(self.seen, slots)
         for row in sorted(rows, key=lambda row: (row.topic, row.partition, row.offset)):
             # A credit has the id of its transfer, which may be between two accounts that are the same.
-            name = (f"{row.id}:{row.kind}" if row.kind == "credit" else row.id,)
-            if row.id is not None and self.seen.containsKey(name):
+            name = f"{row.id}:{row.kind}" if row.kind == "credit" else row.id
+            if name is not None and name in seen:
                 continue
             if reason := refusal(row, balance, newest - self.remember_days):
                 yield _outcome(row, "refused", reason=reason)
                 continue
             day = row.at_us // DAY_US
-            self.seen.updateValue(name, (day,))
+            seen.add(name, day)
             amount = row.amount if row.kind in ("deposit", "credit") else -row.amount
             balance, sequence, newest = balance + amount, sequence + 1, max(newest, day)
             entry = _outcome(row, "entries", amount=amount, balance=balance, sequence=sequence)
@@ -95,14 +96,10 @@ class Account(StatefulProcessor):
                 yield _outcome(row, "credits", kind="credit", account=row.to, to=None)
         if entry is not None:
             if newest > began:
-                self._drop_older(newest - self.remember_days)
-            self.account.update((balance, sequence, newest))
+                seen.drop_older(newest - self.remember_days)
+            seen.save()
+            self.account.update((balance, sequence, newest, seen.slots))
             yield Row(**{**entry.asDict(), "what": "balances"})
-
-    def _drop_older(self, oldest: int) -> None:
-        """Once a day of the account's own time, so that its state does not grow for good."""
-        for name in [name for name, (day,) in self.seen.iterator() if day < oldest]:
-            self.seen.removeKey(name)
 
     def close(self) -> None:
         """Nothing is open."""
