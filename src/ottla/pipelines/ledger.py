@@ -17,7 +17,7 @@ With `at` (a moment, such as 2026-11-25T12:00:00Z) nothing is processed: `report
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -42,6 +42,8 @@ SETTINGS = (
 TRANSACTION = "id STRING, kind STRING, account STRING, to STRING, amount BIGINT, at TIMESTAMP"
 ENTRY = "id STRING, kind STRING, account STRING, amount BIGINT, balance BIGINT, sequence BIGINT, at TIMESTAMP"
 OUTCOME = ENTRY.replace("at TIMESTAMP", "at_us BIGINT, to STRING, reason STRING, what STRING")
+OUTCOMES = ("id", "kind", "account", "amount", "balance", "sequence", "at_us", "to", "reason", "what")
+_Outcome = Row(*OUTCOMES)
 DAY_US = 86_400_000_000
 
 
@@ -54,12 +56,27 @@ def build(job: Job) -> None:
     job.feeds_back("credits")
     transactions = job.read("input", TRANSACTION).where("not value.kind <=> 'credit'")
     done = transactions.unionByName(job.read("credits", TRANSACTION)).where("value.account is not null")
-    done = done.select("topic", "partition", "offset", "value.*", F.unix_micros("value.at").alias("at_us"))
+    done = done.withColumn("at_us", F.unix_micros("value.at")).select("*", "value.*").select(*Transaction._fields)
     outcomes = done.groupBy("account").transformWithState(Account(job["remember_days"]), OUTCOME, "append", "none")
     topic = F.expr("case what " + " ".join(f"when '{what}' then '{name}'" for what, name in topics.items()) + " end")
     at = F.timestamp_micros("at_us").alias("at")
     value = F.struct("id", "kind", "account", "amount", "balance", "sequence", at, "to", "reason").alias("value")
     job.write_to("entries", outcomes.select(topic.alias("topic"), F.col("account").alias("key"), value), format="json")
+
+
+class Transaction(NamedTuple):
+    """A row's columns. Those of an account are done in the order of these tuples."""
+
+    topic: str
+    partition: int
+    offset: int
+    id: Any
+    kind: Any
+    account: str
+    to: Any
+    amount: Any
+    at_us: Any
+    """These may be null: `refusal` looks."""
 
 
 class Account(StatefulProcessor):
@@ -78,7 +95,7 @@ class Account(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:
         balance, sequence, newest, slots = self.account.get() or (0, 0, 0, 1)
         began, entry, seen = newest, None, Ids(self.seen, slots)
-        for row in sorted(rows, key=lambda row: (row.topic, row.partition, row.offset)):
+        for row in sorted(map(Transaction._make, rows)):
             # A credit has the id of its transfer, which may be between two accounts that are the same.
             name = f"{row.id}:{row.kind}" if row.kind == "credit" else row.id
             if name is not None and name in seen:
@@ -99,13 +116,13 @@ class Account(StatefulProcessor):
                 seen.drop_older(newest - self.remember_days)
             seen.save()
             self.account.update((balance, sequence, newest, seen.slots))
-            yield Row(**{**entry.asDict(), "what": "balances"})
+            yield _Outcome(*entry[:-1], "balances")
 
     def close(self) -> None:
         """Nothing is open."""
 
 
-def refusal(row: Row, balance: int, oldest: int) -> str | None:
+def refusal(row: Transaction, balance: int, oldest: int) -> str | None:
     """Why a transaction cannot be done, or None; `oldest` is the first day of which ids are known."""
     if row.id is None or row.amount is None or row.at_us is None:
         return "it needs an id, an amount and a time"
@@ -123,10 +140,9 @@ def refusal(row: Row, balance: int, oldest: int) -> str | None:
     return None
 
 
-def _outcome(row: Row, what: str, **others: Any) -> Row:
-    found = {"balance": None, "sequence": None, "reason": None, "what": what, **row.asDict(), **others}
-    names = ("id", "kind", "account", "amount", "balance", "sequence", "at_us", "to", "reason", "what")
-    return Row(**{name: found[name] for name in names})
+def _outcome(row: Transaction, what: str, **others: Any) -> Row:
+    found = {"balance": None, "sequence": None, "reason": None, "what": what, **row._asdict(), **others}
+    return _Outcome(*map(found.__getitem__, OUTCOMES))
 
 
 def report(job: Job) -> None:

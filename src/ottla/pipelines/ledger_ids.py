@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
+
+import orjson
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import MapState
 
 SLOT: Final = "slot INT"
-IDS: Final = "ids STRING"
+IDS: Final = "ids BINARY"
 """A slot's state: JSON, the day of each id."""
 SLOT_IDS_MAX: Final = 512
 """When one has more, there are to be twice as many slots."""
@@ -47,7 +48,7 @@ class Ids:
             self._double()
         for number in self._changed:
             if self._open[number]:
-                self._state.updateValue((number,), (json.dumps(self._open[number]),))
+                self._state.updateValue((number,), (orjson.dumps(self._open[number]),))
             else:
                 self._state.removeKey((number,))
         self._changed.clear()
@@ -66,5 +67,5 @@ class Ids:
     def _slot(self, number: int) -> dict[str, int]:
         if number not in self._open:
             found = self._state.getValue((number,))
-            self._open[number] = {} if found is None else json.loads(found[0])
+            self._open[number] = {} if found is None else orjson.loads(found[0])
         return self._open[number]
