@@ -16,6 +16,7 @@ import argparse
 import itertools
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -119,6 +120,10 @@ class Bench:
             for future in self._admin.delete_topics(list(found.values())).values():
                 future.result(60)
 
+    def cpu_seconds(self) -> float:
+        """Of Spark, since it started."""
+        return self._tree.cpu_seconds()
+
     def fill(self, name: str, topic: str, events: int) -> None:
         """In one task, so that each partition is in the order of the events' times."""
         key, value = (text.replace("{begin}", str(BEGIN_S * 1000)) for text in EVENTS[name])
@@ -138,14 +143,19 @@ class Bench:
             options = Options(self.bootstrap, once=True, batch_records=BATCH_RECORDS, partitions=PARTITIONS)
             job = kind(pipeline, options, chosen, lambda: self.spark, work)
             broker, spark, began = brokers.cpu_seconds(self.broker.pid), self._tree.cpu_seconds(), time.monotonic()
-            pipeline.build(job)
-            for started in job.queries:
-                assert started.query.awaitTermination(STOP_S), f"{pipeline.name} has not ended"
+            with sampled(self._tree) as memory_mb:
+                pipeline.build(job)
+                for started in job.queries:
+                    assert started.query.awaitTermination(STOP_S), f"{pipeline.name} has not ended"
             cost = Cost(
                 time.monotonic() - began, self._tree.cpu_seconds() - spark,
                 brokers.cpu_seconds(self.broker.pid) - broker,
             )  # fmt: skip
-            state = {"state rows": 0.0, "state MB": 0.0}
+            half = len(memory_mb) // 2
+            state = {
+                "memory MB, first half": max(memory_mb[:half] or [0.0]), "second half": max(memory_mb[half:] or [0.0]),
+                "state rows": 0.0, "state MB": 0.0,
+            }  # fmt: skip
             for started in job.queries:
                 progress = started.query.recentProgress
                 read = sum(int(each["numInputRows"]) for each in progress)
@@ -154,6 +164,25 @@ class Bench:
                     state["state rows"] += operator["numRowsTotal"]
                     state["state MB"] += operator["memoryUsedBytes"] / 1e6
             return cost, state
+
+
+@contextmanager
+def sampled(tree: Tree) -> Iterator[list[float]]:
+    """Memory of Spark (JVM and Python workers) once a second, in MB."""
+    found: list[float] = []
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.wait(1.0):
+            found.append(tree.memory_mb())
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        thread.join()
 
 
 def measured(bench: Bench, name: str, events: int, rounds: int, warm_up: int) -> dict[str, list[dict[str, float]]]:

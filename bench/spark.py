@@ -214,6 +214,19 @@ class Tree:
         self.root = root
         self._spent: dict[tuple[int, int], int] = {}
         """Ticks, by process id and time of start."""
+        self._alive: set[int] = set()
+
+    def memory_mb(self) -> float:
+        """Proportional set sizes: what Python workers share with the one that they are forked from counts once."""
+        self.cpu_seconds()
+        found = 0
+        for pid in self._alive:
+            try:
+                text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            except OSError:  # ended meanwhile
+                continue
+            found += next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
+        return found / 1024
 
     def cpu_seconds(self) -> float:
         parents, spent = {}, {}
@@ -227,6 +240,7 @@ class Tree:
         below = {self.root}
         while more := {pid for pid, parent in parents.items() if parent in below} - below:
             below |= more
+        self._alive = below
         self._spent |= dict(spent[pid] for pid in below)
         return sum(self._spent.values()) / TICKS
 
