@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +22,7 @@ from ottla.testing import Registry
 from tests.spark.pipelines import feed, names, run_once
 from tests.spark.test_pipeline_activity import VIEWS, view
 
+PATIENCE_S = 90.0
 VIEW = [
     {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
     {"name": "user", "type": ["null", "string"], "default": None},
@@ -85,6 +88,51 @@ def test_a_topic_that_the_registry_does_not_know(
     run_once(spark, "activity", bootstrap, tmp_path, settings, registry=registry.url)
     client = SchemaRegistryClient({"url": registry.url})
     assert client.get_latest_version(f"{settings['sessions']}-value").schema.schema_type == "JSON"
+
+
+def test_the_registry_is_away_for_a_while(spark: Any, bootstrap: str, tmp_path: Path) -> None:
+    """A schema comes that no task has seen, and there is nobody to ask: the query fails, is started again, and what was
+    written with it is no bad record."""
+    settings = names("input", "sessions", "funnels")
+    topic = settings["input"]
+    registry = Registry(bootstrap, topic=f"_schemas-{topic}").start()
+    port = int(registry.url.rpartition(":")[2])
+    client = SchemaRegistryClient({"url": registry.url})
+    old, new = serialized(client, topic, schema(*VIEW)), serialized(client, topic, schema(*VIEW, AGENT))
+    feed(bootstrap, topic, [old(each) for each in VIEWS[:4]])
+    values = [new({**each, "agent": "x"}) for each in [*VIEWS[4:], view("dan", "/", "23:00:00")]]
+    run = Run(
+        load("activity"), Options(bootstrap, directory=tmp_path, registry=registry.url), settings, spark
+    )  # fmt: skip
+    runner = threading.Thread(target=run.run)
+    runner.start()
+    try:
+        # Its version is the latest, but the one that tasks have not asked for yet is the other.
+        wait_until(lambda: run.status.state == "running" and run.status.queries[0].rows == 4, runner)
+        third = serialized(client, topic, schema(*VIEW, AGENT, {**AGENT, "name": "more"}))
+        values.append(third({**view("eve", "/", "23:59:00"), "agent": "x", "more": "y"}))
+        registry.stop()
+        feed(bootstrap, topic, values)
+        wait_until(lambda: all(query.restarts for query in run.status.queries), runner)
+        registry = Registry(bootstrap, topic=f"_schemas-{topic}", port=port).start()
+        wait_until(lambda: all(query.rows == 10 and not query.lag_records for query in run.status.queries), runner)
+        wait_until(lambda: len(stored(bootstrap, settings["sessions"])) == 5, runner)
+    finally:
+        run.stop()
+        runner.join()
+        registry.stop()
+    assert not run.status.error
+
+
+def wait_until(is_so: Callable[[], bool], runner: threading.Thread) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert runner.is_alive() and time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def stored(bootstrap: str, topic: str) -> list[Any]:
+    return list(arrow.read(topic, bootstrap, columns=["value"]).read_all().column("value").to_pylist())
 
 
 def test_what_is_said(spark: Any, bootstrap: str, tmp_path: Path, registry: Registry) -> None:

@@ -133,6 +133,8 @@ class Run:
                 self.options.archive,
                 self.directory.log,
             )
+        elif self._is_given:
+            session.activate(self._spark)
         return self._spark
 
     @contextlib.contextmanager

@@ -72,6 +72,14 @@ def session(
     return spark
 
 
+def activate(spark: SparkSession) -> None:
+    """For this thread: Spark looks for data sources in Python where a session is active, which a new thread has not."""
+    from pyspark.sql import SparkSession
+
+    assert spark._jvm is not None
+    SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
+
+
 def prepare(spark: SparkSession) -> SparkSession:
     """Give a session that others made what pipelines need."""
     for option, value in STREAMING.items():
