@@ -1,7 +1,7 @@
 """The pipelines that come with Ottla beside the same queries on Spark's Kafka connector: `python -m bench.pipelines`.
 
     python -m bench.pipelines                                    activity, metrics and ledger, a million events each
-    python -m bench.pipelines --events 10000000 ledger           by hand: what it takes, and what state it keeps
+    python -m bench.pipelines --events 10000000 --alone ledger   by hand: what it takes, what memory and state it keeps
     python -m bench.pipelines --json docs/performance.json       keep the results for `python -m bench.render`
 
 A topic of events is made beforehand; a run takes all of it with availableNow and a new checkpoint. The other side is
@@ -185,10 +185,11 @@ def sampled(tree: Tree) -> Iterator[list[float]]:
         thread.join()
 
 
-def measured(bench: Bench, name: str, events: int, rounds: int, warm_up: int) -> dict[str, list[dict[str, float]]]:
+def measured(
+    bench: Bench, name: str, events: int, rounds: int, warm_up: int, sides: Mapping[str, type[Job]]
+) -> dict[str, list[dict[str, float]]]:
     """The figures of every round by side."""
     pipeline = load(name)
-    sides: dict[str, type[Job]] = {KAFKA: ByConnector, OTTLA: Job}
     found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
     with bench.topics(["input"]) as made:
         bench.fill(name, made["input"], warm_up)
@@ -210,10 +211,12 @@ def measured(bench: Bench, name: str, events: int, rounds: int, warm_up: int) ->
     return found
 
 
-def row(side: str, rounds: list[dict[str, float]], others: list[dict[str, float]]) -> dict[str, str]:
+def row(side: str, rounds: list[dict[str, float]], others: list[dict[str, float]] | None) -> dict[str, str]:
     found = {"side": side}
     for name in rounds[0]:
         found[name] = compare.short(statistics.median(each[name] for each in rounds))
+    if others is None:
+        return found
     ratios = [ours["K events/s"] / theirs["K events/s"] for ours, theirs in zip(rounds, others, strict=True)]
     found["x connector's events/s"] = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
     return found
@@ -221,8 +224,9 @@ def row(side: str, rounds: list[dict[str, float]], others: list[dict[str, float]
 
 def sections(bench: Bench, options: argparse.Namespace, only: Callable[[str], bool]) -> Iterator[Section]:
     for name, events in itertools.product(filter(only, EVENTS), options.events):
-        rounds = measured(bench, name, events, options.rounds, min(options.warm_up, events))
-        lines = [row(side, each, rounds[KAFKA]) for side, each in rounds.items()]
+        sides: dict[str, type[Job]] = {OTTLA: Job} if options.alone else {KAFKA: ByConnector, OTTLA: Job}
+        rounds = measured(bench, name, events, options.rounds, min(options.warm_up, events), sides)
+        lines = [row(side, each, rounds.get(KAFKA)) for side, each in rounds.items()]
         data = {side: {"rounds": each} for side, each in rounds.items()}
         title = f"Pipeline {name}, {events:,} events, {PARTITIONS} partitions"
         yield Section(title, lines, key=f"pipeline-{name}-{events}", data=data)
@@ -236,6 +240,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, action="append", help="of a run; may be repeated (1,000,000)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--warm-up", type=int, default=500_000, help="events of each side before each pipeline")
+    parser.add_argument("--alone", action="store_true", help="without the connector")
     parser.add_argument("--json", type=Path, help="where results are kept")
     options = parser.parse_args()
     options.events = options.events or [1_000_000]
