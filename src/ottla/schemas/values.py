@@ -52,6 +52,8 @@ class RegistryValues:
         self._options = options
         self._text = options[f"{part}.schema"]
         self._parts: Parts = tuple((name, each) for name, each in json.loads(options[f"{part}.schema.parts"]))
+        self._values = self._reader(options.get(f"{part}.message"))
+        self.type = self._values.type
         own = options.get(f"{part}.schema.id")
         self._id = None if own is None else int(own)
         self._registry: Registry | None = None
@@ -60,15 +62,16 @@ class RegistryValues:
         if self._id is not None:
             self._decoders[self._id] = self._own()
 
+    def _reader(self, message: str | None) -> Any:
+        """Of the schema that is read as, or of one of its messages. Raises SchemaError."""
+        raise NotImplementedError
+
     def _own(self) -> Decode:
         """For what was written with the schema that is read as."""
         raise NotImplementedError
 
     def _other(self, writer: Schema, parts: Parts) -> Decode:
         """For what was written with another one. Raises SchemaError."""
-        raise NotImplementedError
-
-    def _encoded(self, column: pa.Array) -> pa.Array:
         raise NotImplementedError
 
     def decode(self, values: list[bytes | None], bad: Bad) -> pa.Array:
@@ -131,26 +134,21 @@ class RegistryValues:
         if self._id is None:
             raise SchemaError("a schema without an id is for reading")
         before = wire.prefix(self._id)
-        data = self._encoded(column).to_pylist()
+        data = self._values.encode(column).to_pylist()
         return pa.array([None if each is None else before + each for each in data], pa.binary())
 
 
 class _Avro(RegistryValues):
     kind = "AVRO"
 
-    def __init__(self, options: Mapping[str, str], part: str) -> None:
-        self._values = AvroValues(options[f"{part}.schema"])
-        self.type = self._values.type
-        super().__init__(options, part)
+    def _reader(self, message: str | None) -> AvroValues:
+        return AvroValues(self._text)
 
     def _own(self) -> Decode:
-        return self._values.decode
+        return self._values.decode  # type: ignore[no-any-return]
 
     def _other(self, writer: Schema, parts: Parts) -> Decode:
         return AvroValues(self._text, avro.whole(writer.text, parts)).decode
-
-    def _encoded(self, column: pa.Array) -> pa.Array:
-        return self._values.encode(column)
 
 
 class _Json(RegistryValues):
@@ -158,38 +156,27 @@ class _Json(RegistryValues):
 
     kind = "JSON"
 
-    def __init__(self, options: Mapping[str, str], part: str) -> None:
-        parts = tuple((name, each) for name, each in json.loads(options[f"{part}.schema.parts"]))
-        self._values = JsonValues(json_schema.type_of(options[f"{part}.schema"], parts))
-        self.type = self._values.type
-        super().__init__(options, part)
+    def _reader(self, message: str | None) -> JsonValues:
+        return JsonValues(json_schema.type_of(self._text, self._parts))
 
     def _own(self) -> Decode:
-        return self._values.decode
+        return self._values.decode  # type: ignore[no-any-return]
 
     def _other(self, writer: Schema, parts: Parts) -> Decode:
-        return self._values.decode
-
-    def _encoded(self, column: pa.Array) -> pa.Array:
-        return self._values.encode(column)
+        return self._own()
 
 
 class _Protobuf(RegistryValues):
     kind = "PROTOBUF"
 
-    def __init__(self, options: Mapping[str, str], part: str) -> None:
-        parts = tuple((name, each) for name, each in json.loads(options[f"{part}.schema.parts"]))
-        self._file = protobuf.file_of(options[f"{part}.schema"], parts)
-        self._values: Any = protobuf.ProtobufValues(self._file, options.get(f"{part}.message"))
-        self.type = self._values.type
-        super().__init__(options, part)
+    def _reader(self, message: str | None) -> protobuf.ProtobufValues:
+        return protobuf.ProtobufValues(protobuf.file_of(self._text, self._parts), message)
 
     def _own(self) -> Decode:
-        return lambda data, bad: self._values.decode(data, bad, self._file)
+        return self._of(protobuf.file_of(self._text, self._parts))
 
     def _other(self, writer: Schema, parts: Parts) -> Decode:
-        file = protobuf.file_of(writer.text, parts)
-        return lambda data, bad: self._values.decode(data, bad, file)
+        return self._of(protobuf.file_of(writer.text, parts))
 
-    def _encoded(self, column: pa.Array) -> pa.Array:
-        return self._values.encode(column)
+    def _of(self, file: Any) -> Decode:
+        return lambda data, bad: self._values.decode(data, bad, file)

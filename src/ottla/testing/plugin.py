@@ -1,7 +1,7 @@
 """Fixtures for pytest, there as soon as Ottla is installed. Nothing is loaded or started before a test asks.
 
 `ottla_broker`: one broker for the session, which with pytest-xdist means one per worker. `ottla_topic`: the name of a
-topic of the test's own on it. `ottla_cluster`: three
+topic of the test's own on it. `ottla_registry`: a schema registry beside that broker. `ottla_cluster`: three
 nodes for one test. `ottla_settings`: to be overridden in a `conftest.py`, the settings of these.
 """
 
@@ -17,6 +17,7 @@ import pytest
 if TYPE_CHECKING:
     from ottla.testing.broker import Broker
     from ottla.testing.cluster import Cluster
+    from ottla.testing.registry import Registry
 
 TOPIC_NAME_LENGTH_MAX = 100
 """Kafka allows 249 characters; names of tests can be longer than what one wants to read in a log."""
@@ -43,6 +44,16 @@ def ottla_broker(ottla_settings: Mapping[str, Any]) -> Iterator[Broker]:
 
     with Broker(ottla_settings) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def ottla_registry(ottla_broker: Broker) -> Iterator[Registry]:
+    """A running schema registry, with its topic on `ottla_broker`; serializers use its `url`. Needs the extra
+    `registry`."""
+    from ottla.testing.registry import Registry
+
+    with Registry(ottla_broker.bootstrap) as registry:
+        yield registry
 
 
 @pytest.fixture
