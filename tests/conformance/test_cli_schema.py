@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -229,3 +231,30 @@ def test_sql(run: Run, topic: str, order: str, tmp_path: Path) -> None:
     assert code == FAILED and "has schemas of type AVRO" in error
     assert run("sql", statement, "--value-format", "avro", "--registry", "http://127.0.0.1:1")[0] == UNREACHABLE
     assert run("sql", statement, "--value-format", "protobuf", "--value-schema", "x")[0] == MISUSED
+
+
+def test_the_extra_is_enough(bootstrap: str, registry_url: str, order: str, tmp_path: Path) -> None:
+    """`ottla[registry]` has no pyarrow and no pandas: neither the command line nor the server needs one."""
+    proto, schema = tmp_path / "p.proto", tmp_path / "s.json"
+    proto.write_text('syntax = "proto3"; message A { int32 a = 1; }')
+    schema.write_text('{"type": "object", "properties": {"a": {"type": "integer"}}}')
+    topic = f"extra-{os.getpid()}"
+    code = f"""
+import sys
+sys.modules.update(dict.fromkeys(("pyarrow", "pandas", "pyspark", "duckdb", "polars")))
+from ottla.cli.main import main
+for format, file, text in (
+    ("avro", {order!r}, '{{"id": 1}}'), ("protobuf", {str(proto)!r}, '{{"a": 1}}'),
+    ("json-schema", {str(schema)!r}, '{{"a": 1}}'),
+):
+    topic = {topic!r} + format
+    assert main(["produce", topic, text, "--format", format, "--schema", file]) == 0
+    assert main(["consume", topic, "--format", format]) == 0
+    assert main(["schema", "show", topic + "-value"]) == 0
+import ottla.registry.server, ottla.registry.app, ottla.registry.protobuf_schema, ottla.registry.json_schema
+"""
+    env = {**os.environ, "OTTLA_BOOTSTRAP": bootstrap, "OTTLA_REGISTRY": registry_url}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

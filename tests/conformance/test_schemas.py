@@ -17,9 +17,9 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import message_factory
 
-from ottla.formats.ddl import SchemaError
+from ottla.formats.errors import SchemaError
 from ottla.formats.nested import Bad
-from ottla.schemas import protobuf
+from ottla.schemas import protobuf_files
 from ottla.schemas.client import Registry as Client
 from ottla.schemas.client import RegistryError, RegistryUnreachable
 from ottla.schemas.client import Schema as OurSchema
@@ -170,7 +170,7 @@ ORDER = {
 
 
 def test_protobuf_that_confluents_serializer_writes(registry: Registry, client: SchemaRegistryClient) -> None:
-    file = protobuf.file_of(PROTO)
+    file = protobuf_files.file_of(PROTO)
     order = message_factory.GetMessageClass(file.message_types_by_name["Order"])
     message = order(id=1, state=1, price={"value": 1.5}, at={"seconds": 1795564800}, counts={"k": 3}, post="p")
     message.lines.add(sku="a", count=-2)
@@ -188,7 +188,7 @@ def test_protobuf_that_is_written_is_read_by_others(registry: Registry, client: 
     values = encoded(options(registry, "protobuf"), "wide-proto", pa.array([WIDE_ROW, {"id": 2}], WIDE))
     subject = client.get_latest_version("wide-proto-value")
     assert subject.schema.schema_type == "PROTOBUF"
-    file = protobuf.file_of(subject.schema.schema_str)
+    file = protobuf_files.file_of(subject.schema.schema_str)
     wide = message_factory.GetMessageClass(next(iter(file.message_types_by_name.values())))
     read = ProtobufDeserializer(wide, {"use.deprecated.format": False})
     found = read(values[0], SerializationContext("wide-proto", VALUE))

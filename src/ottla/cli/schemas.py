@@ -67,7 +67,7 @@ def connected(url: str) -> Iterator[Registry]:
 @contextlib.contextmanager
 def complaints() -> Iterator[None]:
     """What a registry refuses, and one that is away, as CommandFailed."""
-    from ottla.formats.ddl import SchemaError
+    from ottla.formats.errors import SchemaError
     from ottla.schemas.client import RegistryUnreachable
 
     try:

@@ -19,7 +19,7 @@ from ottla.cli.exits import CommandFailed
 from ottla.cli.schemas import TYPES
 from ottla.cli.sql_pruning import Pruning, Span
 from ottla.errors import KafkaError
-from ottla.formats.ddl import SchemaError
+from ottla.formats.errors import SchemaError
 from ottla.formats.inference import type_of_json
 from ottla.formats.json_values import JsonValues
 from ottla.formats.typed import CORRUPT, BadRecord, GivenSchemas, Typed, Values

@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ottla.formats.ddl import DECIMAL_PRECISION_MAX, SchemaError
+from ottla.formats.ddl import DECIMAL_PRECISION_MAX
+from ottla.formats.errors import SchemaError
 from ottla.formats.nested import integer, scalars
 
 DAY_US = 86_400_000_000

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from ottla.formats.avro_logical import logical
-from ottla.formats.ddl import SchemaError
+from ottla.formats.errors import SchemaError
 from ottla.formats.nested import Bad, Build, array, integer, mapping, rows_of, scalars, struct, utf8
 
 Raw = Callable[[pa.Array], list[Any]]
@@ -65,21 +65,6 @@ PRIMITIVES = {
     "bytes": _codec(pa.binary(), _bytes, bytes, 1),
     "string": _codec(pa.string(), utf8, str, 1),
 }
-
-
-def bare(schema: Any) -> Any:
-    """The schema without logical types."""
-    if isinstance(schema, list):
-        return [bare(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    found = {name: value for name, value in schema.items() if name != "logicalType"}
-    for name in ("type", "items", "values"):
-        if name in found:
-            found[name] = bare(found[name])
-    if isinstance(found.get("fields"), list):
-        found["fields"] = [bare(each) for each in found["fields"]]
-    return found
 
 
 def codec_of(schema: Any) -> Codec:

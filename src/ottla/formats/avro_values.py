@@ -12,8 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ottla.formats.avro_schema import bare, codec_of
-from ottla.formats.ddl import SchemaError
+from ottla.formats.avro_bare import bare
+from ottla.formats.avro_schema import codec_of
+from ottla.formats.errors import SchemaError
 from ottla.formats.nested import Bad
 
 

@@ -9,6 +9,8 @@ import re
 
 import pyarrow as pa
 
+from ottla.formats.errors import SchemaError
+
 TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)*`)|([\w.$-]+)|('(?:[^'\\]|\\.)*')|([<>(),:]))")
 
 SIMPLE = {
@@ -35,10 +37,6 @@ SIMPLE = {
 DECIMAL_PRECISION_MAX = 38  # of Spark, and of Arrow's decimal128
 DEPTH_MAX = 100
 """Types within types: a text cannot use up the stack."""
-
-
-class SchemaError(ValueError):
-    """A schema that cannot be read, or that has no Arrow type."""
 
 
 def type_of_ddl(text: str) -> pa.DataType:

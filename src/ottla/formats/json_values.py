@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ottla.formats.ddl import SchemaError
+from ottla.formats.errors import SchemaError
 from ottla.formats.nested import Bad, Build, array, integer, mapping, rows_of, scalars, struct, utf8
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 
 from ottla.formats.avro_values import AvroValues
-from ottla.formats.ddl import SchemaError, type_of_ddl
+from ottla.formats.ddl import type_of_ddl
+from ottla.formats.errors import SchemaError
 from ottla.formats.json_values import JsonValues
 from ottla.formats.nested import Bad, scalars, utf8
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from ottla.formats.ddl import SchemaError
+from ottla.formats.errors import SchemaError
 
 RETRY_S = 10.0
 REQUEST_TIMEOUT_S = 10.0

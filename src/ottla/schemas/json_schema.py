@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ottla.formats.ddl import SchemaError
+from ottla.formats.errors import SchemaError
 
 DEPTH_MAX = 64
 """Of types within types: a schema that refers to itself has no end."""

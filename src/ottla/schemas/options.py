@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from ottla.formats.ddl import SchemaError
+from ottla.formats.errors import SchemaError
 from ottla.formats.typed import Typed
-from ottla.schemas import avro, json_schema, protobuf
+from ottla.schemas import avro, avro_types, json_schema, protobuf
 from ottla.schemas.client import Registered, Registry, RegistryError, Schema
 from ottla.schemas.values import RegistrySchemas, values_of
 
@@ -123,7 +123,7 @@ def derived(kind: str, arrow: pa.DataType, subject: str) -> str:
     """The text of the schema of a type, in one of the formats of TYPES. Raises SchemaError."""
     name = re.sub(r"\W", "_", subject, flags=re.ASCII)
     name = name if re.match(r"[A-Za-z_]", name) else f"_{name}"
-    return {"avro": avro.derived, "json": json_schema.derived, "protobuf": protobuf.derived}[kind](arrow, name)
+    return {"avro": avro_types.derived, "json": json_schema.derived, "protobuf": protobuf.derived}[kind](arrow, name)
 
 
 def flag(options: Mapping[str, str], name: str, default: bool) -> bool:

@@ -1,4 +1,4 @@
-"""Protobuf to Arrow columns and back, by the descriptor that a schema's text compiles to.
+"""Protobuf to Arrow columns and back, by descriptors (`protobuf_files.py`).
 
 As Spark's `from_protobuf`: an enum is its name, a field with presence is null where it is absent, a repeated field an
 array, Timestamp a timestamp, wrappers what they wrap. Refused: messages that hold themselves.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from ottla.formats.ddl import SchemaError
+from ottla.formats.errors import SchemaError
 from ottla.formats.nested import Bad, Build, array, integer, mapping, scalars, struct, utf8
+from ottla.schemas.protobuf_files import message_at, path_of
 from ottla.schemas.wire import message_path, path_bytes
 
 UTC = pa.timestamp("us", "UTC")
@@ -52,60 +53,6 @@ _SCALARS = {
     13: _LONG, 15: _INT, 16: _LONG, 17: _INT, 18: _LONG,
 }  # fmt: skip
 _ENUM, _MESSAGE, _GROUP = 14, 11, 10
-
-
-@lru_cache(maxsize=256)
-def file_of(text: str, parts: tuple[tuple[str, str], ...] = ()) -> Any:
-    """The FileDescriptor of a schema, a text or a descriptor in base64, and of those that it imports. Raises
-    SchemaError."""
-    try:
-        from google.protobuf.descriptor_pool import DescriptorPool
-
-        from ottla.registry.parsed import InvalidSchema, Resolved
-        from ottla.registry.protobuf_schema import ProtobufSchema
-    except ImportError as error:
-        raise SchemaError(f"Protobuf needs {error.name}: pip install 'ottla[registry]'") from None
-    try:
-        schema = ProtobufSchema(text, [Resolved(name, each) for name, each in parts])
-    except InvalidSchema as error:
-        raise SchemaError(f"not a Protobuf schema: {error}") from None
-    pool = DescriptorPool()
-    try:
-        for each in (*schema.others, schema.file):
-            pool.Add(each)
-        return pool.FindFileByName(schema.file.name)
-    except (TypeError, KeyError) as error:
-        raise SchemaError(f"not a Protobuf schema: {error}") from error
-
-
-def message_at(file: Any, path: tuple[int, ...]) -> Any:
-    """The descriptor of the message that indexes lead to. Raises SchemaError."""
-    try:
-        found = list(file.message_types_by_name.values())[path[0]]
-        for index in path[1:]:
-            found = found.nested_types[index]
-    except IndexError:
-        raise SchemaError(f"there is no message {list(path)} in the schema") from None
-    return found
-
-
-def path_of(file: Any, name: str) -> tuple[int, ...]:
-    """The indexes that lead to a message, by its full name or by its name in the file's package. Raises SchemaError."""
-    full = name if not file.package or name.startswith(f"{file.package}.") else f"{file.package}.{name}"
-
-    def walk(messages: Any, above: tuple[int, ...]) -> tuple[int, ...] | None:
-        for index, each in enumerate(messages):
-            path = (*above, index)
-            if each.full_name == full:
-                return path
-            if (inner := walk(each.nested_types, path)) is not None:
-                return inner
-        return None
-
-    found = walk(file.message_types_by_name.values(), ())
-    if found is None:
-        raise SchemaError(f"there is no message {name} in the schema")
-    return found
 
 
 class ProtobufValues:

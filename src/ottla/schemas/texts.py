@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from io import BytesIO
 from typing import Any, Final, Protocol
 
-from ottla.formats.avro_schema import bare
-from ottla.formats.ddl import SchemaError
-from ottla.schemas import avro, protobuf, wire
+from ottla.formats.avro_bare import bare
+from ottla.formats.errors import SchemaError
+from ottla.schemas import avro, protobuf_files, wire
 from ottla.schemas.client import Registered, Registry, Schema
 
 _NAMED: Final = ("record", "error", "enum", "fixed")
@@ -108,16 +108,16 @@ class _Json:
 
 class _Protobuf:
     def __init__(self, text: str, parts: tuple[tuple[str, str], ...], message: str | None) -> None:
-        self._file = protobuf.file_of(text, parts)
-        self._path = (0,) if message is None else protobuf.path_of(self._file, message)
-        protobuf.message_at(self._file, self._path)
+        self._file = protobuf_files.file_of(text, parts)
+        self._path = (0,) if message is None else protobuf_files.path_of(self._file, message)
+        protobuf_files.message_at(self._file, self._path)
 
     def to_text(self, datum: bytes) -> str:
         from google.protobuf import json_format, message_factory
         from google.protobuf.message import DecodeError
 
         path, at = wire.message_path(datum, 0)
-        found = message_factory.GetMessageClass(protobuf.message_at(self._file, path))()
+        found = message_factory.GetMessageClass(protobuf_files.message_at(self._file, path))()
         try:
             found.ParseFromString(datum[at:])
         except DecodeError as error:
@@ -127,7 +127,7 @@ class _Protobuf:
     def to_bytes(self, text: str) -> bytes:
         from google.protobuf import json_format, message_factory
 
-        message = message_factory.GetMessageClass(protobuf.message_at(self._file, self._path))()
+        message = message_factory.GetMessageClass(protobuf_files.message_at(self._file, self._path))()
         try:
             json_format.Parse(text, message)
         except json_format.ParseError as error:

@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 
 from ottla.formats.avro_values import AvroValues
-from ottla.formats.ddl import SchemaError
+from ottla.formats.errors import SchemaError
 from ottla.formats.json_values import JsonValues
 from ottla.formats.nested import Bad
 from ottla.formats.typed import GivenSchemas, Values
-from ottla.schemas import avro, json_schema, protobuf, wire
+from ottla.schemas import avro, json_schema, protobuf, protobuf_files, wire
 from ottla.schemas.client import NOT_FOUND, Registry, RegistryError, Schema
 
 Decode = Callable[[list[bytes | None], Bad], pa.Array]
@@ -170,13 +170,13 @@ class _Protobuf(RegistryValues):
     kind = "PROTOBUF"
 
     def _reader(self, message: str | None) -> protobuf.ProtobufValues:
-        return protobuf.ProtobufValues(protobuf.file_of(self._text, self._parts), message)
+        return protobuf.ProtobufValues(protobuf_files.file_of(self._text, self._parts), message)
 
     def _own(self) -> Decode:
-        return self._of(protobuf.file_of(self._text, self._parts))
+        return self._of(protobuf_files.file_of(self._text, self._parts))
 
     def _other(self, writer: Schema, parts: Parts) -> Decode:
-        return self._of(protobuf.file_of(writer.text, parts))
+        return self._of(protobuf_files.file_of(writer.text, parts))
 
     def _of(self, file: Any) -> Decode:
         return lambda data, bad: self._values.decode(data, bad, file)

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.formats.ddl import SchemaError, type_of_ddl
+from ottla.formats.ddl import type_of_ddl
+from ottla.formats.errors import SchemaError
 from ottla.formats.json_values import JsonValues
 from ottla.formats.nested import Bad
 

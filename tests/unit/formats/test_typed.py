@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ottla.formats.ddl import SchemaError
+from ottla.formats.errors import SchemaError
 from ottla.formats.typed import BadRecord, Typed
 
 JSON = {"value.format": "json", "value.schema": "a INT"}
