@@ -292,3 +292,21 @@ def test_a_client_goes_on_with_the_next_url(registry: Registry) -> None:
     assert both.problems("next-value", OurSchema(record({"name": "x", "type": "int"}))) != []
     assert both.problems("next-value", OurSchema(record(ID, NOTE))) == []
     both.close()
+
+
+def test_columns_are_cast_to_the_latest_version(registry: Registry, client: SchemaRegistryClient) -> None:
+    client.register_schema(
+        "cast-value", Schema(record(ID, {"name": "note", "type": ["null", "string"], "default": None}))
+    )
+    chosen = options(registry, "avro", use_latest_version="true")
+    (value,) = encoded(chosen, "cast", pa.array([{"id": 1}], pa.struct([("id", pa.int32())])))
+    assert rows(options(registry, "avro"), "cast", [value]) == [{"id": 1, "note": None}]
+    order = pa.struct([("note", pa.string()), ("id", pa.int64())])
+    (value,) = encoded(chosen, "cast", pa.array([{"note": "n", "id": 2}], order))
+    assert rows(options(registry, "avro"), "cast", [value]) == [{"id": 2, "note": "n"}]
+    for kind, row in (
+        (pa.struct([("id", pa.string())]), {"id": "x"}),
+        (pa.struct([("note", pa.string())]), {"note": "n"}),
+    ):
+        with pytest.raises(ValueError):
+            encoded(chosen, "cast", pa.array([row], kind))
