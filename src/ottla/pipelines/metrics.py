@@ -16,7 +16,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
@@ -46,12 +46,15 @@ def build(job: Job) -> None:
     job.write("rollups", rollups(metrics, job["window"], job["delay"]), "rollups", key="host")
     metrics = job.read("input", METRIC, group="alerts", dead_letters=False).where(VALID)
     alerts = (
-        metrics.select("partition", "offset", "value.*", F.unix_micros("value.at").alias("at_us"))
+        metrics.select(
+            "partition", "offset", *[f"value.{name}" for name in ("host", "name", "value")],
+            F.unix_micros("value.at").alias("at_us"),
+        )
         .groupBy("host", "name")
         .transformWithState(Series(rules), ALERT, "append", "none")
         .withColumns({"since": F.timestamp_micros("since_us"), "at": F.timestamp_micros("at_us")})
         .drop("since_us", "at_us")
-    )
+    )  # fmt: skip
     job.write("alerts", alerts, "alerts", key="host")
 
 
@@ -100,6 +103,17 @@ def rules_of(text: str) -> list[Rule]:
     return found
 
 
+class Measurement(NamedTuple):
+    """A row's columns. Those of a series are looked at in the order of these tuples."""
+
+    partition: int
+    offset: int
+    host: str
+    name: str
+    value: float
+    at_us: int
+
+
 class Series(StatefulProcessor):
     """The state of one metric of one host: when each rule began to hold, and whether its alert is raised."""
 
@@ -112,36 +126,43 @@ class Series(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:
         rules = [rule for rule in self.rules if rule.name == key[1]]
-        (newest,) = self.newest.get() or (None,)
-        before = newest
-        for row in sorted(rows, key=lambda row: (row.partition, row.offset)):
+        # Once a batch: a call to Spark's state costs as much as many rows.
+        before = {rule.text: self.held.getValue((rule.text,)) for rule in rules}
+        held = dict(before)
+        (began,) = self.newest.get() or (None,)
+        newest = began
+        for row in sorted(map(Measurement._make, rows)):
             if newest is not None and row.at_us < newest:
                 continue
             newest = row.at_us
             for rule in rules:
-                yield from self._apply(rule, row)
-        if newest != before:
+                held[rule.text], what, since = changed(held[rule.text], rule, row)
+                if what is not None:
+                    yield _alert(rule, row, what, since)
+        for text, state in held.items():
+            if state is None and before[text] is not None:
+                self.held.removeKey((text,))
+            elif state is not None and state != before[text]:
+                self.held.updateValue((text,), state)
+        if newest != began:
             self.newest.update((newest,))
-
-    def _apply(self, rule: Rule, row: Row) -> Iterator[Row]:
-        since, is_raised = self.held.getValue((rule.text,)) or (None, False)
-        holds = rule.compare(row.value, rule.limit)
-        if holds:
-            since = row.at_us if since is None else since
-            raises = not is_raised and row.at_us - since >= rule.for_s * 1_000_000
-            self.held.updateValue((rule.text,), (since, is_raised or raises))
-            if raises:
-                yield _alert(rule, row, "raised", since)
-        elif since is not None:
-            self.held.removeKey((rule.text,))
-            if is_raised:
-                yield _alert(rule, row, "resolved", since)
 
     def close(self) -> None:
         """Nothing is open."""
 
 
-def _alert(rule: Rule, row: Row, what: str, since: Any) -> Row:
+def changed(state: Any, rule: Rule, row: Measurement) -> tuple[Any, str | None, int | None]:
+    """The state of a rule after a row, (since when it holds, whether its alert is raised) or None where it does not
+    hold; what happens to its alert, if something does; and since when it has held."""
+    since, is_raised = state or (None, False)
+    if rule.compare(row.value, rule.limit):
+        since = row.at_us if since is None else since
+        raises = not is_raised and row.at_us - since >= rule.for_s * 1_000_000
+        return (since, is_raised or raises), "raised" if raises else None, since
+    return None, "resolved" if is_raised else None, since
+
+
+def _alert(rule: Rule, row: Measurement, what: str, since: Any) -> Row:
     return Row(
         host=row.host, name=row.name, rule=rule.text, what=what, value=row.value, since_us=since, at_us=row.at_us
     )

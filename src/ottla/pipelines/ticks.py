@@ -64,12 +64,17 @@ class Symbol(StatefulProcessor):
         self.candles = handle.getMapState("candles", "start_us BIGINT", CANDLE)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:
+        # Once a candle and batch: a call to Spark's state costs as much as many rows.
+        open_: dict[int, Any] = {}
         for row in rows:
             start = row.at_us // self.window_us * self.window_us
-            known = self.candles.getValue((start,))
-            if known is None:
-                self.handle.registerTimer((start + self.window_us) // 1000)
-            self.candles.updateValue((start,), _with(known, row))
+            if start not in open_:
+                open_[start] = self.candles.getValue((start,))
+                if open_[start] is None:
+                    self.handle.registerTimer((start + self.window_us) // 1000)
+            open_[start] = _with(open_[start], row)
+        for start, candle in open_.items():
+            self.candles.updateValue((start,), candle)
         return iter(())
 
     def handleExpiredTimer(
