@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ottla.cli.exits import FAILED, CommandFailed
+from ottla.cli.pipeline_tests import test_of
 from ottla.pipelines.runner import Pipeline
 
 _SUBMIT: Final = '''"""For spark-submit: spark-submit [its options] submit.py [options of ottla pipeline run]."""
@@ -18,24 +19,6 @@ from ottla.cli.main import main
 
 HERE = Path(__file__).parent
 sys.exit(main(["pipeline", "run", str(HERE / "{name}.py"), "--config", str(HERE / "settings.toml"), *sys.argv[1:]]))
-'''
-
-_TEST: Final = '''"""The pipeline on a real node and a real Spark: pip install 'ottla[pipelines]' pytest; pytest."""
-
-from pathlib import Path
-
-from ottla.pipelines.runner import Options, Run, load
-from ottla.testing import Broker
-
-PIPELINE = str(Path(__file__).parent / "{name}.py")
-
-
-def test_the_input_is_processed(tmp_path: Path) -> None:
-    with Broker() as broker:
-        # Produce input here, with any Kafka client at broker.bootstrap; and assert what comes out, after the run.
-        options = Options(broker.bootstrap, directory=tmp_path, once=True, master="local[2]", restarts_max=0)
-        status = Run(load(PIPELINE), options, {{}}).run()
-        assert status.state == "done", status.error
 '''
 
 _README: Final = """# {name}
@@ -68,7 +51,7 @@ def create(directory: Path, pipeline: Pipeline, *, overwrite: bool = False) -> l
         f"{name}.py": pipeline.file.read_text(encoding="utf-8"),
         "settings.toml": _settings(pipeline),
         "submit.py": _SUBMIT.format(name=name),
-        f"test_{name}.py": _TEST.format(name=name),
+        f"test_{name}.py": test_of(name, pipeline.name),
         "README.md": _README.format(name=name, about=pipeline.about, origin=pipeline.name),
     }
     try:

@@ -75,11 +75,11 @@ def rows_in(job: Job) -> None:
 def upserts_out(job: Job) -> None:
     if not job["columns"]:
         raise PipelineError("columns: say what the values have, as id BIGINT, name STRING, price DECIMAL(10,2)")
-    schema = cast("StructType", StructType.fromDDL(job["columns"]))
+    records = job.read("input", job["columns"])
+    schema = cast("StructType", StructType.fromDDL(job["columns"]))  # Spark runs by now, as this needs
     keys = [name.strip() for name in job["keys"].split(",") if name.strip()]
     topic = job.topic("input")
     upserts = Upserts(job["database"], job["into"], schema, keys, job.pipeline.name, f"{topic} {_topic_id(job, topic)}")
-    records = job.read("input", job["columns"])
 
     def merge(batch: DataFrame, number: int) -> None:
         if upserts.merge(batch, number):
