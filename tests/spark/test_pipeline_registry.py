@@ -90,6 +90,21 @@ def test_a_topic_that_the_registry_does_not_know(
     assert client.get_latest_version(f"{settings['sessions']}-value").schema.schema_type == "JSON"
 
 
+def test_a_lake_gets_the_columns_that_a_schema_gets(
+    spark: Any, bootstrap: str, tmp_path: Path, registry: Registry
+) -> None:
+    client = SchemaRegistryClient({"url": registry.url})
+    settings = {**names("input"), "kind": "parquet", "table": str(tmp_path / "table"), "compact_every": 0}
+    topic = settings["input"]
+    for fields, more in (((), {}), ((AGENT,), {"agent": "x"})):
+        write = serialized(client, topic, schema(*VIEW, *fields))
+        feed(bootstrap, topic, [write({**each, **more}) for each in VIEWS[:2]])
+        run_once(spark, "lake", bootstrap, tmp_path / "run", settings, registry=registry.url)
+    table = spark.read.option("mergeSchema", "true").parquet(settings["table"])
+    found = sorted((row.user, row.page, row.agent or "") for row in table.collect())
+    assert found == [("ada", "/", ""), ("ada", "/", "x"), ("ben", "/product", ""), ("ben", "/product", "x")]
+
+
 def test_the_registry_is_away_for_a_while(spark: Any, bootstrap: str, tmp_path: Path) -> None:
     """A schema comes that no task has seen, and there is nobody to ask: the query fails, is started again, and what was
     written with it is no bad record."""

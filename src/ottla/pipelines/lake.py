@@ -1,9 +1,10 @@
 """Lake: a topic into a Delta, Parquet or Iceberg table, exactly once, by date, small files compacted.
 
-Values of `input` are JSON with `schema` (DDL of Spark), or `format=avro` with its schema. A row is a record: the
-value's columns, and `_key`, `_partition`, `_offset`, `_timestamp`, and `date`, by which the table is partitioned: of
-the expression `at`, or of the record's timestamp where that is null. Columns that a new `schema` has are added to the
-table; rows that are older have null there.
+Values of `input` are JSON with `schema` (DDL of Spark), or `format=avro` with its schema; with a schema registry they
+are what the topic's subject says, and no schema is given. A row is a record: the value's columns, and `_key`,
+`_partition`, `_offset`, `_timestamp`, and `date`, by which the table is partitioned: of the expression `at`, or of the
+record's timestamp where that is null. Columns that a new schema has are added to the table; rows that are older have
+null there.
 
 `kind` is delta (`table` is a directory; `delta` is the Maven coordinate of its jars, empty where Spark has them),
 parquet (a directory, on a file system with an atomic rename: not S3) or iceberg (`table` is NAMESPACE.NAME in `catalog`
@@ -64,8 +65,10 @@ def build(job: Job) -> None:
 def rows_of(job: Job) -> DataFrame:
     """The value's columns first. Raises PipelineError for settings that do not fit together."""
     schema, format = job["schema"] or None, job["format"]
-    if schema is None and format != "binary":
-        raise PipelineError("schema: say what the values have (DDL for json, Avro's JSON for avro), or format=binary")
+    if schema is None and format != "binary" and job.registry is None:
+        raise PipelineError(
+            "schema: say what the values have (DDL for json, Avro's JSON for avro), or format=binary, or --registry"
+        )
     records = job.read("input", schema, format=format, key_format="binary" if format == "binary" else "string")
     names = ["value"] if format == "binary" else records.select("value.*").columns
     if taken := sorted({"date", *(f"_{name}" for name in PLACE)}.intersection(names)):
