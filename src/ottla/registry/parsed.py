@@ -69,6 +69,9 @@ def parse(kind: str, text: str, references: Sequence[Resolved] = ()) -> ParsedSc
         raise MissingLibrary(f"{error.name} is not installed: pip install 'ottla[registry]'") from error
     try:
         found: ParsedSchema = module.parse(text, references)
+        found.text.encode()
     except RecursionError as error:
         raise InvalidSchema("it is nested too deeply") from error
+    except UnicodeEncodeError as error:
+        raise InvalidSchema("half of a surrogate pair is no text") from error
     return found
