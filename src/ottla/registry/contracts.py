@@ -1,4 +1,4 @@
-"""Data contracts: a schema's metadata and rules, checked and in the one form in which they are kept, compared and hashed.
+"""Data contracts: a schema's metadata and rules, checked, in the one form in which they are kept, compared and hashed.
 
 The form is that of Confluent's registry: names in a fixed order, sets sorted, what is empty left out, and a rule's
 defaults written down. So the two registries give one contract one digest, and either reads what the other has written.

@@ -6,6 +6,8 @@ schemas is the new and which the old one: read the other way round it is about f
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -57,6 +59,26 @@ _MODULES: Final = {
     PROTOBUF: "ottla.registry.protobuf_schema",
 }
 KINDS: Final = frozenset(_MODULES)
+
+
+def json_of(text: str) -> Any:
+    """A schema's JSON. Python's parser takes more than there is in JSON: what no other one reads is refused.
+
+    Raises InvalidSchema.
+    """
+    try:
+        return json.loads(text, parse_constant=_no_number, parse_float=_number)
+    except ValueError as error:
+        raise InvalidSchema(f"it is not JSON: {error}") from error
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number")
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _no_number(text)
 
 
 def parse(kind: str, text: str, references: Sequence[Resolved] = ()) -> ParsedSchema:

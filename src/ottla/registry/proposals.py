@@ -1,5 +1,5 @@
-"""A schema as a request has it, and with what it is stored with besides: metadata and rules of the version before, between
-a configuration's defaults and overrides (data contracts of Confluent's registry)."""
+"""A schema as a request has it, and with what it is stored with besides: metadata and rules of the version before,
+between a configuration's defaults and overrides (data contracts of Confluent's registry)."""
 
 from __future__ import annotations
 
