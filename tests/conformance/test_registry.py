@@ -100,7 +100,7 @@ def test_what_is_refused(api: Api) -> None:
     api.register("s", record("a"))
     assert api.register("s", record("a", "b")) == 40901
     assert api.register("s", "nothing") == 42201
-    assert api.register("s", "") == 42201
+    assert api.register("t", "") == 42201
     assert api.register("s", record("a"), schemaType="OTHER") == 42201
     assert api.register("__EMPTY", record("a")) == 42208
     assert api.ask("GET", "/subjects/t/versions") == 40401
@@ -282,8 +282,11 @@ def test_defaults_and_overrides_of_metadata(api: Api) -> None:
 
 
 def test_rules_are_kept(api: Api) -> None:
-    rules = {"domainRules": [{"name": "check", "kind": "CONDITION", "type": "CEL", "mode": "WRITE", "expr": "true"}]}
+    rules: Any = {
+        "domainRules": [{"name": "check", "kind": "CONDITION", "type": "CEL", "mode": "WRITE", "expr": "true"}]
+    }
     api.register("s", record("a"), ruleSet=rules)
+    rules["domainRules"][0]["disabled"] = False
     assert api.ask("GET", "/schemas/ids/1")["ruleSet"] == rules
     twice = {"domainRules": rules["domainRules"] * 2}
     assert api.register("t", record("a"), ruleSet=twice) == 42210

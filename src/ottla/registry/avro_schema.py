@@ -12,7 +12,7 @@ import avro.schema
 from avro.name import Names
 
 from ottla.registry import avro_compatibility
-from ottla.registry.parsed import InvalidSchema, Resolved
+from ottla.registry.parsed import InvalidSchema, Resolved, json_of
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
@@ -68,12 +68,9 @@ def parse(text: str, references: Sequence[Resolved]) -> AvroSchema:
 
 
 def _tree(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        if text.strip() in PRIMITIVES:  # as Avro's own parsers take it
-            return text.strip()
-        raise InvalidSchema(f"it is not JSON: {error}") from error
+    if text.strip() in PRIMITIVES:  # as Avro's own parsers take it
+        return text.strip()
+    return json_of(text)
 
 
 def _checked(tree: Any, names: Names) -> avro.schema.Schema:

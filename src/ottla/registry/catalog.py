@@ -5,38 +5,19 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
-from ottla.registry import api_errors, compatibility, parsed, subjects
+from ottla.registry import api_errors, compatibility, contracts, parsed, subjects
 from ottla.registry.parsed import InvalidSchema, ParsedSchema, Resolved
-from ottla.registry.records import AVRO, Reference, SchemaRecord, digest_of
+from ottla.registry.proposals import Proposal, inherited
+from ottla.registry.records import Reference, SchemaRecord
 from ottla.registry.state import State
 
 LATEST: Final = -1
 VERSION_MAX: Final = 2**31 - 1
 _PARSED_MAX: Final = 1000
 """Parsed schemas that are kept, as `schema.cache.size` of Confluent's registry."""
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """A schema as a request has it, for a subject."""
-
-    subject: str
-    text: str
-    type: str = AVRO
-    references: tuple[Reference, ...] = ()
-    metadata: dict[str, Any] | None = None
-    rule_set: dict[str, Any] | None = None
-    id: int = -1
-    """Given by who imports it; -1 otherwise."""
-    version: int = 0
-    """The same; 0 is the next one, -1 the same but noted in the metadata."""
-
-    @property
-    def digest(self) -> bytes:
-        return digest_of(self.text, self.references, self.metadata, self.rule_set)
 
 
 class Catalog:
@@ -76,6 +57,13 @@ class Catalog:
         """Of a schema that is stored."""
         return self.parse(Proposal(record.subject, record.schema, record.type, record.references))
 
+    def _canonical_text(self, record: SchemaRecord) -> str:
+        """Of a schema that is stored: another registry, or an older one, may have written it otherwise."""
+        if record.canonical is None:
+            text = self.parsed_record(record).text
+            record.canonical = record.schema if text == record.schema else text
+        return record.canonical
+
     def _resolve(self, proposal: Proposal) -> tuple[Resolved, ...]:
         """All schemas that a schema refers to, those before it that it needs. Raises ApiError."""
         found: dict[str, Resolved] = {}
@@ -86,7 +74,7 @@ class Catalog:
                 at = subjects.qualify(subject, each.subject)
                 if (at, each.version) in under_way:
                     raise api_errors.invalid_schema(api_errors.RECURSION)
-                record = self.state.version(at, each.version, deleted=True)
+                record = self.state.version(at, each.version, deleted=each.version != LATEST)
                 if record is None:
                     raise api_errors.invalid_schema(
                         f'No schema reference found for subject "{at}" and version {each.version}'
@@ -108,7 +96,7 @@ class Catalog:
 
     def canonical(self, proposal: Proposal, *, normalize: bool) -> tuple[Proposal, ParsedSchema]:
         """A proposal in the form in which it would be stored. Raises ApiError 42201."""
-        if not proposal.text.strip():
+        if proposal.is_empty:
             raise api_errors.invalid_schema("Empty schema")
         schema = self.parse(proposal)
         text = schema.text
@@ -179,7 +167,7 @@ class Catalog:
             if not self.state.versions(subject, deleted=True) and subject != proposal.subject:
                 continue
             try:
-                found = self.find(replace(proposal, subject=subject), normalize=normalize, deleted=deleted)
+                found = self._looked_up(replace(proposal, subject=subject), normalize, deleted)
             except api_errors.ApiError as error:
                 failure = failure or error
                 continue
@@ -191,17 +179,55 @@ class Catalog:
             raise api_errors.subject_not_found(proposal.subject)
         raise api_errors.schema_not_found()
 
-    def find(self, proposal: Proposal, *, normalize: bool, deleted: bool = False) -> SchemaRecord | None:
+    def _looked_up(self, proposal: Proposal, normalize: bool, deleted: bool) -> SchemaRecord | None:
+        """As it is, or else with what it would be registered with: clients ask for a schema by its text."""
+        found = self.find(proposal, normalize=normalize, deleted=deleted)
+        latest = self.state.version(proposal.subject, LATEST)
+        if found is not None or latest is None or proposal.is_empty:
+            return found
+        with_more = inherited(proposal, latest, self.state.config_in_scope(proposal.subject))
+        return None if with_more == proposal else self.find(with_more, normalize=normalize, deleted=deleted)
+
+    def find(
+        self, proposal: Proposal, *, normalize: bool, deleted: bool = False, latest_only: bool = False
+    ) -> SchemaRecord | None:
         """The youngest version of the subject that is the same as a proposal. Raises ApiError 42201."""
+        if proposal.is_empty:
+            return None
         written, schema = self.canonical(proposal, normalize=normalize)
-        versions = self.state.versions(proposal.subject, deleted=deleted)
+        versions = [
+            each for each in self.state.versions(proposal.subject, deleted=deleted) if each.type == written.type
+        ]
+        if latest_only:
+            versions = versions[-1:]
+        digest = written.digest
         for record in reversed(versions):
-            if record.type == written.type and record.digest == written.digest:
+            if record.digest == digest:
                 return record
         for record in reversed(versions):
-            if record.type == written.type and _alike(written, schema, record, self.parsed_record(record)):
+            if _is_same_contract(written, record) and self._is_same_schema(written, schema, record):
                 return record
         return None
+
+    def _is_same_schema(self, written: Proposal, schema: ParsedSchema, record: SchemaRecord) -> bool:
+        """The same, though another registry wrote its text otherwise, or one has its references written in."""
+        new, old = (
+            self._numbered(written.subject, written.references),
+            self._numbered(record.subject, record.references),
+        )
+        if new == old:
+            return schema.text == self._canonical_text(record)
+        return bool(new) != bool(old) and schema.resolved() == self.parsed_record(record).resolved()
+
+    def _numbered(self, subject: str, references: Sequence[Reference]) -> list[Reference]:
+        """With the latest version's number in place of -1."""
+        found = []
+        for each in references:
+            latest = (
+                self.state.version(subjects.qualify(subject, each.subject), LATEST) if each.version == LATEST else None
+            )
+            found.append(each if latest is None else each._replace(version=latest.version))
+        return found
 
     # Comparing
 
@@ -228,14 +254,10 @@ def group_value(metadata: Mapping[str, Any] | None, group: str) -> str | None:
     return ((metadata or {}).get("properties") or {}).get(group)
 
 
-def _alike(written: Proposal, schema: ParsedSchema, record: SchemaRecord, stored: ParsedSchema) -> bool:
-    """The same schema, though another registry wrote its text otherwise, or one has its references written in: what it
-    says besides has to be the same."""
-    if (written.metadata, written.rule_set) != (record.metadata, record.rule_set):
-        return False
-    if written.references == record.references:
-        return schema.text == stored.text
-    return bool(written.references) != bool(record.references) and schema.resolved() == stored.resolved()
+def _is_same_contract(written: Proposal, record: SchemaRecord) -> bool:
+    return written.rule_set == record.rule_set and contracts.are_same_metadata(
+        written.metadata, record.metadata, record.version
+    )
 
 
 def _short(text: str) -> str:

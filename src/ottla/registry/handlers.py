@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.registry import api_errors, compatibility, requests, subjects
 from ottla.registry.api_errors import ApiError
-from ottla.registry.catalog import Proposal
+from ottla.registry.proposals import Proposal
 from ottla.registry.records import SCHEMA_TYPES, SchemaRecord
 from ottla.registry.registrar import MODES
 from ottla.registry.requests import Call
@@ -153,15 +153,10 @@ def _registered(service: Service, call: Call, proposal: Proposal, record: Schema
 def already_registered(service: Service, call: Call) -> Any:
     """What a request to register is answered by any instance, without a write: the schema is there. None otherwise."""
     proposal = call.proposal()
-    config = service.state.config_in_scope(call.subject)
-    if proposal.version or proposal.id >= 0 or any(name.startswith(("default", "override")) for name in config):
-        return None
     if not subjects.is_valid(call.parameters["subject"]):
         return None
-    record = service.catalog.find(proposal, normalize=service.normalizes(call.subject, call))
-    if record is None:
-        return None
-    return _registered(service, call, proposal, record)
+    record = service.registrar.registered(proposal, normalize=service.normalizes(call.subject, call))
+    return None if record is None else _registered(service, call, proposal, record)
 
 
 def delete_version(service: Service, call: Call) -> Any:
@@ -315,8 +310,11 @@ def set_config(service: Service, call: Call) -> Any:
         if level is not None and level.upper() not in compatibility.LEVELS:
             raise api_errors.invalid_compatibility()
         changes["compatibilityLevel"] = None if level is None else level.upper()
-    for name in ("defaultRuleSet", "overrideRuleSet"):
-        requests.check_rules(changes.get(name))
+    for name in changes:
+        if name.endswith("Metadata"):
+            changes[name] = requests.metadata_of(changes[name])
+        elif name.endswith("RuleSet"):
+            changes[name] = requests.rule_set_of(changes[name])
     config = service.registrar.set_config(_checked_scope(call), changes)
     return {"compatibility" if name == "compatibilityLevel" else name: value for name, value in config.items()}
 

@@ -17,7 +17,7 @@ from referencing import Registry, Resource
 
 from ottla.registry import json_diff
 from ottla.registry.json_nodes import Node, Places
-from ottla.registry.parsed import InvalidSchema, Resolved
+from ottla.registry.parsed import InvalidSchema, Resolved, json_of
 
 ROOT: Final = ""
 _DRAFTS_WITHOUT_SIBLINGS: Final = ("draft-03", "draft-04", "draft-06", "draft-07")
@@ -85,12 +85,11 @@ def parse(text: str, references: Sequence[Resolved]) -> JsonSchema:
 
 
 def _tree(text: str) -> Any:
-    try:
-        tree = json.loads(text)
-    except ValueError as error:
-        raise InvalidSchema(f"it is not JSON: {error}") from error
+    tree = json_of(text)
     if not isinstance(tree, dict | bool):
         raise InvalidSchema("a JSON Schema is an object, true or false")
+    if isinstance(tree, dict) and not isinstance(tree.get("$schema", ""), str):
+        raise InvalidSchema("$schema is a string")
     return tree
 
 

@@ -6,6 +6,8 @@ schemas is the new and which the old one: read the other way round it is about f
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -59,6 +61,26 @@ _MODULES: Final = {
 KINDS: Final = frozenset(_MODULES)
 
 
+def json_of(text: str) -> Any:
+    """A schema's JSON. Python's parser takes more than there is in JSON: what no other one reads is refused.
+
+    Raises InvalidSchema.
+    """
+    try:
+        return json.loads(text, parse_constant=_no_number, parse_float=_number)
+    except ValueError as error:
+        raise InvalidSchema(f"it is not JSON: {error}") from error
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number")
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _no_number(text)
+
+
 def parse(kind: str, text: str, references: Sequence[Resolved] = ()) -> ParsedSchema:
     """References come with those that they refer to before them. Raises InvalidSchema, MissingLibrary."""
     if kind not in _MODULES:
@@ -69,6 +91,9 @@ def parse(kind: str, text: str, references: Sequence[Resolved] = ()) -> ParsedSc
         raise MissingLibrary(f"{error.name} is not installed: pip install 'ottla[registry]'") from error
     try:
         found: ParsedSchema = module.parse(text, references)
+        found.text.encode()
     except RecursionError as error:
         raise InvalidSchema("it is nested too deeply") from error
+    except UnicodeEncodeError as error:
+        raise InvalidSchema("half of a surrogate pair is no text") from error
     return found

@@ -63,8 +63,11 @@ def compile_files(files: Mapping[str, str]) -> dict[str, FileDescriptorProto]:
     with tempfile.TemporaryDirectory(prefix="ottla-protoc-") as directory:
         for name, text in {**KNOWN, **files}.items():
             path = Path(directory, *_checked(name).parts)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(_with_syntax(text), encoding="utf-8")
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(_with_syntax(text), encoding="utf-8")
+            except (OSError, UnicodeEncodeError) as error:  # `a` is a file, and the directory of `a/b` as well
+                raise InvalidSchema(f"a file cannot be imported as {name!r}: {error}") from error
         try:
             with _LOCK:
                 found = _protoc_compiler.get_protos(

@@ -18,6 +18,8 @@ from google.protobuf.descriptor_pb2 import (
     ServiceDescriptorProto,
 )
 
+from ottla.registry.parsed import InvalidSchema
+
 _SCALARS: Final = {
     FieldDescriptorProto.TYPE_DOUBLE: "double",
     FieldDescriptorProto.TYPE_FLOAT: "float",
@@ -55,7 +57,10 @@ def written(file: FileDescriptorProto, others: Iterable[FileDescriptorProto], *,
 
     With `normalize` what may be in any order is sorted: imports, options, fields, values of enums.
     """
-    return "".join(_Printer(file, others, normalize).lines())
+    try:
+        return "".join(_Printer(file, others, normalize).lines())
+    except TypeError as error:  # the pool does not take all that the compiler does: messages of 64 KiB, for one
+        raise InvalidSchema(str(error)) from error
 
 
 class _Printer:

@@ -9,8 +9,11 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 from uuid import UUID
+
+from ottla.registry import contracts
 
 SCHEMA: Final = "SCHEMA"
 CONFIG: Final = "CONFIG"
@@ -87,6 +90,9 @@ class SchemaRecord:
     other: dict[str, Any] = field(default_factory=dict)
     """Members that a newer registry wrote and this one does not know: kept when the record is written again."""
 
+    canonical: str | None = field(default=None, compare=False)
+    """The schema's canonical text, once it was asked for."""
+
     @property
     def key(self) -> Key:
         return Key(SCHEMA, self.subject, self.version)
@@ -103,7 +109,7 @@ class SchemaRecord:
         fields |= {"schema": self.schema, "deleted": self.deleted}
         return dumps({**fields, **self.other})
 
-    @property
+    @cached_property
     def digest(self) -> bytes:
         """What makes two schemas the same, in whatever subject: MD5, as Confluent's registry takes it."""
         return digest_of(self.schema, self.references, self.metadata, self.rule_set)
@@ -123,20 +129,10 @@ def digest_of(
     """MD5 over all that a schema consists of, in the order of Confluent's registry."""
     md5 = hashlib.md5(schema.encode(), usedforsecurity=False)
     for reference in references:
-        md5.update(reference.name.encode() + reference.subject.encode() + reference.version.to_bytes(4, "big"))
-    if metadata is not None:
-        md5.update(b"\1")
-        for name, tags in sorted((metadata.get("tags") or {}).items()):
-            md5.update("".join([name, *sorted(tags)]).encode())
-        for name, value in sorted((metadata.get("properties") or {}).items()):
-            md5.update(f"{name}{value}".encode())
-        for name in sorted(metadata.get("sensitive") or ()):
-            md5.update(name.encode())
-    if rule_set is not None:
-        md5.update(b"\1")
-        for kind in ("migrationRules", "domainRules", "encodingRules"):
-            for rule in rule_set.get(kind) or ():
-                md5.update(dumps(rule))
+        version = reference.version.to_bytes(4, "big", signed=True)
+        md5.update(reference.name.encode() + reference.subject.encode() + version)
+    for part in contracts.hashed(metadata, rule_set):
+        md5.update(part)
     return md5.digest()
 
 
@@ -170,8 +166,8 @@ def decode_schema(data: bytes) -> SchemaRecord:
             str(fields["schema"]),
             fields.get("schemaType") or AVRO,
             tuple(Reference(each["name"], each["subject"], each["version"]) for each in fields.get("references") or ()),
-            fields.get("metadata"),
-            fields.get("ruleSet"),
+            contracts.metadata_of(fields.get("metadata")),
+            contracts.rule_set_of(fields.get("ruleSet"), is_checked=False),
             bool(fields.get("deleted", False)),
             other={name: value for name, value in fields.items() if name not in _SCHEMA_FIELDS},
         )
@@ -195,5 +191,5 @@ def _object(data: bytes | None, what: str) -> dict[str, Any]:
 
 
 def dumps(value: Any) -> bytes:
-    """JSON as Jackson writes it: no spaces, no escapes that are not needed."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    """JSON as Jackson writes it: no spaces, no escapes that are not needed. Half a surrogate pair becomes `?`."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")

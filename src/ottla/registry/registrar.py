@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ottla.registry import api_errors, records, store, subjects
-from ottla.registry.catalog import Catalog, Proposal
-from ottla.registry.inheritance import inherited
+from ottla.registry.catalog import LATEST, Catalog
+from ottla.registry.proposals import Proposal, inherited
 from ottla.registry.records import Key, Reference, SchemaRecord
 from ottla.registry.state import READWRITE
 
@@ -57,12 +57,18 @@ class Registrar:
         with self._lock:
             self._catch_up()
             self._check_mode(proposal)
+            found = self.registered(proposal, normalize=normalize)
+            if found is not None:  # in the meantime
+                return found
             subject = proposal.subject
             config = self._state.config_in_scope(subject)
             is_import = self._state.mode_in_scope(subject) == IMPORT
+            normalize = normalize and not is_import
             versions = self._state.versions(subject)
             if not is_import:
-                proposal = inherited(proposal, versions[-1] if versions else None, config, self._next_version(subject))
+                proposal = inherited(
+                    proposal, versions[-1] if versions else None, config, self._state.next_version(subject)
+                )
             written, _ = self._catalog.canonical(proposal, normalize=normalize)
             found = self._catalog.find(written, normalize=False) if proposal.version == 0 or not is_import else None
             if found is not None and proposal.id in (-1, found.id) and proposal.version <= 0:
@@ -78,8 +84,19 @@ class Registrar:
                 raise api_errors.store_error("the schema was written, and is not there")
             return stored
 
-    def _next_version(self, subject: str) -> int:
-        return self._state.next_version(subject)
+    def registered(self, proposal: Proposal, *, normalize: bool) -> SchemaRecord | None:
+        """The version that a proposal asks for, if it is there: any instance knows, and nothing need be written."""
+        config = self._state.config_in_scope(proposal.subject)
+        if any(name.startswith(("default", "override")) for name in config):
+            return None
+        is_latest = proposal.version == LATEST
+        found = self._catalog.find(proposal, normalize=normalize, latest_only=is_latest)
+        if found is None or proposal.id not in (-1, found.id):
+            return None
+        if proposal.version in (0, LATEST, found.version):
+            return found
+        other = self._state.version(proposal.subject, proposal.version)
+        return other if other is not None and (other.id, other.digest) == (found.id, found.digest) else None
 
     def _check_mode(self, proposal: Proposal) -> None:
         subject = proposal.subject
@@ -147,7 +164,7 @@ class Registrar:
         """Raises ApiError."""
         with self._lock:
             self._catch_up()
-            record = self._state.version(subject, version, deleted=version != -1 or permanent)
+            record = self._state.version(subject, version, deleted=version != LATEST)
             if record is None:
                 if not self._catalog.has_subject(subject, deleted=True):
                     raise api_errors.subject_not_found(subject)

@@ -7,9 +7,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ottla.registry import api_errors, parsed, registrar, subjects
+from ottla.registry import api_errors, contracts, parsed, registrar, subjects
 from ottla.registry.api_errors import ApiError
-from ottla.registry.catalog import LATEST, VERSION_MAX, Proposal
+from ottla.registry.catalog import LATEST, VERSION_MAX
+from ottla.registry.proposals import Proposal
 from ottla.registry.records import AVRO
 
 ANY_MEMBERS: Final = "confluent-accept-unknown-properties"
@@ -68,13 +69,14 @@ class Call:
     def page(self, rows: list[Any]) -> list[Any]:
         """The part of a list that `offset` and `limit` ask for."""
         offset, limit = max(0, self.number("offset", 0)), self.number("limit", -1)
-        return rows[offset:] if limit < 0 else rows[offset : offset + limit]
+        return rows[offset:] if limit <= 0 else rows[offset : offset + limit]
 
     def body(self, members: Collection[str]) -> dict[str, Any]:
         """The JSON object that was sent. Raises ApiError for anything else, and for members that are not known."""
         if self._body is None:
             try:
                 self._body = json.loads(self.content)
+                json.dumps(self._body, ensure_ascii=False).encode()  # half a surrogate pair is no text
             except (ValueError, RecursionError) as error:
                 raise ApiError(400, f"the request's body is not JSON: {error}") from error
         if not isinstance(self._body, dict):
@@ -96,15 +98,13 @@ class Call:
             text = ""
         if not isinstance(text, str):
             raise ApiError(422, "schema is a string: a schema's text within the request's JSON")
-        rule_set = _object(body, "ruleSet")
-        check_rules(rule_set)
         return Proposal(
             self.subject,
             text,
             kind,
             registrar.references_of(body.get("references")),
-            _object(body, "metadata"),
-            rule_set,
+            metadata_of(body.get("metadata")),
+            rule_set_of(body.get("ruleSet")),
             _number(body, "id", -1),
             _number(body, "version", 0),
         )
@@ -112,18 +112,13 @@ class Call:
 
 def version_of(text: str) -> int:
     """Raises ApiError 42202."""
-    if text in ("latest", "-1"):
+    given = text.strip().lower()
+    if given in ("latest", "-1"):
         return LATEST
-    if text.isascii() and text.isdecimal() and len(text) < 11 and 1 <= int(text) <= VERSION_MAX:
-        return int(text)
+    number = given.removeprefix("+")
+    if number.isascii() and number.isdecimal() and len(number) < 11 and 1 <= int(number) <= VERSION_MAX:
+        return int(number)
     raise api_errors.invalid_version(text)
-
-
-def _object(body: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    value = body.get(name)
-    if value is None or isinstance(value, dict):
-        return value
-    raise ApiError(422, f"{name} is an object")
 
 
 def _number(body: Mapping[str, Any], name: str, default: int) -> int:
@@ -135,17 +130,17 @@ def _number(body: Mapping[str, Any], name: str, default: int) -> int:
     raise ApiError(422, f"{name} is a whole number")
 
 
-def check_rules(rule_set: Mapping[str, Any] | None) -> None:
-    """Rules have names that differ. Raises ApiError 42210."""
-    names: set[str] = set()
-    for kind in ("migrationRules", "domainRules", "encodingRules"):
-        rules = (rule_set or {}).get(kind) or []
-        if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
-            raise api_errors.invalid_rule_set(f"{kind} is a list of rules")
-        for rule in rules:
-            name = rule.get("name")
-            if not name:
-                raise api_errors.invalid_rule_set("Missing rule name")
-            if name in names:
-                raise api_errors.invalid_rule_set(f"Found rule with duplicate name '{name}'")
-            names.add(name)
+def metadata_of(value: Any) -> dict[str, Any] | None:
+    """Raises ApiError 422."""
+    try:
+        return contracts.metadata_of(value)
+    except contracts.InvalidContract as error:
+        raise ApiError(422, str(error)) from error
+
+
+def rule_set_of(value: Any) -> dict[str, Any] | None:
+    """Raises ApiError 42210."""
+    try:
+        return contracts.rule_set_of(value)
+    except contracts.InvalidContract as error:
+        raise api_errors.invalid_rule_set(str(error)) from error

@@ -172,6 +172,13 @@ class Topic:
                 extra=fields(topic=self.name, offset=message.offset(), error=str(error)),
             )
             return False
+        except Exception as error:  # whatever is written to the topic, reading goes on
+            _LOG.error(
+                "a record of the schemas cannot be applied",
+                exc_info=error,
+                extra=fields(topic=self.name, offset=message.offset()),
+            )
+            return False
         if not taken:
             _LOG.error(
                 "a schema is passed over: another has its id",
