@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from cyclopts import App, Parameter
 
-from ottla.cli.client import probe
 from ottla.cli.exits import MISUSED, OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import print_json, print_table
 from ottla.cli.values import Addresses, FilePath, SettingName, Text, TopicName
+from ottla.cli.wire import ensure_answer
 
 if TYPE_CHECKING:
     from ottla.mirror.mirror import Mirror, Route
@@ -179,9 +179,8 @@ def _mirror(
         route: Route = Route(source, from_ or NOWHERE, name, bootstrap, topics, groups, policy)
     except MirrorError as error:
         raise CommandFailed(str(error), MISUSED) from None
-    probe(bootstrap)
-    if from_ is not None:
-        probe(from_)
+    for addresses in filter(None, (bootstrap, from_)):
+        ensure_answer(addresses)
     return Mirror(route)
 
 

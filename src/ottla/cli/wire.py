@@ -15,6 +15,8 @@ from ottla.cli.exits import FAILED, UNREACHABLE, CommandFailed
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 
+ANSWER_TIMEOUT_S = 10.0
+"""For commands that would wait for long afterwards."""
 FRAME_BYTES_MAX = 256 << 20
 """More than any answer to these requests; a length beyond it is another protocol's."""
 
@@ -119,6 +121,11 @@ def ask(bootstrap: str, key: ApiKey, values: Mapping[str, Any], timeout_s: float
         except OSError as error:
             failure = error.strerror or str(error)
     raise nobody_answers(f"{bootstrap}: {failure or 'no address given'}")
+
+
+def ensure_answer(bootstrap: str) -> None:
+    """That one of the brokers not only accepts connections. Raises CommandFailed: MISUSED, UNREACHABLE."""
+    ask(bootstrap, ApiKey.API_VERSIONS, _WHO_ASKS, ANSWER_TIMEOUT_S)
 
 
 def failure_of(code: int, subject: str, text: str | None = None) -> CommandFailed:
