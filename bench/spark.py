@@ -214,13 +214,13 @@ class Tree:
         self.root = root
         self._spent: dict[tuple[int, int], int] = {}
         """Ticks, by process id and time of start."""
-        self._alive: set[int] = set()
+        self.alive: set[int] = set()
 
     def memory_mb(self) -> float:
         """Proportional set sizes: what Python workers share with the one that they are forked from counts once."""
         self.cpu_seconds()
         found = 0
-        for pid in self._alive:
+        for pid in self.alive:
             try:
                 text = Path(f"/proc/{pid}/smaps_rollup").read_text()
             except OSError:  # ended meanwhile
@@ -240,7 +240,7 @@ class Tree:
         below = {self.root}
         while more := {pid for pid, parent in parents.items() if parent in below} - below:
             below |= more
-        self._alive = below
+        self.alive = below
         self._spent |= dict(spent[pid] for pid in below)
         return sum(self._spent.values()) / TICKS
 

@@ -186,7 +186,9 @@ def test_imports(name: str, tmp_path: Path, commands: Commands) -> None:
     assert fired >= 2
 
 
-ASKED = [name for name in VALID if talks(name)]
+SERVES = {"registry"}
+"""Until a signal, whether or not it has asked anything."""
+ASKED = [name for name in VALID if talks(name) and name not in SERVES]
 VARIANTS = {"consume": [[], ["--follow"], ["--group", "g2"], ["--group", "g3", "--follow"]]}
 FOLLOWS = {"group watch": ["g"]}
 """Instead of the valid call, which ends by itself."""
@@ -219,6 +221,23 @@ def test_while_a_broker_does_not_answer(name: str, commands: Commands, proxy: Pr
     proxy.reset(dice.randrange(1, 4), dies=True)
     ended = commands.run(*argv, env=env, patience_s=0.5)
     ensure_decent(ended, told=ended.asked is None)
+    proxy.reset(None)
+
+
+@pytest.mark.parametrize("held_from", [0, 3, None])
+def test_a_registry_ends(held_from: int | None, commands: Commands, proxy: Proxy) -> None:
+    """While the broker does not answer from the start on, or stops to, or at its end."""
+    for number in SIGNALS:
+        proxy.reset(held_from)
+        running = commands.start(*["registry", *VALID["registry"]], env={"OTTLA_BOOTSTRAP": f"127.0.0.1:{proxy.port}"})
+        if held_from is None:
+            assert not commands.ended_within(3.0)
+        else:
+            assert proxy.reached.wait(30)
+        os.kill(running.pid, number)
+        ended = commands.wait(running, asked=number)
+        assert ended.code in (0, 128 + number), (SEED, held_from, number, ended)
+        assert not NEVER.search(ended.err), ended
     proxy.reset(None)
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import random
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +19,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from ottla import arrow
 from ottla.errors import KafkaError
 from ottla.testing import Broker
-from tests.spark.pipeline_process import Command, ottla, set_
+from tests.spark.pipeline_process import Command, has_read, is_done, ottla, set_
 
 COUNT = 4000
+KILLS = 2
+SEED = os.environ.get("OTTLA_TEST_SEED", "8")
+PATIENCE_S = 120.0
 COLUMNS = ["partition", "key", "value", "timestamp"]
 
 
@@ -58,6 +66,39 @@ def next_record(bootstrap: str) -> bytes:
     return bytes(message.value() or b"")
 
 
+def committed(bootstrap: str) -> int | None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "shop"})
+    (at,) = consumer.committed([TopicPartition("orders", 0)], 30)
+    consumer.close()
+    return at.offset if at.offset >= 0 else None
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def done_in_spite_of_kills(*arguments: str) -> Any:
+    """What a command prints in the end, which is killed at moments of all of its parts, as far as it lives so long."""
+    dice = random.Random(SEED)
+    for _ in range(KILLS):
+        running = subprocess.Popen(
+            [sys.executable, "-m", "ottla.cli.main", *arguments, "--json"], stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        try:
+            out, error = running.communicate(timeout=dice.uniform(1, 15))
+        except subprocess.TimeoutExpired:
+            os.killpg(running.pid, signal.SIGKILL)
+            running.communicate()
+            continue
+        assert running.returncode == 0, (SEED, error)
+        return json.loads(out)
+    return ottla(*arguments)
+
+
 @pytest.mark.usefixtures("spark")
 def test_killed_handed_over_and_back(clusters: tuple[str, str], tmp_path: Path, monkeypatch: Any) -> None:
     source, destination = clusters
@@ -66,29 +107,38 @@ def test_killed_handed_over_and_back(clusters: tuple[str, str], tmp_path: Path, 
     settings = {"from": source, "source": "a", "destination": "b", "topics": "orders", "groups": "shop"}
     arguments = ["-b", destination, "--master", "local[2]", *set_(settings)]
     command = Command("mirror", tmp_path, *arguments)
-    command.until(lambda status: bool(status["state"] == "running"))
-    deadline = time.monotonic() + 120
-    while not records(destination) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    command.until(has_read(100))
     assert command.end(signal.SIGKILL) == -signal.SIGKILL
-    fill(source, COUNT // 2, COUNT)
+    fill(source, COUNT // 2, COUNT - 1000)
     commit(source, 1234)
+
+    # It goes on with one query while records come, shows how far it is, and takes groups along.
+    command = Command("mirror", tmp_path, *arguments)
+    command.until(is_done)
+    fill(source, COUNT - 1000, COUNT)
+    command.until(lambda status: is_done(status) and status["queries"][0]["rows"] >= 1000)
+    wait_for(lambda: bool(committed(destination)))
+    assert command.end(signal.SIGINT) == 130
+    assert records(destination) == records(source) and len(records(source)) == COUNT
+    assert next_record(destination) == next_record(source) == b"order 2468"
     command = Command("mirror", tmp_path, *arguments, "--once")
     command.until(lambda status: bool(status["state"] == "done"))
     assert command.ended() == 0
-    assert records(destination) == records(source) and len(records(source)) == COUNT
-    assert next_record(destination) == next_record(source) == b"order 2468"
+    assert records(destination) == records(source)
 
     common = ["--from", source, "-b", destination, "--name", "b", "--topics", "orders", "--groups", "shop"]
     lags = ottla("mirror", "status", "a", *common[:8])
     assert [(row["role"], row["lag_records"]) for row in lags] == [("mirror", 0)] * 2
     checkpoint = str(tmp_path / "state" / "mirror" / "checkpoints" / "records")
-    cuts = ottla("mirror", "failover", "a", *common, "--checkpoint", checkpoint)
+    failover = ["mirror", "failover", "a", *common, "--checkpoint", checkpoint]
+    cuts = done_in_spite_of_kills(*failover)
+    assert ottla(*failover) == cuts
     fill(destination, COUNT, COUNT + 10)
     commit(destination, next(row["begins"] for row in cuts if row["partition"] == 0) + 2)
     assert next_record(destination) == f"order {COUNT + 4}".encode()
 
-    back = ottla("mirror", "failback", "a", *common, "--finish", "--checkpoint", str(tmp_path / "back"))
+    failback = ["mirror", "failback", "a", *common, "--finish", "--checkpoint", str(tmp_path / "back")]
+    back = done_in_spite_of_kills(*failback)
     assert (back["unmirrored"], back["finished"]) == (0, True)
     assert next_record(source) == f"order {COUNT + 4}".encode()
     values = [each["value"] for each in records(source)]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.cli.exits import MISUSED, OK, CommandFailed
+from ottla.cli.interrupts import in_thread
 from ottla.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Flag
 from ottla.cli.values import PORT_MAX, Text, TopicName
 
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
     from ottla.registry.server import Instance, Options
 
 DEFAULT_LISTEN = "127.0.0.1:8081"
+LEAVE_S = 5.0
 
 
 def registry(
@@ -67,14 +71,23 @@ def run(options: Options) -> int:
     """Until a signal. Raises CommandFailed."""
     from ottla import logs
     from ottla.errors import OttlaError
-    from ottla.registry import server
+    from ottla.registry.server import Instance
 
     logs.configure("text", "WARN")
     try:
-        server.run(options, _announce)
+        instance = Instance(options)
+        # Schemas are read by librdkafka, which hears no signal: one leaves it as it is.
+        in_thread(instance.start)
+        instance.serve(lambda: _announce(instance), closing=_closed)
     except OttlaError as error:
         raise CommandFailed(str(error)) from error
     return OK
+
+
+def _closed(close: Callable[[], None]) -> None:
+    """A broker that does not answer is not waited for as long as librdkafka would."""
+    with contextlib.suppress(TimeoutError):
+        in_thread(close, limit_s=LEAVE_S)
 
 
 def _announce(instance: Instance) -> None:

@@ -20,6 +20,7 @@ from ottla.model import Offset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 Policy = Literal["identity", "prefix"]
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
@@ -88,6 +89,10 @@ class Mirror:
         self._thread: threading.Thread | None = None
         self.error: BaseException | None = None
         """What ended the thread."""
+        self.query: Any = None
+        """Of Spark, which copies records, or has done so last."""
+        self._following: tuple[tuple[str, ...], int] | None = None
+        """Topics and generation of a query that goes on."""
 
     # -- Running
 
@@ -120,11 +125,48 @@ class Mirror:
         self.ledger.load()
         topics = self.sync_topics()
         through = self.source.ends((topic, p) for topic, count in topics.items() for p in range(count))
+        self._stop_following()
         if topics:
             self._copy(topics)
+        self._note(topics, through)
+
+    def follow(self) -> None:
+        """The same, but for records: a query copies them that goes on from one call to the next, since to start one
+        takes seconds. Group offsets are translated as far as it has come. Raises what it failed with."""
+        self.ledger.ensure()
+        self.ledger.load()
+        topics = self.sync_topics()
+        wanted = (tuple(topics), self.ledger.generation)
+        if self._following is not None and not self.query.isActive:
+            raise self.query.exception() or MirrorError("the query that copies records was stopped")
+        if wanted != self._following:
+            self._stop_following()
+            if topics:
+                self.query = self._writer(topics).start()
+                self._following = wanted
+        self._note(topics, self._reached(topics))
+
+    def _stop_following(self) -> None:
+        if self._following is not None:
+            self.query.stop()
+            self._following = None
+
+    def _reached(self, topics: dict[str, int]) -> dict[Place, Offset]:
+        """What the query has copied, and committed, all of: where its last batch ended."""
+        progress = self.query.lastProgress if self._following is not None else None
+        ends = progress["sources"][0]["endOffset"] if progress is not None else None
+        found = json.loads(ends) if isinstance(ends, str) else ends or {}
+        return {
+            (topic, int(partition)): int(offset)
+            for topic, partitions in found.items() if topic in topics
+            for partition, offset in partitions.items()
+        }  # fmt: skip
+
+    def _note(self, topics: dict[str, int], through: dict[Place, Offset]) -> None:
+        """What has been copied, all of it before `through`; and group offsets."""
         self.ledger.settle(self._names(topics))
         known = self.ledger.offsets
-        changed = {at: end for at, end in through.items() if known.setdefault(at, Offsets()).through != end}
+        changed = {at: end for at, end in through.items() if known.setdefault(at, Offsets()).through < end}
         if changed:
             self.ledger.note((["through", *at], end) for at, end in changed.items())
         for at, end in changed.items():
@@ -207,6 +249,13 @@ class Mirror:
     # -- Records
 
     def _copy(self, topics: dict[str, int]) -> None:
+        self.query = self._writer(topics).trigger(availableNow=True).start()
+        try:
+            self.query.awaitTermination()
+        finally:
+            self.query.stop()
+
+    def _writer(self, topics: dict[str, int]) -> DataStreamWriter:
         from ottla.mirror import copying
 
         if self._spark is None or self._checkpoint is None:
@@ -219,20 +268,14 @@ class Mirror:
             **self._options, "kafka.bootstrap.servers": self.route.source_bootstrap, "subscribe": ",".join(topics),
             "startingOffsets": json.dumps(starting),
         })  # fmt: skip
-        query = (
+        return (
             copying.with_offsets(records, self.route.source, self.route.prefix)
             .writeStream.format("ottla")
             .option("kafka.bootstrap.servers", self.route.destination_bootstrap)
             .option("delivery", "exactly-once")
             .option("includeTimestamp", "true")
             .option("checkpointLocation", f"{self._checkpoint}/generation-{self.ledger.generation}")
-            .trigger(availableNow=True)
-            .start()
         )
-        try:
-            query.awaitTermination()
-        finally:
-            query.stop()
 
     # -- Groups
 
@@ -266,7 +309,7 @@ class Mirror:
     # -- Handing over
 
     def failover(self, *, reach_source: bool = True) -> dict[Place, Offset]:
-        """Give the topics to the destination; returns where its own records will begin, by partition.
+        """Give the topics to the destination; returns where its own records will begin, by partition; done again, too.
 
         With `reach_source` all that can be read at the source when this is called is copied first, and group offsets
         are translated a last time.
@@ -281,7 +324,14 @@ class Mirror:
             if wanted.fullmatch(at[0]) and self.ledger.roles.get(self.route.prefix + at[0]) == "mirror"
         ]
         if not places:
-            raise MirrorError(f"no topics of {self.route.source} are mirrored here")
+            done = {
+                at: cut
+                for at, cut in self.ledger.cuts.items()
+                if wanted.fullmatch(at[0]) and self.ledger.roles.get(self.route.prefix + at[0]) == "owned"
+            }
+            if not done:
+                raise MirrorError(f"no topics of {self.route.source} are mirrored here")
+            return done  # by a failover whose answer was lost
         names = self._names(at[0] for at in places)
         self.ledger.settle(names)
         cuts = self._ends_here(places)

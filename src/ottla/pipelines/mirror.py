@@ -36,4 +36,5 @@ def build(job: Job) -> None:
     except MirrorError as error:
         raise PipelineError(str(error)) from None
     mirror = Mirror(route, job.spark, f"{job.checkpoints.rstrip('/')}/records")
-    job.step("records", mirror.step, every_s=job["every"])
+    step = mirror.step if job.is_once else mirror.follow
+    job.step("records", step, every_s=job["every"], query=lambda: mirror.query, bootstrap=job["from"])

@@ -116,13 +116,17 @@ class Instance:
 
         threading.Thread(target=change, name="schemas writer", daemon=True).start()
 
-    def serve(self, serving: Callable[[], None] = lambda: None) -> None:
-        """Until `stop`; the caller's thread has no event loop. `serving` is called first: connections are accepted."""
+    def serve(
+        self, serving: Callable[[], None] = lambda: None,
+        closing: Callable[[Callable[[], None]], None] = lambda close: close(),
+    ) -> None:  # fmt: skip
+        """Until `stop`; the caller's thread has no event loop. `serving` is called first: connections are accepted.
+        `closing` calls what it is given, which waits for brokers, or has it called."""
         serving()
         try:
             self._server.run([self._socket])
         finally:
-            self.close()
+            closing(self.close)
 
     def stop(self) -> None:
         """From any thread, or from a signal's handler."""

@@ -39,6 +39,10 @@ class Step:
     every_s: float
     due_at: float = 0.0
     """By the monotonic clock."""
+    query: Callable[[], Any] | None = None
+    """What shows how it does."""
+    bootstrap: str = ""
+    """Where the topics of that query are."""
 
 
 class Job:
@@ -229,10 +233,17 @@ class Job:
             writer = writer.trigger(processingTime=self._options.every)
         self.queries.append(Started(query, writer.start, writer.start()))
 
-    def step(self, name: str, function: Callable[[], None], *, every_s: float) -> None:
+    def step(
+        self, name: str, function: Callable[[], None], *, every_s: float, query: Callable[[], Any] | None = None,
+        bootstrap: str | None = None,
+    ) -> None:  # fmt: skip
         """Have the driver call a function again and again, between looks at the queries; once at least, and once more
-        at the end of a run. What it raises ends the run, as a query does that fails for good."""
-        self.steps.append(Step(name, function, every_s, time.monotonic()))
+        at the end of a run. What it raises ends the run, as a query does that fails for good.
+
+        A step may have a query of its own, that it starts as it needs: `query` gives it, or None, so that it is shown
+        among the others, and stopped at the end. `bootstrap` is where its topics are, if elsewhere.
+        """
+        self.steps.append(Step(name, function, every_s, time.monotonic(), query, bootstrap or self.bootstrap))
 
 
 def _is_json(schema: str) -> bool:

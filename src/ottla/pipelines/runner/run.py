@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.errors import KafkaError
 from ottla.pipelines.runner import session, state
 from ottla.pipelines.runner.exposition import MetricsServer
-from ottla.pipelines.runner.job import Job, Started
+from ottla.pipelines.runner.job import Job, Started, Step
 from ottla.pipelines.runner.pipeline import Pipeline, PipelineError, Value
 from ottla.pipelines.runner.progress import Watch
 from ottla.pipelines.runner.registry import FORMATS
@@ -108,7 +108,9 @@ class Run:
             )  # fmt: skip
             try:
                 self.pipeline.build(job)
-                self.status.queries = [QueryStatus(started.name) for started in job.queries]
+                shown = [started.name for started in job.queries]
+                shown += [step.name for step in job.steps if step.query is not None]
+                self.status.queries = [QueryStatus(name) for name in shown]
                 self.status.state = state.RUNNING
                 self._watch(job, show)
             except Exception as error:
@@ -117,8 +119,8 @@ class Run:
                 self.status.state, self.status.error = state.FAILED, _sentence(error)
             finally:
                 with contextlib.suppress(Exception):  # of a JVM that is gone
-                    for started in job.queries:
-                        started.query.stop()
+                    for query in (*(started.query for started in job.queries), *_queries_of_steps(job)):
+                        query.stop()
                     if self._spark is not None and not self._is_given:
                         self._spark.stop()
                 self._write(show)
@@ -150,6 +152,7 @@ class Run:
         watch = Watch(topics)
         resume_at = dict.fromkeys((started.name for started in job.queries), 0.0)
         failures = dict.fromkeys(resume_at, 0)
+        beside = [_Beside(step) for step in job.steps if step.query is not None]
         try:
             while True:
                 stopping = self._stop.is_set() or self.directory.is_asked_to_stop()
@@ -157,7 +160,9 @@ class Run:
                     self._finish_batches(job)
                 self._steps(job, last=stopping)
                 running = False
-                for started, status in zip(job.queries, self.status.queries, strict=True):
+                for each, status in zip(beside, self.status.queries[len(job.queries) :], strict=True):
+                    each.look(status)
+                for started, status in zip(job.queries, self.status.queries, strict=False):
                     watch.look(started, status)
                     if stopping:
                         continue
@@ -172,11 +177,15 @@ class Run:
                     return
                 if not running and (job.queries or not job.steps or job.is_once):
                     self._steps(job, last=True)
+                    for each, status in zip(beside, self.status.queries[len(job.queries) :], strict=True):
+                        each.look(status)
                     self.status.state = state.DONE
                     return
                 self._write(show)
                 self._stop.wait(LOOK_S)
         finally:
+            for each in beside:
+                each.close()
             topics.close()
 
     def _keep_running(
@@ -236,6 +245,28 @@ class Run:
         self.status.updated_at = _now()
         self.directory.write(self.status)
         show(self.status)
+
+
+def _queries_of_steps(job: Job) -> list[Any]:
+    found = (step.query() for step in job.steps if step.query is not None)
+    return [query for query in found if query is not None]
+
+
+class _Beside:
+    """Watches the query of a step, whose topics may be of another cluster."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self._topics = Topics(step.bootstrap, request_timeout_s=LOOK_TIMEOUT_S)
+        self._watch = Watch(self._topics)
+
+    def look(self, status: QueryStatus) -> None:
+        query = self._step.query() if self._step.query is not None else None
+        if query is not None:
+            self._watch.look(Started(self._step.name, lambda: query, query), status)
+
+    def close(self) -> None:
+        self._topics.close()
 
 
 def _is_behind(watch: Watch, started: Started, topics: set[str]) -> bool:

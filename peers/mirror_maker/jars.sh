@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# The jars of MirrorMaker 2 (pom.xml) that Apache Kafka's own, peers/kafka, lack: for bench/mirror.py. Skips what is there.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+jars=$here/../../.cache/mirror-maker-jars
+
+[ "$(find "$jars" -name '*.jar' 2>/dev/null | wc -l)" -ge 2 ] && exit
+echo "== the jars of MirrorMaker 2 from Maven Central"
+mkdir -p "$jars"
+jars=$(cd "$jars" && pwd)
+log=$jars/maven.log
+mvn --batch-mode --log-file "$log" --file "$here/pom.xml" dependency:copy -Djars.directory="$jars" &>/dev/null </dev/null || {
+    grep -F '[ERROR]' "$log" >&2 || true
+    echo "Maven could not fetch them; all it said is in $log" >&2
+    exit 1
+}
