@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from cyclopts import App, Parameter
 
 from ottla.cli.exits import MISUSED, OK, CommandFailed
+from ottla.cli.interrupts import in_thread
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import print_json, print_table
 from ottla.cli.values import Addresses, FilePath, SettingName, Text, TopicName
@@ -51,7 +53,7 @@ def status(
     """
     with _complaints():
         mirror = _mirror(source, from_, name, bootstrap, topics, ".*", policy)
-        rows = mirror.known() if from_ is None else mirror.status()
+        rows = in_thread(mirror.known if from_ is None else mirror.status)
     if json:
         print_json(rows)
         return OK
@@ -77,7 +79,7 @@ def offsets(
     """
     with _complaints():
         mirror = _mirror(source, None, "-", bootstrap)
-        mirror.ledger.load()
+        in_thread(mirror.ledger.load)
     rows = [
         {"partition": at[1], "source": run.source, "destination": run.destination, "records": run.records}
         for at, mapping in sorted(mirror.ledger.offsets.items())
@@ -113,11 +115,12 @@ def failover(
 
     with _complaints():
         mirror = _mirror(source, from_, name, bootstrap, topics, groups, policy)
-        if from_ is not None and mirror.known():
-            mirror = Mirror(mirror.route, _spark(), checkpoint or _checkpoints("records"))
-            cuts = mirror.failover()
+        if from_ is not None and in_thread(mirror.known):
+            place = checkpoint or _checkpoints("records")
+            # Of one thread: Spark's session is active there alone.
+            cuts = in_thread(lambda: Mirror(mirror.route, _spark(), place).failover())
         else:
-            cuts = mirror.failover(reach_source=False)
+            cuts = in_thread(partial(mirror.failover, reach_source=False))
     _print_cuts(cuts, json=json)
     return OK
 
@@ -145,17 +148,19 @@ def failback(
 
     with _complaints():
         mirror = _mirror(source, from_, name, bootstrap, topics, groups)
-        if not any(row["role"] == "owned" for row in mirror.known()):
+        if not any(row["role"] == "owned" for row in in_thread(mirror.known)):
             raise CommandFailed(f"no topics of {source} have failed over: there is nothing to bring back")
         if from_ is None:
             raise CommandFailed("--from is needed: the old source's addresses", MISUSED)
-        moving = Failback(mirror.route, _spark(), checkpoint or _checkpoints("back"), unmirrored)
-        left = moving.prepare()
-        if finish:
-            moving.finish()
-        else:
-            moving.step()
-        rows = moving.back.known()
+        place = checkpoint or _checkpoints("back")
+
+        def move() -> tuple[int, list[dict[str, Any]]]:
+            moving = Failback(mirror.route, _spark(), place, unmirrored)
+            left = moving.prepare()
+            (moving.finish if finish else moving.step)()
+            return left, moving.back.known()
+
+        left, rows = in_thread(move)
     if json:
         print_json({"unmirrored": left, "finished": finish, "partitions": rows})
         return OK
