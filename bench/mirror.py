@@ -115,10 +115,12 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=200, help="megabytes before that")
     parser.add_argument("--rate", type=int, default=1000, help="records a second, for the lag")
     parser.add_argument("--seconds", type=int, default=30, help="for the lag, after five that are left out")
+    parser.add_argument("--alone", action="store_true", help="without MirrorMaker 2")
     options = parser.parse_args()
-    subprocess.run([ROOT / "peers" / "mirror_maker" / "jars.sh"], check=True)
+    if not options.alone:
+        subprocess.run([ROOT / "peers" / "mirror_maker" / "jars.sh"], check=True)
     rows = []
-    for side in SIDES:
+    for side in SIDES[1:] if options.alone else SIDES:
         with tempfile.TemporaryDirectory(prefix="ottla-bench-") as base, clusters(Path(base)) as (source, destination):
             rows.append(measured(side, source, destination, Path(base), options))
             print(rows[-1], flush=True)
@@ -219,11 +221,11 @@ def steady(source: str, destination: str, rate: int, seconds: int, left_out_s: i
     def receive() -> None:
         seen, deadline = 0, time.monotonic() + PATIENCE_S
         while seen < total and time.monotonic() < deadline:
-            for message in consumer.consume(500, 0.05):
-                if message.error() is None:
-                    seen += 1
-                    if seen > rate * left_out_s:
-                        found.append(time.time() * 1000 - message.timestamp()[1])
+            message = consumer.poll(0.05)  # `consume` would wait for many
+            if message is not None and message.error() is None:
+                seen += 1
+                if seen > rate * left_out_s:
+                    found.append(time.time() * 1000 - message.timestamp()[1])
 
     receiver = threading.Thread(target=receive)
     receiver.start()

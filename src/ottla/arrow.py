@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ottla.client.cluster import EARLIEST, LATEST, Cluster
 from ottla.client.config import ClientConfig, parse_addresses
-from ottla.client.fetcher import DEFAULT_LIMITS, Fetcher, FetchLimits, OffsetOutOfRange, TopicRecreated
+from ottla.client.fetcher import DEFAULT_LIMITS, Chunk, Fetcher, FetchLimits, OffsetOutOfRange, TopicRecreated
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Offset, TopicPartition
 from ottla.protocol.aborted_transactions import Aborted
@@ -83,6 +83,26 @@ def _buffer(part: memoryview | None) -> pa.Buffer | None:
     return None if part is None else pa.py_buffer(part)
 
 
+def columns_of(fields: pa.Schema) -> Columns:
+    """What collects the columns of `fields`."""
+    names = set(fields.names)
+    return Columns(
+        keys="key" in names, values="value" in names, headers="headers" in names,
+        timestamps=not names.isdisjoint(("timestamp", "timestampType")),
+    )  # fmt: skip
+
+
+def of_chunk(chunk: Chunk, topic: str, partition: int, fields: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The records of one chunk as batches of `fields`. Raises CorruptBatch."""
+    columns = columns_of(fields)
+    aborted = Aborted(chunk.aborted) if chunk.aborted is not None else None
+    at = chunk.offset
+    while at < chunk.following:
+        at = columns.add(chunk.records, at, aborted=aborted, rows_max=ROWS_MAX, bytes_max=BYTES_MAX)
+        if columns.rows:
+            yield of_buffers(columns.take(), topic, partition, fields)
+
+
 def batches(
     cluster: Cluster, topic: str, partition: int, start: Offset, stop: Offset, fields: pa.Schema = SCHEMA, *,
     read_committed: bool = False, limits: FetchLimits = DEFAULT_LIMITS, rows_max: int = ROWS_MAX,
@@ -90,11 +110,7 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
     """The records of one partition with `start <= offset < stop`, as batches of `fields`. Raises as `Fetcher` does,
     and CorruptBatch."""
-    names = set(fields.names)
-    columns = Columns(
-        keys="key" in names, values="value" in names, headers="headers" in names,
-        timestamps=not names.isdisjoint(("timestamp", "timestampType")),
-    )  # fmt: skip
+    columns = columns_of(fields)
     fetcher = Fetcher(cluster, topic, partition, start, stop, read_committed=read_committed, limits=limits)
     try:
         for chunk in fetcher:

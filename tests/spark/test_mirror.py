@@ -1,203 +1,86 @@
-"""A mirror between two real clusters: records as they were, exactly once, and groups at the exact record."""
+"""A mirror whose records tasks of Spark copy: here, and on workers that are killed."""
 
 from __future__ import annotations
 
-import json
+import os
+import random
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from ottla import arrow
-from ottla.mirror.ledger import MirrorError
-from ottla.mirror.mirror import Failback, Mirror, Route
+from ottla.mirror.mirror import Mirror, Route
 from ottla.testing import Broker
+from tests.conformance.mirrored import rows
+from tests.spark.pipeline_process import Command, has_read, is_done, set_
+from tests.spark.standalone import StandaloneCluster
 from tests.spark.topics import Record, Topics
 
+ROOT = Path(__file__).parents[2]
+SEED = int(os.environ.get("OTTLA_TEST_SEED", "3"))
+PATIENCE_S = 90.0
 
-@pytest.fixture(scope="module")
+
+@pytest.fixture
 def other() -> Iterator[str]:
-    """The second cluster."""
-    with Broker(group_initial_rebalance_delay_ms=0) as broker:
+    with Broker() as broker:
         yield broker.bootstrap
 
 
-def route(bootstrap: str, other: str, topic: str, name: str) -> Route:
-    return Route(f"a{name}", bootstrap, f"b{name}", other, topic, f"{topic}-.*")
+def wait_for(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
-def rows(bootstrap: str, topic: str) -> list[tuple[Any, ...]]:
-    """What readers of committed records see, without offsets."""
-    table = arrow.read(topic, bootstrap, headers=True).read_all()
-    names = ("partition", "key", "value", "timestamp", "headers")
-    return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
+def produce(topics: Topics, topic: str, first: int, last: int, partitions: int) -> None:
+    topics.produce(topic, [Record(b"%d" % number, number % partitions) for number in range(first, last)])
 
 
-def with_gaps(bootstrap: str, topic: str, label: str = "") -> None:
-    """Committed and aborted transactions: offsets that no record has."""
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-gaps"})
-    producer.init_transactions(30)
-    for round_ in range(6):
-        producer.begin_transaction()
-        for number in range(3):
-            producer.produce(topic, f"{label}{round_}-{number}", key=f"{round_}", partition=0)
-        assert producer.flush(30) == 0  # also what is aborted
-        if round_ % 2:
-            producer.abort_transaction(30)
-        else:
-            producer.commit_transaction(30)
+def test_one_step_and_following(spark: Any, topics: Topics, bootstrap: str, other: str, topic: str) -> None:
+    topics.create(topic, 3)
+    produce(topics, topic, 0, 1000, 3)
+    route = Route("a", bootstrap, "b", other, topic)
+    Mirror(route, spark).step()
+    assert rows(other, topic) == rows(bootstrap, topic) and len(rows(other, topic)) == 1000
 
-
-def commit(bootstrap: str, group: str, offsets: dict[tuple[str, int], int]) -> None:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
-    wanted = [TopicPartition(*at, offset) for at, offset in offsets.items()]
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            consumer.commit(offsets=wanted, asynchronous=False)
-            break
-        except KafkaException as error:  # a Kafka that has just started
-            if error.args[0].name() != "NOT_COORDINATOR" or time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
-    consumer.close()
-
-
-def first(bootstrap: str, group: str, topic: str) -> bytes | None:
-    """The value of the record at which a group goes on in partition 0; None where it has read everything."""
-    consumer = Consumer({
-        "bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False, "enable.partition.eof": True,
-        "auto.offset.reset": "error", "isolation.level": "read_committed",
-    })  # fmt: skip
-    (at,) = consumer.committed([TopicPartition(topic, 0)], 30)
-    assert at.offset >= 0, "no committed offset"
-    consumer.assign([at])
-    message = consumer.poll(30)
-    assert message is not None
-    consumer.close()
-    if message.error() is not None:
-        assert message.error().name() == "_PARTITION_EOF", message.error()
-        return None
-    value: bytes | None = message.value()
-    return value
-
-
-def test_records_configs_and_partitions_are_those_of_the_source(
-    spark: Any, topics: Topics, bootstrap: str, other: str, topic: str, tmp_path: Path
-) -> None:
-    topics.create(topic, 2, retention_ms="86400000")
-    topics.produce(topic, [
-        Record(b"v", 1, b"k", [("h", b"1"), ("h", None)], 1_700_000_000_123), Record(None, 0, b"tombstone"),
-        Record(b"", 0, b""), Record(b"no key", 1),
-    ])  # fmt: skip
-    mirror = Mirror(route(bootstrap, other, topic, topic), spark, tmp_path)
-    mirror.step()
+    mirror = Mirror(route, spark)
+    mirror.follow()
+    produce(topics, topic, 1000, 2000, 3)
+    wait_for(lambda: len(rows(other, topic)) == 2000)
+    topics.grow(topic, 4)
+    produce(topics, topic, 2000, 3000, 4)
+    mirror.follow()  # ends one shift, and begins another with the new partition
+    wait_for(lambda: len(rows(other, topic)) == 3000)
     assert rows(other, topic) == rows(bootstrap, topic)
-
-    topics.grow(topic, 3)
-    topics.produce(topic, [Record(b"third", 2), Record(b"more", 0)])
-    mirror.source.set_configs(topic, {"retention.ms": None, "max.message.bytes": "2000000"})
-    assert [(row["partition"], row["lag_records"]) for row in mirror.status()] == [(0, 1), (1, 0), (2, 1)]
-    again = Mirror(route(bootstrap, other, topic, topic), spark, tmp_path)
-    again.step()
-    again.step()
-    assert rows(other, topic) == rows(bootstrap, topic)
-    assert mirror.destination.configs([topic])[topic] == {"max.message.bytes": "2000000"}
-    assert [row["lag_records"] for row in again.status()] == [0, 0, 0]
+    wait_for(lambda: [mirror.follow(), sum(each["numInputRows"] for each in mirror.progress.recentProgress)][1] == 2000)
+    assert spark.sparkContext.statusTracker().getActiveJobsIds()
+    mirror.stop()
+    assert not spark.sparkContext.statusTracker().getActiveJobsIds()
 
 
-def test_every_offset_of_a_group_is_translated_to_the_exact_record(
-    spark: Any, topics: Topics, bootstrap: str, other: str, topic: str, tmp_path: Path
-) -> None:
-    topics.create(topic)
-    mirror = Mirror(route(bootstrap, other, topic, topic), spark, tmp_path)
-    for label in ("a", "b"):
-        with_gaps(bootstrap, topic, label)
-        mirror.step()
-    (end,) = mirror.source.ends([(topic, 0)]).values()
-    for offset in range(end + 1):
-        commit(bootstrap, f"{topic}-{offset}", {(topic, 0): offset})
-    mirror.step()
-    found = {offset: first(other, f"{topic}-{offset}", topic) for offset in range(0, end + 1, 3)}
-    assert found == {offset: first(bootstrap, f"{topic}-{offset}", topic) for offset in found}
-    assert len(set(found.values())) > 8
-
-
-def test_a_group_that_moves_over_and_back_goes_on_at_the_exact_record(
-    spark: Any, topics: Topics, bootstrap: str, other: str, topic: str, tmp_path: Path
-) -> None:
-    topics.create(topic)
-    group, behind = f"{topic}-moving", f"{topic}-behind"
-    with_gaps(bootstrap, topic)
-    way = route(bootstrap, other, topic, topic)
-    mirror = Mirror(way, spark, tmp_path / "over")
-    commit(bootstrap, group, {(topic, 0): 9})
-    commit(bootstrap, behind, {(topic, 0): 1})
-    mirror.failover()
-    assert first(other, group, topic) == first(bootstrap, group, topic) == b"2-1"
-
-    topics.produce(topic, [b"never mirrored"])
-    there = Topics(other)
-    there.produce(topic, [Record(f"own {n}".encode()) for n in range(5)])
-    mirror.step()
-    assert b"never mirrored" not in [row[2] for row in rows(other, topic)]
-    (cut,) = mirror.ledger.cuts.values()
-    commit(other, group, {(topic, 0): cut + 2})
-    assert first(other, group, topic) == b"own 2"
-
-    lost = tmp_path / "unmirrored.jsonl"
-    failback = Failback(way, spark, tmp_path / "back", lost)
-    failback.step()
-    failback.finish()
-    assert [json.loads(line)["value"] for line in lost.read_text().splitlines()] == ["never mirrored"]
-    assert first(bootstrap, group, topic) == b"own 2"
-    assert first(bootstrap, behind, topic) == b"0-1"
-    assert [row[2] for row in rows(bootstrap, topic)][-6:] == [
-        b"never mirrored",
-        *(f"own {n}".encode() for n in range(5)),
-    ]
-
-    topics.produce(topic, [b"home again"])
-    Mirror(way, spark, tmp_path / "over").step()
-    assert [row[2] for row in rows(other, topic)][-6:] == [*(f"own {n}".encode() for n in range(5)), b"home again"]
-
-
-def test_topics_that_somebody_else_wrote_to_are_refused(
-    spark: Any, topics: Topics, bootstrap: str, other: str, topic: str, tmp_path: Path
-) -> None:
-    topics.create(topic)
-    there = Topics(other)
-    there.create(topic)
-    there.produce(topic, [b"mine"])
-    with pytest.raises(MirrorError, match="records of its own"):
-        Mirror(route(bootstrap, other, topic, topic), spark, tmp_path).step()
-
-
-def test_mirrored_records_do_not_come_back(
-    spark: Any, topics: Topics, bootstrap: str, other: str, topic: str, tmp_path: Path
-) -> None:
-    topics.create(topic)
-    topics.produce(topic, [b"once"])
-    way = route(bootstrap, other, topic, topic)
-    Mirror(way, spark, tmp_path / "over").step()
-    back = Mirror(way.reversed(), spark, tmp_path / "back")
-    back.step()
-    assert back.chosen() == {}
-    assert [row[2] for row in rows(bootstrap, topic)] == [b"once"]
-
-
-@pytest.mark.parametrize("kafka_is_source", [True, False])
-def test_kafka_on_either_side(
-    spark: Any, bootstrap: str, oracle: str, topic: str, tmp_path: Path, kafka_is_source: bool
-) -> None:
-    source, destination = (oracle, bootstrap) if kafka_is_source else (bootstrap, oracle)
-    Topics(source).create(topic)
-    with_gaps(source, topic)
-    group = f"{topic}-group"
-    commit(source, group, {(topic, 0): 9})
-    Mirror(route(source, destination, topic, topic), spark, tmp_path).failover()
-    assert rows(destination, topic) == rows(source, topic)
-    assert first(destination, group, topic) == first(source, group, topic) == b"2-1"
+def test_what_copies_is_killed_on_a_cluster_of_workers(spark: Any, tmp_path: Path, other: str) -> None:
+    dice = random.Random(SEED)
+    path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
+    with (
+        Broker(topics={"t": 4}) as source,
+        StandaloneCluster(workers=2, environment={"PYTHONPATH": path}) as cluster,
+    ):
+        topics = Topics(source.bootstrap)
+        produce(topics, "t", 0, 1000, 4)
+        command = Command(
+            "mirror", tmp_path, "-b", other, "--master", cluster.url, *set_({"from": source.bootstrap}),
+            "--spark", "spark.executor.memory=512m", "--spark", "spark.driver.host=127.0.0.1",
+        )  # fmt: skip
+        command.until(lambda status: has_read(1000)(status) and is_done(status))
+        for round_ in range(1, 4):
+            produce(topics, "t", round_ * 1000, round_ * 1000 + 1000, 4)
+            os.kill(dice.choice(cluster.wait_executors(2)), signal.SIGKILL)
+        command.until(lambda status: has_read(4000)(status) and is_done(status))
+        wait_for(lambda: len(rows(other, "t")) == 4000)
+        assert rows(other, "t") == rows(source.bootstrap, "t")
+        assert command.end(signal.SIGTERM) == 128 + signal.SIGTERM

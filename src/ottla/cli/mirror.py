@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from cyclopts import App, Parameter
@@ -30,9 +29,6 @@ Name = Annotated[SettingName, Parameter(help="The destination's name, as the mir
 Topics = Annotated[Text, Parameter(help="Which topics: a regular expression for whole names at the source.")]
 Groups = Annotated[Text, Parameter(help="Which groups: a regular expression for whole names.")]
 Policy = Annotated[Literal["identity", "prefix"], Parameter(help="How topics are called at the destination.")]
-Checkpoint = Annotated[
-    FilePath | None, Parameter(help="Checkpoints of the mirror; those of `ottla pipeline run mirror` unless given.")
-]
 NOWHERE: Final = "127.0.0.1:0"
 """Of a source that is not asked."""
 
@@ -97,11 +93,11 @@ def offsets(
 
 @app.command
 def failover(
-    source: SettingName, /, *, from_: From = None, checkpoint: Checkpoint = None, topics: Topics = ".*",
+    source: SettingName, /, *, from_: From = None, topics: Topics = ".*",
     groups: Groups = ".*", policy: Policy = "identity", name: Name = "destination", json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:  # fmt: skip
-    """Give mirrored topics to the destination. Stop the mirror first, and producers at the source.
+    """Give mirrored topics to the destination. Stop producers at the source first; the mirror is stopped by this.
 
     With --from all that can be read at the source is copied before, and groups' offsets are translated a last time.
     Without it the source is not asked, for when it is lost. Prints where each partition's own records begin.
@@ -111,23 +107,17 @@ def failover(
     source
         The source's name, as the mirror was given it.
     """
-    from ottla.mirror.mirror import Mirror
-
     with _complaints():
         mirror = _mirror(source, from_, name, bootstrap, topics, groups, policy)
-        if from_ is not None and in_thread(mirror.known):
-            place = checkpoint or _checkpoints("records")
-            # Of one thread: Spark's session is active there alone.
-            cuts = in_thread(lambda: Mirror(mirror.route, _spark(), place).failover())
-        else:
-            cuts = in_thread(partial(mirror.failover, reach_source=False))
+        reach_source = from_ is not None and bool(in_thread(mirror.known))
+        cuts = in_thread(partial(mirror.failover, reach_source=reach_source))
     _print_cuts(cuts, json=json)
     return OK
 
 
 @app.command
 def failback(
-    source: SettingName, /, *, from_: From = None, checkpoint: Checkpoint = None, topics: Topics = ".*",
+    source: SettingName, /, *, from_: From = None, topics: Topics = ".*",
     groups: Groups = ".*", unmirrored: FilePath | None = None, finish: Flag = False, name: Name = "destination",
     json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:  # fmt: skip
@@ -144,7 +134,7 @@ def failback(
     finish
         Give the topics back after this.
     """
-    from ottla.mirror.mirror import Failback
+    from ottla.mirror.failback import Failback
 
     with _complaints():
         mirror = _mirror(source, from_, name, bootstrap, topics, groups)
@@ -152,10 +142,9 @@ def failback(
             raise CommandFailed(f"no topics of {source} have failed over: there is nothing to bring back")
         if from_ is None:
             raise CommandFailed("--from is needed: the old source's addresses", MISUSED)
-        place = checkpoint or _checkpoints("back")
 
         def move() -> tuple[int, list[dict[str, Any]]]:
-            moving = Failback(mirror.route, _spark(), place, unmirrored)
+            moving = Failback(mirror.route, unmirrored)
             left = moving.prepare()
             (moving.finish if finish else moving.step)()
             return left, moving.back.known()
@@ -200,24 +189,6 @@ def _complaints() -> Iterator[None]:
         yield
     except (MirrorError, KafkaError) as error:
         raise CommandFailed(str(error)) from None
-
-
-def _spark() -> Any:
-    from ottla.pipelines.runner import PipelineError, session
-    from ottla.pipelines.runner.state import default_directory
-
-    try:
-        log = default_directory() / "mirror"
-        log.mkdir(parents=True, exist_ok=True)
-        return session.session("mirror", "local[*]", {}, None, log / "handover.log")
-    except PipelineError as error:
-        raise CommandFailed(str(error)) from None
-
-
-def _checkpoints(query: str) -> Path:
-    from ottla.pipelines.runner.state import Directory, default_directory
-
-    return Path(Directory(default_directory(), "mirror").checkpoints) / query
 
 
 def _print_cuts(cuts: dict[tuple[str, int], int], *, json: bool) -> None:

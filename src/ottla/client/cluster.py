@@ -50,6 +50,7 @@ COORDINATOR_MOVED: Final = frozenset({
 })  # fmt: skip
 _COORDINATORS_MAX: Final = 20_000
 """Keys whose coordinator is remembered: a process of Spark lives long, and each write has others."""
+_CREATE_TIMEOUT_MS: Final = 30_000
 _PAUSE_S: Final = 0.05
 _PAUSE_S_MAX: Final = 1.0
 
@@ -75,6 +76,10 @@ class Retry:
     def __init__(self, seconds: float) -> None:
         self._deadline = time.monotonic() + seconds
         self._pause = _PAUSE_S
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() >= self._deadline
 
     def again(self) -> bool:
         """Wait, unless the time is over: then False."""
@@ -246,6 +251,18 @@ class Cluster:
                         connection.close()
         self._nodes = nodes
 
+    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str], *, replicas: int = -1) -> None:
+        """Unless there is one; -1 replicas are the cluster's default. Raises KafkaError, OSError."""
+        row = {
+            "name": name, "num_partitions": partitions, "replication_factor": replicas, "assignments": [],
+            "configs": [{"name": config, "value": value} for config, value in configs.items()],
+        }  # fmt: skip
+        values = {"topics": [row], "timeout": _CREATE_TIMEOUT_MS, "validate_only": False}
+        (answer,) = self.ask_any(ApiKey.CREATE_TOPICS, values)["topics"]
+        code = ErrorCode(answer["error_code"])
+        if code not in (ErrorCode.none, ErrorCode.topic_already_exists):
+            raise KafkaError(code, f"topic {name}: {answer['error_message'] or ''}")
+
     # Offsets
 
     def offsets(
@@ -271,6 +288,10 @@ class Cluster:
                 raise failure
             self.refresh({at.topic for at in left})
         return found
+
+    def bounds(self, at: TopicPartition) -> tuple[Offset, Offset]:
+        """Where a partition begins and ends. Raises as `offsets` does."""
+        return self.offsets({at: EARLIEST})[at].offset, self.offsets({at: LATEST})[at].offset
 
     def _ask_offsets(
         self, wanted: Mapping[TopicPartition, int], read_committed: bool, found: dict[TopicPartition, OffsetAt]

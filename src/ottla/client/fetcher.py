@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ottla.client.cluster import EARLIEST, LATEST, RETRIABLE, Cluster, Leader, Retry
+from ottla.client.cluster import RETRIABLE, Cluster, Leader, Retry
 from ottla.client.connection import Connection
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID, Offset, TopicPartition
@@ -24,7 +24,7 @@ from ottla.protocol.record_batch import (
 )
 
 MIB: Final = 1024 * 1024
-_VERSION_MAX: Final = 16
+VERSION_MAX: Final = 16
 _NO_PROGRESS_S: Final = 120.0
 
 
@@ -178,9 +178,7 @@ class Fetcher:
         """What is left, as the answer that refuses an offset may not say it."""
         if row.log_start_offset >= 0 and row.high_watermark >= 0:
             return row.log_start_offset, row.high_watermark
-        at = TopicPartition(self._topic, self._partition)
-        first = self._cluster.offsets({at: EARLIEST})[at].offset
-        return first, self._cluster.offsets({at: LATEST})[at].offset
+        return self._cluster.bounds(TopicPartition(self._topic, self._partition))
 
     def _stuck(self, row: FetchedPartition) -> NoProgress:
         end = row.last_stable_offset if self._read_committed else row.high_watermark
@@ -222,7 +220,7 @@ class Fetcher:
         if connection is None:
             self.close()
             connection = self._cluster.connect(node_id)
-        highest = _VERSION_MAX if leader.topic_id != ZERO_UUID else fetch.TOPIC_IDS_SINCE - 1
+        highest = VERSION_MAX if leader.topic_id != ZERO_UUID else fetch.TOPIC_IDS_SINCE - 1
         version = connection.version(ApiKey.FETCH, fetch.VERSION_MIN, highest)
         frame = fetch.encode_request(
             version, connection.following_id, self._cluster.config.client_id, self._request(leader, node_id)
@@ -252,7 +250,7 @@ class Fetcher:
             frame = asked.connection.receive_frame(self._buffer)
             if isinstance(frame.obj, bytearray):
                 self._buffer = frame.obj
-            response = self._decoded(asked, frame)
+            response = decoded(asked.connection, asked.version, asked.correlation_id, frame)
         except OSError:
             self.close()
             raise
@@ -262,19 +260,21 @@ class Fetcher:
             raise KafkaError(ErrorCode(response.error_code), f"fetching {self._name}")
         return response.topics[0].partitions[0] if response.topics and response.topics[0].partitions else None
 
-    def _decoded(self, asked: _Asked, frame: memoryview) -> FetchResponse:
-        try:
-            correlation_id, response = fetch.decode_response(asked.version, frame)
-        except MalformedRequest as error:
-            raise ConnectionError(f"{asked.connection.address}: an answer that cannot be read: {error}") from error
-        if correlation_id != asked.correlation_id:
-            raise ConnectionError(f"{asked.connection.address}: an answer to another request")
-        return response
-
     def _follow_replica(self, node_id: int) -> None:
         """Fetch from there for as long as metadata is good (KIP-392)."""
         self._replica = node_id
         self._replica_until = time.monotonic() + self._cluster.config.metadata_max_age_s
+
+
+def decoded(connection: Connection, version: int, correlation_id: int, frame: memoryview) -> FetchResponse:
+    """Raises OSError for what is no answer to that request."""
+    try:
+        found, response = fetch.decode_response(version, frame)
+    except MalformedRequest as error:
+        raise ConnectionError(f"{connection.address}: an answer that cannot be read: {error}") from error
+    if found != correlation_id:
+        raise ConnectionError(f"{connection.address}: an answer to another request")
+    return response
 
 
 def next_offset(records: memoryview) -> Offset:

@@ -12,6 +12,7 @@ import random
 import select
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -22,7 +23,7 @@ from ottla.client.cluster import RETRIABLE, Cluster, Retry
 from ottla.client.connection import Connection
 from ottla.client.transactions import ProducerId, add_partitions, end_transaction, init_producer
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Millis, TopicPartition
+from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Millis, Offset, TopicPartition
 from ottla.protocol import produce
 from ottla.protocol._batch_rows import Section, append
 from ottla.protocol.compression import CODECS, compress
@@ -99,7 +100,9 @@ class Producer:
         self._is_idempotent = idempotent or transactional_id is not None
         self.transactional_id = transactional_id
         self._transaction_timeout_ms = transaction_timeout_ms
-        self._codec = CODECS[compression]
+        self._codec = int(CODECS[compression])
+        self._codecs: dict[str, int] = {}
+        """Of topics that have another one."""
         self._batch_bytes = batch_bytes
         self._buffer_bytes_max = buffer_bytes_max
         self._delivery_timeout_s = delivery_timeout_s
@@ -119,6 +122,9 @@ class Producer:
         self._random = random.Random()
         self.rows = 0
         """How many were given to `send`."""
+        self.on_acknowledged: Callable[[TopicPartition, Offset, int], None] | None = None
+        """Called with each batch that is acknowledged: where it is, its first offset, and how many records it has. Of a
+        partition they come in the order of the log."""
 
     @property
     def producer_id(self) -> int:
@@ -157,6 +163,10 @@ class Producer:
             raise ValueError("no topic: neither one for all rows nor a column topic")
         for name, rows in by_topic(batch):
             self._add(name, rows)
+
+    def compress(self, topic: str, codec: int) -> None:
+        """Batches of `topic` that are not full yet, and later ones, are compressed so: a number of record batches."""
+        self._codecs[topic] = codec
 
     def flush(self) -> None:
         """Wait until all that was sent is acknowledged. Raises KafkaError, OSError."""
@@ -244,12 +254,13 @@ class Producer:
         if self._is_idempotent:
             sequence = self._sequences.get(at, 0)
             self._sequences[at] = increment_sequence(sequence, count)
+        codec = self._codecs.get(at.topic, self._codec)
         header = BatchHeader(
-            0, 0, -1, MAGIC, 0, self._codec | (TRANSACTIONAL if self.transactional_id is not None else 0), count - 1,
+            0, 0, -1, MAGIC, 0, codec | (TRANSACTIONAL if self.transactional_id is not None else 0), count - 1,
             base_timestamp, max_timestamp, self.producer_id, self.epoch, sequence, count,
         )  # fmt: skip
-        if self._codec:
-            data = memoryview(assemble(header, compress(self._codec, data[HEADER_SIZE:])))
+        if codec:
+            data = memoryview(assemble(header, compress(codec, data[HEADER_SIZE:])))
         else:
             put_header(header, data)
         self._waiting.setdefault(at, deque()).append(_Batch(at, data, time.monotonic() + self._delivery_timeout_s))
@@ -352,6 +363,8 @@ class Producer:
             code = ErrorCode.unknown_server_error if row is None else ErrorCode(row.error_code)
             if code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
                 self._drop_first(batch)
+                if self.on_acknowledged is not None and row is not None:
+                    self.on_acknowledged(batch.at, row.base_offset, read_batch_header(batch.data).count)
                 continue
             if code is ErrorCode.message_too_large and self._split(batch):
                 continue
@@ -380,7 +393,7 @@ class Producer:
         for start, stop in ((half, len(records)), (0, half)):
             sequence = increment_sequence(header.base_sequence, start) if self._is_idempotent else NO_SEQUENCE
             data = build_batch(
-                records[start:stop], codec=self._codec, producer_id=header.producer_id,
+                records[start:stop], codec=header.codec, producer_id=header.producer_id,
                 producer_epoch=header.producer_epoch, base_sequence=sequence,
                 transactional=self.transactional_id is not None,
             )  # fmt: skip

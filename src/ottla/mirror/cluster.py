@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
@@ -19,11 +20,12 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from ottla.client.cluster import LATEST
+from ottla.client.cluster import EARLIEST, LATEST
 from ottla.client.cluster import Cluster as Client
 from ottla.client.config import ClientConfig, parse_addresses
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import Offset
+from ottla.mirror.mapping import Place
+from ottla.model import ZERO_UUID, Offset
 from ottla.model import TopicPartition as At
 
 TIMEOUT_S: Final = 30.0
@@ -34,9 +36,6 @@ EXCLUDED_CONFIGS: Final = frozenset({
 })  # fmt: skip
 """Configs that stay each cluster's own, as `config.properties.exclude` of MirrorMaker 2 has them; limits to timestamps
 too, which would refuse records that the source took."""
-
-Place = tuple[str, int]
-"""A topic's name and a partition."""
 
 
 class Remote:
@@ -54,6 +53,20 @@ class Remote:
         """Names and numbers of partitions."""
         found = self.admin.list_topics(timeout=TIMEOUT_S).topics
         return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
+
+    def ids(self, names: Iterable[str]) -> dict[str, str]:
+        """Topic ids (KIP-516), of those that have one."""
+        with self._client() as cluster:
+            found = cluster.partitions(names)
+        return {at.topic: str(leader.topic_id) for at, leader in found.items() if leader.topic_id != ZERO_UUID}
+
+    @contextlib.contextmanager
+    def _client(self) -> Iterator[Client]:
+        cluster = Client(ClientConfig(parse_addresses(self.bootstrap), "ottla-mirror"))
+        try:
+            yield cluster
+        finally:
+            cluster.close()
 
     def configs(self, names: Collection[str]) -> dict[str, dict[str, str]]:
         """What is set for each topic itself, without what it has by default."""
@@ -94,8 +107,7 @@ class Remote:
         wanted = {At(topic, partition) for topic, partition in places}
         if not wanted:
             return {}
-        cluster = Client(ClientConfig(parse_addresses(self.bootstrap), "ottla-mirror"))
-        try:
+        with self._client() as cluster:
             # A topic just created or grown may take a moment to be led.
             deadline = time.monotonic() + TIMEOUT_S
             while not (known := set(cluster.partitions({at.topic for at in wanted}))) >= wanted:
@@ -103,8 +115,12 @@ class Remote:
                     raise KafkaError(ErrorCode.unknown_topic_or_partition, str(min(wanted - known)))
                 time.sleep(0.05)
             found = cluster.offsets(dict.fromkeys(wanted, LATEST), read_committed=committed)
-        finally:
-            cluster.close()
+        return {(at.topic, at.partition): one.offset for at, one in found.items()}
+
+    def starts(self, places: Iterable[Place]) -> dict[Place, Offset]:
+        """Where each partition begins."""
+        with self._client() as cluster:
+            found = cluster.offsets({At(*place): EARLIEST for place in places})
         return {(at.topic, at.partition): one.offset for at, one in found.items()}
 
     def groups(self) -> list[str]:

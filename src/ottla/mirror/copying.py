@@ -1,84 +1,304 @@
-"""The query: records of the source to the same partitions of the destination, and in the same transactions what
-offsets they had."""
+"""Whoever copies: a task of Spark, or a thread. Records of some partitions to the same ones of the destination, and in
+the same transactions which offsets they had, and have.
+
+This is the consume-transform-produce loop of KIP-98 with the control topic in the place of a consumer group: where to
+go on is what the last committed transaction says. A transactional id is fenced when it is taken over, so that nobody
+copies twice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
 
-from ottla.mirror.ledger import PREFIX, copied_rows
-from ottla.mirror.mapping import Stretch
+from ottla import arrow
+from ottla.client.assigned_fetcher import AssignedFetcher
+from ottla.client.cluster import LATEST, Cluster
+from ottla.client.config import ClientConfig, parse_addresses
+from ottla.client.fetcher import Chunk, FetchLimits
+from ottla.client.producer import Producer
+from ottla.client.transactions import describe_transactions
+from ottla.errors import ErrorCode, KafkaError
+from ottla.mirror.ledger import TRANSACTION_TIMEOUT_MS, Ledger, MirrorError, Shift, rows, transactional_id
+from ottla.mirror.mapping import Place, Stretch, add_stretch, paired, stretches
+from ottla.model import Offset, TopicPartition
+from ottla.protocol.record_batch import CorruptBatch, iterate_batches
 
-COLUMNS: Final = (
-    "key binary, value binary, topic string, partition int, timestamp timestamp, "
-    "headers array<struct<key: string, value: binary>>"
-)
-_NAMES: Final = ("key", "value", "topic", "partition", "timestamp", "headers")
+logger = logging.getLogger("ottla.mirror")
 
-
-def read(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    stream = spark.readStream.format("ottla").options(**options)
-    return stream.option("includeHeaders", "true").option("kafka.isolation.level", "read_committed").load()
-
-
-def with_offsets(records: DataFrame, source: str, prefix: str) -> DataFrame:
-    """The rows to write: `records` under the names of the destination, and behind them those of the control topic."""
-    return records.mapInArrow(_copy(source, prefix), COLUMNS)
-
-
-def _copy(source: str, prefix: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def copy(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        seen: dict[tuple[str, int], list[Stretch]] = {}
-        last = None
-        for batch in batches:
-            if batch.num_rows == 0:
-                continue
-            _see(batch, seen)
-            columns = {name: batch.column(name) for name in _NAMES}
-            if prefix:
-                columns["topic"] = pc.binary_join_element_wise(pa.scalar(prefix), columns["topic"], "")
-            out = pa.RecordBatch.from_arrays(list(columns.values()), names=list(_NAMES))
-            last = out.slice(out.num_rows - 1)
-            yield out
-        if last is not None:
-            yield _control(seen, PREFIX + source, last)
-
-    return copy
+FIELDS: Final = arrow.schema(["key", "value", "partition", "offset", "timestamp", "headers"], headers=True)
+LIMITS: Final = FetchLimits()
+LITTLE_BYTES: Final = 64 * 1024
+"""An answer with less has all that there was: what comes until the next transaction is fetched in one."""
+TRANSACTION_S_MAX: Final = 0.5
+"""Of a transaction while there is always more."""
+IDLE_S: Final = 1.0
+FENCED: Final = frozenset({
+    ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch, ErrorCode.invalid_txn_state,
+    ErrorCode.invalid_producer_id_mapping,
+})  # fmt: skip
 
 
-def _see(batch: pa.RecordBatch, seen: dict[tuple[str, int], list[Stretch]]) -> None:
-    """Add a batch's offsets. Most batches are one stretch of one partition, which is seen without a loop."""
-    topics, partitions, offsets = (batch.column(name) for name in ("topic", "partition", "offset"))
+@dataclass(frozen=True)
+class Work:
+    """What one of those who copy side by side has to do. Picklable."""
+
+    source: str
+    """Its name."""
+    source_bootstrap: str
+    destination_bootstrap: str
+    prefix: str
+    """Of topics at the destination."""
+    shift: Shift
+    slot: int
+    places: tuple[Place, ...]
+    """Partitions, by their names at the source."""
+    every_s: float
+    """From the beginning of one transaction to the next."""
+    targets: Mapping[Place, Offset] | None = None
+    """Where each partition is done; None: never."""
+
+
+def copy(work: Work, stopping: threading.Event | None = None) -> None:
+    """Copy until all targets are reached, `stopping` is set, or somebody else takes over.
+
+    Raises MirrorError where the destination has records of somebody else, KafkaError and OSError for clusters that do
+    not answer.
+    """
+    copier = _Copier(work, stopping or threading.Event())
+    try:
+        copier.run()
+    except KafkaError as error:
+        if error.code not in FENCED:
+            raise
+        logger.info("slot %d of the mirror of %s was taken over: %s", work.slot, work.source, error)
+    finally:
+        copier.close()
+
+
+class _Copier:
+    def __init__(self, work: Work, stopping: threading.Event) -> None:
+        self._work = work
+        self._stopping = stopping
+        self._source = Cluster(ClientConfig(parse_addresses(work.source_bootstrap), "ottla-mirror"))
+        self._ledger = Ledger(work.destination_bootstrap, work.source)
+        self._destination = self._ledger.client
+        self._producer = Producer(
+            self._destination, transactional_id=transactional_id(work.source, work.slot),
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+        )  # fmt: skip
+        self._producer.on_acknowledged = self._acknowledged
+        self._names = {TopicPartition(*place): f"{work.prefix}{place[0]}" for place in work.places}
+        self._there = {TopicPartition(name, at.partition): at for at, name in self._names.items()}
+        self._read: dict[TopicPartition, list[Stretch]] = {}
+        """Offsets that records of the open transaction had, by partition of the source."""
+        self._written: dict[TopicPartition, list[Stretch]] = {}
+        """And have, as far as they are acknowledged."""
+        self._ends: dict[TopicPartition, Offset] = {}
+        """Where a partition of the destination ends behind what was committed last."""
+        self._noted: dict[TopicPartition, Offset] = {}
+        """Up to where the control topic says that the source was copied."""
+
+    def close(self) -> None:
+        self._producer.close()
+        self._source.close()
+        self._ledger.close()
+
+    def run(self) -> None:
+        self._producer.start()  # whoever had this slot is fenced now, and has nothing open
+        self._ledger.load(whole=True)
+        if self._ledger.shift != self._work.shift:
+            return
+        known = self._ledger.offsets
+        positions = {at: known[at.topic, at.partition].source_end() for at in self._names}
+        self._noted = dict(positions)
+        self._find_ends()
+        fetcher = AssignedFetcher(self._source, positions, read_committed=True, limits=LIMITS)
+        self._leave_out_done(fetcher)
+        try:
+            while fetcher.positions and not self._stopping.is_set():
+                self._transaction(fetcher)
+        except BaseException:
+            self._give_up()
+            raise
+        finally:
+            fetcher.close()
+
+    def _give_up(self) -> None:
+        """Readers of committed records need not wait for a timeout."""
+        try:
+            self._producer.abort()
+        except (KafkaError, OSError) as error:
+            logger.info("a transaction is left to its timeout: %s", error)
+
+    # -- A transaction
+
+    def _transaction(self, fetcher: AssignedFetcher) -> None:
+        began = time.monotonic()
+        chunks = self._receive(fetcher, IDLE_S)
+        if not chunks:
+            self._idle(fetcher)
+            return
+        self._producer.begin()
+        while chunks:
+            is_all = sum(len(chunk.records) for _, chunk in chunks) < LITTLE_BYTES
+            if not is_all:
+                fetcher.send()
+            for at, chunk in chunks:
+                self._produce(at, chunk)
+            if is_all or time.monotonic() - began > TRANSACTION_S_MAX or self._stopping.is_set():
+                break
+            chunks = self._receive(fetcher, self._work.every_s)
+        self._commit(fetcher)
+        self._leave_out_done(fetcher)
+        self._stopping.wait(max(0.0, began + self._work.every_s - time.monotonic()))
+
+    def _receive(self, fetcher: AssignedFetcher, timeout_s: float) -> list[tuple[TopicPartition, Chunk]]:
+        fetcher.send()
+        chunks = fetcher.receive(timeout_s)
+        self._skip_what_is_gone(fetcher)
+        return chunks
+
+    def _produce(self, at: TopicPartition, chunk: Chunk) -> None:
+        topic = self._names[at]
+        self._producer.compress(topic, _codec(chunk.records))
+        read = self._read.setdefault(at, [])
+        for batch in arrow.of_chunk(chunk, at.topic, at.partition, FIELDS):
+            for stretch in _stretches(batch):
+                add_stretch(read, stretch)
+            self._producer.send(topic, batch)
+
+    def _acknowledged(self, there: TopicPartition, offset: Offset, count: int) -> None:
+        at = self._there.get(there)
+        if at is None:
+            return  # the control topic
+        if offset < 0:
+            raise MirrorError(f"{there}: the broker does not say where records are that it had already")
+        written = self._written.setdefault(at, [])
+        if not written and offset != self._ends[there]:
+            self._refuse_others(there, self._ends[there], offset)
+        add_stretch(written, Stretch(offset, count))
+
+    def _commit(self, fetcher: AssignedFetcher) -> None:
+        self._producer.flush()
+        entries: list[tuple[list[Any], Any]] = []
+        for at, read in self._read.items():
+            if read:
+                runs = paired(read, self._written.get(at, ()))
+                key = ["runs", at.topic, at.partition, read[0].start]
+                entries.append((key, {"runs": runs, "through": fetcher.positions[at]}))
+        self._note(entries, fetcher)
+        for at, written in self._written.items():
+            # Behind them is the marker of the transaction.
+            self._ends[TopicPartition(self._names[at], at.partition)] = written[-1].start + written[-1].records + 1
+        self._read.clear()
+        self._written.clear()
+
+    def _note(self, entries: list[tuple[list[Any], Any]], fetcher: AssignedFetcher) -> None:
+        """In the transaction that is open, and commit it."""
+        named = {(key[1], key[2]) for key, _ in entries}
+        moved = {at: end for at, end in fetcher.positions.items() if end > self._noted[at]}
+        entries += [(["through", *at], end) for at, end in moved.items() if at not in named]
+        if entries:
+            self._producer.send(self._ledger.topic, rows(entries))
+        self._producer.commit()
+        self._noted |= moved
+
+    def _idle(self, fetcher: AssignedFetcher) -> None:
+        """Say how far the source was looked at, where only markers were and what was aborted; and see whether somebody
+        has taken over, which otherwise a transaction would show."""
+        targets = self._work.targets
+        if targets is not None:
+            for at, end in fetcher.empty.items():
+                if at in fetcher.positions and end >= targets[at.topic, at.partition]:
+                    fetcher.positions[at] = max(fetcher.positions[at], targets[at.topic, at.partition])
+        if any(end > self._noted[at] for at, end in fetcher.positions.items()):
+            self._producer.begin()
+            self._note([], fetcher)
+        else:
+            name = transactional_id(self._work.source, self._work.slot)
+            known = describe_transactions(self._destination, [name]).get(name)
+            if known is None or (known.producer_id, known.epoch) != (self._producer.producer_id, self._producer.epoch):
+                raise KafkaError(ErrorCode.producer_fenced, f"transactional id {name}")
+        self._leave_out_done(fetcher)
+
+    def _leave_out_done(self, fetcher: AssignedFetcher) -> None:
+        targets = self._work.targets
+        if targets is not None:
+            for at, end in list(fetcher.positions.items()):
+                if end >= targets[at.topic, at.partition]:
+                    del fetcher.positions[at]
+
+    # -- What should not be
+
+    def _skip_what_is_gone(self, fetcher: AssignedFetcher) -> None:
+        """Retention and DeleteRecords at the source go before the mirror, as before any consumer."""
+        for at, lost in list(fetcher.out_of_range.items()):
+            if lost.offset > lost.end:
+                raise MirrorError(
+                    f"{at} at {self._work.source} ends at {lost.end}, and was copied up to {lost.offset}: it was made"
+                    " again, or has lost records"
+                )
+            logger.warning(
+                "%s at %s begins at %d now: offsets from %d on are gone before they were copied", at,
+                self._work.source, lost.log_start, lost.offset,
+            )  # fmt: skip
+            fetcher.positions[at] = lost.log_start
+            del fetcher.out_of_range[at]
+
+    def _find_ends(self) -> None:
+        """Raises MirrorError where there are records that were not copied, or fewer."""
+        self._ends = {
+            at: known.offset for at, known in self._destination.offsets(dict.fromkeys(self._there, LATEST)).items()
+        }
+        for there, end in self._ends.items():
+            at = self._there[there]
+            mapping = self._ledger.offsets[at.topic, at.partition]
+            copied = mapping.end()
+            if end < copied:
+                raise MirrorError(
+                    f"{there} ends at {end}, and was copied up to {copied}: it was made again, or cut off"
+                )
+            marker = int(bool(mapping.runs) and mapping.runs.destination_end() == copied)
+            self._refuse_others(there, copied + marker, end)
+
+    def _refuse_others(self, there: TopicPartition, start: Offset, stop: Offset) -> None:
+        """Markers and what was aborted may be there, but no record that readers see. Raises MirrorError."""
+        if start >= stop:
+            return
+        stable = self._destination.offsets({there: LATEST}, read_committed=True)[there].offset
+        found = arrow.batches(
+            self._destination, *there, start, min(stop, stable), arrow.schema(["offset"]), read_committed=True
+        )
+        for batch in found:
+            if batch.num_rows:
+                raise MirrorError(
+                    f"{there} has records of somebody else, from offset {batch.column(0)[0].as_py()} on: it is no"
+                    f" mirror of {self._work.source} any more"
+                )
+
+
+def _codec(records: memoryview) -> int:
+    """That of most records: producers leave single ones as they are. Of messages older than batches it is none."""
+    found: Counter[int] = Counter()
+    with suppress(CorruptBatch):
+        for _, header in iterate_batches(records):
+            found[header.codec] += header.count
+    return max(found, key=lambda codec: (found[codec], codec), default=0)
+
+
+def _stretches(batch: pa.RecordBatch) -> Iterator[Stretch]:
+    offsets = batch.column("offset")
     first, last = offsets[0].as_py(), offsets[-1].as_py()
-    topic, partition = topics[0].as_py(), partitions[0].as_py()
-    whole = pc.all(pc.equal(topics, topic)).as_py() and pc.all(pc.equal(partitions, partition)).as_py()
-    if whole and last - first + 1 == batch.num_rows:
-        _add(seen.setdefault((topic, partition), []), Stretch(first, batch.num_rows))
-        return
-    rows: Iterator[Any] = zip(topics.to_pylist(), partitions.to_pylist(), offsets.to_pylist(), strict=True)
-    for topic, partition, offset in rows:
-        _add(seen.setdefault((topic, partition), []), Stretch(offset, 1))
-
-
-def _add(found: list[Stretch], more: Stretch) -> None:
-    if found and found[-1].start + found[-1].records == more.start:
-        found[-1] = Stretch(found[-1].start, found[-1].records + more.records)
+    if last - first + 1 == len(offsets):
+        yield Stretch(first, len(offsets))
     else:
-        found.append(more)
-
-
-def _control(seen: Mapping[tuple[str, int], list[Stretch]], topic: str, last: pa.RecordBatch) -> pa.RecordBatch:
-    """With the time of the last record: a task that runs again is to write the same again."""
-    rows = copied_rows(seen)
-    columns: dict[str, list[Any]] = {
-        "key": [key for key, _ in rows], "value": [value for _, value in rows], "topic": [topic] * len(rows),
-        "partition": [0] * len(rows), "timestamp": last.column("timestamp").to_pylist() * len(rows),
-        "headers": [None] * len(rows),
-    }  # fmt: skip
-    return pa.RecordBatch.from_arrays(
-        [pa.array(columns[field.name], field.type) for field in last.schema], schema=last.schema
-    )
+        yield from stretches(offsets.to_pylist())

@@ -1,168 +1,235 @@
 """The control topic of a mirror: `mirror-offsets.SOURCE` at the destination, compacted, of one partition.
 
-Keys are JSON lists. `["runs", topic, partition, start]` is written by the tasks of the query, in the transaction of
-the records that it is about: which offsets they had at the source. The driver replaces it by the same with the offsets
-at the destination. `["origin"|"start"|"through"|"cut", topic, partition]` are
-offsets. `["role", topic]` is `mirror` or `owned`, of a topic by its name at the destination; elsewhere topics are named
-as at the source. `["moved", group]` says that a failover has moved a group, `["generation"]` is how often copying went
-on after a failback.
+Keys are JSON lists. `["runs", topic, partition, start]` is written by whoever copies, in the transaction of the records
+that it is about: which offsets they had, and have. The mirror makes one block of many of them later. Offsets are
+`["through"|"origin"|"start"|"cut", topic, partition]`. `["role", topic]` is `mirror` or `owned`, of a topic by its name
+at the destination; elsewhere topics are named as at the source. `["id", topic]` is the source's topic id. `["moved",
+group]` says that a failover has moved a group, `["shift"]` who copies.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
+import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
-from confluent_kafka import KafkaException, Producer
+import pyarrow as pa
 
 from ottla import arrow
-from ottla.mirror.cluster import Place, Remote
+from ottla.client.cluster import EARLIEST, LATEST, Cluster
+from ottla.client.config import ClientConfig, parse_addresses
+from ottla.client.producer import Producer
+from ottla.client.transactions import init_producer
+from ottla.errors import ErrorCode, KafkaError
+from ottla.mirror.mapping import Block, Place, Run
 from ottla.mirror.mapping import Mapping as Offsets
-from ottla.mirror.mapping import Run, Stretch, paired, stretches
-from ottla.model import Offset
+from ottla.model import Offset, TopicPartition
 
 PREFIX: Final = "mirror-offsets."
 Role = Literal["mirror", "owned"]
-FLUSH_TIMEOUT_S: Final = 60.0
+CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
+"""Small segments: what was replaced is cleaned away soon."""
+BLOCK_RUNS: Final = 256
+"""Runs that become a block, one record, at least."""
+TRANSACTION_TIMEOUT_MS: Final = 60_000
+_STABLE_S: Final = 120.0
+_POLL_S: Final = 0.02
 
 
 class MirrorError(Exception):
     """What a mirror refuses to do, or cannot."""
 
 
-@dataclass
+class Shift(NamedTuple):
+    """Who copies, from which moment on: what began before it is over."""
+
+    run: str = ""
+    number: int = 0
+    slots: int = 0
+    """How many copy side by side, at most so far."""
+
+
 class Ledger:
-    """The control topic's content. `load` reads it, `note` and `settle` write it."""
+    """The control topic's content. `load` reads what is new in it, `note` writes. Of one thread."""
 
-    remote: Remote
-    source: str
-    """The source cluster's name."""
-    offsets: dict[Place, Offsets] = field(default_factory=dict)
-    roles: dict[str, Role] = field(default_factory=dict)
-    moved: set[str] = field(default_factory=set)
-    cuts: dict[Place, Offset] = field(default_factory=dict)
-    """Where the destination's own records begin, after a failover."""
-    generation: int = 0
-    pending: dict[Place, list[list[Stretch]]] = field(default_factory=dict)
-    """What tasks have copied and the driver has not settled yet, by batch."""
+    def __init__(self, bootstrap: str, source: str) -> None:
+        """`source` is the source cluster's name. Connects when first used."""
+        self.source = source
+        self.topic = PREFIX + source
+        self.client = Cluster(ClientConfig(parse_addresses(bootstrap), "ottla-mirror"))
+        self._forget()
 
-    @property
-    def topic(self) -> str:
-        return PREFIX + self.source
+    def _forget(self) -> None:
+        self.offsets: dict[Place, Offsets] = {}
+        self.roles: dict[str, Role] = {}
+        self.moved: set[str] = set()
+        self.cuts: dict[Place, Offset] = {}
+        """Where the destination's own records begin, after a failover."""
+        self.ids: dict[str, str] = {}
+        """Of topics at the source: another one of that name has another."""
+        self.shift = Shift()
+        self.records = 0
+        """How many are in the runs that were loaded."""
+        self._position = 0
+        self._keys: dict[Place, list[Offset]] = {}
+        """Where records with runs begin that are in no block yet, ascending."""
+
+    def close(self) -> None:
+        self.client.close()
 
     def ensure(self) -> None:
-        """Create the topic where it is missing."""
-        if self.topic not in self.remote.topics():
-            with contextlib.suppress(KafkaException):  # another made it first; if not, writing says it
-                self.remote.create(self.topic, 1, {"cleanup.policy": "compact"})
+        """Create the topic where it is missing, on up to three nodes. Raises KafkaError, OSError."""
+        if not self.client.partitions([self.topic]):
+            replicas = min(3, max(1, len(self.client.node_ids)))
+            configs = {**CONFIGS, "min.insync.replicas": str(max(1, replicas - 1))}
+            self.client.create_topic(self.topic, 1, configs, replicas=replicas)
 
-    def load(self) -> None:
-        """Read all of it; one that is missing is empty. Raises KafkaException, KafkaError, OSError."""
-        self.offsets, self.roles, self.moved, self.pending, self.cuts = {}, {}, set(), {}, {}
-        self.generation = 0
-        if self.topic not in self.remote.topics():
+    def load(self, *, whole: bool = False) -> None:
+        """Read what is new; a topic that is missing is empty. With `whole` first wait until no transaction holds
+        anything back. Raises KafkaError, OSError."""
+        at = TopicPartition(self.topic, 0)
+        if at not in self.client.partitions([self.topic]):
+            self._forget()
             return
+        first = self.client.offsets({at: EARLIEST})[at].offset
+        end = self._end(at, whole=whole)
+        if not first <= self._position <= end:
+            self._forget()
         newest: dict[str, Any] = {}
-        for batch in arrow.read(self.topic, self.remote.bootstrap, columns=["key", "value"]):
+        fields = arrow.schema(["key", "value"])
+        for batch in arrow.batches(self.client, self.topic, 0, self._position, end, fields, read_committed=True):
             for key, value in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-                newest[key.decode()] = None if value is None else json.loads(value)
-        entries = [(json.loads(key), value) for key, value in newest.items() if value is not None]
-        runs: dict[Place, list[tuple[Offset, dict[str, Any]]]] = {}
-        for (kind, *place), value in entries:
+                newest.pop(text := key.decode(), None)
+                newest[text] = None if value is None else json.loads(value)
+        self._position = end
+        runs = []
+        for text, value in newest.items():
+            kind, *place = json.loads(text)
             if kind == "runs":
-                runs.setdefault((place[0], place[1]), []).append((place[2], value))
-            elif kind == "role":
-                self.roles[place[0]] = value
-            elif kind == "moved":
-                self.moved.add(place[0])
-            elif kind == "generation":
-                self.generation = value
-            elif kind == "cut":
-                self.cuts[place[0], place[1]] = value
+                runs.append(((place[0], place[1]), place[2], value))
             else:
-                setattr(self.offsets.setdefault((place[0], place[1]), Offsets()), kind, value)
-        for at, found in runs.items():
-            mapping = self.offsets.setdefault(at, Offsets())
-            for _, value in sorted(found, key=lambda each: each[0]):
-                if "runs" in value:
-                    mapping.extend(Run(*run) for run in value["runs"])
-                else:
-                    self.pending.setdefault(at, []).append([Stretch(*each) for each in value["copied"]])
+                self._apply(kind, place, value)
+        for where, start, value in sorted(runs, key=lambda each: each[:2]):
+            if value is not None:
+                self._apply_runs(where, start, value)
+
+    def _end(self, at: TopicPartition, *, whole: bool) -> Offset:
+        end = self.client.offsets({at: LATEST}, read_committed=True)[at].offset
+        if whole:
+            wanted = self.client.offsets({at: LATEST})[at].offset
+            deadline = time.monotonic() + _STABLE_S
+            while end < wanted:
+                if time.monotonic() > deadline:
+                    raise KafkaError(ErrorCode.request_timed_out, f"{self.topic}: a transaction stays open at {end}")
+                time.sleep(_POLL_S)
+                end = self.client.offsets({at: LATEST}, read_committed=True)[at].offset
+        return end
+
+    def _apply(self, kind: str, place: list[Any], value: Any) -> None:
+        if kind == "role":
+            self._set(self.roles, place[0], value)
+        elif kind == "id":
+            self._set(self.ids, place[0], value)
+        elif kind == "moved":
+            (self.moved.add if value else self.moved.discard)(place[0])
+        elif kind == "shift":
+            self.shift = Shift(*value)
+        elif kind == "cut":
+            self._set(self.cuts, (place[0], place[1]), value)
+        elif value is not None:
+            setattr(self.offsets.setdefault((place[0], place[1]), Offsets()), kind, value)
+
+    @staticmethod
+    def _set(where: dict[Any, Any], key: Any, value: Any) -> None:
+        if value is None:
+            where.pop(key, None)
+        else:
+            where[key] = value
+
+    def _apply_runs(self, at: Place, start: Offset, value: Mapping[str, Any]) -> None:
+        """What is known already has become part of a block."""
+        mapping = self.offsets.setdefault(at, Offsets())
+        mapping.through = max(mapping.through, value["through"])
+        runs = mapping.runs
+        if start < runs.source_end():
+            return
+        if "block" in value:
+            runs.add(block := Block(*value["block"]))
+            self.records += block.records
+        else:
+            new = [Run(*run) for run in value["runs"]]
+            runs.extend(new)
+            self._keys.setdefault(at, []).append(start)
+            self.records += sum(run.records for run in new)
 
     def note(self, entries: Iterable[tuple[list[Any], Any]]) -> None:
-        """Write keys and values (None drops one), and wait. Raises KafkaException, MirrorError."""
+        """Write keys and values (None drops one), and wait. Raises KafkaError, OSError."""
         self.ensure()
-        failed: list[Any] = []
-        producer = Producer({
-            "bootstrap.servers": self.remote.bootstrap, "enable.idempotence": True, "acks": "all",
-            "client.id": "ottla-mirror", "log_level": 0,
-        })  # fmt: skip
-        for key, value in entries:
-            producer.produce(
-                self.topic, key=key_of(*key), value=None if value is None else json.dumps(value).encode(), partition=0,
-                on_delivery=lambda error, _: failed.append(error) if error is not None else None,
-            )  # fmt: skip
-        if producer.flush(FLUSH_TIMEOUT_S) or failed:
-            raise MirrorError(f"{self.topic} could not be written: {failed[0] if failed else 'no answer'}")
+        producer = Producer(self.client)
+        producer.start()
+        try:
+            producer.send(self.topic, rows(entries))
+            producer.flush()
+        finally:
+            producer.close()
 
-    def next_generation(self) -> list[tuple[list[Any], Any]]:
-        """What to note so that copying goes on with another checkpoint, where it is; later `start`s replace it."""
-        starts = [(["start", *at], mapping.source_end()) for at, mapping in self.offsets.items()]
-        return [(["generation"], self.generation + 1), *starts, *((["moved", group], None) for group in self.moved)]
+    def forget(self, topic: str) -> None:
+        """What was copied of a topic is no more: it will be copied from its beginning. Raises KafkaError, OSError."""
+        entries: list[tuple[list[Any], Any]] = [(["id", topic], None)]
+        for at in [at for at in self.offsets if at[0] == topic]:
+            runs = self.offsets.pop(at).runs
+            starts = [block.source for block in runs.blocks] + self._keys.pop(at, [])
+            entries += [(["runs", *at, start], None) for start in starts]
+            entries += [([kind, *at], None) for kind in ("origin", "start", "through", "cut")]
+        self.note(entries)
+        self.ids.pop(topic, None)
 
-    def settle(self, names: Mapping[str, str]) -> None:
-        """Find where the destination has what the tasks have copied since; `names` are topics there, by the source's.
+    # -- Who copies
 
-        No batch may be under way. Raises MirrorError where the destination has other records than were copied.
-        """
+    def take_over(self, run: str, slots: int) -> Shift:
+        """From now on only `run` copies: whatever copied before is fenced, and what it has open is aborted. Raises
+        KafkaError, OSError."""
         self.load()
-        places = {at: (names.get(at[0], at[0]), at[1]) for at in self.pending}
-        ends = self.remote.ends(places.values(), committed=False)
-        noted: list[tuple[list[Any], Any]] = []
-        for at, batches in self.pending.items():
-            mapping = self.offsets[at]
-            copied = [stretch for batch in batches for stretch in batch]
-            count = sum(stretch.records for stretch in copied)
-            begin, end = mapping.end(), ends[places[at]]
-            if len(batches) == 1 and end - begin == count + 1:
-                there = [Stretch(begin, count)]  # the records and the marker behind them leave no room for a gap
-            else:
-                there = self._visible(places[at], begin, end)
-            try:
-                runs = paired(copied, there)
-            except ValueError as error:
-                raise MirrorError(f"{places[at][0]}-{places[at][1]} from {begin} on: {error}") from None
-            # All under the first key, and nothing under the others.
-            first, *others = (batch[0].start for batch in batches)
-            noted.append((["runs", *at, first], {"runs": runs}))
-            noted += [(["runs", *at, start], {"runs": []}) for start in others]
-            mapping.extend(runs)
-        self.pending = {}
-        if noted:
-            self.note(noted)
+        shift = Shift(run, self.shift.number + 1, max(slots, self.shift.slots))
+        self.note([(["shift"], shift)])
+        self.fence(shift.slots)
+        self.load()
+        return shift
 
-    def _visible(self, place: Place, begin: Offset, end: Offset) -> list[Stretch]:
-        """Offsets of committed records. Values are not looked at."""
-        topic, partition = place
-        if begin >= end:
-            return []
-        reader = arrow.read(
-            topic, self.remote.bootstrap, partitions=[partition], start={partition: begin}, end={partition: end},
-            columns=["offset"],
-        )  # fmt: skip
-        return stretches(offset for batch in reader for offset in batch.column(0).to_pylist() if offset >= begin)
+    def fence(self, slots: int) -> None:
+        """Whoever copies now is stopped with its next transaction."""
+        for slot in range(slots):
+            init_producer(self.client, transactional_id(self.source, slot), TRANSACTION_TIMEOUT_MS)
+
+    # -- Size
+
+    def tidy(self, log_starts: Mapping[Place, Offset]) -> None:
+        """Make blocks of many runs, and drop those of records that the destination has no more. Raises KafkaError,
+        OSError."""
+        entries: list[tuple[list[Any], Any]] = []
+        for at, mapping in self.offsets.items():
+            runs = mapping.runs
+            if len(runs.tail) >= BLOCK_RUNS:
+                block, keys = runs.pack(), self._keys.pop(at)
+                entries.append((["runs", *at, block.source], {"block": block, "through": mapping.through}))
+                entries += [(["runs", *at, start], None) for start in keys if start != block.source]
+            while len(runs.blocks) > 1 and runs.blocks[0].destination_end <= log_starts.get(at, 0):
+                entries.append((["runs", *at, runs.blocks.pop(0).source], None))
+        if entries:
+            self.note(entries)
+
+
+def transactional_id(source: str, slot: int) -> str:
+    return f"ottla-mirror.{source}.{slot}"
 
 
 def key_of(*parts: str | int) -> bytes:
     return json.dumps(list(parts)).encode()
 
 
-def copied_rows(copied: Mapping[Place, list[Stretch]]) -> list[tuple[bytes, bytes]]:
-    """Keys and values that a task writes beside the records that it copied."""
-    return [
-        (key_of("runs", topic, partition, found[0].start), json.dumps({"copied": found}).encode())
-        for (topic, partition), found in copied.items()
-    ]
+def rows(entries: Iterable[tuple[list[Any], Any]]) -> pa.RecordBatch:
+    """Records of a control topic."""
+    made = [(key_of(*key), None if value is None else json.dumps(value).encode()) for key, value in entries]
+    columns = [pa.array([key for key, _ in made], pa.binary()), pa.array([value for _, value in made], pa.binary())]
+    return pa.RecordBatch.from_arrays([*columns, pa.array([0] * len(made), pa.int32())], ["key", "value", "partition"])

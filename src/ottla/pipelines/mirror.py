@@ -3,7 +3,7 @@
 `from` is the other cluster's bootstrap; topics that match `topics` are kept here as they are there: partitions, order,
 keys, headers and timestamps. Offsets of groups that match `groups` are translated exactly and committed here while a
 group has no members here. With `policy=prefix` topics are called SOURCE.TOPIC. `ottla mirror status` shows the lag,
-`ottla mirror failover` and `failback` hand topics over and back; stop this before either.
+`ottla mirror failover` and `failback` hand topics over and back, and stop this.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ SETTINGS = (
     Setting("topics", ".*", "which topics: a regular expression for whole names"),
     Setting("groups", ".*", "which groups: likewise"),
     Setting("policy", "identity", "names of topics here: identity (as there) or prefix (SOURCE.TOPIC)"),
-    Setting("every", 1.0, "seconds from one step to the next"),
+    Setting("every", 0.02, "seconds from one transaction to the next, at least: records are seen when theirs is over"),
+    Setting("look", 1.0, "seconds from one look for new topics, configs and group offsets to the next"),
 )
 
 
@@ -35,6 +36,6 @@ def build(job: Job) -> None:
         )  # fmt: skip
     except MirrorError as error:
         raise PipelineError(str(error)) from None
-    mirror = Mirror(route, job.spark, f"{job.checkpoints.rstrip('/')}/records")
+    mirror = Mirror(route, job.spark, job["every"])
     step = mirror.step if job.is_once else mirror.follow
-    job.step("records", step, every_s=job["every"], query=lambda: mirror.query, bootstrap=job["from"])
+    job.step("records", step, every_s=job["look"], query=lambda: mirror.progress, bootstrap=job["from"])

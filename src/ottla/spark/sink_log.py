@@ -168,17 +168,7 @@ class SinkLog:
             _POLICY: "compact", "min.insync.replicas": str(max(1, replicas - 1)),
             "max.message.bytes": str(_DECISION_BYTES_MAX),
         }  # fmt: skip
-        row = {
-            "name": self._topic, "num_partitions": 1, "replication_factor": replicas, "assignments": [],
-            "configs": [{"name": name, "value": value} for name, value in configs.items()],
-        }  # fmt: skip
-        values = {"topics": [row], "timeout": 30_000, "validate_only": False}
-        (answer,) = self._cluster.ask_any(ApiKey.CREATE_TOPICS, values)["topics"]
-        code = ErrorCode(answer["error_code"])
-        if code not in (ErrorCode.none, ErrorCode.topic_already_exists):
-            raise KafkaError(
-                code, f"topic {self._topic}, which keeps what was decided: {answer['error_message'] or ''}"
-            )
+        self._cluster.create_topic(self._topic, 1, configs, replicas=replicas)
 
     def _check_topic(self) -> None:
         """One that deletes what is old, as brokers create topics by themselves, forgets what was decided."""

@@ -6,18 +6,25 @@ import random
 
 import pytest
 
-from ottla.mirror.mapping import Mapping, Run, Stretch, paired, stretches
+from ottla.mirror.mapping import Block, Mapping, Run, Runs, Stretch, paired, stretches
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_every_offset_is_translated_to_the_next_record_and_back(seed: int) -> None:
+@pytest.mark.parametrize("packed_at", [0, 1, 5])
+@pytest.mark.parametrize("seed", range(100))
+def test_every_offset_is_translated_to_the_next_record_and_back(seed: int, packed_at: int) -> None:
     chance = random.Random(seed)
     count = chance.randrange(1, 30)
     source = sorted(chance.sample(range(60), count))
     there = sorted(chance.sample(range(100, 160), count))
     mapping = Mapping(origin=100, through=source[-1] + 3)
-    mapping.extend(paired(stretches(source), stretches(there)))
+    for number, run in enumerate(paired(stretches(source), stretches(there)), 1):
+        mapping.runs.extend([run])
+        if packed_at and number % packed_at == 0 and mapping.runs.tail:
+            mapping.runs.pack()
 
+    for start in range(source[-1] + 4):
+        before = [run for run in mapping.runs if run.source < start]
+        assert mapping.runs.source_end_before(start) == (before[-1].source + before[-1].records if before else 0)
     for offset in range(source[-1] + 4):
         following = [to for at, to in zip(source, there, strict=True) if at >= offset]
         assert mapping.translate(offset) == (following[0] if following else there[-1] + 1)
@@ -29,11 +36,29 @@ def test_every_offset_is_translated_to_the_next_record_and_back(seed: int) -> No
 
 
 def test_runs_that_go_on_are_joined() -> None:
-    mapping = Mapping()
-    mapping.extend([Run(0, 0, 5), Run(5, 5, 2), Run(7, 8, 1)])
-    assert mapping.runs == [Run(0, 0, 7), Run(7, 8, 1)]
-    with pytest.raises(ValueError, match="lies before the end"):
-        mapping.extend([Run(3, 9, 1)])
+    runs = Runs([Run(0, 0, 5), Run(5, 5, 2), Run(7, 8, 1)])
+    assert list(runs) == [Run(0, 0, 7), Run(7, 8, 1)]
+    with pytest.raises(ValueError, match="lies before"):
+        runs.extend([Run(3, 9, 1)])
+
+
+def test_blocks_are_what_they_were_made_of_and_small() -> None:
+    chance = random.Random(5)
+    made, source, there = [], 0, 7
+    for _ in range(10_000):
+        made.append(Run(source, there, chance.choice([1, 20, 21, 300])))
+        source += made[-1].records + chance.choice([0, 0, 0, 1, 1000])
+        there += made[-1].records + 1
+    block = Block.of(made)
+    assert block.runs() == made
+    assert (block.source_end, block.destination_end) == (made[-1].source + made[-1].records, there - 1)
+    assert block.records == sum(run.records for run in made)
+    assert len(block.packed) < 2 * len(made)
+
+    runs = Runs()
+    runs.add(block)
+    with pytest.raises(ValueError, match="before the end"):
+        runs.add(block)
 
 
 def test_a_record_too_many_is_noticed() -> None:
@@ -42,10 +67,10 @@ def test_a_record_too_many_is_noticed() -> None:
 
 
 def test_what_came_back_is_not_translated_by_the_runs_before_it() -> None:
-    mapping = Mapping(runs=[Run(0, 0, 10)], origin=25, start=30, through=30)
+    mapping = Mapping(runs=Runs([Run(0, 0, 10)]), origin=25, start=30, through=30)
     assert mapping.translate(4) == 4
     assert mapping.translate(20) is None
     assert mapping.translate(30) == 25
     assert mapping.end() == 25
-    mapping.extend([Run(30, 25, 3)])
+    mapping.runs.extend([Run(30, 25, 3)])
     assert [mapping.translate(offset) for offset in (9, 10, 29, 30, 33)] == [9, None, None, 25, 28]

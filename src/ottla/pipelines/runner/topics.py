@@ -9,11 +9,8 @@ from ottla import arrow
 from ottla.client.cluster import EARLIEST, LATEST, Cluster
 from ottla.client.config import ClientConfig, parse_addresses
 from ottla.client.fetcher import FetchLimits
-from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Millis, Offset, TopicPartition
-from ottla.protocol.messages import ApiKey
 
-CREATE_TIMEOUT_MS: Final = 30_000
 LOOK_TIMEOUT_S: Final = 2.0
 """For what is only shown: a node that does not answer holds nothing up."""
 
@@ -33,15 +30,7 @@ class Topics:
         """Create it where it is missing; one that is there stays as it is. Raises KafkaError, OSError."""
         if self._cluster.partitions([topic]):
             return
-        row = {
-            "name": topic, "num_partitions": partitions, "replication_factor": -1, "assignments": [],
-            "configs": [{"name": name, "value": value} for name, value in configs.items()],
-        }  # fmt: skip
-        values = {"topics": [row], "timeout": CREATE_TIMEOUT_MS, "validate_only": False}
-        (answer,) = self._cluster.ask_any(ApiKey.CREATE_TOPICS, values)["topics"]
-        code = ErrorCode(answer["error_code"])
-        if code not in (ErrorCode.none, ErrorCode.topic_already_exists):
-            raise KafkaError(code, f"topic {topic}: {answer['error_message'] or ''}")
+        self._cluster.create_topic(topic, partitions, configs)
 
     def partitions(self, topic: str) -> int:
         """How many it has; 0 for one that does not exist."""

@@ -1,0 +1,49 @@
+"""How a mirror does, in the form in which Spark's queries say it: `ottla pipeline` shows both alike."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from ottla.mirror.ledger import Ledger
+
+KEPT: Final = 100
+
+
+class Progress:
+    """As far as a pipeline's runner asks a `StreamingQuery`."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self.stop = stop
+        self.recentProgress: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        self._run = str(uuid.uuid4())
+        self._batch = 0
+        self._records = 0
+        self._at = time.monotonic()
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:
+        return self.recentProgress[-1] if self.recentProgress else None
+
+    def begin(self, ledger: Ledger) -> None:
+        """What the ledger has now was copied before."""
+        self._records, self._at = ledger.records, time.monotonic()
+
+    def add(self, ledger: Ledger, topics: Mapping[str, int]) -> None:
+        """What was copied since the last call."""
+        now, records = time.monotonic(), ledger.records
+        ends = {
+            topic: {str(partition): ledger.offsets[topic, partition].source_end() for partition in range(count)}
+            for topic, count in topics.items()
+        }
+        self.recentProgress.append({
+            "runId": self._run, "batchId": self._batch, "timestamp": datetime.now(UTC).isoformat(),
+            "numInputRows": max(0, records - self._records), "batchDuration": (now - self._at) * 1000,
+            "stateOperators": [], "sources": [{"endOffset": ends}],
+        })  # fmt: skip
+        self._batch += 1
+        self._records, self._at = records, now
