@@ -162,7 +162,12 @@ def measured(
         took = time.monotonic() - began
         spent = mirror.tree.cpu_seconds() - before[0]
         of_brokers = sum(brokers.cpu_seconds(each.pid) for each in (source, destination)) - before[1]
+        both = (source, destination)
+        before = mirror.tree.cpu_seconds(), sum(brokers.cpu_seconds(each.pid) for each in both)
+        began = time.monotonic()
         lags = steady(there, here, options.rate, options.seconds)
+        busy = [mirror.tree.cpu_seconds(), sum(brokers.cpu_seconds(each.pid) for each in both)]
+        cores = [(after - first) / (time.monotonic() - began) for after, first in zip(busy, before, strict=True)]
     finally:
         mirror.stop()
     gigabytes = options.megabytes / 1000
@@ -170,6 +175,7 @@ def measured(
         "side": mirror.name, "MB/s": f"{options.megabytes / took:.1f}", "CPU-s per GB": f"{spent / gigabytes:.1f}",
         "CPU-s per GB, brokers": f"{of_brokers / gigabytes:.1f}", "memory MB": f"{max(memory_mb, default=0):,.0f}",
         "lag p50 ms": f"{lags[len(lags) // 2]:,.0f}", "lag p99 ms": f"{lags[int(len(lags) * 0.99)]:,.0f}",
+        "cores meanwhile": f"{cores[0]:.2f}", "brokers": f"{cores[1]:.2f}",
     }  # fmt: skip
 
 

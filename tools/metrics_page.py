@@ -94,6 +94,7 @@ Levels change while a node runs, for all loggers (`root`) or for one, as Kafka's
 | `ottla.logs` | recovery, damage, disks that fail |
 | `ottla.replication` | in-sync replicas that come and go, leaders that cannot be followed, logs that are truncated |
 | `ottla.pipelines` | queries of a pipeline that failed and are started again |
+| `ottla.mirror` | records that were gone before they were copied, copying that is begun again, silent clusters |
 | `ottla.registry` | schemas that are passed over, elections, changes that failed |
 | `ottla.spark` | options of the Spark source that are not known or have no effect |
 | `ottla.cleaner` | compaction of logs |

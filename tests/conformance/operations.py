@@ -107,13 +107,21 @@ class Client:
 
     def offset(self, topic: str, timestamp: int, *, partition: int = 0) -> int:
         """Of a time, -2 for the log start, -1 for the end."""
-        wanted = {"partition_index": partition, "timestamp": timestamp, "current_leader_epoch": -1}
-        topics = [{"name": topic, "partitions": [wanted]}]
-        request = {"replica_id": -1, "isolation_level": 0, "topics": topics}
-        answer = self.ask(ApiKey.LIST_OFFSETS, 7, request)["topics"][0]["partitions"][0]
+        answer = self._offset(topic, timestamp, partition)
         assert name_of(answer["error_code"]) == "none", answer
         offset: int = answer["offset"]
         return offset
+
+    def await_leader(self, topic: str) -> None:
+        """Kafka answers CreateTopics before the broker knows of the topic."""
+        eventually(lambda: name_of(self._offset(topic, -1, 0)["error_code"]) == "none", f"no leader of {topic}")
+
+    def _offset(self, topic: str, timestamp: int, partition: int) -> dict[str, Any]:
+        wanted = {"partition_index": partition, "timestamp": timestamp, "current_leader_epoch": -1}
+        topics = [{"name": topic, "partitions": [wanted]}]
+        request = {"replica_id": -1, "isolation_level": 0, "topics": topics}
+        answer: dict[str, Any] = self.ask(ApiKey.LIST_OFFSETS, 7, request)["topics"][0]["partitions"][0]
+        return answer
 
     def delete_records(self, topic: str, offset: int) -> Any:
         topics = [{"name": topic, "partitions": [{"partition_index": 0, "offset": offset}]}]

@@ -13,7 +13,7 @@ from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import SimpleRecord, build_batch
 from tests.conformance.drop_in import SETTINGS, Place, fetch, log
-from tests.conformance.operations import Client, eventually
+from tests.conformance.operations import Client
 
 TIME = 1_700_000_000_000
 OFFSETS_PARTITIONS = int(SETTINGS["offsets.topic.num.partitions"] or 0)
@@ -82,7 +82,7 @@ def test_round_trip(tmp_path: Path, kill: bool) -> None:
     with place.running("kafka", kill=kill) as client:
         topic = {"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
         client.ask(ApiKey.CREATE_TOPICS, 5, {"topics": [topic], "timeout_ms": 9000, "timeout": 9000})
-        eventually(lambda: client.offset("t", -1) == 0, "no leader of t")
+        client.await_leader("t")
         for number in range(6):  # over several segments
             produce(client, 100, 0, epoch=number)
             produce(client, 101, 0, epoch=number, count=3)

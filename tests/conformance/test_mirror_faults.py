@@ -243,7 +243,7 @@ def test_a_topic_that_was_made_again_is_refused_until_its_mirror_is_deleted(pair
     assert values(destination, "t") == values(source, "t") and count(destination) == 300
 
 
-def test_a_mirror_that_was_deleted_is_begun_anew(pair: tuple[Broker, Broker]) -> None:
+def test_a_mirror_that_was_deleted_is_recreated(pair: tuple[Broker, Broker]) -> None:
     source, destination = (broker.bootstrap for broker in pair)
     fill(source, 0, 100)
     with Following(mirror_of(pair)):

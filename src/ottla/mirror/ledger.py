@@ -58,9 +58,9 @@ class Ledger:
         self.source = source
         self.topic = PREFIX + source
         self.client = Cluster(ClientConfig(parse_addresses(bootstrap), "ottla-mirror"))
-        self._forget()
+        self._clear()
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self.offsets: dict[Place, Offsets] = {}
         self.roles: dict[str, Role] = {}
         self.moved: set[str] = set()
@@ -90,12 +90,12 @@ class Ledger:
         anything back. Raises KafkaError, OSError."""
         at = TopicPartition(self.topic, 0)
         if at not in self.client.partitions([self.topic]):
-            self._forget()
+            self._clear()
             return
         first = self.client.offsets({at: EARLIEST})[at].offset
         end = self._end(at, whole=whole)
         if not first <= self._position <= end:
-            self._forget()
+            self._clear()
         newest: dict[str, Any] = {}
         fields = arrow.schema(["key", "value"])
         for batch in arrow.batches(self.client, self.topic, 0, self._position, end, fields, read_committed=True):
@@ -174,7 +174,7 @@ class Ledger:
         finally:
             producer.close()
 
-    def forget(self, topic: str) -> None:
+    def drop(self, topic: str) -> None:
         """What was copied of a topic is no more: it will be copied from its beginning. Raises KafkaError, OSError."""
         entries: list[tuple[list[Any], Any]] = [(["id", topic], None)]
         for at in [at for at in self.offsets if at[0] == topic]:

@@ -170,7 +170,7 @@ class Mirror:
         topics = self.chosen()
         there = self.destination.topics()
         names = self._names(topics)
-        self._forget_old(topics, there)
+        self._drop_deleted(topics, there)
         configs = self.source.configs(list(topics))
         for topic, count in topics.items():
             name = names[topic]
@@ -192,14 +192,14 @@ class Mirror:
             self.ledger.offsets.update({at: Offsets(origin=ends[at]) for at in new})
         return topics
 
-    def _forget_old(self, topics: Iterable[str], there: Mapping[str, int]) -> None:
-        """A mirror that was deleted is begun anew. Raises MirrorError for a topic that was made again at the source."""
+    def _drop_deleted(self, topics: Iterable[str], there: Mapping[str, int]) -> None:
+        """A mirror that was deleted is recreated. Raises MirrorError for a topic that was made again at the source."""
         ids = self.source.ids(topics)
         for topic, found in ids.items():
             name, known = self.route.prefix + topic, self.ledger.ids.get(topic)
             if name not in there and any(at[0] == topic for at in self.ledger.offsets):
                 self.shifts.stop()
-                self.ledger.forget(topic)
+                self.ledger.drop(topic)
             elif known not in (None, found):
                 raise MirrorError(
                     f"{topic} at {self.route.source} was deleted and made again: delete its mirror {name} at"
