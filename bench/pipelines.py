@@ -41,10 +41,12 @@ BATCH_RECORDS = 500_000
 BEGIN_S = 1_790_000_000
 STOP_S = 3600.0
 
+VISITOR = "id div 100000 % 4 * 5000 + id % 5000"
+"""Five thousand visitors for 33 minutes, then as many others, who come back when their sessions are over."""
 EVENTS: Mapping[str, tuple[str, str]] = {
     "activity": (
-        "concat('user-', id % 5000)",
-        "named_struct('user', concat('user-', id % 5000), 'page', element_at(array('/', '/product', '/cart',"
+        f"concat('user-', {VISITOR})",
+        f"named_struct('user', concat('user-', {VISITOR}), 'page', element_at(array('/', '/product', '/cart',"
         " '/checkout', '/help'), cast(pmod(hash(id), 5) as int) + 1), 'at', timestamp_millis({begin} + id * 20))",
     ),
     "metrics": (
@@ -163,6 +165,7 @@ class Bench:
                 for operator in progress[-1]["stateOperators"]:
                     state["state rows"] += operator["numRowsTotal"]
                     state["state MB"] += operator["memoryUsedBytes"] / 1e6
+            state["checkpoints MB"] = sum(each.stat().st_size for each in Path(work).rglob("*") if each.is_file()) / 1e6
             return cost, state
 
 

@@ -67,7 +67,8 @@ class Job:
         self.steps: list[Step] = []
         self.feedback: set[str] = set()
         """Topics that queries read and write."""
-        self._options = options
+        self.options = options
+        """How to run a pipeline, whichever it is."""
         self._settings = settings
         self._ensured: set[str] = set()
         self._spark = spark
@@ -99,7 +100,7 @@ class Job:
         topics = Topics(self.bootstrap)
         try:
             given = {config.replace("_", "."): value for config, value in configs.items()}
-            topics.ensure(name, partitions or self._options.partitions, given)
+            topics.ensure(name, partitions or self.options.partitions, given)
         finally:
             topics.close()
         self._ensured.add(name)
@@ -131,8 +132,8 @@ class Job:
             "value.format": format,
             "key.format": key_format,
         }
-        if self._options.batch_records is not None:
-            chosen["maxOffsetsPerTrigger"] = str(self._options.batch_records)
+        if self.options.batch_records is not None:
+            chosen["maxOffsetsPerTrigger"] = str(self.options.batch_records)
         if registered is not None:
             chosen["schema.registry.url"] = self.registry or ""
         elif schema is not None:
@@ -229,8 +230,8 @@ class Job:
         writer = writer.option("checkpointLocation", f"{self.checkpoints.rstrip('/')}/{query}")
         if self.is_once:
             writer = writer.trigger(availableNow=True)
-        elif self._options.every:
-            writer = writer.trigger(processingTime=self._options.every)
+        elif self.options.every:
+            writer = writer.trigger(processingTime=self.options.every)
         self.queries.append(Started(query, writer.start, writer.start()))
 
     def step(
