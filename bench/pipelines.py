@@ -262,6 +262,7 @@ def main() -> None:
         try:
             bench = Bench(broker, session(2))
             bench.spark.conf.set("spark.sql.shuffle.partitions", "4")
+            bench.spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "10000")
             for section in sections(bench, options, lambda name: not options.pipelines or name in options.pipelines):
                 print(f"\n### {section.title}\n\n{results.markdown(section)}", flush=True)
                 kept.sections[section.key] = results.Kept(
