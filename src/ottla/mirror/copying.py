@@ -181,7 +181,8 @@ class _Copier:
         if at is None:
             return  # the control topic
         if offset < 0:
-            raise MirrorError(f"{there}: the broker does not say where records are that it had already")
+            # It had them already and does not say where; the next shift copies them again.
+            raise KafkaError(ErrorCode.duplicate_sequence_number, str(there))
         written = self._written.setdefault(at, [])
         if not written and offset != self._ends[there]:
             self._refuse_others(there, self._ends[there], offset)

@@ -4,7 +4,8 @@ Page views are JSON, `{"user": "ada", "page": "/cart", "at": "2026-11-25T09:00:0
 however many web servers, each at most `delay` late. A session ends when its user has been quiet for `gap`; then it is
 written to `sessions`, once: who, from when to when, where it began and ended, and how deep into the funnel it came,
 that is how many of `steps` were visited one after the other. `funnels` gets for each hour how many sessions came how
-deep.
+deep. The views of a session are kept as state until it ends: of a user who never pauses, a program, for good, so
+leave those out where there are any.
 """
 
 from __future__ import annotations

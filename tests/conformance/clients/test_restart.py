@@ -25,7 +25,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla.protocol.messages import ApiKey
 from ottla.testing import Cluster
 from peers.kafka import START_FAST, java
-from tests.cluster.admin import ask
+from tests.cluster.admin import ask, in_sync, until
 from tests.conformance.clients import build
 from tests.conformance.clients.test_java import TEXT, last_of_each_key, produce, word_count
 from tests.conformance.clients.test_rounds import CASES, Client, GaveUp, judge, round_of
@@ -163,7 +163,7 @@ def test_a_node_is_restarted_in_the_middle_of_a_round(cluster: Cluster, topic: s
     assert len(restarts.restarted) == len(in_middle_of)
 
 
-def test_kcat(cluster: Cluster, topic: str) -> None:
+def test_kcat(cluster: Cluster, topic: str, tmp_path: Path) -> None:
     """It writes, and reads in a group, while the leader is restarted, and then the coordinator."""
     if shutil.which("kcat") is None:
         pytest.skip("no kcat here")
@@ -171,9 +171,13 @@ def test_kcat(cluster: Cluster, topic: str) -> None:
     restarts = Restarts(cluster, topic, f"group-{topic}")
     writer = ["kcat", "-b", cluster.bootstrap, "-P", "-t", topic, "-X", "enable.idempotence=true"]
     reader = ["kcat", "-b", cluster.bootstrap, "-G", f"group-{topic}", "-q", "-u", "-X", "auto.offset.reset=earliest"]
-    with subprocess.Popen(
-        [*reader, topic], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as reading:
+    said = tmp_path / "said"
+    with (
+        said.open("w") as errors,
+        subprocess.Popen(
+            [*reader, topic], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as reading,
+    ):
         stop = threading.Timer(LIMIT_S, reading.kill)
         stop.start()
         try:
@@ -186,7 +190,7 @@ def test_kcat(cluster: Cluster, topic: str) -> None:
                     writer, input="".join(f"{line}\n" for line in lines), text=True, timeout=LIMIT_S, check=True,
                     stderr=subprocess.DEVNULL,
                 )  # fmt: skip
-                assert [reading.stdout.readline().strip() for _ in lines] == lines
+                assert [reading.stdout.readline().strip() for _ in lines] == lines, said.read_text()
         finally:
             stop.cancel()
             reading.kill()
@@ -197,6 +201,9 @@ def test_kcat(cluster: Cluster, topic: str) -> None:
 def create(cluster: Cluster, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic(topic, partitions, 3)])[topic].result(LIMIT_S)
+    # A client that asks a node that does not know the topic yet may give up, as kcat does.
+    for address in cluster.bootstrap.split(","):
+        until(lambda address=address: len(in_sync(address, topic)), lambda known: known == 3)
 
 
 RECORDS = 3000
