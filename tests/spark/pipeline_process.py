@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from ottla.testing import Cluster
+from tests.spark.kills import below
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,6 +47,21 @@ class Command:
     def ended(self) -> int:
         self.process.communicate(timeout=120)
         return self.process.returncode
+
+
+def kill(victim: str, command: Command, cluster: Cluster) -> None:
+    """kill -9: a `node` that coordinates transactions, which comes back, the `driver`, or all its Python `worker`s."""
+    if victim == "node":
+        node = cluster.leader("__transaction_state")
+        cluster.kill(node)
+        cluster.restart(node)
+    elif victim == "driver":
+        assert command.end(signal.SIGKILL) == -signal.SIGKILL
+    else:
+        workers = [pid for pid, line in below(command.process.pid).items() if "pyspark.daemon" in line]
+        assert workers
+        for pid in workers:
+            os.kill(pid, signal.SIGKILL)
 
 
 def ottla(*arguments: str) -> Any:

@@ -1,9 +1,7 @@
-"""A bank's ledger while its driver, a Python worker and a node of three are killed: the books are right at the end."""
+"""A bank's ledger while driver, Python workers and a node of three are killed: the books are right at the end."""
 
 from __future__ import annotations
 
-import os
-import random
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +11,7 @@ import pytest
 from demo import answers
 from demo.events import Event, transactions
 from ottla.testing import Cluster
-from tests.spark.kills import below
-from tests.spark.pipeline_process import Command, set_
+from tests.spark.pipeline_process import Command, kill, set_
 from tests.spark.pipelines import feed, rows
 
 TOPICS = {"input": "transactions", "entries": "entries", "credits": "credits", "balances": "balances", "refused": "no"}
@@ -29,21 +26,8 @@ def cluster() -> Iterator[Cluster]:
         yield started
 
 
-def kill(victim: str, command: Command, cluster: Cluster, dice: random.Random) -> None:
-    if victim == "node":
-        node = cluster.leader("__transaction_state")
-        cluster.kill(node)
-        cluster.restart(node)
-    elif victim == "driver":
-        assert command.end(signal.SIGKILL) == -signal.SIGKILL
-    else:
-        workers = [pid for pid, line in below(command.process.pid).items() if "pyspark.daemon" in line]
-        os.kill(dice.choice(sorted(workers)), signal.SIGKILL)
-
-
 @pytest.mark.usefixtures("spark")
 def test_the_books_are_right_whoever_is_killed(cluster: Cluster, tmp_path: Path) -> None:
-    dice = random.Random(11)
     events: list[Event] = list(transactions(COUNT, seed=11))
     arguments = ["-b", cluster.bootstrap, "--master", "local[2]", "--batch-records", "200", *set_(TOPICS),
                  "--spark", "spark.sql.shuffle.partitions=2"]  # fmt: skip
@@ -53,7 +37,7 @@ def test_the_books_are_right_whoever_is_killed(cluster: Cluster, tmp_path: Path)
             part = events[number::3] if number else events[::3]
             feed(cluster.bootstrap, "transactions", [event.value for event in part], key="account")
             command.until(lambda status: any(query["rows"] >= 200 for query in status["queries"]))
-            kill(victim, command, cluster, dice)
+            kill(victim, command, cluster)
             if command.process.poll() is not None:
                 command = Command("ledger", tmp_path, *arguments)
         command.until(lambda status: any(query["lag_records"] == 0 for query in status["queries"]))
