@@ -49,8 +49,8 @@ def has_json(name: str) -> bool:
 def test_closed_broken_and_full(name: str, commands: Commands, env: dict[str, str]) -> None:
     argv = [*name.split(), *VALID[name]]
     how: dict[str, Any] = {} if name == "server start" else {"env": env}
-    if name in ("sim", "spark archive"):
-        how["patience_s"] = 120.0  # it works for seconds, and ends
+    if name in ("sim", "spark archive", "registry"):
+        how["patience_s"] = 120.0  # it works for seconds, and ends or says that it serves
     serves = name == "server start"
     reader, broken = os.pipe()
     os.close(reader)

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
+from ottla.clock import elapsed_s
 from ottla.coordinator.effects import OUTSIDE, WRITE_ERRORS, Now, Reply, Write
 from ottla.drivers.coordinator_load import Decode, LoadedCore, load
 from ottla.errors import ErrorCode, KafkaError
@@ -231,7 +232,7 @@ class Shards(Generic[S]):
 
     async def _load(self, shard: S) -> None:
         what = self._kind.what
-        began_s = asyncio.get_running_loop().time()
+        began_s = elapsed_s()
         try:
             buffer_bytes = self._node.config[self._kind.buffer_setting]
             partition = shard.partition
@@ -241,7 +242,7 @@ class Shards(Generic[S]):
                 all_records=self._kind.loads_all_records,
             )  # fmt: skip
             await _committed(partition, end, epoch)
-            self.load_times.add((asyncio.get_running_loop().time() - began_s) * 1000)
+            self.load_times.add((elapsed_s() - began_s) * 1000)
             self._loaded(shard)
         except Exception as error:  # a bug too, or those that wait for the end of the load would do so for ever
             # Nobody else coordinates them: clients look for the coordinator until the log is repaired.

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from typing import Any, Final, Protocol
 from uuid import UUID
 
+from ottla.clock import elapsed_s
 from ottla.coordinator.share.config import ShareCoordinatorConfig
 from ottla.coordinator.share.requests import (
     DeleteState,
@@ -50,11 +51,10 @@ class _Timed:
     def __init__(self, waiter: Waiter, times_ms: Windows) -> None:
         self._waiter = waiter
         self._times_ms = times_ms
-        self._began_s = asyncio.get_running_loop().time()
+        self._began_s = elapsed_s()
 
     def complete(self, result: Any) -> None:
-        now_s = asyncio.get_running_loop().time()
-        self._times_ms.record(1000 * (now_s - self._began_s), now_s)
+        self._times_ms.record(1000 * (elapsed_s() - self._began_s), asyncio.get_running_loop().time())
         self._waiter.complete(result)
 
 

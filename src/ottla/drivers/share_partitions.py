@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, M
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from ottla.clock import Clock
+from ottla.clock import Clock, elapsed_s
 from ottla.config.checks import reset_duration_ms
 from ottla.config.group_settings import group_setting
 from ottla.coordinator.share.requests import ReadState, StateRow, WriteState
@@ -116,12 +116,12 @@ class LedSharePartition:
 
     def read_begins(self) -> None:
         self.is_read = True
-        self.metrics.fetch_begins(asyncio.get_running_loop().time())
+        self.metrics.fetch_begins(elapsed_s())
 
     def read_is_over(self) -> None:
         """Whoever was kept away by it looks again."""
         self.is_read = False
-        self.metrics.fetch_ends(asyncio.get_running_loop().time())
+        self.metrics.fetch_ends(elapsed_s())
         if self.is_wanted:
             self.is_wanted = False
             self.wake()
@@ -206,7 +206,7 @@ class SharePartitions:
 
     async def _load(self, led: LedSharePartition) -> None:
         leader_epoch = led.partition.leader_epoch
-        began_s = asyncio.get_running_loop().time()
+        began_s = elapsed_s()
         try:
             row = await self.persister.ask(ReadState(led.key, leader_epoch))
             if (error := error_of(row)) is not ErrorCode.none:
@@ -223,7 +223,7 @@ class SharePartitions:
                 led.core = SharePartition(LoadedState(row["state_epoch"], start, batches), leader_epoch, config)
                 for each in batches:
                     led.metrics.batch_records.add(each.last_offset - each.first_offset + 1)
-                self.metrics.load_seconds.add(asyncio.get_running_loop().time() - began_s)
+                self.metrics.load_seconds.add(elapsed_s() - began_s)
                 led.wake()
         except KafkaError as error:
             self.drop(led, ErrorCode(error.code))

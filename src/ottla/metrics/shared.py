@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.metrics.instruments import LOOP_SECONDS, REQUEST_SECONDS, Histogram
-from ottla.metrics.windows import Windows
 
 PERCENT = (0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 100.0)
 BATCH_RECORDS = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2000.0)
@@ -17,16 +16,13 @@ ACKNOWLEDGE_TYPES = {1: "Accept", 2: "Release", 3: "Reject", 4: "Renew"}
 
 
 class ShareMetrics:
-    __slots__ = ("_acquire_seconds", "_fetch_ratio", "acknowledged", "load_seconds", "write_ms", "writes")
+    __slots__ = ("_acquire_seconds", "_fetch_ratio", "acknowledged", "load_seconds")
 
     def __init__(self) -> None:
         self.acknowledged = dict.fromkeys(ACKNOWLEDGE_TYPES, 0)
         """Records, by type."""
         self.load_seconds = Histogram(REQUEST_SECONDS)
         """Of share-partitions, from the share coordinator."""
-        self.writes = 0
-        """Asked of the share coordinator of this node."""
-        self.write_ms = Windows()
         self._fetch_ratio: dict[str, Histogram] = {}
         self._acquire_seconds: dict[str, Histogram] = {}
 

@@ -13,6 +13,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
+from ottla.clock import elapsed_s
 from ottla.drivers.share_partitions import LedSharePartition
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID, Offset
@@ -177,10 +178,9 @@ class _ShareFetch:
 
     async def _look(self) -> dict[SharedPartition, Found]:
         """Until there is enough, or the time is over."""
-        loop = asyncio.get_running_loop()
         while True:
             self._woken.clear()
-            began_s = loop.time()
+            began_s = elapsed_s()
             expired = self._node.stopping or self._is_over
             readings = self._begin()
             try:
@@ -189,7 +189,7 @@ class _ShareFetch:
                 failed = any(each.error is not None for each in readings)
                 if readings and (failed or expired or size >= self._min_bytes):
                     self._acquire(readings)
-                    took_s = loop.time() - began_s
+                    took_s = elapsed_s() - began_s
                     self._manager.metrics.fetched(self._key.group_id, len(readings), len(self._partitions), took_s)
                     return self._found
             finally:
