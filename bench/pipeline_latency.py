@@ -15,37 +15,44 @@ import threading
 import time
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
 
+import ottla.pipelines.runner
 from bench import brokers, results
-from bench.pipelines import CHANGES, EVENTS, KAFKA, OTTLA, PARTITIONS, Bench, ByConnector
-from bench.spark import SETTINGS, session
+from bench.pipeline_loads import LOADS, Load
+from bench.pipelines import KAFKA, OTTLA, PARTITIONS, Bench, ByConnector, lake_session, outputs
+from bench.spark import SETTINGS
 from bench.tables import Section
 from ottla import arrow
-from ottla.pipelines.runner import Job, Options, load
+from ottla.pipelines.runner import Job, Options
 
-Arrived = dict[int, list[int]]
-"""When the records of a partition came (ms since the epoch), by offset."""
+NAMES = [name for name, load in LOADS.items() if load.inputs and load.pipeline != "replay"]
+"""Those that follow topics."""
+Arrived = dict[tuple[str, int], list[int]]
+"""When the records of a topic's partition came (ms since the epoch), by offset."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.pipeline_latency", description=__doc__)
-    parser.add_argument("pipelines", nargs="*", metavar="PIPELINE", help=f"of {', '.join(EVENTS)}; all by default")
+    parser.add_argument("pipelines", nargs="*", metavar="PIPELINE", help=f"of {', '.join(NAMES)}; all by default")
     parser.add_argument("--rate", type=int, default=2000, help="events a second")
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--warm-up", type=int, default=30, help="seconds that are left out")
     options = parser.parse_args()
+    if others := set(options.pipelines).difference(NAMES):
+        parser.error(f"no pipeline {', '.join(others)} is measured; there are {', '.join(NAMES)}")
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as base:
         broker = brokers.make("ottla", Path(base), SETTINGS)
         broker.start()
         try:
-            bench = Bench(broker, session(2))
+            bench = Bench(broker, lake_session())
             bench.spark.conf.set("spark.sql.shuffle.partitions", "2")
-            for name in options.pipelines or EVENTS:
+            for name in options.pipelines or NAMES:
                 sides: dict[str, type[Job]] = {KAFKA: ByConnector, OTTLA: Job}
                 rows = [{"side": side, **run(bench, kind, name, options)} for side, kind in sides.items()]
                 title = f"Pipeline {name}, {options.rate:,} events a second"
@@ -55,15 +62,18 @@ def main() -> None:
 
 
 def run(bench: Bench, kind: type[Job], name: str, options: argparse.Namespace) -> dict[str, str]:
-    pipeline = load(name)
+    load = LOADS[name]
+    pipeline = ottla.pipelines.runner.load(load.pipeline)
     count = options.rate * (options.seconds + options.warm_up)
-    # Times of the events are those at which they come, so that watermarks move as they would.
-    key, value = (text.replace("{begin}", str(time.time_ns() // 10**6)) for text in EVENTS[name])
-    events = bench.spark.range(count).selectExpr(f"{key} as key", f"to_json({value}) as value").collect()
-    of_topics = [setting.name for setting in pipeline.settings if setting.about.startswith("topic of")]
-    with bench.topics([*dict.fromkeys(["input", *of_topics])]) as made, tempfile.TemporaryDirectory() as work:
-        chosen = pipeline.values({**CHANGES[name], **made})
-        job = kind(pipeline, Options(bench.bootstrap, partitions=PARTITIONS), chosen, lambda: bench.spark, work)
+    with (
+        bench.topics([*load.inputs, *outputs(pipeline, load)]) as made,
+        tempfile.TemporaryDirectory(prefix="ottla-bench-") as work,
+        load.store(work, count) as stored,
+    ):
+        events = events_of(bench, load, made, count)
+        chosen = pipeline.values({**load.settings, **stored, **made})
+        queries = f"{work}/checkpoints"
+        job = kind(pipeline, Options(bench.bootstrap, partitions=PARTITIONS), chosen, lambda: bench.spark, queries)
         pipeline.build(job)
         batches: dict[int, tuple[str, dict[str, Any]]] = {}
         over = threading.Event()
@@ -71,17 +81,15 @@ def run(bench: Bench, kind: type[Job], name: str, options: argparse.Namespace) -
         watcher.start()
         cpu = [0.0]
         began = time.time()
-        feed(
-            bench, made["input"], events, options.rate, lambda: cpu.__setitem__(0, bench.cpu_seconds()), options.warm_up
-        )
+        feed(bench, events, options.rate, lambda: cpu.__setitem__(0, bench.cpu_seconds()), options.warm_up)
         spent = bench.cpu_seconds() - cpu[0]
         time.sleep(5)  # for the batch that is under way
         over.set()
         watcher.join()
         for started in job.queries:
             started.query.stop()
-        arrived = arrivals(bench.bootstrap, made["input"])
-        found = latencies(batches.values(), arrived, made["input"], (began + options.warm_up) * 1000)
+        arrived = arrivals(bench.bootstrap, [made[setting] for setting in load.inputs])
+        found = latencies(batches.values(), arrived, (began + options.warm_up) * 1000)
     return {
         "p50 ms": f"{statistics.median(found):,.0f}", "p99 ms": f"{found[int(len(found) * 0.99)]:,.0f}",
         "batches": str(len(batches)),
@@ -89,10 +97,19 @@ def run(bench: Bench, kind: type[Job], name: str, options: argparse.Namespace) -
     }  # fmt: skip
 
 
-def feed(bench: Bench, topic: str, events: list[Any], rate: int, begin: Any, warm_up_s: int) -> None:
+def events_of(bench: Bench, load: Load, made: Mapping[str, str], count: int) -> list[tuple[str, Any, Any]]:
+    """Topic, key and value, with the times at which they come, so that watermarks move as they would."""
+    found = []
+    for setting, each in load.inputs.items():
+        rows = each.frame(bench.spark, count, time.time_ns() // 10**6).collect()
+        found += [(number / each.share, made[setting], row.key, row.value) for number, row in enumerate(rows)]
+    return [event[1:] for event in sorted(found, key=lambda event: event[0])]
+
+
+def feed(bench: Bench, events: list[tuple[str, Any, Any]], rate: int, begin: Any, warm_up_s: int) -> None:
     producer = Producer({"bootstrap.servers": bench.bootstrap, "linger.ms": 5, "log_level": 0})
     began, is_warm = time.monotonic(), False
-    for number, event in enumerate(events):
+    for number, (topic, key, value) in enumerate(events):
         if number % 20 == 0:
             ahead = number / rate - (time.monotonic() - began)
             if ahead > 0:
@@ -100,7 +117,7 @@ def feed(bench: Bench, topic: str, events: list[Any], rate: int, begin: Any, war
             if not is_warm and number >= warm_up_s * rate:
                 is_warm = True
                 begin()
-        producer.produce(topic, event.value, event.key)
+        producer.produce(topic, value, key)
         producer.poll(0)
     assert producer.flush(60) == 0
 
@@ -114,30 +131,33 @@ def watch(job: Job, batches: dict[int, Any], over: threading.Event) -> None:
                     batches[hash((started.name, each["batchId"]))] = (started.name, dict(each))
 
 
-def arrivals(bootstrap: str, topic: str) -> Arrived:
-    table = arrow.read(topic, bootstrap, columns=["partition", "offset", "timestamp"]).read_all()
-    found: defaultdict[int, list[int]] = defaultdict(list)
-    for partition, at in zip(table["partition"].to_pylist(), table["timestamp"].cast("int64").to_pylist(), strict=True):
-        found[partition].append(at // 1000)
+def arrivals(bootstrap: str, topics: list[str]) -> Arrived:
+    found: Arrived = defaultdict(list)
+    for topic in topics:
+        table = arrow.read(topic, bootstrap, columns=["partition", "offset", "timestamp"]).read_all()
+        times = table["timestamp"].cast("int64").to_pylist()
+        for partition, at in zip(table["partition"].to_pylist(), times, strict=True):
+            found[topic, partition].append(at // 1000)
     return found
 
 
-def latencies(batches: Any, arrived: Arrived, topic: str, since_ms: float) -> list[float]:
+def latencies(batches: Any, arrived: Arrived, since_ms: float) -> list[float]:
     """Of every record that came after the warm-up, in ms, sorted; of each query."""
     found: list[float] = []
     for _, batch in batches:
         ended = datetime.fromisoformat(batch["timestamp"]).timestamp() * 1000 + batch["durationMs"]["triggerExecution"]
         for source in batch["sources"]:
-            start, end = (parsed(source[name], topic) for name in ("startOffset", "endOffset"))
-            for partition, stop in end.items():
-                times = arrived[int(partition)][start.get(partition, 0) : stop]
+            start, end = (parsed(source[name]) for name in ("startOffset", "endOffset"))
+            for place in end.keys() & arrived.keys():
+                times = arrived[place][start.get(place, 0) : end[place]]
                 found += [ended - at for at in times[bisect_left(times, since_ms) :]]
     return sorted(found)
 
 
-def parsed(offsets: Any, topic: str) -> dict[str, int]:
-    given = json.loads(offsets) if isinstance(offsets, str) else offsets
-    return dict((given or {}).get(topic, {}))
+def parsed(offsets: Any) -> dict[tuple[str, int], int]:
+    given = (json.loads(offsets) if isinstance(offsets, str) else offsets) or {}
+    by_topic = {topic: of for topic, of in given.items() if isinstance(of, dict)}
+    return {(topic, int(number)): offset for topic, of in by_topic.items() for number, offset in of.items()}
 
 
 if __name__ == "__main__":

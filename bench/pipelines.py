@@ -1,11 +1,12 @@
 """The pipelines that come with Ottla beside the same queries on Spark's Kafka connector: `python -m bench.pipelines`.
 
-    python -m bench.pipelines                                    activity, metrics and ledger, a million events each
+    python -m bench.pipelines                                    each once, with a million events
     python -m bench.pipelines --events 10000000 --alone ledger   by hand: what it takes, what memory and state it keeps
     python -m bench.pipelines --json docs/performance.json       keep the results for `python -m bench.render`
 
-A topic of events is made beforehand; a run takes all of it with availableNow and a new checkpoint. The other side is
-the pipeline's own `build`, whose reads and writes are of the connector: JSON by `from_json` and `to_json`, and at least
+Topics of events are made beforehand; a run takes all of them with availableNow and a new checkpoint, and afterwards
+Ottla's results are compared, row by row, with what a batch query makes of the same records. The other side is the
+pipeline's own `build`, whose reads and writes are of the connector: JSON by `from_json` and `to_json`, and at least
 once, since it knows nothing else; Ottla writes exactly once. One JVM runs both by turns. CPU seconds are those of Spark
 (JVM and Python workers) and of the broker, a process of its own on the same cores.
 """
@@ -18,7 +19,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,48 +29,27 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+import ottla.pipelines.runner
 from bench import brokers, compare, results
-from bench.spark import SETTINGS, Cost, Tree, session
+from bench.pipeline_loads import BEGIN_S, LOADS, Load, Ran
+from bench.spark import JARS, SETTINGS, Cost, Tree, session
 from bench.tables import Section
-from ottla.pipelines.runner import Job, Options, Pipeline, load
+from ottla.pipelines.lake import spark_settings
+from ottla.pipelines.runner import Job, Options, Pipeline
+from ottla.pipelines.runner.job import Started
 from ottla.pipelines.runner.session import prepare
 
 KAFKA, OTTLA = "Spark's connector", "ottla, exactly-once"
 PARTITIONS = 3
 BATCH_RECORDS = 500_000
 """Of a batch: a stream that is behind takes large ones."""
-BEGIN_S = 1_790_000_000
 STOP_S = 3600.0
 
-VISITOR = "id div 100000 % 4 * 5000 + id % 5000"
-"""Five thousand visitors for 33 minutes, then as many others, who come back when their sessions are over."""
-EVENTS: Mapping[str, tuple[str, str]] = {
-    "activity": (
-        f"concat('user-', {VISITOR})",
-        f"named_struct('user', concat('user-', {VISITOR}), 'page', element_at(array('/', '/product', '/cart',"
-        " '/checkout', '/help'), cast(pmod(hash(id), 5) as int) + 1), 'at', timestamp_millis({begin} + id * 20))",
-    ),
-    "metrics": (
-        "concat('host-', id % 100)",
-        "named_struct('host', concat('host-', id % 100), 'name', element_at(array('cpu', 'memory', 'disk_free'),"
-        " cast(pmod(id div 100, 3) as int) + 1), 'value', pmod(hash(id), 1000) / 1000d,"
-        " 'at', timestamp_millis({begin} + id * 10))",
-    ),
-    "ledger": (
-        "concat('account-', id % 1000)",
-        "named_struct('id', cast(id as string), 'kind', element_at(array('deposit', 'withdraw', 'transfer'),"
-        " cast(pmod(hash(id), 3) as int) + 1), 'account', concat('account-', id % 1000),"
-        " 'to', concat('account-', pmod(hash(id, 1), 1000)), 'amount', cast(1 + pmod(hash(id, 2), 10000) as bigint),"
-        " 'at', timestamp_millis({begin} + id * 10))",
-    ),
-}
-"""Key and value of event number `id`, in the order of their times."""
-CHANGES: Mapping[str, dict[str, Any]] = {
-    "activity": {"delay": "10 minutes", "every": "10 minutes"},
-    "metrics": {"delay": "10 minutes", "rules": "cpu > 0.999"},
-    "ledger": {},
-}
-"""Settings: partitions are read at different speeds, and what is late is dropped."""
+
+def lake_session() -> SparkSession:
+    """Spark with the connector and Delta."""
+    jars = [*JARS.glob("*.jar"), *JARS.with_name("lake-jars").glob("*.jar")]
+    return session(2, jars, spark_settings({"kind": "delta", "delta": ""}))
 
 
 class ByConnector(Job):
@@ -79,13 +59,14 @@ class ByConnector(Job):
         self, setting: str, schema: str | None = None, *, format: str | None = None, key_format: str = "string",
         group: str | None = None, dead_letters: bool = True, **options: str,
     ) -> DataFrame:  # fmt: skip
-        chosen = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.topic(setting)}
+        chosen = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.topic(setting), **options}
         chosen |= {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(BATCH_RECORDS)}
         frame = self.spark.readStream.format("kafka").options(**chosen).load()
-        assert schema is not None
-        return frame.withColumns({
-            "key": f.col("key").cast("string"), "value": f.from_json(f.col("value").cast("string"), schema),
-        })  # fmt: skip
+        if key_format == "string":
+            frame = frame.withColumn("key", f.col("key").cast("string"))
+        return (
+            frame if schema is None else frame.withColumn("value", f.from_json(f.col("value").cast("string"), schema))
+        )
 
     def write_to(
         self, query: str, frame: DataFrame, *, mode: str = "append", format: str = "binary", delivery: str = "",
@@ -110,63 +91,97 @@ class Bench:
         self._tree = Tree(int(jvm.java.lang.ProcessHandle.current().pid()))
 
     @contextmanager
-    def topics(self, names: list[str]) -> Iterator[dict[str, str]]:
+    def topics(self, names: Iterable[str]) -> Iterator[dict[str, str]]:
+        """Of the bench's own names, by the given ones; deleted in the end, with those that came meanwhile."""
+        before = self._topics()
         number = next(self._numbers)
         found = {name: f"bench-{name}-{number}" for name in names}
         new = [NewTopic(topic, PARTITIONS, 1) for topic in found.values()]
-        for future in self._admin.create_topics(new).values():
+        for future in self._admin.create_topics(new).values() if new else ():
             future.result(60)
         try:
             yield found
         finally:
-            for future in self._admin.delete_topics(list(found.values())).values():
+            new_ones = sorted(self._topics() - before)
+            for future in self._admin.delete_topics(new_ones).values() if new_ones else ():
                 future.result(60)
+
+    def _topics(self) -> set[str]:
+        return {name for name in self._admin.list_topics(timeout=60).topics if not name.startswith("__")}
 
     def cpu_seconds(self) -> float:
         """Of Spark, since it started."""
         return self._tree.cpu_seconds()
 
-    def fill(self, name: str, topic: str, events: int) -> None:
-        """In one task, so that each partition is in the order of the events' times."""
-        key, value = (text.replace("{begin}", str(BEGIN_S * 1000)) for text in EVENTS[name])
-        frame = self.spark.range(0, events, 1, 1).selectExpr(f"{key} as key", f"to_json({value}) as value")
-        options = {"kafka.bootstrap.servers": self.bootstrap, "topic": topic, "kafka.compression.type": "lz4"}
-        frame.write.format("ottla").options(**options).mode("append").save()
+    @contextmanager
+    def filled(self, load: Load, events: int, begin_ms: int = BEGIN_S * 1000) -> Iterator[dict[str, str]]:
+        """The topics that a load has, with so many events in all, by its settings."""
+        with self.topics(load.inputs) as made:
+            for setting, each in load.inputs.items():
+                chosen = {"kafka.bootstrap.servers": self.bootstrap, "topic": made[setting]}
+                frame = each.frame(self.spark, events, begin_ms)
+                frame.write.format("ottla").options(**chosen, **{"kafka.compression.type": "lz4"}).mode("append").save()
+            yield made
 
-    def run(self, kind: type[Job], pipeline: Pipeline, source: str, events: int) -> tuple[Cost, dict[str, float]]:
-        """All of the topic once, to topics of its own; what it cost, and the state that it had at the end."""
-        settings = {setting.name: setting.default for setting in pipeline.settings}
-        of_topics = [setting.name for setting in pipeline.settings if setting.about.startswith("topic of")]
+    def run(self, kind: type[Job], load: Load, made: Mapping[str, str], events: int) -> tuple[Cost, dict[str, float]]:
+        """All of the topics once, to topics of its own; what it cost, and the state that it had at the end."""
+        pipeline = ottla.pipelines.runner.load(load.pipeline)
         with (
-            self.topics([name for name in of_topics if name != "input"]) as made,
-            tempfile.TemporaryDirectory() as work,
+            tempfile.TemporaryDirectory(prefix="ottla-bench-") as work,
+            self.topics(outputs(pipeline, load)) as others,
+            load.store(work, events) as stored,
         ):
-            chosen = pipeline.values({**settings, **CHANGES[pipeline.name], **made, "input": source})
+            chosen = pipeline.values({**load.settings, **stored, **others, **made})
             options = Options(self.bootstrap, once=True, batch_records=BATCH_RECORDS, partitions=PARTITIONS)
-            job = kind(pipeline, options, chosen, lambda: self.spark, work)
+            job = kind(pipeline, options, chosen, lambda: self.spark, f"{work}/checkpoints")
             broker, spark, began = brokers.cpu_seconds(self.broker.pid), self._tree.cpu_seconds(), time.monotonic()
             with sampled(self._tree) as memory_mb:
                 pipeline.build(job)
-                for started in job.queries:
-                    assert started.query.awaitTermination(STOP_S), f"{pipeline.name} has not ended"
+                progress = {started.name: ended(started, again=bool(job.feedback)) for started in job.queries}
             cost = Cost(
                 time.monotonic() - began, self._tree.cpu_seconds() - spark,
                 brokers.cpu_seconds(self.broker.pid) - broker,
             )  # fmt: skip
-            half = len(memory_mb) // 2
-            state = {
-                "memory MB, first half": max(memory_mb[:half] or [0.0]), "second half": max(memory_mb[half:] or [0.0]),
-                "state rows": 0.0, "state MB": 0.0,
-            }  # fmt: skip
-            for started in job.queries:
-                progress = started.query.recentProgress
-                read = sum(int(each["numInputRows"]) for each in progress)
-                assert read >= events, f"{pipeline.name}.{started.name} has read {read}"
-                for operator in progress[-1]["stateOperators"]:
-                    state["state rows"] += operator["numRowsTotal"]
-                    state["state MB"] += operator["memoryUsedBytes"] / 1e6
-            state["checkpoints MB"] = sum(each.stat().st_size for each in Path(work).rglob("*") if each.is_file()) / 1e6
-            return cost, state
+            found = state(progress, events, memory_mb)
+            files = [each for each in Path(work, "checkpoints").rglob("*") if each.is_file()]
+            found["checkpoints MB"] = sum(each.stat().st_size for each in files) / 1e6
+            if kind is Job:
+                load.check(Ran(self.spark, self.bootstrap, chosen, events))
+            return cost, found
+
+
+def outputs(pipeline: Pipeline, load: Load) -> list[str]:
+    """The settings of topics that are made for a run."""
+    of_topics = [setting.name for setting in pipeline.settings if setting.about.startswith("topic ")]
+    return [name for name in of_topics if name not in load.inputs]
+
+
+def ended(started: Started, *, again: bool) -> list[Any]:
+    """The progress of a query until its end, or until it reads nothing when it is started again."""
+    found: list[Any] = []
+    while True:
+        assert started.query.awaitTermination(STOP_S), f"{started.name} has not ended"
+        progress = [each for each in started.query.recentProgress if each["numInputRows"]]
+        found += progress
+        if not again or not progress:
+            return found
+        started.query = started.start()
+
+
+def state(progress: Mapping[str, list[Any]], events: int, memory_mb: list[float]) -> dict[str, float]:
+    """At the end of a run, and memory meanwhile."""
+    half = len(memory_mb) // 2
+    found = {
+        "memory MB, first half": max(memory_mb[:half] or [0.0]), "second half": max(memory_mb[half:] or [0.0]),
+        "state rows": 0.0, "state MB": 0.0,
+    }  # fmt: skip
+    for name, batches in progress.items():
+        read = sum(int(each["numInputRows"]) for each in batches)
+        assert read >= events, f"{name} has read {read}"
+        for operator in batches[-1]["stateOperators"]:
+            found["state rows"] += operator["numRowsTotal"]
+            found["state MB"] += operator["memoryUsedBytes"] / 1e6
+    return found
 
 
 @contextmanager
@@ -192,17 +207,15 @@ def measured(
     bench: Bench, name: str, events: int, rounds: int, warm_up: int, sides: Mapping[str, type[Job]]
 ) -> dict[str, list[dict[str, float]]]:
     """The figures of every round by side."""
-    pipeline = load(name)
+    load = LOADS[name]
     found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
-    with bench.topics(["input"]) as made:
-        bench.fill(name, made["input"], warm_up)
+    with bench.filled(load, warm_up) as made:
         for kind in sides.values():
-            bench.run(kind, pipeline, made["input"], warm_up)
-    with bench.topics(["input"]) as made:
-        bench.fill(name, made["input"], events)
+            bench.run(kind, load, made, warm_up)
+    with bench.filled(load, events) as made:
         for _ in range(rounds):
             for side, kind in sides.items():
-                cost, state = bench.run(kind, pipeline, made["input"], events)
+                cost, state = bench.run(kind, load, made, events)
                 millions = events / 1e6
                 found[side].append({
                     "K events/s": events / cost.seconds / 1e3,
@@ -226,8 +239,9 @@ def row(side: str, rounds: list[dict[str, float]], others: list[dict[str, float]
 
 
 def sections(bench: Bench, options: argparse.Namespace, only: Callable[[str], bool]) -> Iterator[Section]:
-    for name, events in itertools.product(filter(only, EVENTS), options.events):
-        sides: dict[str, type[Job]] = {OTTLA: Job} if options.alone else {KAFKA: ByConnector, OTTLA: Job}
+    for name, events in itertools.product(filter(only, LOADS), options.events):
+        is_alone = options.alone or not LOADS[name].on_connector
+        sides: dict[str, type[Job]] = {OTTLA: Job} if is_alone else {KAFKA: ByConnector, OTTLA: Job}
         rounds = measured(bench, name, events, options.rounds, min(options.warm_up, events), sides)
         lines = [row(side, each, rounds.get(KAFKA)) for side, each in rounds.items()]
         data = {side: {"rounds": each} for side, each in rounds.items()}
@@ -239,7 +253,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.pipelines", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("pipelines", nargs="*", metavar="PIPELINE", help=f"of {', '.join(EVENTS)}; all by default")
+    parser.add_argument("pipelines", nargs="*", metavar="PIPELINE", help=f"of {', '.join(LOADS)}; all by default")
     parser.add_argument("--events", type=int, action="append", help="of a run; may be repeated (1,000,000)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--warm-up", type=int, default=500_000, help="events of each side before each pipeline")
@@ -247,8 +261,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where results are kept")
     options = parser.parse_args()
     options.events = options.events or [1_000_000]
-    if others := set(options.pipelines).difference(EVENTS):
-        parser.error(f"no pipeline {', '.join(others)} is measured; there are {', '.join(EVENTS)}")
+    if others := set(options.pipelines).difference(LOADS):
+        parser.error(f"no pipeline {', '.join(others)} is measured; there are {', '.join(LOADS)}")
     kept = results.Results.read(options.json) if options.json else results.Results()
     made = {
         "date": f"{datetime.now(UTC):%Y-%m-%d}", "commit": results.commit(), "machine": results.machine(),
@@ -260,7 +274,7 @@ def main() -> None:
         broker = brokers.make("ottla", Path(base), SETTINGS)
         broker.start()
         try:
-            bench = Bench(broker, session(2))
+            bench = Bench(broker, lake_session())
             bench.spark.conf.set("spark.sql.shuffle.partitions", "4")
             bench.spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "10000")
             for section in sections(bench, options, lambda name: not options.pipelines or name in options.pipelines):

@@ -22,7 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -245,15 +245,15 @@ class Tree:
         return sum(self._spent.values()) / TICKS
 
 
-def session(cores: int) -> SparkSession:
+def session(
+    cores: int, jars: Iterable[Path] = tuple(JARS.glob("*.jar")), settings: Mapping[str, str] | None = None
+) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = (
-        SparkSession.builder.master(f"local[{cores}]")
-        .config("spark.jars", ",".join(map(str, sorted(JARS.glob("*.jar")))))
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
+    chosen = {
+        "spark.jars": ",".join(map(str, sorted(jars))), "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false", **(settings or {}),
+    }  # fmt: skip
+    spark = SparkSession.builder.master(f"local[{cores}]").config(map=chosen).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(Ceiling)
     return spark

@@ -71,6 +71,18 @@ def bootstrap() -> Iterator[str]:
         yield broker.bootstrap
 
 
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Any]:
+    """A `peers.postgres.Postgres` for the tests of a module."""
+    pytest.importorskip("psycopg", reason="PostgreSQL is not set up: no psycopg here")
+    from peers.postgres import Postgres, programs
+
+    if programs() is None:
+        pytest.skip("PostgreSQL is not set up: peers/debian.sh pg_ctlcluster:postgresql")
+    with Postgres() as server:
+        yield server
+
+
 @pytest.fixture
 def topic() -> str:
     """A topic name that no other test uses."""

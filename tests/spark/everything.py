@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ottla.pipelines.runner import Job, load
 
-NAMES = ("activity", "join", "logs", "metrics", "postgres", "replay", "ticks")
+NAMES = ("activity", "join", "lake", "logs", "metrics", "postgres", "replay", "ticks")
 SETTINGS = tuple(replace(setting, name=f"{name}.{setting.name}") for name in NAMES for setting in load(name).settings)
 
 

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
@@ -20,17 +20,13 @@ from tests.spark.pipelines import names, run_once
 
 pytest.importorskip("psycopg", reason="PostgreSQL is not set up: no psycopg here")
 from ottla.pipelines.postgres_upserts import Upserts
-from tests.spark.postgres import Postgres
+
+if TYPE_CHECKING:
+    from peers.postgres import Postgres
 
 PATIENCE_S = 60.0
 TAGS = ["a", None, '"']
 COLUMNS = "id BIGINT, name STRING, price DECIMAL(10,2), at TIMESTAMP, tags ARRAY<STRING>, more STRUCT<a: INT>"
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    with Postgres() as server:
-        yield server
 
 
 def versions(bootstrap: str, topic: str) -> Counter[tuple[str, str | None]]:

@@ -1,4 +1,4 @@
-"""Seven pipelines while a node of three, their driver, its Python workers and PostgreSQL are killed in turn: what they
+"""Eight pipelines while a node of three, their driver, its Python workers and PostgreSQL are killed in turn: what they
 write is what plain Python makes of the same events."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,8 +21,10 @@ from ottla.testing import Cluster
 from tests.spark.pipeline_process import Command, kill, set_
 from tests.spark.pipelines import feed, rows
 
-pytest.importorskip("psycopg", reason="PostgreSQL is not set up: no psycopg here")
-from tests.spark.postgres import Postgres
+pytest.importorskip("pyiceberg", reason="Spark is not set up: no pyiceberg here")
+
+if TYPE_CHECKING:
+    from peers.postgres import Postgres
 
 Row = dict[str, Any]
 Status = dict[str, Any]
@@ -37,9 +39,12 @@ EVENTS = 140
 """Of each kind in a part."""
 END = 600 * 60_000
 """ms: what comes then ends whatever is open."""
+TICK = "symbol STRING, price DOUBLE, size BIGINT, at TIMESTAMP"
 SETTINGS = {
     "activity.delay": f"{DELAY_MINUTES} minutes", "activity.gap": "3 minutes",
     "join.delay": f"{DELAY_MINUTES} minutes", "join.within": "5 minutes",
+    "lake.input": "ticks", "lake.schema": TICK, "lake.at": "at", "lake.kind": "iceberg", "lake.table": "lake.ticks",
+    "lake.compact_every": "3",
     "logs.delay": f"{DELAY_MINUTES} minutes",
     "metrics.delay": f"{DELAY_MINUTES} minutes", "metrics.rules": "cpu > 0.5",
     "postgres.tables": "people", "postgres.changed": "changed_in", "postgres.look": "0.2",
@@ -104,15 +109,6 @@ def cluster() -> Iterator[Cluster]:
         yield started
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    with Postgres() as server:
-        server.query(
-            "CREATE TABLE people (id bigint PRIMARY KEY, name text, changed_in xid8 DEFAULT pg_current_xact_id())"
-        )
-        yield server
-
-
 def read_in_all(status: Status) -> int:
     return sum(query["rows"] for query in status["queries"])
 
@@ -135,11 +131,17 @@ def values(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes | None]
     return list(zip(found["key"].to_pylist(), found["value"].to_pylist(), strict=True))
 
 
-def test_seven_pipelines_are_exact_whoever_is_killed(
+def test_eight_pipelines_are_exact_whoever_is_killed(
     spark: Any, cluster: Cluster, postgres: Postgres, tmp_path: Path
 ) -> None:
     dice = random.Random(5)
-    settings = {**SETTINGS, "postgres.database": postgres.url, "logs.table": str(tmp_path / "table")}
+    postgres.query(
+        "CREATE TABLE people (id bigint PRIMARY KEY, name text, changed_in xid8 DEFAULT pg_current_xact_id())"
+    )
+    catalog = f"uri=sqlite:///{tmp_path}/catalog.db,warehouse=file://{tmp_path}/warehouse"
+    settings = {
+        **SETTINGS, "postgres.database": postgres.url, "logs.table": str(tmp_path / "table"), "lake.properties": catalog
+    }  # fmt: skip
     arguments = [
         "-b", cluster.bootstrap, "--master", "local[2]", "--batch-records", "100", *set_(settings),
         "--spark", "spark.sql.shuffle.partitions=1", "--spark", "spark.sql.streaming.noDataProgressEventInterval=1000",
@@ -179,6 +181,7 @@ def test_seven_pipelines_are_exact_whoever_is_killed(
     check(cluster.bootstrap, events)
     table = [row["message"] for row in spark.read.parquet(settings["logs.table"]).select("message").collect()]
     assert sorted(table) == sorted(line["message"] for line in events["logs"])
+    check_lake(catalog, events["ticks"])
     check_postgres(cluster.bootstrap, postgres, events["upserts"])
 
 
@@ -238,6 +241,14 @@ def expected_alerts(metrics: list[Row]) -> Counter[tuple[str, str, int]]:
             found[host, "raised" if is_high else "resolved", ms(metric["at"])] += 1
             (raised.add if is_high else raised.discard)(host)
     return found
+
+
+def check_lake(catalog: str, ticks: list[Row]) -> None:
+    from ottla.pipelines.lake_iceberg import open_catalog
+
+    found = open_catalog("default", catalog).load_table("lake.ticks").scan().to_arrow().to_pylist()
+    kept = Counter((row["symbol"], row["price"], row["size"], ms(row["at"].isoformat())) for row in found)
+    assert kept == Counter((row["symbol"], row["price"], row["size"], ms(row["at"])) for row in ticks)
 
 
 def check_postgres(bootstrap: str, postgres: Postgres, upserts: list[Row]) -> None:

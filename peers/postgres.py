@@ -1,4 +1,4 @@
-"""A PostgreSQL of the tests' own: a server of Debian's package in a temporary directory, on a port of loopback."""
+"""A real PostgreSQL: a server of Debian's package in a temporary directory, on a port of loopback."""
 
 from __future__ import annotations
 
@@ -14,31 +14,29 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pytest
-
-from tests.spark.kills import processes
 
 PLACES = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name))
 START_S = 60
 LOOK_S = 0.02
 
 
-def programs() -> Path:
-    """The newest version's directory; a test skips where there is none."""
+def programs() -> Path | None:
+    """The newest version's directory; None where it is not installed (`peers/debian.sh pg_ctlcluster:postgresql`)."""
     found = shutil.which("initdb")
     if found is not None:
         return Path(found).parent
-    if not PLACES:
-        pytest.skip("PostgreSQL is not set up: peers/debian.sh pg_ctlcluster:postgresql")
-    return PLACES[-1]
+    return PLACES[-1] if PLACES else None
 
 
 class Postgres:
     """Running between `with` and its end; `kill` and `start` in between. PostgreSQL does not run as root: there it is
-    the user postgres, whom Debian's package makes."""
+    the user postgres, whom Debian's package makes. Raises FileNotFoundError where it is not installed."""
 
     def __init__(self) -> None:
-        self.bin = programs()
+        found = programs()
+        if found is None:
+            raise FileNotFoundError("there is no initdb: peers/debian.sh pg_ctlcluster:postgresql")
+        self.bin = found
         self.as_user: dict[str, Any] = {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}
         self.directory = Path(tempfile.mkdtemp(prefix="ottla-pg-"))
         self.process: subprocess.Popen[bytes] | None = None
@@ -89,8 +87,9 @@ class Postgres:
         """All its processes, as a machine that is gone."""
         if self.process is None:
             return
-        backends = [pid for pid, (parent, _) in processes().items() if parent == self.process.pid]
-        for pid in (self.process.pid, *backends):
+        server = self.process.pid
+        backends = Path(f"/proc/{server}/task/{server}/children").read_text().split()
+        for pid in (server, *map(int, backends)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
