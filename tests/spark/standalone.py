@@ -84,7 +84,14 @@ class StandaloneCluster:
 
     def executor_pids(self) -> list[int]:
         """Of the executors that run now; there are none before a job or session asks for them."""
-        return sorted(pid for pid in _processes() if _EXECUTOR in _words(pid) and str(self.directory) in _cwd(pid))
+        return self._running(_EXECUTOR)
+
+    def python_pids(self) -> list[int]:
+        """Of what runs Python for the executors."""
+        return self._running("pyspark.daemon")
+
+    def _running(self, word: str) -> list[int]:
+        return sorted(pid for pid in _processes() if word in _words(pid) and str(self.directory) in _cwd(pid))
 
     def wait_executors(self, count: int, seconds: float = START_S) -> list[int]:
         """The executors, when there are so many. Raises StandaloneFailed."""

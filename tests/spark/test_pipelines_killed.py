@@ -1,8 +1,9 @@
-"""Eight pipelines while a node of three, their driver, its Python workers and PostgreSQL are killed in turn: what they
-write is what plain Python makes of the same events."""
+"""Eight pipelines on a standalone cluster of Spark while their driver, a node of three, the Python workers, an executor
+and PostgreSQL are killed in turn: what they write is what plain Python makes of the same events."""
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import time
@@ -18,8 +19,9 @@ from demo import answers
 from demo.events import Event
 from ottla import arrow
 from ottla.testing import Cluster
-from tests.spark.pipeline_process import Command, kill, set_
+from tests.spark.pipeline_process import ROOT, Command, kill, set_
 from tests.spark.pipelines import feed, rows
+from tests.spark.standalone import StandaloneCluster
 
 pytest.importorskip("pyiceberg", reason="Spark is not set up: no pyiceberg here")
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 Status = dict[str, Any]
 PIPELINES = Path(__file__).with_name("everything.py")
-VICTIMS = (("driver",), ("node", "worker", "database"))
+VICTIMS = (("driver",), ("node", "worker", "executor", "database"))
 """In each part of the events, one after the other."""
 BEGAN = datetime(2026, 11, 25, 9, tzinfo=UTC)
 PART_MINUTES = 20
@@ -109,6 +111,12 @@ def cluster() -> Iterator[Cluster]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def executors() -> Iterator[StandaloneCluster]:
+    with StandaloneCluster(workers=2, environment={"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}) as started:
+        yield started
+
+
 def read_in_all(status: Status) -> int:
     return sum(query["rows"] for query in status["queries"])
 
@@ -132,7 +140,7 @@ def values(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes | None]
 
 
 def test_eight_pipelines_are_exact_whoever_is_killed(
-    spark: Any, cluster: Cluster, postgres: Postgres, tmp_path: Path
+    spark: Any, cluster: Cluster, executors: StandaloneCluster, postgres: Postgres, tmp_path: Path
 ) -> None:
     dice = random.Random(5)
     postgres.query(
@@ -143,7 +151,8 @@ def test_eight_pipelines_are_exact_whoever_is_killed(
         **SETTINGS, "postgres.database": postgres.url, "logs.table": str(tmp_path / "table"), "lake.properties": catalog
     }  # fmt: skip
     arguments = [
-        "-b", cluster.bootstrap, "--master", "local[2]", "--batch-records", "100", *set_(settings),
+        "-b", cluster.bootstrap, "--master", executors.url, "--batch-records", "100", *set_(settings),
+        "--spark", "spark.executor.memory=768m", "--spark", "spark.driver.host=127.0.0.1",
         "--spark", "spark.sql.shuffle.partitions=1", "--spark", "spark.sql.streaming.noDataProgressEventInterval=1000",
     ]  # fmt: skip
     events: dict[str, list[Row]] = {topic: [] for topic in INPUTS}
@@ -165,6 +174,13 @@ def test_eight_pipelines_are_exact_whoever_is_killed(
                 if victim == "database":
                     postgres.kill()
                     postgres.start()
+                elif victim == "executor":
+                    os.kill(dice.choice(executors.wait_executors(2)), signal.SIGKILL)
+                elif victim == "worker":
+                    pids = executors.python_pids()
+                    assert pids
+                    for pid in pids:
+                        os.kill(pid, signal.SIGKILL)
                 else:
                     kill(victim, command, cluster)
             if command.process.poll() is not None:

@@ -30,7 +30,12 @@ LOGGER = (
     r"^\[?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)\]?\s+(?:\[[^\]]*\]\s+)?"
     rf"(?:\S+\s+-\s+)?\[?({LEVELS})\b\]?[\s:-]*([\s\S]*)$"
 )
-FIELDS = ("time", "timestamp", "@timestamp", "ts")
+FIELDS = {
+    "at": ("time", "timestamp", "@timestamp", "ts"), "level": ("level", "severity", "levelname"),
+    "program": ("logger", "program", "service"), "message": ("message", "msg"),
+}  # fmt: skip
+"""Of JSON, whatever they hold: a name in it that there is counts before those behind it."""
+OBJECT = ", ".join(f"`{name}` STRING" for names in FIELDS.values() for name in names)
 
 
 def build(job: Job) -> None:
@@ -71,9 +76,8 @@ def counts(lines: DataFrame, window: str, delay: str) -> DataFrame:
 def parsed(records: DataFrame) -> DataFrame:
     """Records with `at`, `level`, `program`, `message` and `format`; `at` is null for what is not understood."""
     line = F.col("line")
-    json = F.try_parse_json(line)
     kinds = [
-        (line.startswith("{"), _json(json)),
+        (line.startswith("{"), _json(F.col("object"))),
         (line.rlike(ACCESS), _access(line)),
         (line.rlike(SYSLOG), _syslog(line)),
         (line.rlike(OLD_SYSLOG), _old_syslog(line)),
@@ -83,6 +87,8 @@ def parsed(records: DataFrame) -> DataFrame:
     host = F.coalesce(F.col("key").cast("string"), F.lit("unknown"))
     text = F.expr("make_valid_utf8(cast(value as string))")
     read = records.select("value", "timestamp", host.alias("host"), text.alias("line"))
+    # A column of its own: of an expression with fields of JSON Spark makes one that parses it for each field.
+    read = read.withColumn("object", F.when(line.startswith("{"), F.from_json(line, OBJECT)))
     return read.withColumn("found", found).select("value", "host", "found.*")
 
 
@@ -94,12 +100,9 @@ def _fields(format: str, at: Column, level: Column, program: Column, message: Co
 
 
 def _json(value: Column) -> Column:
-    def text(*names: str) -> Column:
-        return F.coalesce(*[F.try_variant_get(value, f"$['{name}']", "string") for name in names])
-
-    level = F.coalesce(text("level", "severity", "levelname"), F.lit("INFO"))
-    program = text("logger", "program", "service")
-    return _fields("json", F.try_to_timestamp(text(*FIELDS)), _level(level), program, text("message", "msg"))
+    at, level, program, message = (F.coalesce(*[value[name] for name in names]) for names in FIELDS.values())
+    level = F.coalesce(level, F.lit("INFO"))
+    return _fields("json", F.try_to_timestamp(at), _level(level), program, message)
 
 
 def _access(line: Column) -> Column:
