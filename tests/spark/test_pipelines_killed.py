@@ -139,6 +139,7 @@ def values(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes | None]
     return list(zip(found["key"].to_pylist(), found["value"].to_pylist(), strict=True))
 
 
+@pytest.mark.timeout(1800)  # five minutes on two cores of its own
 def test_eight_pipelines_are_exact_whoever_is_killed(
     spark: Any, cluster: Cluster, executors: StandaloneCluster, postgres: Postgres, tmp_path: Path
 ) -> None:
