@@ -22,6 +22,7 @@ def test_each_has_an_example() -> None:
     assert set(EXAMPLES) == set(names())
 
 
+@pytest.mark.timeout(1500)
 @pytest.mark.usefixtures("delta")
 def test_its_own_test_passes(tmp_path: Path, postgres: Any) -> None:
     """All in one process, so that Java starts once."""
@@ -30,6 +31,6 @@ def test_its_own_test_passes(tmp_path: Path, postgres: Any) -> None:
     environment = {**os.environ, "TEST_DATABASE": postgres.url, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(tmp_path)],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500, check=False,
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=1200, check=False,
     )  # fmt: skip
     assert f"{len(names())} passed" in done.stdout, done.stdout + done.stderr
