@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla import arrow
+from ottla.pipelines import logs
 from tests.spark.pipelines import feed, names, rows, run_once
 
 ROOT = Path(__file__).parents[2]
@@ -88,6 +89,25 @@ def test_log_files_to_counts_errors_and_a_table(spark: Any, bootstrap: str, tmp_
     assert spark.read.parquet(table).where("date = '2026-11-25' and host = 'web'").count() == 3
     letters = arrow.read("logs-dead-letters", bootstrap, columns=["value"]).read_all().column("value").to_pylist()
     assert sorted(letters) == [b"what is this", b"\xff\xfe"]
+
+
+def test_lines_of_json(spark: Any) -> None:
+    """The names of other loggers; what is broken, or has no time that can be read, is no line of a log."""
+    at = "2026-11-25T09:00:00Z"
+    known = [
+        (f'{{"ts": "{at}", "severity": "SEVERE", "logger": "shop", "msg": "a"}}', ("ERROR", "shop", "a")),
+        (f'{{"@timestamp": "{at}", "level": 30, "message": {{"b": [1]}}, "n": 1}}', ("30", None, '{"b":[1]}')),
+        (f'{{"time": null, "timestamp": "{at}", "service": "x"}}', ("INFO", "x", None)),
+    ]
+    unknown = [f'{{"time": "{at}", "message": "a"', f'{{"time": {{"at": "{at}"}}}}', '{"time": 7}', "{}", "{"]
+    lines = [line for line, _ in known] + unknown
+    rows = [(None, line.encode(), datetime.now(UTC)) for line in lines]
+    found = logs.parsed(spark.createDataFrame(rows, "key BINARY, value BINARY, timestamp TIMESTAMP")).collect()
+    by_line = {bytes(row["value"]).decode(): row for row in found}
+    for line, expected in known:
+        assert (by_line[line]["level"], by_line[line]["program"], by_line[line]["message"]) == expected
+        assert by_line[line]["at"] is not None and by_line[line]["format"] == "json"
+    assert [by_line[line]["at"] for line in unknown] == [None] * len(unknown)
 
 
 def count(bootstrap: str, topic: str) -> int:
