@@ -84,12 +84,12 @@ def database(directory: str, events: int) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def table_of_rows(directory: str, events: int) -> Iterator[dict[str, Any]]:
-    from peers.postgres import Postgres
+    with database(directory, events) as settings:
+        import psycopg
 
-    with Postgres() as server:
-        for statement in ROWS_TABLE.format(events=events).split(";"):
-            server.query(statement)
-        yield {"database": server.url}
+        with psycopg.connect(settings["database"], autocommit=True) as connection:
+            connection.execute(ROWS_TABLE.format(events=events).encode())
+        yield settings
 
 
 def check_rows_in(ran: Ran) -> None:

@@ -5,8 +5,8 @@
     python -m bench.pipelines --json docs/performance.json       keep the results for `python -m bench.render`
 
 Topics of events are made beforehand; a run takes all of them with availableNow and a new checkpoint, and afterwards
-Ottla's results are compared, row by row, with what a batch query makes of the same records. The other side is the
-pipeline's own `build`, whose reads and writes are of the connector: JSON by `from_json` and `to_json`, and at least
+Ottla's results are compared with what a batch query makes of the same records (`pipeline_loads.py`). The other side is
+the pipeline's own `build`, whose reads and writes are of the connector: JSON by `from_json` and `to_json`, and at least
 once, since it knows nothing else; Ottla writes exactly once. One JVM runs both by turns. CPU seconds are those of Spark
 (JVM and Python workers) and of the broker, a process of its own on the same cores.
 """

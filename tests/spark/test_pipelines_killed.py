@@ -19,6 +19,7 @@ import pytest
 from demo import answers
 from demo.events import Event
 from ottla import arrow
+from ottla.pipelines.ticks import TICK
 from ottla.testing import Cluster
 from tests.spark.pipeline_process import ROOT, Command, kill, set_
 from tests.spark.pipelines import feed, rows
@@ -43,7 +44,6 @@ EVENTS = 140
 """Of each kind in a part."""
 END = 600 * 60_000
 """ms: what comes then ends whatever is open."""
-TICK = "symbol STRING, price DOUBLE, size BIGINT, at TIMESTAMP"
 SETTINGS = {
     "activity.delay": f"{DELAY_MINUTES} minutes", "activity.gap": "3 minutes",
     "join.delay": f"{DELAY_MINUTES} minutes", "join.within": "5 minutes",
