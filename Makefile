@@ -36,6 +36,7 @@ peers: setup  ## what the tests run against: Kafka's own jars, kcat, valgrind, P
 	@peers/debian.sh java:openjdk-17-jre-headless mvn:maven git:git kcat:kcat valgrind:valgrind pg_ctlcluster:postgresql
 	@peers/spark/jars.sh
 	@peers/spark/lake.sh
+	@$(PY) -m peers.spark
 	@test -d .cache/kafka/libs || echo "== Apache Kafka's jars from Maven Central"
 	@$(PY) -m peers.kafka install
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import peers.spark
 from ottla.testing import Broker
 from tests.spark.topics import Topics
 
@@ -22,6 +23,15 @@ ROOT = Path(__file__).parents[2]
 JARS = sorted((ROOT / ".cache" / "spark-jars").glob("*.jar"))
 LAKE_JARS = sorted((ROOT / ".cache" / "lake-jars").glob("*.jar"))
 _numbers = itertools.count()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _start_fast() -> Iterator[None]:
+    """JVMs of Spark that tests start, in their process or of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in peers.spark.start_fast().items():
+            patch.setenv(name, value)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import peers.spark
+
 START_S = 60.0
 """For a JVM to listen, on a busy machine."""
 LOOK_S = 0.05
@@ -137,7 +139,7 @@ class StandaloneCluster:
         home = Path(pyspark.__file__).parent
         environment = {
             **os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m",
-            "PYSPARK_PYTHON": sys.executable, **self.environment,
+            "PYSPARK_PYTHON": sys.executable, **peers.spark.of_executors(), **self.environment,
         }  # fmt: skip
         with (self.directory / f"{name}.log").open("wb") as log:
             # A script that becomes the JVM, with all the options that Spark's classes need.
