@@ -135,6 +135,8 @@ class Committer:
 
     port: Port
     run: str
+    is_only: bool = False
+    """Whether the query has one batch: once that is decided, nothing else of it can be."""
     claimed: bool = False
     last: Decision | None = None
     """Meaningful while `claimed`: nobody else can have decided since, or `decide` says so."""
@@ -257,15 +259,16 @@ class Committer:
     def clean(self) -> int:
         """Abort what lost tasks and killed drivers have left open, so that readers of committed records go on; returns
         how many. Between two batches only, when all that this run and the one before it have open is left over.
-        Another driver's that has just begun are not to be touched; and none that a driver, however late, can still
-        decide about: what is another run's is dropped by a decision first.
+        Another driver's that has just begun are not to be touched, unless they came too late; and none that a driver,
+        however late, can still decide about: what is another run's is dropped by a decision first.
         """
         decided = self._decided()
+        is_over = self.is_only and self.last is not None
         found = [
             one
             for one in self.port.open_transactions()
             if (one.written.producer_id, one.written.epoch) not in decided
-            and (one.run in (self.run, self.run_before) or one.age_s >= AGE_S_MIN)
+            and (is_over or one.run in (self.run, self.run_before) or one.age_s >= AGE_S_MIN)
         ]
         try:
             others = [one for one in found if one.run != self.run]

@@ -226,7 +226,7 @@ class _Query:
 
     def __init__(self, place: Place, options: SinkOptions) -> None:
         self.log = SinkLog(Cluster(options.client), place.query, options.state_topic)
-        self.committer = Committer(self.log, place.run)
+        self.committer = Committer(self.log, place.run, is_only=bool(options.write_id))
         self.cleans = 0
         self.cleaned_at = float("-inf")
 

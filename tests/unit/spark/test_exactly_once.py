@@ -426,6 +426,19 @@ def test_what_older_runs_left_open_is_aborted_when_it_is_old() -> None:
     assert transaction.state is State.ABORTED
 
 
+def test_what_is_open_of_the_only_batch_is_aborted_once_it_is_decided() -> None:
+    """A write with an id whose driver was killed: nothing comes after it that would look for what that left open."""
+    world = World()
+    query = Query(world)
+    killed = world.begin("killed", 0, 0, query.rows(0, 0, 0))
+    committer = Committer(ModelPort(world, Calls()), "again", is_only=True)
+    assert committer.clean() == 0, "it can still be decided"
+    committer.commit(0, [world.begin("again", task, 0, query.rows(0, task, 1)) for task in range(TASKS)])
+    assert committer.clean() == 1
+    assert world.of(killed).state is State.ABORTED
+    assert world.visible() == expected(1)
+
+
 def test_a_driver_whose_transactions_were_dropped_does_not_decide_about_them() -> None:
     """One takes another's for left over, and is paused before it aborts them; the other goes on."""
     world = World(age_s=AGE_S_MIN)
