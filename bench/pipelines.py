@@ -82,7 +82,7 @@ class Bench:
     """A broker, a Spark session, and runs of pipelines on both."""
 
     def __init__(self, broker: brokers.Side, spark: SparkSession) -> None:
-        self.broker, self.spark = broker, prepare(spark)
+        self.broker, self.spark = broker, prepare(spark, local_checkpoints=True)
         self.bootstrap = f"127.0.0.1:{broker.port}"
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap})
         self._numbers = itertools.count()

@@ -188,6 +188,7 @@ class Job:
     ) -> None:  # fmt: skip
         """The same where the column `topic` says for each row where it goes; `topic` has made those that are missing.
         A batch is one transaction, whatever it writes to."""
+        frame = _no_null_headers(frame)
         chosen = {
             "kafka.bootstrap.servers": self.bootstrap,
             "delivery": delivery,
@@ -245,6 +246,16 @@ class Job:
         among the others, and stopped at the end. `bootstrap` is where its topics are, if elsewhere.
         """
         self.steps.append(Step(name, function, every_s, time.monotonic(), query, bootstrap or self.bootstrap))
+
+
+def _no_null_headers(frame: DataFrame) -> DataFrame:
+    """Spark's Arrow writer looks again at all null lists of a batch with each row of it: empty ones cost nothing."""
+    from pyspark.sql import functions as F
+
+    if "headers" not in frame.columns:
+        return frame
+    none = F.array().cast(frame.schema["headers"].dataType)
+    return frame.withColumn("headers", F.coalesce("headers", none))
 
 
 def _is_json(schema: str) -> bool:

@@ -85,7 +85,8 @@ class Run:
             pipeline.name, pid=os.getpid(), started_at=_now(), bootstrap=options.bootstrap,
             master=options.master or "", settings=dict(self.settings),
         )  # fmt: skip
-        self._spark = session.prepare(spark) if spark is not None else None
+        self._local = options.checkpoints is None
+        self._spark = session.prepare(spark, local_checkpoints=self._local) if spark is not None else None
         self._is_given = spark is not None
         self._stop = threading.Event()
         self._advanced: dict[str, int] = {}
@@ -134,6 +135,7 @@ class Run:
                 {**self.pipeline.spark(self.settings), **self.options.spark},
                 self.options.archive,
                 self.directory.log,
+                local_checkpoints=self._local,
             )
         elif self._is_given:
             session.activate(self._spark)

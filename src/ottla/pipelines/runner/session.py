@@ -39,9 +39,17 @@ ALWAYS: Final = {
 }
 """Unless the settings of a run say otherwise."""
 
+LOCAL_CHECKPOINTS: Final = {
+    "spark.sql.streaming.checkpointFileManagerClass":
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+}  # fmt: skip
+"""In a directory of this machine. Either of Spark's ways looks whether a file is there and then renames another; this
+one without a process to look with, a few for each batch and each partition of state."""
+
 
 def session(
-    name: str, master: str | None, settings: Mapping[str, str], archive: Path | None, log: Path
+    name: str, master: str | None, settings: Mapping[str, str], archive: Path | None, log: Path, *,
+    local_checkpoints: bool,
 ) -> SparkSession:  # fmt: skip
     """Make it, or take the one that there is. `archive` is what `ottla spark archive` wrote, for executors without
     Ottla; what Spark and its JVM have to say goes to the file `log`. Raises PipelineError where Spark cannot run."""
@@ -59,7 +67,8 @@ def session(
     local = master is not None and master.startswith("local")
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    chosen = {**ALWAYS, **(LOCAL if local else {}), **_of_archive(archive), **settings}
+    chosen = {**ALWAYS, **_of_checkpoints(local_checkpoints), **(LOCAL if local else {}), **_of_archive(archive)}
+    chosen |= settings
     if "SPARK_ENV_LOADED" in os.environ:
         # Under `spark-submit` its own arguments win, as with any job.
         chosen = _without_those_of_submit(chosen)
@@ -82,9 +91,9 @@ def activate(spark: SparkSession) -> None:
     SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
 
 
-def prepare(spark: SparkSession) -> SparkSession:
+def prepare(spark: SparkSession, *, local_checkpoints: bool) -> SparkSession:
     """Give a session that others made what pipelines need."""
-    for option, value in STREAMING.items():
+    for option, value in {**STREAMING, **_of_checkpoints(local_checkpoints)}.items():
         spark.conf.set(option, value)
     return spark
 
@@ -100,6 +109,10 @@ def _errors_to(log: Path) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+def _of_checkpoints(are_local: bool) -> Mapping[str, str]:
+    return LOCAL_CHECKPOINTS if are_local else {}
 
 
 def _of_archive(archive: Path | None) -> dict[str, str]:
