@@ -61,6 +61,14 @@ def test_answers(world: World, key: ApiKey, version: int) -> None:
     world.check()
 
 
+@pytest.mark.slow
+def test_share_offsets_of_a_partition_that_is_not_there(world: World) -> None:
+    """Kafka looks for it for half a minute."""
+    topics = [{"topic_name": world.shared, "partitions": [0, 9]}]
+    world.ask(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1, {"groups": [{"group_id": f"{world.prefix}9", "topics": topics}]})
+    world.check()
+
+
 def test_every_exemption_is_used(request: pytest.FixtureRequest) -> None:
     """By the cases above, if all of them were run."""
     if sum(item.function is test_answers for item in request.session.items) == len(EVERY):  # type: ignore[attr-defined]
