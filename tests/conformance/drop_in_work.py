@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import logging
 import time
 from typing import Any
 
@@ -14,6 +16,17 @@ from tests.conformance.operations import DEADLINE_S, Client
 TOPIC = "numbers"
 PARTITIONS = 3
 _QUICK = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100, "log_level": 0}
+
+
+class _Kept(logging.Handler):
+    """Without a lock or a format: it is called from librdkafka's threads for everything that they do."""
+
+    def __init__(self, lines: collections.deque[str]) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(f"{time.strftime('%X')} {record.getMessage()}")
 
 
 class Numbers:
@@ -45,9 +58,11 @@ class Reader:
 
     def __init__(self, bootstrap: str, group: str) -> None:
         self.read: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
+        self._log: collections.deque[str] = collections.deque(maxlen=300)
+        """The end of what librdkafka says that it does, for a reader that gets no further."""
         self._settings = {
             "bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False, **_QUICK,
-            "auto.offset.reset": "error",
+            "auto.offset.reset": "error", "log_level": 7, "debug": "broker,cgrp,consumer,metadata,topic",
         }  # fmt: skip
         self._consumer: Consumer | None = None
         self._begun = False
@@ -57,7 +72,8 @@ class Reader:
         consumer = self._joined()
         deadline = time.monotonic() + DEADLINE_S
         while sum(map(len, self.read.values())) < count:
-            assert time.monotonic() < deadline, {partition: len(read) for partition, read in self.read.items()}
+            counts = {partition: len(read) for partition, read in self.read.items()}
+            assert time.monotonic() < deadline, "\n".join([f"read {counts}", *self._log])
             for message in consumer.consume(count, timeout=0.2):
                 error = message.error()
                 if error is None:
@@ -77,7 +93,9 @@ class Reader:
 
     def _joined(self) -> Consumer:
         if self._consumer is None:
-            self._consumer = Consumer(self._settings)
+            logger = logging.Logger("reader")
+            logger.addHandler(_Kept(self._log))
+            self._consumer = Consumer(self._settings, logger=logger)
             self._consumer.subscribe([TOPIC], on_assign=self._assigned)
         return self._consumer
 
