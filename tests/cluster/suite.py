@@ -137,16 +137,8 @@ def run(name: str, kafka: str, arguments: Sequence[str]) -> Results:
         results = Path(directory) / "results"
         results.touch()
         places = {"OTTLA_TEST_BOOTSTRAP": bootstrap, "OTTLA_ORACLE": kafka, _RESULTS: str(results)}
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "tests.cluster.suite",
-            "-m",
-            "not matrix and not slow",
-            *arguments,
-        ]
+        chosen = "not matrix and not slow"
+        command = [sys.executable, "-m", "pytest", "-p", "tests.cluster.suite", "-m", chosen, *arguments]
         own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         status = subprocess.run(command, env=own | places, stdin=subprocess.DEVNULL, check=False).returncode
         return Results(name, status, results.read_text())

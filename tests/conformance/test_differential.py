@@ -61,11 +61,15 @@ def test_answers(world: World, key: ApiKey, version: int) -> None:
     world.check()
 
 
-@pytest.mark.slow
-def test_share_offsets_of_a_partition_that_is_not_there(world: World) -> None:
-    """Kafka looks for it for half a minute."""
-    topics = [{"topic_name": world.shared, "partitions": [0, 9]}]
-    world.ask(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1, {"groups": [{"group_id": f"{world.prefix}9", "topics": topics}]})
+@pytest.mark.parametrize("version", [pytest.param(0, marks=pytest.mark.slow), 1])
+def test_share_offsets_of_a_partition_that_is_not_there(world: World, version: int) -> None:
+    """Kafka looks for it for half a minute, once for all groups of a request."""
+    group = f"{world.prefix}missing-{version}"
+    for side in world.sides:
+        side.ask(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, differential_share.altered(group, (world.shared, {0: 3, 1: 1})))
+    topics = [{"topic_name": world.shared, "partitions": [0, 1, 9]}, {"topic_name": world.nowhere, "partitions": [0]}]
+    groups = [{"group_id": each, "topics": topics} for each in (group, f"{world.prefix}nobody-{version}")]
+    world.ask(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, version, {"groups": groups})
     world.check()
 
 

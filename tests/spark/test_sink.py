@@ -149,15 +149,17 @@ def test_a_batch_is_written_once_by_its_id(spark: Any, topics: Topics, topic: st
     assert sum(values(topics, topic).values()) == 2000, "another write"
 
 
-def test_a_batch_that_fails_leaves_nothing(spark: Any, topics: Topics, topic: str) -> None:
+@pytest.mark.parametrize(("tasks", "timeout_ms"), [(1, 900_000), (2, 5_000)])
+def test_a_batch_that_fails_leaves_nothing(spark: Any, topics: Topics, topic: str, tasks: int, timeout_ms: int) -> None:
     topics.create(topic, 2)
-    frame = spark.range(20_000, numPartitions=2).selectExpr(
+    frame = spark.range(20_000, numPartitions=tasks).selectExpr(
         "if(id = 19999, raise_error('the last row'), cast(id as string)) as value"
     )
     with pytest.raises(Exception, match="the last row"):
-        write(frame, topics, topic, delivery="exactly-once", **{"kafka.transaction.timeout.ms": "5000"})
+        write(frame, topics, topic, delivery="exactly-once", **{"kafka.transaction.timeout.ms": str(timeout_ms)})
     assert stored(topics, topic) == []
-    # Spark does not wait for the other task: it may have begun after the driver aborted, and then only time ends it.
+    # Spark does not wait for another task: it may have begun after the driver aborted, and then only time ends it. The
+    # one that fails is over soon, long before its timeout.
     deadline = time.monotonic() + 60
     while open_transactions(topics) and time.monotonic() < deadline:
         time.sleep(0.1)
