@@ -5,7 +5,8 @@ once. The source has the same records for each, the destination is a new node fo
 then its processes are stopped (SIGSTOP) while the next topic is filled, so that what is measured is the copying, from
 SIGCONT until the destination has all. After that records come at a steady rate: the lag is from a record's creation to
 its arrival at a consumer of the destination. CPU seconds are of all of a side's processes; brokers' apart. Memory is
-proportional (PSS), at most, once a second. MirrorMaker's two jars are fetched from Maven Central.
+proportional (PSS), at most, once a second, in the first half of the copying and in the second. MirrorMaker's two jars
+are fetched from Maven Central.
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ JARS = ROOT / ".cache" / "mirror-maker-jars"
 SETTINGS = {"log.retention.ms": "-1", "group.initial.rebalance.delay.ms": "0"}
 TOPICS = ("warm", "load", "steady")
 PARTITIONS = 3
-VALUE_BYTES = 1000
 PATIENCE_S = 600.0
 MIRROR_MAKER = """
 clusters=source,destination
@@ -112,6 +112,7 @@ def main() -> None:
         prog="python -m bench.mirror", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--megabytes", type=int, default=500, help="of the topic that is copied")
+    parser.add_argument("--size", type=int, default=1000, help="of values in bytes")
     parser.add_argument("--warm-up", type=int, default=200, help="megabytes before that")
     parser.add_argument("--rate", type=int, default=1000, help="records a second, for the lag")
     parser.add_argument("--seconds", type=int, default=30, help="for the lag, after five that are left out")
@@ -124,7 +125,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="ottla-bench-") as base, clusters(Path(base)) as (source, destination):
             rows.append(measured(side, source, destination, Path(base), options))
             print(rows[-1], flush=True)
-    title = f"Mirror, {options.megabytes} MB in records of {VALUE_BYTES} bytes, {PARTITIONS} partitions"
+    title = f"Mirror, {options.megabytes:,} MB in values of {options.size:,} bytes, {PARTITIONS} partitions"
     print(f"\n### {title}\n\n{results.markdown(Section(title, rows, key='mirror'))}")
 
 
@@ -148,42 +149,45 @@ def measured(
     admin = AdminClient({"bootstrap.servers": there})
     for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in TOPICS]).values():
         future.result(60)
-    fill(there, "warm", options.warm_up)
+    warm_up, records = (megabytes * 1_000_000 // options.size for megabytes in (options.warm_up, options.megabytes))
+    fill(there, "warm", warm_up, options.size)
     mirror = side(there, here, work)
     try:
-        wait_for(here, "warm", options.warm_up * 1000, mirror)
+        wait_for(here, "warm", warm_up, mirror)
         mirror.signal(signal.SIGSTOP)
-        fill(there, "load", options.megabytes)
+        fill(there, "load", records, options.size)
         before = mirror.tree.cpu_seconds(), sum(brokers.cpu_seconds(each.pid) for each in (source, destination))
         began = time.monotonic()
         mirror.signal(signal.SIGCONT)
         with sampled(mirror.tree) as memory_mb:
-            wait_for(here, "load", options.megabytes * 1000, mirror)
+            wait_for(here, "load", records, mirror)
         took = time.monotonic() - began
         spent = mirror.tree.cpu_seconds() - before[0]
         of_brokers = sum(brokers.cpu_seconds(each.pid) for each in (source, destination)) - before[1]
         both = (source, destination)
         before = mirror.tree.cpu_seconds(), sum(brokers.cpu_seconds(each.pid) for each in both)
         began = time.monotonic()
-        lags = steady(there, here, options.rate, options.seconds)
+        lags = steady(there, here, options.rate, options.seconds, options.size)
         busy = [mirror.tree.cpu_seconds(), sum(brokers.cpu_seconds(each.pid) for each in both)]
         cores = [(after - first) / (time.monotonic() - began) for after, first in zip(busy, before, strict=True)]
     finally:
         mirror.stop()
-    gigabytes = options.megabytes / 1000
+    gigabytes, half = options.megabytes / 1000, len(memory_mb) // 2
+    memory = [f"{max(part, default=0):,.0f}" for part in (memory_mb[:half], memory_mb[half:])]
     return {
         "side": mirror.name, "MB/s": f"{options.megabytes / took:.1f}", "CPU-s per GB": f"{spent / gigabytes:.1f}",
-        "CPU-s per GB, brokers": f"{of_brokers / gigabytes:.1f}", "memory MB": f"{max(memory_mb, default=0):,.0f}",
+        "CPU-s per GB, brokers": f"{of_brokers / gigabytes:.1f}",
+        "memory MB, first half": memory[0], "second half": memory[1],
         "lag p50 ms": f"{lags[len(lags) // 2]:,.0f}", "lag p99 ms": f"{lags[int(len(lags) * 0.99)]:,.0f}",
         "cores meanwhile": f"{cores[0]:.2f}", "brokers": f"{cores[1]:.2f}",
     }  # fmt: skip
 
 
-def fill(bootstrap: str, topic: str, megabytes: int) -> None:
-    """A thousand records a megabyte, with keys."""
+def fill(bootstrap: str, topic: str, records: int, size: int) -> None:
+    """With keys."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "batch.size": 1_000_000})
-    values = [os.urandom(VALUE_BYTES // 2).hex().encode()[:VALUE_BYTES] for _ in range(100)]
-    for number in range(megabytes * 1000):
+    values = [os.urandom(size // 2 + 1).hex().encode()[:size] for _ in range(100)]
+    for number in range(records):
         while True:
             try:
                 producer.produce(topic, values[number % 100], b"%d" % number)
@@ -214,7 +218,7 @@ def wait_for(bootstrap: str, topic: str, records: int, mirror: Mirror) -> None:
     raise TimeoutError(f"{mirror.name} has not copied {topic} in {PATIENCE_S:.0f} s")
 
 
-def steady(source: str, destination: str, rate: int, seconds: int, left_out_s: int = 5) -> list[float]:
+def steady(source: str, destination: str, rate: int, seconds: int, size: int, left_out_s: int = 5) -> list[float]:
     """Lags in ms, sorted."""
     found: list[float] = []
     total = rate * (seconds + left_out_s)
@@ -236,7 +240,7 @@ def steady(source: str, destination: str, rate: int, seconds: int, left_out_s: i
     receiver = threading.Thread(target=receive)
     receiver.start()
     producer = Producer({"bootstrap.servers": source, "linger.ms": 5})
-    value: Any = b"x" * VALUE_BYTES
+    value: Any = b"x" * size
     began = time.monotonic()
     for number in range(total):
         ahead = number / rate - (time.monotonic() - began)

@@ -1,8 +1,9 @@
 """From a record's arrival to what a pipeline makes of it, beside Spark's connector: `python -m bench.pipeline_latency`.
 
 Records come at a steady rate; each is done when the batch that it is in has ended, which is when its results can be
-read (with exactly-once their transaction is committed by then). The first seconds, in which the JVM warms up, are left
-out. CPU seconds are those of Spark for the same time.
+read (with exactly-once their transaction is committed by then). Rows of PostgreSQL have no partner; they are done when
+a consumer of committed records has them. The first seconds, in which the JVM warms up, are left out. CPU seconds are
+those of Spark for the same time.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 
 import ottla.pipelines.runner
 from bench import brokers, results
@@ -33,28 +34,34 @@ from ottla.pipelines.runner import Job, Options
 
 NAMES = [name for name, load in LOADS.items() if load.inputs and load.pipeline != "replay"]
 """Those that follow topics."""
+ROWS = "postgres-in"
+"""Follows a table."""
+ALL = [*NAMES, ROWS]
 Arrived = dict[tuple[str, int], list[int]]
 """When the records of a topic's partition came (ms since the epoch), by offset."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.pipeline_latency", description=__doc__)
-    parser.add_argument("pipelines", nargs="*", metavar="PIPELINE", help=f"of {', '.join(NAMES)}; all by default")
+    parser.add_argument("pipelines", nargs="*", metavar="PIPELINE", help=f"of {', '.join(ALL)}; all by default")
     parser.add_argument("--rate", type=int, default=2000, help="events a second")
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--warm-up", type=int, default=30, help="seconds that are left out")
     options = parser.parse_args()
-    if others := set(options.pipelines).difference(NAMES):
-        parser.error(f"no pipeline {', '.join(others)} is measured; there are {', '.join(NAMES)}")
+    if others := set(options.pipelines).difference(ALL):
+        parser.error(f"no pipeline {', '.join(others)} is measured; there are {', '.join(ALL)}")
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as base:
         broker = brokers.make("ottla", Path(base), SETTINGS)
         broker.start()
         try:
             bench = Bench(broker, lake_session())
             bench.spark.conf.set("spark.sql.shuffle.partitions", "2")
-            for name in options.pipelines or NAMES:
+            for name in options.pipelines or ALL:
                 sides: dict[str, type[Job]] = {KAFKA: ByConnector, OTTLA: Job}
-                rows = [{"side": side, **run(bench, kind, name, options)} for side, kind in sides.items()]
+                if name == ROWS:
+                    rows = [{"side": OTTLA, **run_rows(bench, options)}]
+                else:
+                    rows = [{"side": side, **run(bench, kind, name, options)} for side, kind in sides.items()]
                 title = f"Pipeline {name}, {options.rate:,} events a second"
                 print(f"\n### {title}\n\n{results.markdown(Section(title, rows, key=name))}", flush=True)
         finally:
@@ -90,11 +97,78 @@ def run(bench: Bench, kind: type[Job], name: str, options: argparse.Namespace) -
             started.query.stop()
         arrived = arrivals(bench.bootstrap, [made[setting] for setting in load.inputs])
         found = latencies(batches.values(), arrived, (began + options.warm_up) * 1000)
+    return row(found, spent, len(batches), options)
+
+
+def row(found: list[float], spent_s: float, batches: int, options: argparse.Namespace) -> dict[str, str]:
+    """Of sorted latencies in ms."""
     return {
         "p50 ms": f"{statistics.median(found):,.0f}", "p99 ms": f"{found[int(len(found) * 0.99)]:,.0f}",
-        "batches": str(len(batches)),
-        "CPU-s per M events, Spark": f"{spent / options.seconds / options.rate * 1e6:.1f}",
+        "batches": str(batches),
+        "CPU-s per M events, Spark": f"{spent_s / options.seconds / options.rate * 1e6:.1f}",
     }  # fmt: skip
+
+
+def run_rows(bench: Bench, options: argparse.Namespace) -> dict[str, str]:
+    """From the commit of a row to its record."""
+    load = LOADS[ROWS]
+    pipeline = ottla.pipelines.runner.load(load.pipeline)
+    with (
+        bench.topics([]),
+        tempfile.TemporaryDirectory(prefix="ottla-bench-") as work,
+        load.store(work, 0) as stored,
+    ):
+        chosen = pipeline.values({**load.settings, **stored})
+        job = Job(
+            pipeline, Options(bench.bootstrap, partitions=PARTITIONS), chosen, lambda: bench.spark, f"{work}/kept"
+        )
+        pipeline.build(job)
+        seen: dict[int, float] = {}
+        over = threading.Event()
+        topic = f"{load.settings['prefix']}{load.settings['tables']}"
+        reader = threading.Thread(target=read_rows, args=(bench.bootstrap, topic, seen, over), daemon=True)
+        reader.start()
+        insert_rows(stored["database"], options.rate, 0, options.warm_up)
+        cpu, first = bench.cpu_seconds(), options.rate * options.warm_up
+        committed = insert_rows(stored["database"], options.rate, first, options.seconds)
+        spent = bench.cpu_seconds() - cpu
+        batches = len({each["batchId"] for started in job.queries for each in started.query.recentProgress})
+        time.sleep(5)  # for the batch that is under way
+        over.set()
+        reader.join()
+        for started in job.queries:
+            started.query.stop()
+    assert committed.keys() <= seen.keys(), f"{len(committed.keys() - seen.keys())} rows have not come"
+    return row(sorted((seen[id] - at) * 1000 for id, at in committed.items()), spent, batches, options)
+
+
+def insert_rows(database: str, rate: int, first: int, seconds: int) -> dict[int, float]:
+    """Twenty in each transaction; when the transaction of each id was committed."""
+    import psycopg
+
+    found: dict[int, float] = {}
+    began = time.monotonic()
+    with psycopg.connect(database, autocommit=True) as connection:
+        for number in range(0, rate * seconds, 20):
+            time.sleep(max(0.0, number / rate - (time.monotonic() - began)))
+            ids = range(first + number, first + number + 20)
+            connection.execute(
+                "INSERT INTO rows SELECT id, 'customer-' || id % 10000, id / 4.0 FROM generate_series(%s, %s) AS id",
+                (ids[0], ids[-1]),
+            )
+            found |= dict.fromkeys(ids, time.monotonic())
+    return found
+
+
+def read_rows(bootstrap: str, topic: str, seen: dict[int, float], over: threading.Event) -> None:
+    chosen = {"bootstrap.servers": bootstrap, "group.id": "bench-rows", "auto.offset.reset": "earliest"}
+    consumer = Consumer({**chosen, "isolation.level": "read_committed", "log_level": 0})
+    consumer.subscribe([topic])
+    while not over.is_set():
+        for message in consumer.consume(1000, 0.1):
+            if message.error() is None:
+                seen[int(message.key() or b"")] = time.monotonic()
+    consumer.close()
 
 
 def events_of(bench: Bench, load: Load, made: Mapping[str, str], count: int) -> list[tuple[str, Any, Any]]:

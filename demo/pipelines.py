@@ -12,12 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from peers.spark import start_fast
+
 START_TIMEOUT_S = 180.0
 CATCH_UP_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 60.0
 LOOK_S = 0.5
-START_FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For JVMs that live for a minute: what the better compiler costs is never earned."""
 CONFIGS = {"spark.sql.shuffle.partitions": "1", "spark.driver.memory": "512m"}
 """For a little data on a small machine."""
 
@@ -43,7 +43,7 @@ class Pipelines:
 
     def __enter__(self) -> Pipelines:
         environment = {
-            "SPARK_SUBMIT_OPTS": START_FAST, "SPARK_LAUNCHER_OPTS": START_FAST, **os.environ,
+            **start_fast(), **os.environ,
             "OTTLA_BOOTSTRAP": self._bootstrap, "OTTLA_PIPELINES": str(self.directory),
         }  # fmt: skip
         small = [word for name, value in CONFIGS.items() for word in ("--spark", f"{name}={value}")]

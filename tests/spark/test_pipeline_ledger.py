@@ -21,6 +21,8 @@ def event(number: int | str, kind: str, account: str, amount: int, to: str | Non
     return {"id": str(number), "kind": kind, "account": account, "amount": amount, "to": to, "at": at}
 
 
+ODD = 'an id "of\\ \x00 \n these 𝄞'
+
 EVENTS: list[Any] = [
     event(1, "deposit", "ada", 100),
     event(2, "withdraw", "ada", 30),
@@ -31,6 +33,11 @@ EVENTS: list[Any] = [
     event(6, "steal", "ada", 5),
     event(7, "transfer", "ada", 5),
     event("8", "credit", "ada", 1_000_000),  # nobody gives that to himself
+    event("3:credit", "deposit", "ben", 1),  # not what he gets by 3
+    event("credit:3", "deposit", "ben", 1),
+    event(9, "deposit", "cat", 2**63 - 1),
+    event(10, "deposit", "cat", 1),  # 64 bits hold no more
+    event(ODD, "deposit", "é\u2028", 5),
     b"no transaction",
 ]
 
@@ -51,20 +58,30 @@ def test_what_is_done_and_what_is_refused(spark: Any, bootstrap: str, tmp_path: 
     entries = rows(bootstrap, settings["entries"])
     found = {(row["account"], row["sequence"]): (row["kind"], row["amount"], row["balance"]) for row in entries}
     assert len(found) == len(entries)
+    assert ODD in {row["id"] for row in entries}
     assert found == {
         ("ada", 1): ("deposit", 100, 100), ("ada", 2): ("withdraw", -30, 70), ("ada", 3): ("transfer", -50, 20),
-        ("ben", 1): ("credit", 50, 50), ("ben", 2): ("transfer", -20, 30), ("ben", 3): ("credit", 20, 50),
+        ("ben", 1): ("deposit", 1, 1), ("ben", 2): ("deposit", 1, 2),
+        ("cat", 1): ("deposit", 2**63 - 1, 2**63 - 1), ("é\u2028", 1): ("deposit", 5, 5),
+        ("ben", 3): ("credit", 50, 52), ("ben", 4): ("transfer", -20, 32), ("ben", 5): ("credit", 20, 52),
     }  # fmt: skip
     assert {row["id"]: row["reason"] for row in rows(bootstrap, settings["refused"])} == {
         "4": "the balance is 20", "5": "the amount is 0", "6": "there is no kind steal",
         "7": "it does not say to whom", "old": "it is older than what is remembered",
+        "10": f"the balance is {2**63 - 1}",
     }  # fmt: skip
     newest = by_account(rows(bootstrap, settings["balances"]))
-    assert {account: row["balance"] for account, row in newest.items()} == {"ada": 20, "ben": 50}
+    assert {account: row["balance"] for account, row in newest.items()} == {
+        "ada": 20, "ben": 52, "cat": 2**63 - 1, "é\u2028": 5,
+    }  # fmt: skip
     assert status.dead_letters == 1
 
     run_once(spark, "ledger", bootstrap, tmp_path / "report", {**settings, "at": "2026-11-25T00:02:30Z"})
-    assert [(row["account"], row["balance"]) for row in rows(bootstrap, settings["report"])] == [("ada", 70)]
+    assert sorted((row["account"], row["balance"]) for row in rows(bootstrap, settings["report"])) == [
+        ("ada", 70),
+        ("ben", 2),
+        ("é\u2028", 5),
+    ]
 
 
 @pytest.mark.parametrize("seed", [3])

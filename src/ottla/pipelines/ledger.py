@@ -16,14 +16,16 @@ With `at` (a moment, such as 2026-11-25T12:00:00Z) nothing is processed: `report
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import orjson
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from ottla.pipelines.ledger_ids import IDS, SLOT, Ids
+from ottla.pipelines.ledger_ids import BITS, BLOCK, IDS, SLOT, Ids
 from ottla.pipelines.runner import Job, Setting
 
 if TYPE_CHECKING:
@@ -42,8 +44,9 @@ SETTINGS = (
 TRANSACTION = "id STRING, kind STRING, account STRING, to STRING, amount BIGINT, at TIMESTAMP"
 ENTRY = "id STRING, kind STRING, account STRING, amount BIGINT, balance BIGINT, sequence BIGINT, at TIMESTAMP"
 OUTCOME = ENTRY.replace("at TIMESTAMP", "at_us BIGINT, to STRING, reason STRING, what STRING")
-OUTCOMES = ("id", "kind", "account", "amount", "balance", "sequence", "at_us", "to", "reason", "what")
-_Outcome = Row(*OUTCOMES)
+OUTCOMES_MAX = 1000
+"""In one text."""
+BALANCE_MAX = 2**63 - 1
 DAY_US = 86_400_000_000
 
 
@@ -56,8 +59,12 @@ def build(job: Job) -> None:
     job.feeds_back("credits")
     transactions = job.read("input", TRANSACTION).where("not value.kind <=> 'credit'")
     done = transactions.unionByName(job.read("credits", TRANSACTION)).where("value.account is not null")
-    done = done.withColumn("at_us", F.unix_micros("value.at")).select("*", "value.*").select(*Transaction._fields)
-    outcomes = done.groupBy("account").transformWithState(Account(job["remember_days"]), OUTCOME, "append", "none")
+    done = done.withColumn("at_us", F.unix_micros("value.at")).select("*", "value.*")
+    # PySpark takes rows apart cell by cell, which costs more than the accounts do: as JSON they are one cell each.
+    text = F.to_json(F.struct(*Transaction._fields), {"ignoreNullFields": "false"}).alias("transaction")
+    accounts = done.select("account", text).groupBy("account")
+    texts = accounts.transformWithState(Account(job["remember_days"]), "outcomes STRING", "append", "none")
+    outcomes = texts.select(F.inline(F.from_json("outcomes", f"array<struct<{OUTCOME}>>", {"mode": "FAILFAST"})))
     topic = F.expr("case what " + " ".join(f"when '{what}' then '{name}'" for what, name in topics.items()) + " end")
     at = F.timestamp_micros("at_us").alias("at")
     value = F.struct("id", "kind", "account", "amount", "balance", "sequence", at, "to", "reason").alias("value")
@@ -65,7 +72,7 @@ def build(job: Job) -> None:
 
 
 class Transaction(NamedTuple):
-    """A row's columns. Those of an account are done in the order of these tuples."""
+    """A row's columns, as JSON. Those of an account are done in the order of these tuples."""
 
     topic: str
     partition: int
@@ -89,18 +96,26 @@ class Account(StatefulProcessor):
         self.remember_days = remember_days
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self.account = handle.getValueState("account", "balance BIGINT, sequence BIGINT, newest INT, slots INT")
-        self.seen = handle.getMapState("seen", SLOT, IDS)
+        kept = "balance BIGINT, sequence BIGINT, newest INT, slots INT, recent BINARY"
+        self.account = handle.getValueState("account", kept)
+        self.ids = handle.getMapState("ids", SLOT, IDS)
+        self.filters = handle.getMapState("filters", BLOCK, BITS)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:
-        balance, sequence, newest, slots = self.account.get() or (0, 0, 0, 1)
-        began, entry, seen = newest, None, Ids(self.seen, slots)
-        for row in sorted(map(Transaction._make, rows)):
+        outcomes = self.outcomes(sorted(Transaction(**orjson.loads(row.transaction)) for row in rows))
+        while some := list(islice(outcomes, OUTCOMES_MAX)):
+            yield Row(outcomes=orjson.dumps(some).decode())
+
+    def outcomes(self, transactions: Iterable[Transaction]) -> Iterator[dict[str, Any]]:
+        """What comes of them, by the columns of OUTCOME."""
+        balance, sequence, newest, slots, recent = self.account.get() or (0, 0, 0, 0, b"")
+        entry, seen = None, Ids(self.ids, self.filters, slots, recent)
+        for row in transactions:
             # A credit has the id of its transfer, which may be between two accounts that are the same.
-            name = f"{row.id}:{row.kind}" if row.kind == "credit" else row.id
-            if name is not None and name in seen:
+            name, oldest = f"{'credit' if row.kind == 'credit' else 'id'}:{row.id}", newest - self.remember_days
+            if row.id is not None and seen.known(name, oldest):
                 continue
-            if reason := refusal(row, balance, newest - self.remember_days):
+            if reason := refusal(row, balance, oldest):
                 yield _outcome(row, "refused", reason=reason)
                 continue
             day = row.at_us // DAY_US
@@ -112,11 +127,9 @@ class Account(StatefulProcessor):
             if row.kind == "transfer":
                 yield _outcome(row, "credits", kind="credit", account=row.to, to=None)
         if entry is not None:
-            if newest > began:
-                seen.drop_older(newest - self.remember_days)
-            seen.save()
-            self.account.update((balance, sequence, newest, seen.slots))
-            yield _Outcome(*entry[:-1], "balances")
+            seen.save(newest - self.remember_days)
+            self.account.update((balance, sequence, newest, seen.slots, seen.recent))
+            yield {**entry, "what": "balances"}
 
     def close(self) -> None:
         """Nothing is open."""
@@ -135,14 +148,14 @@ def refusal(row: Transaction, balance: int, oldest: int) -> str | None:
     # Money that is on its way is never refused: its transfer is known by its other half.
     if row.kind != "credit" and row.at_us // DAY_US < oldest:
         return "it is older than what is remembered"
-    if row.kind in ("withdraw", "transfer") and row.amount > balance:
+    if row.kind != "credit" and row.amount > (BALANCE_MAX - balance if row.kind == "deposit" else balance):
         return f"the balance is {balance}"
     return None
 
 
-def _outcome(row: Transaction, what: str, **others: Any) -> Row:
-    found = {"balance": None, "sequence": None, "reason": None, "what": what, **row._asdict(), **others}
-    return _Outcome(*map(found.__getitem__, OUTCOMES))
+def _outcome(row: Transaction, what: str, **others: Any) -> dict[str, Any]:
+    same = {"id": row.id, "kind": row.kind, "account": row.account, "amount": row.amount}
+    return {**same, "at_us": row.at_us, "to": row.to, "what": what, **others}
 
 
 def report(job: Job) -> None:
