@@ -153,7 +153,8 @@ def insert_rows(database: str, rate: int, first: int, seconds: int) -> dict[int,
             time.sleep(max(0.0, number / rate - (time.monotonic() - began)))
             ids = range(first + number, first + number + 20)
             connection.execute(
-                "INSERT INTO rows SELECT id, 'customer-' || id % 10000, id / 4.0 FROM generate_series(%s, %s) AS id",
+                "INSERT INTO rows SELECT id, 'customer-' || id %% 10000, id / 4.0"
+                " FROM generate_series(%s::bigint, %s) AS id",
                 (ids[0], ids[-1]),
             )
             found |= dict.fromkeys(ids, time.monotonic())
