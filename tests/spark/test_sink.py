@@ -6,6 +6,7 @@ import contextlib
 import json
 import shutil
 import time
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from operator import itemgetter
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from ottla import arrow
 from ottla.client.cluster import Cluster
@@ -246,6 +248,21 @@ def test_a_query_that_fails_goes_on_exactly(copy: Copy, tmp_path: Path) -> None:
     with no_transaction_is_left(copy.topics):
         copy.run(failing)
     copy.assert_exact(500)
+
+
+def test_what_a_run_left_that_was_killed_in_its_first_batch_is_aborted(copy: Copy) -> None:
+    query = uuid.uuid4()
+    copy.directory.mkdir()
+    (copy.directory / "metadata").write_text(json.dumps({"id": str(query)}))
+    killed = Producer({"bootstrap.servers": copy.topics.bootstrap, "transactional.id": f"ottla-sink:{query}:run:0:0"})
+    killed.init_transactions(30)
+    killed.begin_transaction()
+    killed.produce(copy.sink, "what nobody decided")
+    assert killed.flush(30) == 0
+    with no_transaction_is_left(copy.topics):
+        copy.fill(0, 100)
+        copy.run()
+    copy.assert_exact(100)
 
 
 def test_a_checkpoint_that_went_back_is_refused(copy: Copy) -> None:

@@ -142,6 +142,8 @@ class Committer:
     """Meaningful while `claimed`: nobody else can have decided since, or `decide` says so."""
     run_before: str | None = None
     """Whose decision was the newest when this run first claimed the query."""
+    at_first: frozenset[tuple[int, int]] = frozenset()
+    """What others had open when nothing was decided yet: they can only be at the batch that is decided first."""
 
     def commit(self, batch: int, written: Sequence[Written]) -> None:
         """Make what the tasks of `batch` wrote its result, or find that this has been done before.
@@ -180,6 +182,9 @@ class Committer:
         if not self.claimed:
             self.port.claim()
             self.last = self.port.decision()
+            if self.last is None and not self.is_only:
+                others = [one.written for one in self.port.open_transactions() if one.run != self.run]
+                self.at_first = frozenset((one.producer_id, one.epoch) for one in others)
             self.claimed = True
             if self.last is not None and self.last.run != self.run and self.run_before is None:
                 self.run_before = self.last.run
@@ -264,11 +269,12 @@ class Committer:
         """
         decided = self._decided()
         is_over = self.is_only and self.last is not None
+        left = self.at_first if self.last is not None and self.last.batch != _NO_BATCH else ()
         found = [
             one
             for one in self.port.open_transactions()
-            if (one.written.producer_id, one.written.epoch) not in decided
-            and (is_over or one.run in (self.run, self.run_before) or one.age_s >= AGE_S_MIN)
+            if (place := (one.written.producer_id, one.written.epoch)) not in decided
+            and (is_over or one.run in (self.run, self.run_before) or place in left or one.age_s >= AGE_S_MIN)
         ]
         try:
             others = [one for one in found if one.run != self.run]

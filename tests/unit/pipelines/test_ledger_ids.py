@@ -84,6 +84,11 @@ def test_fewer_slots_when_there_are_fewer_ids() -> None:
         account.save(ids, day - 7)
     assert account.slots == len(account.ids.values) == 16 and len(account.filters.values) == 1
     assert account.batch().known("50 7", 43) and not account.batch().known("1 7", 0)
+    ids = account.batch()
+    for number in range(10 * SLOT_IDS_MAX):
+        ids.add(f"late {number}", 60)
+    account.save(ids, 61)
+    assert (account.slots, account.recent, account.ids.values) == (1, b"", {(0,): (b"",)})
 
 
 def test_a_batch_costs_few_calls() -> None:

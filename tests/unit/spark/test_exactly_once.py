@@ -439,6 +439,21 @@ def test_what_is_open_of_the_only_batch_is_aborted_once_it_is_decided() -> None:
     assert world.visible() == expected(1)
 
 
+def test_what_was_open_before_the_first_batch_is_aborted_once_that_is_decided() -> None:
+    """Of a run that was killed before it had decided anything: nobody knows its name."""
+    world = World()
+    query = Query(world)
+    killed = world.begin("killed", 0, 0, query.rows(0, 0, 0))
+    committer = Committer(ModelPort(world, Calls()), "again")
+    assert committer.clean() == 0, "it can still be decided"
+    query.batch(committer, 0, 1, Calls())
+    assert world.of(killed).state is State.ABORTED
+    stranger = world.begin("run-of-nobody-knows-whom", 0, 0, ["x"])
+    query.batch(committer, 1, 1, Calls())
+    assert world.of(stranger).state is State.OPEN, "it may be a driver that has just begun"
+    assert world.visible() == expected(2)
+
+
 def test_a_driver_whose_transactions_were_dropped_does_not_decide_about_them() -> None:
     """One takes another's for left over, and is paused before it aborts them; the other goes on."""
     world = World(age_s=AGE_S_MIN)
