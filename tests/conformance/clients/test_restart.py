@@ -109,6 +109,9 @@ class Restarts:
             time.sleep(0.05)
         return True
 
+    def partitions(self, topic: str) -> int:
+        return len(self._admin.list_topics(topic, timeout=10).topics[topic].partitions)
+
     def _is_whole(self) -> bool:
         try:
             topics = self._admin.list_topics(timeout=10).topics
@@ -159,6 +162,8 @@ def test_a_node_is_restarted_in_the_middle_of_a_round(cluster: Cluster, topic: s
         report, restarts = restarted_round(cluster, topic, client, in_middle_of)
     if not report["deleted"]:  # the broker that was asked next had not heard of it yet
         report["deleted"] = restarts.is_gone(f"{topic}-gone")
+    if not report["partitions"]:  # nor of the one that had just been made
+        report["partitions"] = restarts.partitions(topic)
     judge(client, report, cluster.bootstrap, topic)
     assert len(restarts.restarted) == len(in_middle_of)
 
