@@ -128,3 +128,17 @@ def test_money_is_neither_made_nor_lost(seed: int, spark: Any, bootstrap: str, t
             row.account: newest[row.account]["balance"] for row in rebuilt
         }
         assert all(row.before + row.sum == row.balance for row in rebuilt) and len(rebuilt) > 6
+
+
+def test_thousands_of_ids_come_again(spark: Any, bootstrap: str, tmp_path: Path) -> None:
+    """More than an account keeps as its newest ones: these are found in its slots."""
+    settings = names(*TOPICS)
+    events = [{**event(number, "deposit", "ada", 1), "at": "2026-11-25T00:00:00Z"} for number in range(3000)]
+    feed(bootstrap, settings["input"], events[:2000], key="account")
+    run_once(spark, "ledger", bootstrap, tmp_path, settings, batch_records=1000)
+    feed(bootstrap, settings["input"], events, key="account")
+    run_once(spark, "ledger", bootstrap, tmp_path, settings, batch_records=1000)
+    entries = rows(bootstrap, settings["entries"])
+    assert Counter(row["id"] for row in entries) == Counter(each["id"] for each in events)
+    assert by_account(rows(bootstrap, settings["balances"]))["ada"]["balance"] == 3000
+    assert rows(bootstrap, settings["refused"]) == []
