@@ -28,7 +28,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import brokers, results
-from bench.pipelines import sampled
+from bench.pipelines import halves, sampled
 from bench.spark import Tree
 from bench.tables import Section
 from ottla import arrow
@@ -172,12 +172,11 @@ def measured(
         cores = [(after - first) / (time.monotonic() - began) for after, first in zip(busy, before, strict=True)]
     finally:
         mirror.stop()
-    gigabytes, half = options.megabytes / 1000, len(memory_mb) // 2
-    memory = [f"{max(part, default=0):,.0f}" for part in (memory_mb[:half], memory_mb[half:])]
+    gigabytes = options.megabytes / 1000
     return {
         "side": mirror.name, "MB/s": f"{options.megabytes / took:.1f}", "CPU-s per GB": f"{spent / gigabytes:.1f}",
         "CPU-s per GB, brokers": f"{of_brokers / gigabytes:.1f}",
-        "memory MB, first half": memory[0], "second half": memory[1],
+        **{name: f"{most:,.0f}" for name, most in halves(memory_mb).items()},
         "lag p50 ms": f"{lags[len(lags) // 2]:,.0f}", "lag p99 ms": f"{lags[int(len(lags) * 0.99)]:,.0f}",
         "cores meanwhile": f"{cores[0]:.2f}", "brokers": f"{cores[1]:.2f}",
     }  # fmt: skip

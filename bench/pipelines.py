@@ -170,11 +170,7 @@ def ended(started: Started, *, again: bool) -> list[Any]:
 
 def state(progress: Mapping[str, list[Any]], events: int, memory_mb: list[float]) -> dict[str, float]:
     """At the end of a run, and memory meanwhile."""
-    half = len(memory_mb) // 2
-    found = {
-        "memory MB, first half": max(memory_mb[:half] or [0.0]), "second half": max(memory_mb[half:] or [0.0]),
-        "state rows": 0.0, "state MB": 0.0,
-    }  # fmt: skip
+    found = {**halves(memory_mb), "state rows": 0.0, "state MB": 0.0}
     for name, batches in progress.items():
         read = sum(int(each["numInputRows"]) for each in batches)
         assert read >= events, f"{name} has read {read}"
@@ -182,6 +178,12 @@ def state(progress: Mapping[str, list[Any]], events: int, memory_mb: list[float]
             found["state rows"] += operator["numRowsTotal"]
             found["state MB"] += operator["memoryUsedBytes"] / 1e6
     return found
+
+
+def halves(memory_mb: list[float]) -> dict[str, float]:
+    """The most of each half of the samples."""
+    half = len(memory_mb) // 2
+    return {"memory MB, first half": max(memory_mb[:half] or [0.0]), "second half": max(memory_mb[half:] or [0.0])}
 
 
 @contextmanager

@@ -115,6 +115,10 @@ class Port(Protocol):
     def open_transactions(self) -> list[Open]:
         """All of this query that are open, of whichever run."""
 
+    def open_if_known(self) -> list[Open]:
+        """The same for before a batch is committed, which a node that does not answer must not keep from being done:
+        none then, and they are aborted later, when they are old."""
+
 
 class WriteFailed(Exception):
     """Nothing of the batch is visible; it can be run again."""
@@ -182,8 +186,8 @@ class Committer:
         if not self.claimed:
             self.port.claim()
             self.last = self.port.decision()
-            if self.last is None and not self.is_only:
-                others = [one.written for one in self.port.open_transactions() if one.run != self.run]
+            if not self._is_any_decided() and not self.is_only:
+                others = [one.written for one in self.port.open_if_known() if one.run != self.run]
                 self.at_first = frozenset((one.producer_id, one.epoch) for one in others)
             self.claimed = True
             if self.last is not None and self.last.run != self.run and self.run_before is None:
@@ -268,14 +272,14 @@ class Committer:
         however late, can still decide about: what is another run's is dropped by a decision first.
         """
         decided = self._decided()
-        is_over = self.is_only and self.last is not None
-        left = self.at_first if self.last is not None and self.last.batch != _NO_BATCH else ()
-        found = [
-            one
-            for one in self.port.open_transactions()
-            if (place := (one.written.producer_id, one.written.epoch)) not in decided
-            and (is_over or one.run in (self.run, self.run_before) or place in left or one.age_s >= AGE_S_MIN)
-        ]
+        is_any_decided = self._is_any_decided()
+        found = []
+        for one in self.port.open_transactions():
+            place = one.written.producer_id, one.written.epoch
+            is_left = one.run in (self.run, self.run_before) or one.age_s >= AGE_S_MIN
+            is_late = is_any_decided and (self.is_only or place in self.at_first)
+            if place not in decided and (is_left or is_late):
+                found.append(one)
         try:
             others = [one for one in found if one.run != self.run]
             if others:
@@ -296,6 +300,10 @@ class Committer:
         decision = last._replace(run=self.run, dropped=(*last.dropped_for(last.batch), *more))
         self.port.decide(decision)
         self.last = decision
+
+    def _is_any_decided(self) -> bool:
+        """Batches, that is: transactions may have been dropped before."""
+        return self.last is not None and self.last.batch != _NO_BATCH
 
     def _decided(self) -> set[tuple[int, int]]:
         last = self._last()

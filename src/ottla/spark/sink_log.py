@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -23,6 +24,8 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 from ottla.protocol.messages import ApiKey
 from ottla.spark.exactly_once import Decision, Fenced, Open, State, Written
+
+logger = logging.getLogger("ottla.spark")
 
 PREFIX: Final = "ottla-sink"
 _SEPARATOR: Final = ":"
@@ -149,6 +152,13 @@ class SinkLog:
             written = Written(name, described.producer_id, described.epoch, int(parts[3]), 0, "")
             found.append(Open(written, parts[2], time.time() - described.started_ms / 1000))
         return found
+
+    def open_if_known(self) -> list[Open]:
+        try:
+            return self.open_transactions()
+        except (KafkaError, OSError) as error:
+            logger.info("what others have open was not looked for: %s", error)
+            return []
 
     def fence(self, run: str) -> None:
         """Abort what a run has open, and keep its tasks from going on. Not for runs about which there are decisions."""

@@ -167,6 +167,9 @@ class ModelPort:
         assert isinstance(found, list)
         return found
 
+    def open_if_known(self) -> list[Open]:
+        return self.open_transactions()
+
 
 @dataclass
 class Query:
@@ -452,6 +455,21 @@ def test_what_was_open_before_the_first_batch_is_aborted_once_that_is_decided() 
     query.batch(committer, 1, 1, Calls())
     assert world.of(stranger).state is State.OPEN, "it may be a driver that has just begun"
     assert world.visible() == expected(2)
+
+
+def test_what_was_dropped_before_is_not_a_batch_that_was_decided() -> None:
+    """A run may be killed that has aborted what was old, and then there is a record, but of no batch."""
+    world = World()
+    query = Query(world)
+    old = world.begin("old", 0, 0, ["x"])
+    world.transactions[old.transactional_id, 0].age_s = AGE_S_MIN
+    assert Committer(ModelPort(world, Calls()), "killed").clean() == 1
+    younger = world.begin("younger", 1, 0, query.rows(0, 1, 0))
+    only = Committer(ModelPort(world, Calls()), "only", is_only=True)
+    assert only.clean() == 0, "it can still be decided"
+    query.batch(Committer(ModelPort(world, Calls()), "again"), 0, 1, Calls())
+    assert world.of(younger).state is State.ABORTED
+    assert world.visible() == expected(1)
 
 
 def test_a_driver_whose_transactions_were_dropped_does_not_decide_about_them() -> None:

@@ -264,6 +264,22 @@ def test_open_transactions(broker: Broker, site: Site) -> None:
     stranger.close()
 
 
+def test_open_transactions_where_a_node_does_not_answer(
+    broker: Broker, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("open-if-known")
+    log, written = site.log(), site.write("open-if-known")
+    assert [one.written[:3] for one in log.open_if_known()] == [written[:3]]
+
+    def silent(*_: object) -> list[str]:
+        raise TimeoutError
+
+    monkeypatch.setattr(sink_log, "list_transactions", silent)
+    with pytest.raises(TimeoutError):
+        log.open_transactions()
+    assert log.open_if_known() == []
+
+
 def test_a_coordinator_that_is_not_there_yet_is_waited_for(
     broker: Broker, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
