@@ -43,7 +43,7 @@ class Cluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._up.send_signal(signal.SIGINT)
+        self._up.terminate()  # what runs in a script's background does not hear SIGINT
         self._up.communicate(timeout=STOP_TIMEOUT_S)
 
     def pid_file(self, node: int) -> Path:
