@@ -1,9 +1,11 @@
 # The front door. `make demo` and `make test` do all their own set-up and can be run twice.
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
 PY := $(VENV)/bin/python
+TOOLS := $(VENV)/.tools
+RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
-COMPILED := build/.compiled
+COMPILED := $(VENV)/.compiled
 TYPED := $(shell find src -name '*.pxd')
 TESTS ?= tests
 WORKERS ?= 3
@@ -16,21 +18,34 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-$(READY): pyproject.toml
+$(TOOLS):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Ottla needs Python 3.11 or later; name one with: make PYTHON=python3.11" >&2; exit 1; }
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
-	@echo "== Python packages into $(VENV) (PySpark is the large one: a minute or two)"
-	@$(PY) -m pip install --quiet --upgrade pip
-	@$(PY) -m pip install --quiet --editable ".[dev,spark]"
+	@$(PY) -m pip install --quiet --upgrade pip "cython>=3.1" "setuptools>=77"
 	@touch $@
 
-$(COMPILED): $(TYPED) $(wildcard $(TYPED:.pxd=.py)) setup.py $(READY)
-	@echo "== the compiled modules (without a C compiler the same code runs interpreted)"
+$(RUNS): pyproject.toml | $(TOOLS)
+	@echo "== Ottla and its pipelines into $(VENV) (PySpark is 450 MB)"
+	@OTTLA_INTERPRETED=1 $(PY) -m pip install --quiet --editable ".[pipelines]" "confluent-kafka[avro,schemaregistry]"
+	@touch $@
+
+$(READY): pyproject.toml | $(TOOLS)
+	@echo "== Ottla and all that its tests need into $(VENV) (PySpark is 450 MB)"
+	@OTTLA_INTERPRETED=1 $(PY) -m pip install --quiet --editable ".[dev,spark]"
+	@touch $(RUNS) $@
+
+$(COMPILED): $(TYPED) $(wildcard $(TYPED:.pxd=.py)) setup.py | $(TOOLS)
+	@echo "== compiling what runs for every request (without a C compiler the same code runs interpreted)"
 	@$(PY) setup.py --quiet build_ext --inplace
 	@touch $@
 
-setup: $(READY) $(COMPILED)  ## the virtual environment with Ottla in it
+# The compiler has the processor and pip the network, so both run at once.
+setup:  ## the virtual environment with Ottla and all that its tests need
+	@$(MAKE) --no-print-directory -j2 $(READY) $(COMPILED)
+
+ottla:  ## the virtual environment with Ottla and its pipelines
+	@$(MAKE) --no-print-directory -j2 $(RUNS) $(COMPILED)
 
 peers: setup  ## what the tests run against: Kafka's own jars, kcat, valgrind, PostgreSQL, Delta's jars
 	@peers/debian.sh java:openjdk-17-jre-headless mvn:maven git:git kcat:kcat valgrind:valgrind pg_ctlcluster:postgresql
@@ -42,6 +57,10 @@ peers: setup  ## what the tests run against: Kafka's own jars, kcat, valgrind, P
 
 test: peers  ## every test but the slow part of the client matrix
 	$(PY) -m tests.suite -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not matrix" $(TESTS)
+
+# Each day: with the newest Python of this machine. `.ci/run` takes the oldest.
+nightly:  ## all of it with the newest Python there is, the whole client matrix included
+	@$(MAKE) --no-print-directory PYTHON="$$(tools/python.sh newest)" VENV=.venv-newest lint test conformance
 
 conformance: peers  ## the rest of the client matrix: Node, Rust, Kafka Streams (fetches and builds them)
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m matrix tests/conformance
@@ -62,15 +81,18 @@ format: setup  ## format the tree and mend what the linter can
 	$(VENV)/bin/ruff check --fix --quiet . || true
 	$(VENV)/bin/ruff format --quiet .
 
-demo: setup  ## the main job: three nodes, a registry, pipelines on Spark, a node killed, exact results
-	@demo/setup.sh
+demo:  ## the main job: three nodes, a registry, pipelines on Spark, a node killed, exact results
+	@$(MAKE) --no-print-directory -j3 $(RUNS) $(COMPILED) java
 	@$(PY) -m demo
+
+java:
+	@peers/debian.sh java:openjdk-17-jre-headless git:git
 
 bench: peers  ## Ottla and Apache Kafka side by side; the tables of docs/performance.md
 	$(PY) -m bench
 
 clean:  ## remove what was made
-	rm -rf $(VENV) build .cache src/ottla.egg-info $(COMPILED)
+	rm -rf .venv .venv-newest $(VENV) build .cache src/ottla.egg-info
 	find src -name '*.so' -delete
 
-.PHONY: help setup peers test conformance compatibility lint format demo bench clean
+.PHONY: help setup ottla java peers test nightly conformance compatibility lint format demo bench clean

@@ -70,7 +70,8 @@ def _extract(repository: Path, commit: str, directory: Path) -> None:
     if found.returncode:
         raise RuntimeError(f"git archive {commit}: {found.stderr.decode().strip()}")
     with tarfile.open(fileobj=BytesIO(found.stdout)) as archive:
-        archive.extractall(directory, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.11.4
+        archive.extractall(directory)
 
 
 def build(directory: Path) -> None:

@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="leave the cluster running until Ctrl-C")
     options = parser.parse_args()
     if missing := _missing():
-        print(f"demo: {missing}; run: demo/setup.sh", file=sys.stderr)
+        print(f"demo: {missing}; run: make demo", file=sys.stderr)
         return 1
     work = Path(tempfile.mkdtemp(prefix="ottla-demo-"))
     try:

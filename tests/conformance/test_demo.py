@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         shutil.which("java") is None or importlib.util.find_spec("pyspark") is None,
-        reason="Spark is not set up: demo/setup.sh",
+        reason="Spark is not set up: make demo",
     ),
 ]
 

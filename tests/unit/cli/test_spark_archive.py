@@ -48,7 +48,8 @@ def test_executors_need_nothing_else(archive: Path, tmp_path: Path) -> None:
     for name in ("pyarrow", "pyspark"):
         pytest.importorskip(name)
     with tarfile.open(archive) as packed:
-        packed.extractall(tmp_path / "ottla", filter="data")
+        packed.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.11.4
+        packed.extractall(tmp_path / "ottla")
     beside = tmp_path / "beside"
     beside.mkdir()
     for name in OF_SPARK:
