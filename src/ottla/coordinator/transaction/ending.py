@@ -57,7 +57,7 @@ def end(state: ShardState, token: Token, request: EndTxn, fresh: ProducerId | No
         next_producer_id=NO_PRODUCER_ID if fresh is None else fresh,
         now_ms=state.now.wall_ms,
     )
-    begin(state, request.transactional_id, following, entry.last_producer_epoch)
+    begin(state, request.transactional_id, following)
     if request.client_version >= VERSION_2:
         after = completed(following, state.now.wall_ms)
         answer = {"producer_id": after.producer_id, "producer_epoch": after.producer_epoch}
@@ -113,15 +113,16 @@ def prepared(
     now: Transaction, *, is_commit: bool, client_version: int, next_producer_id: ProducerId, now_ms: Millis
 ) -> Transaction:
     """What is logged when it is decided how a transaction ends."""
-    epoch = now.producer_epoch
+    epoch, last = now.producer_epoch, now.last_producer_epoch
     if client_version >= VERSION_2:
-        epoch = min(epoch + 1, EPOCH_MAX)
+        epoch, last = min(epoch + 1, EPOCH_MAX), epoch
     return replace(
         now,
         state=OUTCOMES[is_commit][0],
         producer_epoch=epoch,
         previous_producer_id=now.producer_id,
         next_producer_id=next_producer_id,
+        last_producer_epoch=last,
         client_version=client_version,
         start_ms=now_ms if now.state in AT_REST else now.start_ms,
         last_update_ms=now_ms,
@@ -147,26 +148,19 @@ def fence(state: ShardState, transactional_id: str, token: Token | None, fresh: 
         )
     else:
         following = prepared(
-            replace(now, producer_epoch=min(now.producer_epoch + 1, EPOCH_MAX)),
+            replace(now, producer_epoch=min(now.producer_epoch + 1, EPOCH_MAX), last_producer_epoch=NO_PRODUCER_EPOCH),
             is_commit=False,
             client_version=0,
             next_producer_id=NO_PRODUCER_ID,
             now_ms=state.now.wall_ms,
         )
-    begin(state, transactional_id, following, NO_PRODUCER_EPOCH)
+    begin(state, transactional_id, following)
     return True
 
 
-def begin(state: ShardState, transactional_id: str, following: Transaction, last_epoch: ProducerEpoch) -> None:
+def begin(state: ShardState, transactional_id: str, following: Transaction) -> None:
     """Log the outcome; then send the markers."""
-    if following.bumps_epoch:
-        last_epoch = state.entries[transactional_id].transaction.producer_epoch
-    state.write(
-        transactional_id,
-        following,
-        lambda entry: send_markers(state, transactional_id, entry),
-        last_producer_epoch=last_epoch,
-    )
+    state.write(transactional_id, following, lambda entry: send_markers(state, transactional_id, entry))
 
 
 def send_markers(state: ShardState, transactional_id: str, entry: Entry) -> None:
@@ -242,5 +236,4 @@ def complete(state: ShardState, transactional_id: str) -> None:
         following,
         lambda entry: state.observe("completed", transactional_id, entry.transaction),
         again,
-        last_producer_epoch=entry.last_producer_epoch,
     )

@@ -31,7 +31,7 @@ def add(state: ShardState, token: Token, request: AddPartitions) -> None:
             start_ms=state.now.wall_ms if now.state in AT_REST else now.start_ms,
             last_update_ms=state.now.wall_ms,
         )
-        state.write(request.transactional_id, following, last_producer_epoch=entry.last_producer_epoch)
+        state.write(request.transactional_id, following)
     state.reply(token, {"error_code": ErrorCode.none})
 
 

@@ -18,7 +18,7 @@ from ottla.coordinator.transaction.transaction import (
     Transaction,
 )
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import NO_PRODUCER_EPOCH, NO_TIMESTAMP, ProducerEpoch, ProducerId
+from ottla.model import NO_PRODUCER_EPOCH, NO_TIMESTAMP, ProducerId
 
 
 def init_producer_id(state: ShardState, token: Token, request: InitProducerId, fresh: ProducerId | None = None) -> None:
@@ -56,10 +56,9 @@ def init_producer_id(state: ShardState, token: Token, request: InitProducerId, f
             _with_new_id(state, token, request)
             return
         last = NO_PRODUCER_EPOCH if expected is None else now.producer_epoch
-        _initialize(state, token, request, fresh, 0, last)
+        _initialize(state, token, request, replace(now, producer_id=fresh, producer_epoch=0, last_producer_epoch=last))
         return
-    epoch, last = _next_epoch(entry, expected)
-    _initialize(state, token, request, now.producer_id, epoch, last)
+    _initialize(state, token, request, _with_next_epoch(now, expected))
 
 
 def check(config: TransactionConfig, request: InitProducerId) -> None:
@@ -91,35 +90,27 @@ def _may_be(now: Transaction, expected: ProducerIdAndEpoch) -> bool:
     )
 
 
-def _next_epoch(entry: Entry, expected: ProducerIdAndEpoch | None) -> tuple[ProducerEpoch, ProducerEpoch]:
-    """The epoch to give, and the one by which a retry of this request is to be known."""
-    epoch = entry.transaction.producer_epoch
+def _with_next_epoch(now: Transaction, expected: ProducerIdAndEpoch | None) -> Transaction:
+    """The transaction with the epoch to give, and the epoch by which a retry of this request is recognised."""
+    epoch = now.producer_epoch
     if expected is None:
-        return epoch + 1, NO_PRODUCER_EPOCH
-    if epoch == NO_PRODUCER_EPOCH or (
-        expected.producer_epoch == epoch and expected.producer_id == entry.transaction.producer_id
-    ):
-        return epoch + 1, epoch
-    if expected.producer_epoch == entry.last_producer_epoch:  # a retry: it has been given already
-        return epoch, entry.last_producer_epoch
+        return replace(now, producer_epoch=epoch + 1, last_producer_epoch=NO_PRODUCER_EPOCH)
+    if epoch == NO_PRODUCER_EPOCH or (expected.producer_epoch == epoch and expected.producer_id == now.producer_id):
+        return replace(now, producer_epoch=epoch + 1, last_producer_epoch=epoch)
+    if expected.producer_epoch == now.last_producer_epoch:  # a retry: the epoch has been given already
+        return now
     raise KafkaError(ErrorCode.producer_fenced)
 
 
-def _initialize(
-    state: ShardState,
-    token: Token,
-    request: InitProducerId,
-    producer_id: ProducerId,
-    epoch: ProducerEpoch,
-    last_epoch: ProducerEpoch,
-) -> None:
+def _initialize(state: ShardState, token: Token, request: InitProducerId, given: Transaction) -> None:
+    """Log and answer the producer id and epoch of `given`. What a retry is given again keeps the previous id, so that
+    one more retry is recognised as well."""
     now = state.entries[request.transactional_id].transaction
+    is_retry = given is now
     following = replace(
-        now,
+        given,
         state=State.EMPTY,
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        previous_producer_id=now.producer_id,
+        previous_producer_id=now.previous_producer_id if is_retry else now.producer_id,
         timeout_ms=_timeout(request),
         partitions={},
         start_ms=NO_TIMESTAMP,
@@ -129,6 +120,6 @@ def _initialize(
         request.transactional_id,
         following,
         lambda entry: state.observe("initialized", request.transactional_id, entry.transaction),
-        last_producer_epoch=last_epoch,
     )
-    state.reply(token, {"error_code": ErrorCode.none, "producer_id": producer_id, "producer_epoch": epoch})
+    answer = {"producer_id": following.producer_id, "producer_epoch": following.producer_epoch}
+    state.reply(token, {"error_code": ErrorCode.none, **answer})

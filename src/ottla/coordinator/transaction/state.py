@@ -12,7 +12,7 @@ from ottla.coordinator.transaction.config import TransactionConfig
 from ottla.coordinator.transaction.effects import NewProducerId, SendMarkers
 from ottla.coordinator.transaction.transaction import VALID_BEFORE, Entry, State, Transaction
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import Millis, ProducerEpoch, ProducerId
+from ottla.model import Millis, ProducerId
 from ottla.protocol.internal.transaction_records import TransactionRecord
 
 ABORT: Final = ("abort",)
@@ -80,8 +80,6 @@ class ShardState:
         following: Transaction,
         committed: Callable[[Entry], None] | None = None,
         failed: Callable[[Entry, ErrorCode], None] | None = None,
-        *,
-        last_producer_epoch: ProducerEpoch,
     ) -> None:
         """Log what follows the present state of an id; until that is committed, nobody else may change it."""
         entry = self.entries[transactional_id]
@@ -91,7 +89,6 @@ class ShardState:
 
         def landed() -> None:
             entry.pending = None
-            entry.last_producer_epoch = last_producer_epoch
             if committed is not None:
                 committed(entry)
 

@@ -92,6 +92,10 @@ class Transaction:
     previous_producer_id: ProducerId = NO_PRODUCER_ID
     """The id before the last change, by which a client is known that did not hear of the new one."""
     next_producer_id: ProducerId = NO_PRODUCER_ID
+    last_producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
+    """The epoch before a change that the producer itself asked for: a request that still names it is a retry. In the
+    log, so that the next coordinator recognises the retry too (KAFKA-20357); values of version 0 have no room for
+    it."""
     client_version: int = 0
     """2 if the transaction is one of KIP-890, whose producer gets a new epoch at its end."""
 
@@ -114,6 +118,7 @@ class Transaction:
             previous_producer_id=self.previous_producer_id,
             next_producer_id=self.next_producer_id,
             producer_epoch=self.producer_epoch,
+            last_producer_epoch=self.last_producer_epoch,
             transaction_timeout_ms=self.timeout_ms,
             transaction_status=self.state.id,
             transaction_partitions=None if self.state is State.EMPTY else partitions,
@@ -141,6 +146,7 @@ class Transaction:
             ),
             previous_producer_id=value.previous_producer_id,
             next_producer_id=value.next_producer_id,
+            last_producer_epoch=value.last_producer_epoch,
             client_version=value.client_transaction_version,
         )
 
@@ -152,7 +158,7 @@ def partition_set(partitions: Iterable[TopicPartition] = ()) -> Partitions:
 class Entry:
     """A transactional id: what the log says of it, and what this coordinator is about."""
 
-    __slots__ = ("last_producer_epoch", "pending", "transaction", "unwritten")
+    __slots__ = ("pending", "transaction", "unwritten")
 
     def __init__(self, transaction: Transaction) -> None:
         self.transaction = transaction
@@ -160,9 +166,6 @@ class Entry:
         self.pending: State | None = None
         """The state that it is about to reach: its record is not committed yet, or its markers are not written yet.
         **Invariant**: set in PREPARED, and while a write is under way; nobody else may begin a change meanwhile."""
-        self.last_producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
-        """The epoch before a change that the producer itself asked for, by which a retry of that is known. Not in the
-        log, as in Kafka: after a failover the retry is fenced."""
         self.unwritten: Partitions = {}
         """Partitions of a PREPARED transaction whose marker is not known to be written."""
 

@@ -38,6 +38,9 @@ class TransactionLogValue:
     """The id that the producer has from the end of this transaction on, because the epochs of the other are used up."""
     producer_epoch: int = spec("int16")
     next_producer_epoch: int = spec("int16", versions="1+", tag=3, default=NO_PRODUCER_EPOCH, ignorable=True)
+    last_producer_epoch: int = spec("int16", versions="1+", tag=4, default=NO_PRODUCER_EPOCH, ignorable=True)
+    """The epoch before the last change of epochs, by which a retry is recognised. Newer than Kafka 4.4, which skips
+    the tag (KAFKA-20357)."""
     transaction_timeout_ms: int = spec("int32")
     transaction_status: int = spec("int8")
     transaction_partitions: tuple[PartitionsSchema, ...] | None = spec([PartitionsSchema], nullable="0+")
