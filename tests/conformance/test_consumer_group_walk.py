@@ -20,6 +20,7 @@ from uuid import UUID
 import pytest
 
 from ottla.coordinator.config import GroupConfig
+from ottla.coordinator.group.consumer import fence, heartbeat
 from ottla.coordinator.group.consumer.embedded import Assignment, Subscription, TopicNumbers, decode_assignment
 from ottla.coordinator.group.consumer.group import ConsumerGroup
 from ottla.coordinator.group.consumer.heartbeat import check
@@ -565,7 +566,16 @@ class Walk:
         self.both(f"delete {group}", ours)
 
 
-def test_walks(kafka: Lines) -> None:
+def as_kafka_43(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Ottla is ahead of Kafka 4.3 on purpose (KAFKA-20442, KAFKA-20601)."""
+    monkeypatch.setattr(fence, "emptied", lambda group: [])
+    monkeypatch.setattr(
+        heartbeat, "would_grow", lambda group, member_id, instance_id, joins=True: member_id not in group.members
+    )
+
+
+def test_walks(kafka: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_kafka_43(monkeypatch)
     done: Counter[str] = Counter()
     for seed in range(FIRST_SEED, FIRST_SEED + WALKS):
         walk = Walk(seed, kafka)

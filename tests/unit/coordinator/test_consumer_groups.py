@@ -282,6 +282,46 @@ def test_requests_that_make_no_sense_are_refused() -> None:
     assert len(old["member_id"]) == 22
 
 
+def test_a_static_member_has_its_place_in_a_full_group() -> None:
+    """KAFKA-20601: the limit is for members that would be one more."""
+    groups = Groups(consumer_max_size=2)
+    groups.create(t=4)
+    groups.join("a", "t", instance_id="i")
+    groups.join("b", "t", instance_id="j")
+    assert groups.join("c", "t", instance_id="k") is ErrorCode.group_max_size_reached
+    assert groups.join("c", "t") is ErrorCode.group_max_size_reached
+    assert groups.join("a2", "t", instance_id="i") is ErrorCode.unreleased_instance_id
+    groups.send("a", -2, instance_id="i")
+    assert groups.join("a2", "t", instance_id="i")["error_code"] is ErrorCode.none
+    assert sorted(groups.group().members) == ["a2", "b"]
+    for member_id, instance_id, code in (
+        ("a", "i", ErrorCode.fenced_instance_id), ("x", None, ErrorCode.unknown_member_id),
+        ("x", "k", ErrorCode.unknown_member_id),
+    ):  # fmt: skip
+        assert groups.send(member_id, 5, instance_id=instance_id) is code, "whoever does not join is refused as itself"
+    assert_reloads(groups)
+
+
+def test_the_epochs_of_an_empty_group_are_equal() -> None:
+    """KAFKA-20442: however the last member goes, and for the next coordinator too."""
+    groups = Groups()
+    groups.create(t=4)
+    for goes in (
+        lambda: groups.send("a", -1),
+        lambda: groups.driver.wait(46_000),
+        lambda: (groups.join("b", "t", "u"), groups.send("b", -1), groups.send("a", -1)),
+    ):
+        groups.join("a", "t")
+        goes()
+        group = groups.group()
+        assert group.is_empty and group.epoch == group.assignment_epoch
+        assert_reloads(groups)
+    groups.join("a", "t")
+    groups.join("b", "t")
+    groups.send("a", -1)
+    assert groups.group().epoch > groups.group().assignment_epoch, "the others are assigned to when they are heard of"
+
+
 def commit(groups: Groups, member_id: str, epoch: int, partition: int = 0, *, version_9: bool = True) -> ErrorCode:
     offsets = [OffsetToCommit("t", partition, 9, -1, "", groups.topics["t"])]
     request = OffsetCommit(

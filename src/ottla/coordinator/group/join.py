@@ -51,7 +51,8 @@ def join(state: GroupState, token: Token, request: JoinGroup) -> None:
             state.reply(token, replies.join_error(ErrorCode.unknown_member_id, request.member_id))
             return
         group = _create(state, request.group_id, replaced)
-    if not _has_room(state, group, request.member_id):
+    if not _has_room(state, group, request.member_id, request.instance_id):
+        state.cancel_session(group, request.member_id)
         group.remove(request.member_id)
         state.reply(token, replies.join_error(ErrorCode.group_max_size_reached))
     elif not group.supports(request.protocol_type, request.protocols):
@@ -109,15 +110,18 @@ def _refusal(state: GroupState, request: JoinGroup) -> ErrorCode | None:
     return None
 
 
-def _has_room(state: GroupState, group: ClassicGroup, member_id: str) -> bool:
-    """In a rebalance the first to join have the places; otherwise the members have them."""
+def _has_room(state: GroupState, group: ClassicGroup, member_id: str, instance_id: str | None) -> bool:
+    """In a rebalance the first to join have the places, otherwise the members have them. A static member has its place
+    in both, also when it comes back without its member id (KAFKA-20601)."""
     limit = state.config.max_size
     if group.state is State.EMPTY:
         return True
-    member = group.members.get(member_id)
-    if group.state is State.PREPARING_REBALANCE:
-        return (member is not None and member.awaiting_join is not None) or group.awaiting_join_count < limit
-    return member is not None or len(group.members) < limit
+    member = group.members.get(group.static_members.get(instance_id or "", member_id))
+    if group.state is not State.PREPARING_REBALANCE:
+        return member is not None or len(group.members) < limit
+    if member is not None and (member.is_static or member.awaiting_join is not None):
+        return member.awaiting_join is not None or group.awaiting_join_count < limit
+    return group.has_fewer_places_taken_than(limit)
 
 
 def _join_new(state: GroupState, token: Token, group: ClassicGroup, request: JoinGroup) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ottla.coordinator.effects import Token
 from ottla.coordinator.group import replies
+from ottla.coordinator.group.consumer import heartbeat as heartbeats
 from ottla.coordinator.group.consumer import migration, timers
 from ottla.coordinator.group.consumer.embedded import (
     by_id,
@@ -20,7 +21,7 @@ from ottla.coordinator.group.consumer.embedded import (
 )
 from ottla.coordinator.group.consumer.fence import fence
 from ottla.coordinator.group.consumer.group import ConsumerGroup, partitions_of
-from ottla.coordinator.group.consumer.heartbeat import Step, check_size, static_joins, static_member
+from ottla.coordinator.group.consumer.heartbeat import Step, static_joins, static_member
 from ottla.coordinator.group.consumer.member import ConsumerMember, MemberState
 from ottla.coordinator.group.consumer.target import Target
 from ottla.coordinator.group.requests import JoinGroup, Leaving, SyncGroup
@@ -41,7 +42,8 @@ def join(state: GroupState, token: Token, group: ConsumerGroup, request: JoinGro
 def _join(state: GroupState, token: Token, group: ConsumerGroup, request: JoinGroup) -> None:
     instance_id, is_unknown = request.instance_id, not request.member_id
     member_id = request.member_id or state.new_uuid_text()
-    check_size(state, group, member_id)
+    if heartbeats.would_grow(group, member_id, instance_id):
+        heartbeats.check_size(state, group)
     if not group.supports_classic(request.protocol_type, request.protocols):
         raise KafkaError(ErrorCode.inconsistent_group_protocol, f"Member {member_id}'s protocols are not supported.")
     if is_unknown and instance_id is None and request.require_known_member_id:

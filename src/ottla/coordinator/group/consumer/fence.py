@@ -11,6 +11,7 @@ from ottla.coordinator.group.consumer.group import (
     MEMBER_CURRENT,
     METADATA,
     PATTERN,
+    TARGET,
     ConsumerGroup,
     Subscriptions,
     put,
@@ -19,7 +20,10 @@ from ottla.coordinator.group.consumer.member import LEAVING_STATIC, NO_PARTITION
 from ottla.coordinator.group.consumer.metadata_hash import group_hash
 from ottla.coordinator.group.consumer.timers import cancel_all, start_rebalance, start_session
 from ottla.coordinator.group.state import GroupState
-from ottla.protocol.internal.consumer_group_records import ConsumerGroupMetadataValue
+from ottla.protocol.internal.consumer_group_records import (
+    ConsumerGroupMetadataValue,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
 from ottla.protocol.internal.group_records import GroupRecord
 
 REASONS = {
@@ -51,6 +55,8 @@ def fence(state: GroupState, group: ConsumerGroup, members: Sequence[ConsumerMem
     left = {topic for counts in subscriptions for topic, count in counts.items() if count > 0}
     found = group_hash(left, state.image, state.topic_hashes)
     records.append(put(group.key(METADATA), ConsumerGroupMetadataValue(group.epoch + 1, found)))
+    if len(members) == len(group.members):
+        records += emptied(group)
     state.observe("members removed", group, reason)
 
     def undone() -> None:
@@ -61,6 +67,13 @@ def fence(state: GroupState, group: ConsumerGroup, members: Sequence[ConsumerMem
     state.apply(records, undone)
     for member in members:
         cancel_all(state, group, member.member_id)
+
+
+def emptied(group: ConsumerGroup) -> list[GroupRecord]:
+    """The target assignment of a group whose last member goes is up to date, for there is nobody to assign to
+    (KAFKA-20442). Its time stays: the next member waits no longer for it than it would have."""
+    written = ConsumerGroupTargetAssignmentMetadataValue(group.epoch + 1, group.assignment_timestamp_ms)
+    return [put(group.key(TARGET), written)]
 
 
 def put_to_sleep(state: GroupState, group: ConsumerGroup, member: ConsumerMember) -> None:

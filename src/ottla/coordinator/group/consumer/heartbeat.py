@@ -101,7 +101,8 @@ class _Heartbeat:
         conversion = migration.consumer_group(state, request.group_id, create=self._joins)
         group = conversion.group
         self._records += conversion.records
-        check_size(state, group, request.member_id)
+        if would_grow(group, request.member_id, request.instance_id, joins=self._joins):
+            check_size(state, group)
         member_id = request.member_id or state.new_uuid_text()
         old = self._member(group, member_id)
         new = self._changed(old)
@@ -274,10 +275,16 @@ class Step:
             patterns.request(self._state, self._group.group_id, self._to_resolve)
 
 
-def check_size(state: GroupState, group: ConsumerGroup, member_id: str) -> None:
-    """Raises GROUP_MAX_SIZE_REACHED."""
+def would_grow(group: ConsumerGroup, member_id: str, instance_id: str | None, *, joins: bool = True) -> bool:
+    """Whether a request is of one more member. A static member that comes back under another id takes its own place
+    (KAFKA-20601); who does not join is refused by its identity."""
+    return joins and member_id not in group.members and instance_id not in group.static_members
+
+
+def check_size(state: GroupState, group: ConsumerGroup) -> None:
+    """Raises GROUP_MAX_SIZE_REACHED where there is no room for one more member."""
     limit = state.config.consumer_max_size
-    if len(group.members) >= limit and member_id not in group.members:
+    if len(group.members) >= limit:
         message = f"The consumer group has reached its maximum capacity of {limit} members."
         raise KafkaError(ErrorCode.group_max_size_reached, message)
 

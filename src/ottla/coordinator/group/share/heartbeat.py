@@ -95,13 +95,13 @@ def heartbeat(
         raise KafkaError(ErrorCode.group_id_not_found, f"Share group {request.group_id} not found.")
     else:
         group = find(state, request.group_id)
-    if len(group.share_members) >= config.max_size and request.member_id not in group.share_members:
-        sentence = f"The share group has reached its maximum capacity of {config.max_size} members."
-        raise KafkaError(ErrorCode.group_max_size_reached, sentence)
     known = group.share_members.get(request.member_id)
     if known is None and not joins:
         sentence = f"Member {request.member_id} is not a member of group {request.group_id}."
         raise KafkaError(ErrorCode.unknown_member_id, sentence)
+    if known is None and len(group.share_members) >= config.max_size:
+        sentence = f"The share group has reached its maximum capacity of {config.max_size} members."
+        raise KafkaError(ErrorCode.group_max_size_reached, sentence)
     before = known or ShareMember(request.member_id)
     _check_epoch(before, request.member_epoch)
     group.now_ms = state.now.wall_ms
@@ -283,13 +283,17 @@ def _leave(state: GroupState, token: Token, request: ShareHeartbeat, image: Meta
 def remove(state: GroupState, group: ShareGroup, member_ids: Iterable[str]) -> None:
     """Members leave, or were not heard of for too long."""
     records: list[GroupRecord] = []
-    epoch = group.epoch
+    epoch, left = group.epoch, len(group.share_members)
     for member_id in member_ids:
+        left -= 1
         kinds = (SHARE.member_current, SHARE.member_target, SHARE.member)
         records += (group.record(number, None, member_id) for number in kinds)
         found = hash_of(group.topics_of(without=member_id), group.image)
         epoch += 1
         records.append(group.record(SHARE.metadata, ShareGroupMetadataValue(epoch, found)))
+    if not left:  # nobody to assign to: the target assignment is up to date (KAFKA-20442), and its time stays
+        value = ShareGroupTargetAssignmentMetadataValue(epoch, group.assignment_ms)
+        records.append(group.record(SHARE.target, value))
     group.seen = {}
     write(state, group, records)
 

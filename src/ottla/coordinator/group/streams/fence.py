@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from ottla.coordinator.group.state import GroupState
 from ottla.coordinator.group.streams import timers
-from ottla.coordinator.group.streams.group import StreamsGroup
+from ottla.coordinator.group.streams.group import TARGET, StreamsGroup, put
 from ottla.coordinator.group.streams.member import MemberState, StreamsMember
 from ottla.coordinator.group.streams.target import update
 from ottla.coordinator.group.streams.timers import INITIAL, REBALANCE, SESSION, start_rebalance, start_session
 from ottla.protocol.internal.group_records import GroupRecord
+from ottla.protocol.internal.streams_group_records import StreamsGroupTargetAssignmentMetadataValue
 
 REASONS = {
     SESSION: "the session of {} expired",
@@ -21,12 +22,20 @@ def fence(state: GroupState, group: StreamsGroup, member: StreamsMember, reason:
     epoch = group.metadata_record(
         group.epoch + 1, group.metadata_hash, group.validated_topology_epoch, group.assignment_configs
     )
+    records = [*group.removal(member.member_id), epoch]
+    if len(group.members) == 1:
+        records += emptied(group)
     state.observe("members removed", group, reason)
     # Who cannot be removed now is, when another session is over.
-    state.apply(
-        [*group.removal(member.member_id), epoch], lambda: start_session(state, group.group_id, member.member_id)
-    )
+    state.apply(records, lambda: start_session(state, group.group_id, member.member_id))
     timers.cancel_all(state, group, member.member_id)
+
+
+def emptied(group: StreamsGroup) -> list[GroupRecord]:
+    """The target assignment of a group whose last member goes is up to date, for there is nobody to assign to
+    (KAFKA-20442). Its time stays: the next member waits no longer for it than it would have."""
+    written = StreamsGroupTargetAssignmentMetadataValue(group.epoch + 1, group.assignment_timestamp_ms)
+    return [put(group.key(TARGET), written)]
 
 
 def expired(state: GroupState, kind: str, group_id: str, member_id: str = "") -> None:

@@ -159,7 +159,7 @@ class _Heartbeat:
         else:
             found = find(state, group_id)
         limit = state.config.streams_max_size
-        if len(found.members) >= limit:
+        if would_grow(found, self._request.member_id) and len(found.members) >= limit:
             message = f"The streams group has reached its maximum capacity of {limit} members."
             raise KafkaError(ErrorCode.group_max_size_reached, message)
         return found
@@ -354,6 +354,11 @@ class _Heartbeat:
         response["status"] = [{"status_code": code, "status_detail": detail} for code, detail in self._statuses]
         response["creatable"] = configured.missing_internal_topics
         return response
+
+
+def would_grow(group: StreamsGroup, member_id: str) -> bool:
+    """Whether a member that joins is one more; one that joins again has its place (Kafka 4.3 refuses it)."""
+    return member_id not in group.members
 
 
 def _tasks(rows: Sequence[tuple[str, Sequence[int]]]) -> dict[str, frozenset[int]]:
