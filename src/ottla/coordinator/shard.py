@@ -118,6 +118,8 @@ class GroupShard:
                 return
 
     def _expired(self, key: Any) -> None:
+        """A timer is past. One that was set for a group of another kind than the one that has its name now is nobody's:
+        the functions here pass over it, as over one of a member that is gone."""
         if key == _EXPIRY:
             if offsets.expire(self.state):
                 self._schedule_expiry()
@@ -135,12 +137,14 @@ class GroupShard:
             from ottla.coordinator.group.streams import fence as streams_fence
 
             streams_fence.expired(self.state, *key)
-        elif not isinstance(group, ClassicGroup):
+        elif key[0] == unserved.SESSION:
+            unserved.session_expired(self.state, group)
+        elif not isinstance(group, ClassicGroup) or isinstance(group, unserved.UnservedGroup):
             return
         elif key[0] == "session":
             session_expired(self.state, group, key[2])
         else:
-            _GROUP_TIMERS[key[0]](self.state, group)
+            _CLASSIC_TIMERS[key[0]](self.state, group)
 
     def _schedule_expiry(self) -> None:
         interval = self.state.config.offsets_retention_check_interval_ms
@@ -379,8 +383,7 @@ def _on_loaded(state: GroupState, group: ConsumerGroup | StreamsGroup) -> None:
         streams_fence.on_loaded(state, group)
 
 
-_GROUP_TIMERS: dict[str, Callable[[GroupState, ClassicGroup], None]] = {
+_CLASSIC_TIMERS: dict[str, Callable[[GroupState, ClassicGroup], None]] = {
     "join": join_timer_expired,
     "sync": sync_timer_expired,
-    unserved.SESSION: unserved.session_expired,
 }

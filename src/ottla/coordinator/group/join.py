@@ -73,7 +73,7 @@ def _create(state: GroupState, group_id: str, replaced: Group | None) -> Classic
     else:
         state.observe("replaced", group, f"a classic member joins in place of the {replaced.group_type} protocol")
         undo = _undo_creation(state, group, replaced)
-        state.cancel_first_assignment(group_id)
+        state.cancel_timers_of(replaced)
         records = [*replaced.tombstones(), group.to_record({})]
         state.write_applied(records, lambda: undo(ErrorCode.coordinator_not_available))
     return group

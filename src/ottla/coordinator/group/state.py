@@ -34,6 +34,9 @@ Failed = Callable[[ErrorCode], None] | None
 MEMBER_PREFIX_LENGTH_MAX = 8_000
 """Characters of a client id in a member id, which must stay a string of Kafka's: 32767 bytes."""
 
+GROUP_TIMERS = ("join", "sync", "unserved", "streams initial")
+"""Kinds of timers that are a group's, not a member's."""
+
 RECORDS_PER_PART_MAX = 500
 """Tombstones in one batch: a name has at most 32 KB, but real ones leave this far below max.message.bytes."""
 
@@ -142,7 +145,7 @@ class GroupState:
         new group; returns what to do once they are written, and what restores them should the write fail."""
         for group in groups:
             del self.groups[group.group_id]
-            self.cancel_first_assignment(group.group_id)
+            self.cancel_timers_of(group)
             self.deleting[group.group_id] += 1
 
         def written() -> None:
@@ -158,9 +161,15 @@ class GroupState:
 
         return written, restore
 
-    def cancel_first_assignment(self, group_id: str) -> None:
-        """Of a streams group that is no more: one of the same name has a delay of its own."""
-        self.timers.cancel(("streams initial", group_id))
+    def cancel_timers_of(self, group: Group) -> None:
+        """Cancel the timers of an empty group that is no more: another one of its name sets its own. Member ids that it
+        has handed out are not known any more."""
+        for kind in GROUP_TIMERS:
+            self.timers.cancel((kind, group.group_id))
+        if isinstance(group, ClassicGroup):
+            for member_id in group.pending_members:
+                self.cancel_session(group, member_id)
+            group.pending_members.clear()
 
     def become(self, group: ClassicGroup, state: State) -> None:
         group.become(state, self.now.wall_ms)

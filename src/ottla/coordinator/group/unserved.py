@@ -20,7 +20,7 @@ from ottla.protocol.internal.unserved_group_records import (
 )
 
 if TYPE_CHECKING:
-    from ottla.coordinator.group.state import GroupState
+    from ottla.coordinator.group.state import Group, GroupState
 
 SESSION = "unserved"
 """The kind of the timer that removes the members."""
@@ -124,9 +124,10 @@ def start_session(state: GroupState, group: UnservedGroup) -> None:
     start_sessions(state, group)
 
 
-def session_expired(state: GroupState, group: ClassicGroup) -> None:
-    """Remove the members whose session is over."""
+def session_expired(state: GroupState, group: Group) -> None:
+    """Remove the members whose session is over. A group of another kind has none of them."""
+    if not isinstance(group, UnservedGroup):
+        return
     from ottla.coordinator.group.share.heartbeat import expire
 
-    assert isinstance(group, UnservedGroup)
     expire(state, group)

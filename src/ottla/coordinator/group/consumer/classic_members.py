@@ -93,7 +93,9 @@ def _join(state: GroupState, token: Token, group: ConsumerGroup, request: JoinGr
         migration.downgrade(state, group, [replaced], new, reason, records=records, rebalances=rebalances)
     else:
         new = step.run(old, new, owned, is_classic=True)
-        state.apply(records)
+        state.apply(records, lambda: timers.undo(state, group.group_id, member_id, replaced))
+        if replaced is not None:
+            timers.cancel_all(state, group, replaced.member_id)
         step.after(new)
         timers.cancel(state, timers.JOIN, group.group_id, member_id)
         timers.start_session(state, group.group_id, new)

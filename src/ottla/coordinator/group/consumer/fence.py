@@ -95,6 +95,8 @@ def expired(state: GroupState, kind: str, group_id: str, member_id: str) -> None
         return
     if kind == timers.REBALANCE and group.fence_epochs.pop(member_id, None) != member.epoch:
         return
+    if kind in (timers.JOIN, timers.SYNC) and not member.uses_classic_protocol:
+        return
     fence(state, group, [member], REASONS[kind].format(member_id))
 
 

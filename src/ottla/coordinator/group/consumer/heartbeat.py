@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ottla.coordinator.effects import Token
-from ottla.coordinator.group.consumer import migration, patterns, target
+from ottla.coordinator.group.consumer import migration, patterns, target, timers
 from ottla.coordinator.group.consumer.fence import fence, put_to_sleep
 from ottla.coordinator.group.consumer.group import (
     MEMBER,
@@ -34,7 +34,7 @@ from ottla.coordinator.group.consumer.member import (
 )
 from ottla.coordinator.group.consumer.metadata_hash import group_hash
 from ottla.coordinator.group.consumer.reconcile import Reconciliation
-from ottla.coordinator.group.consumer.timers import cancel_rebalance, start_rebalance, start_session
+from ottla.coordinator.group.consumer.timers import cancel_all, cancel_rebalance, start_rebalance, start_session
 from ottla.coordinator.group.requests import ConsumerHeartbeat
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError
@@ -108,8 +108,18 @@ class _Heartbeat:
         new = self._changed(old)
         step = Step(state, group, self._records)
         new = step.run(old, new, request.owned)
-        state.apply(self._records, lambda: conversion.revert(state))
+        gone = old if old.uses_classic_protocol else None
+        if self._joins and request.instance_id is not None:
+            gone = group.static_member(request.instance_id)
+
+        def undone() -> None:
+            conversion.revert(state)
+            timers.undo(state, request.group_id, member_id, gone)
+
+        state.apply(self._records, undone)
         conversion.commence(state)
+        if gone is not None:  # it has another id from now on, or another protocol
+            cancel_all(state, group, gone.member_id)
         step.after(new)
         start_session(state, request.group_id, new)
         state.reply(token, self._response(old, new))

@@ -69,6 +69,8 @@ class Conversion(NamedTuple):
     def revert(self, state: GroupState) -> None:
         """The records do not count after all."""
         if self.replaced is not None:
+            for member_id in self.group.members:
+                timers.cancel_all(state, self.group, member_id)
             resume(state, self.replaced)
 
 

@@ -57,5 +57,17 @@ def cancel_all(state: GroupState, group: ConsumerGroup, member_id: str) -> None:
         state.timers.cancel((kind, group.group_id, member_id))
 
 
+def undo(state: GroupState, group_id: str, member_id: str, before: ConsumerMember | None) -> None:
+    """The records of a member could not be written. Where it is not there without them, it has no timers; the member
+    that was there `before` it, under another id or protocol, has its session."""
+    group = state.groups.get(group_id)
+    members = group.members if isinstance(group, ConsumerGroup) else {}
+    if member_id not in members:
+        for kind in KINDS:
+            state.timers.cancel((kind, group_id, member_id))
+    if before is not None and before.member_id in members:
+        start_session(state, group_id, before)
+
+
 def _schedule(state: GroupState, kind: str, group_id: str, member_id: str, delay_ms: Millis) -> None:
     state.timers.schedule((kind, group_id, member_id), state.now.timer_ms + delay_ms)

@@ -296,6 +296,7 @@ def remove(state: GroupState, group: ShareGroup, member_ids: Iterable[str]) -> N
         records.append(group.record(SHARE.target, value))
     group.seen = {}
     write(state, group, records)
+    wait_for_sessions(state, group)
 
 
 def expire(state: GroupState, group: UnservedGroup) -> None:
@@ -311,10 +312,26 @@ def expire(state: GroupState, group: UnservedGroup) -> None:
 
 
 def wait_for_sessions(state: GroupState, group: ShareGroup) -> None:
-    """Set the group's timer to the next deadline."""
-    if group.deadlines and not group.session_ms:
+    """Set the group's timer to the next deadline; without members there is none."""
+    if not group.deadlines:
+        stop_sessions(state, group)
+    elif not group.session_ms:
         group.session_ms = min(group.deadlines.values())
         state.timers.schedule((SESSION, group.group_id), group.session_ms)
+
+
+def stop_sessions(state: GroupState, group: ShareGroup) -> None:
+    """Cancel the group's timer: no member is left, or the group is not."""
+    group.session_ms = 0
+    state.timers.cancel((SESSION, group.group_id))
+
+
+def _resume_sessions(state: GroupState, group: ShareGroup) -> None:
+    """Members that could not be removed are, when another session is over."""
+    deadline = state.now.timer_ms + state.config.share_session_timeout_ms
+    for member_id in group.share_members:
+        group.deadlines.setdefault(member_id, deadline)
+    wait_for_sessions(state, group)
 
 
 def start_sessions(state: GroupState, group: UnservedGroup) -> None:
@@ -374,9 +391,11 @@ def write(
         for key, value in before.items():
             group.replay(key, value)
         if not group.is_deleted:
-            state.groups.setdefault(group.group_id, group)
+            if state.groups.setdefault(group.group_id, group) is group:
+                _resume_sessions(state, group)
         elif state.groups.get(group.group_id) is group:
             del state.groups[group.group_id]
+            stop_sessions(state, group)
 
     state.write(records, committed, failed)
 

@@ -309,6 +309,7 @@ class _Heartbeat:
             group.set_configured(None)
             if self._replaced is not None:
                 resume(self._state, self._replaced)
+            timers.undo(self._state, group.group_id, self._request.member_id)
 
         return undone
 

@@ -38,6 +38,18 @@ def cancel_all(state: GroupState, group: StreamsGroup, member_id: str) -> None:
     state.timers.cancel((SESSION, group.group_id, member_id))
 
 
+def undo(state: GroupState, group_id: str, member_id: str) -> None:
+    """The records of a member could not be written. Where it, or the group, is not there without them, it has no
+    timers."""
+    group = state.groups.get(group_id)
+    if not isinstance(group, StreamsGroup):
+        state.timers.cancel((INITIAL, group_id))
+    elif member_id in group.members:
+        return
+    state.timers.cancel((SESSION, group_id, member_id))
+    state.timers.cancel((REBALANCE, group_id, member_id))
+
+
 def start_initial(state: GroupState, group_id: str, delay_ms: Millis) -> None:
     """The first assignment waits for more members, from the first member on."""
     if not is_initial(state, group_id):
