@@ -22,6 +22,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 from ottla.protocol.record_batch import SimpleRecord, build_batch, crc_is_valid, iterate_batches
 from ottla.storage.config import LogConfig
+from ottla.storage.damage import Misplaced
 from ottla.storage.directory_checkpoints import read_directory_checkpoints
 from ottla.storage.log import Log
 from ottla.storage.log_manager import LogManager
@@ -215,6 +216,9 @@ class Search:
             outcome.cut |= bool(log.truncated_bytes)
             self._check_log(key, log)
         if manager.offline_logs:
+            for log in manager.offline_logs.values():
+                if isinstance(log.damage, Misplaced):  # only the file is another partition's, as the user would find
+                    self.fs.remove(log.damage.path)
             manager.shutdown()
             self._repair()
             manager = self.open()
@@ -240,7 +244,11 @@ class Search:
 
     def _check_refused(self, manager: LogManager, key: TopicPartition, topic_id: UUID) -> None:
         offline = manager.offline_logs[key]
-        assert offline.damage is not None and f"`ottla log repair {ROOT}/{key}`" in str(offline.error)
+        assert offline.damage is not None
+        wanted = f"remove {ROOT}/{key}/partition.metadata"
+        if not isinstance(offline.damage, Misplaced):
+            wanted = f"`ottla log repair {ROOT}/{key}`"
+        assert wanted in str(offline.error)
         try:
             manager.create(key, topic_id)
         except KafkaError as error:

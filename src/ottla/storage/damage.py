@@ -51,6 +51,18 @@ class Damage:
         )
 
 
+class Misplaced(Damage):
+    """A whole directory that is another partition's. No repair of the log could mend it."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return (
+            f"{self.directory}: {self.what}; nothing was changed. With the node stopped, give the directories their "
+            f"names back; where the records are this partition's and only the file is wrong, remove {self.path}"
+        )
+
+
 class DamagedLog(KafkaError):
     """KAFKA_STORAGE_ERROR: what was fsynced is not valid any more. The log stays as it is and offline."""
 

@@ -22,13 +22,13 @@ from ottla.storage.checkpoints import (
     remove_clean_shutdown,
 )
 from ottla.storage.config import LogConfig
-from ottla.storage.damage import DamagedLog
+from ottla.storage.damage import DamagedLog, Misplaced
 from ottla.storage.duplicate_logs import closed, conflict, copy_of_a_move, settle, unmark_copy
 from ottla.storage.log import Log
 from ottla.storage.log_directories import DELETE_SUFFIX, Warn, parse_directory_name
 from ottla.storage.log_loader import loading_log
 from ottla.storage.offline_logs import OfflineLog, Opening, lost_directories
-from ottla.storage.partition_metadata import read_partition_metadata
+from ottla.storage.partition_metadata import partition_metadata_path, read_identity, read_partition_metadata
 from ottla.storage.producer_state import ProducerSettings
 from ottla.storage.scheduled_deletions import ScheduledDeletions
 from ottla.storage.segment_cache import SegmentCache
@@ -58,6 +58,8 @@ class LogOpener:
         self._cache = cache
         self.config_of = config_of
         self.producers = producers
+        self.unnamed: dict[str, TopicPartition] = {}
+        """Directories whose `partition.metadata` does not say which partition's they are, as Kafka's do not."""
 
     def opening(
         self,
@@ -68,11 +70,17 @@ class LogOpener:
     ) -> Generator[None, None, Log]:
         """Open or create the log at `path`, yielding within a recovery. Raises `KafkaError`."""
         try:
-            topic_id = read_partition_metadata(self._fs, path)
+            identity = read_identity(self._fs, path)
         except CorruptFile:
-            topic_id = None  # torn by a power failure; `LogManager.create` writes it again
+            identity = None  # torn by a power failure; `LogManager.create` writes it again
         except OSError as error:
             raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
+        topic_id = None if identity is None else identity.topic_id
+        if identity is not None and identity.directory is None:
+            self.unnamed[path] = key
+        elif identity is not None and identity.directory != str(key):
+            what = f"its partition.metadata says that it is the directory of {identity.directory}"
+            raise DamagedLog(Misplaced(path, partition_metadata_path(path), None, what, ""))
         return loading_log(
             self._fs,
             path,
@@ -231,10 +239,11 @@ class DirectoryLoader:
         opening: Opening,
         offsets: Mapping[str, Offsets],
     ) -> None:
-        try:
+        topic_id = None
+        with contextlib.suppress(OSError):
             topic_id = read_partition_metadata(self._fs, path)
-        except OSError:
-            topic_id = None
+        if isinstance(error, DamagedLog) and isinstance(error.damage, Misplaced):
+            topic_id = None  # it is the id of the topic that the directory was made for
         checkpointed = {name: found[key] for name, found in offsets.items() if key in found}
         first = self._detach(key)
         if first is not None:

@@ -99,7 +99,7 @@ class FutureLogs:
         path = renamed_directory(posixpath.join(directory, str(key)), key, self._opener.random, SUFFIX)
         log = at_once(self._opener.opening(key, path, config, Opening()))
         try:
-            write_partition_metadata(self._fs, path, topic_id, fsync=False)
+            write_partition_metadata(self._fs, path, topic_id, key, fsync=False)
         except OSError as error:
             raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
         log.fsync_later(partition_metadata_path(path))

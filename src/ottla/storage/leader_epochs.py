@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 from bisect import bisect_right
+from collections.abc import Iterable
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -119,6 +120,19 @@ class LeaderEpochs:
         """The epoch in which `offset` was written, None below the first entry."""
         at = bisect_right(self._entries, offset, key=itemgetter(1))
         return self._entries[at - 1].epoch if at else None
+
+    def contradicts(self, epoch: LeaderEpoch, offset: Offset) -> bool:
+        """Whether these entries say another epoch of a batch at `offset` than the batch itself. A batch without an
+        epoch contradicts nothing, nor does one before the first entry: the log may begin in its middle."""
+        known = self.epoch_for_offset(offset)
+        return known is not None and epoch >= 0 and known != epoch
+
+    def replace(self, entries: Iterable[tuple[LeaderEpoch, Offset]]) -> None:
+        """Have these entries, which the batches say, in place of all that there are. The caller writes them down."""
+        self._entries.clear()
+        for entry in entries:
+            self._assign(EpochEntry(*entry))
+        self._note_latest()
 
     def truncate_from_end(self, end_offset: Offset) -> None:
         """Forget epochs that start at or after `end_offset`, durably: the log was cut there.

@@ -132,6 +132,15 @@ def _load_epochs(
     except CorruptFile:
         fs.remove(posixpath.join(directory, LEADER_EPOCH_CHECKPOINT))
         epochs = LeaderEpochs(fs, directory)
+    if any(epochs.contradicts(epoch, offset) for epoch, offset in loaded.seen):
+        # Well-formed and wrong: followers would be sent to where the log never diverged, and this one would be, too.
+        _LOG.error(
+            "wrong leader-epoch-checkpoint rebuilt from the batches",
+            extra=fields(log=directory, entries=len(epochs.entries)),
+        )
+        epochs.replace((yield from epochs_of_batches(segments.items)))
+        flusher.write_later(epochs.path, epochs.encode)
+        flusher.is_due = True
     if not epochs.entries and loaded.recovered_bytes < segments.size_bytes:
         # The file is gone or was damaged. The batches know as well, also those that were not checked.
         loaded.epochs = yield from epochs_of_batches(segments.items)

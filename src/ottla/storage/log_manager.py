@@ -163,6 +163,11 @@ class LogManager:
     # Loading
 
     @property
+    def unnamed(self) -> dict[str, TopicPartition]:
+        """Directories whose `partition.metadata` does not say which partition's they are."""
+        return self._opener.unnamed
+
+    @property
     def offline_logs(self) -> dict[TopicPartition, OfflineLog]:
         """Logs that are on disk and cannot be opened: nothing takes their place."""
         return self._loader.offline_logs
@@ -376,7 +381,7 @@ class LogManager:
         """Write down whose log it is. Raises `KafkaError`."""
         try:
             # The log's next fsync includes the file; before that there is nothing worth knowing whose it is.
-            write_partition_metadata(self._fs, log.directory, topic_id, fsync=False)
+            write_partition_metadata(self._fs, log.directory, topic_id, log.topic_partition, fsync=False)
         except OSError as error:
             raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
         log.fsync_later(partition_metadata_path(log.directory))

@@ -51,6 +51,10 @@ def epochs_of_batches(segments: list[Segment]) -> Generator[None, None, list[tup
             epoch = segment.read_header(batch).leader_epoch
             if not found or epoch > found[-1][0]:
                 found.append((epoch, batch.base_offset))
+            elif epoch < found[-1][0]:
+                what = f"its leader epoch {epoch} comes after epoch {found[-1][0]}"
+                behind = "the batches before it, or this one, have a wrong epoch"
+                raise DamagedLog(Damage(segment.directory, segment.path(LOG), batch.position, what, behind))
             if count % BATCHES_AT_ONCE == 0:
                 yield
     return found

@@ -60,6 +60,8 @@ class LoadedSegments:
     """Something was cut off a file, which a power failure must not bring back."""
     epochs: list[tuple[LeaderEpoch, Offset]] = field(default_factory=list)
     """Leader epochs with their first offsets in the part that was checked."""
+    seen: list[tuple[LeaderEpoch, Offset]] = field(default_factory=list)
+    """Leader epoch and offset of batches that were fsynced and looked at: of each segment the first and the last."""
     names: list[str] = field(default_factory=list)
     """Files of the directory."""
     kept_files: list[str] = field(default_factory=list)
@@ -246,6 +248,7 @@ class _Loading:
                 expected = header.next_offset
                 position += header.size
                 if position >= size:
+                    self._loaded.seen += [(each.leader_epoch, each.base_offset) for each in (first, header)]
                     return expected if position == size else None
         except CorruptBatch:
             pass
@@ -399,6 +402,8 @@ class _Loading:
             if header.leader_epoch > epoch:
                 epoch = header.leader_epoch
                 loaded.epochs.append((epoch, header.base_offset))
+                if self._is_fsynced(header.base_offset):  # behind that the file may lack what the batches say
+                    loaded.seen.append((epoch, header.base_offset))
         return None
 
     def _behind(self, segment: Segment, file: File, file_size: int) -> Generator[None, None, str]:

@@ -12,7 +12,7 @@ from ottla.model import uuid_to_base64
 from ottla.storage import checkpoints
 from ottla.storage.leader_epochs import LEADER_EPOCH_CHECKPOINT, LeaderEpochs
 from ottla.storage.meta_properties import META_PROPERTIES_FILE, decode_meta_properties
-from ottla.storage.partition_metadata import PARTITION_METADATA_FILE, read_partition_metadata
+from ottla.storage.partition_metadata import PARTITION_METADATA_FILE, read_identity
 from ottla.storage.producer_snapshot import decode_snapshot
 
 Row = tuple[object, ...]
@@ -70,8 +70,10 @@ def meta_properties(fs: FileSystem, path: str) -> Contents:
 
 
 def partition_metadata(fs: FileSystem, path: str) -> Contents:
-    topic_id = read_partition_metadata(fs, posixpath.dirname(path) or ".")
-    rows: list[Row] = [("topic_id", None if topic_id is None else uuid_to_base64(topic_id))]
+    identity = read_identity(fs, posixpath.dirname(path) or ".")
+    rows: list[Row] = [("topic_id", None if identity is None else uuid_to_base64(identity.topic_id))]
+    if identity is not None and identity.directory is not None:
+        rows.append(("directory", identity.directory))
     return Contents("property", ("NAME", "VALUE"), rows)
 
 
