@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -283,14 +284,21 @@ def _running(kind: str, words: Sequence[str]) -> list[Offer]:
         else:
             names = set()
             for broker in metadata["brokers"]:
-                address = f"{broker['host']}:{broker['port']}"
-                if kind == "groups":
-                    listed = wire.ask(address, ApiKey.LIST_GROUPS, {"states_filter": []}, PATIENCE_S)
-                    names |= {each["group_id"] for each in listed["groups"]}
-                else:
-                    unfiltered: dict[str, list[str]] = {"state_filters": [], "producer_id_filters": []}
-                    listed = wire.ask(address, ApiKey.LIST_TRANSACTIONS, unfiltered, PATIENCE_S)
-                    names |= {each["transactional_id"] for each in listed["transaction_states"]}
+                with suppress(CommandFailed):  # it is away: the others may have taken over what it had
+                    names |= _known_to(f"{broker['host']}:{broker['port']}", kind)
     except (CommandFailed, OSError, ValueError):
         return []
     return [Offer(name) for name in sorted(names)]
+
+
+def _known_to(address: str, kind: str) -> set[str]:
+    """The groups or transactional ids that one broker coordinates. Raises CommandFailed."""
+    from ottla.cli import wire
+    from ottla.protocol.messages import ApiKey
+
+    if kind == "groups":
+        listed = wire.ask(address, ApiKey.LIST_GROUPS, {"states_filter": []}, PATIENCE_S)
+        return {each["group_id"] for each in listed["groups"]}
+    unfiltered: dict[str, list[str]] = {"state_filters": [], "producer_id_filters": []}
+    listed = wire.ask(address, ApiKey.LIST_TRANSACTIONS, unfiltered, PATIENCE_S)
+    return {each["transactional_id"] for each in listed["transaction_states"]}

@@ -53,5 +53,9 @@ class CoordinatorHost(Protocol):
     @property
     def replicas(self) -> LedPartitions: ...
     @property
+    def lost(self) -> Mapping[NodeId, int]:
+        """Brokers whose process seems to be gone, with the epochs of these incarnations."""
+
+    @property
     def on_stop(self) -> list[Callable[[], None]]:
         """Called when the node begins to stop."""

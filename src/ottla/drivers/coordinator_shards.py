@@ -162,11 +162,13 @@ class Shards(Generic[S]):
     # Where they are
 
     def find(self, number: int, listener_name: str) -> tuple[NodeId, Endpoint]:
-        """The node that leads a partition. Raises COORDINATOR_NOT_AVAILABLE, also before the topic exists."""
+        """The node that leads a partition. Raises COORDINATOR_NOT_AVAILABLE, also before the topic exists, and while
+        the leader's process seems to be gone."""
         image = self._node.image
         registration = image.partition(self._kind.topic, number)
         broker = None if registration is None else image.brokers.get(registration.leader)
-        endpoint = None if broker is None or broker.fenced else broker.endpoints.get(listener_name)
+        gone = broker is None or broker.fenced or self._node.lost.get(broker.id) == broker.epoch
+        endpoint = None if broker is None or gone else broker.endpoints.get(listener_name)
         if broker is None or endpoint is None or (broker.id == self._node.node_id and self._is_offline(number)):
             raise KafkaError(ErrorCode.coordinator_not_available)
         return broker.id, endpoint

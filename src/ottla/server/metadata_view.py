@@ -8,7 +8,7 @@ from __future__ import annotations
 import random as random_module
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from ottla.metadata.image import (
@@ -20,6 +20,9 @@ from ottla.metadata.image import (
     PartitionRegistration,
 )
 from ottla.model import NodeId
+
+if TYPE_CHECKING:
+    from ottla.drivers.away_brokers import AwayBrokers
 
 NO_CONTROLLER = -1
 
@@ -40,22 +43,24 @@ class Broker(NamedTuple):
     port: int
     rack: str | None
     fenced: bool
+    """By the controller, or about to be: its process seems to be gone."""
 
 
 class MetadataView:
     """The view from one listener of one image. Cheap to make: per request."""
 
-    __slots__ = ("_directories", "_offline", "alive", "image", "listener", "lost")
+    __slots__ = ("_directories", "_offline", "alive", "away", "image", "listener", "lost")
 
-    def __init__(self, image: MetadataImage, listener: str, lost: Mapping[NodeId, int] = NOBODY) -> None:
-        """`lost` are brokers whose process seems to be gone: the epochs of these incarnations, by id."""
+    def __init__(
+        self, image: MetadataImage, listener: str, lost: Mapping[NodeId, int] = NOBODY, away: AwayBrokers | None = None
+    ) -> None:
+        """`lost` are brokers whose process seems to be gone: the epochs of these incarnations, by id. `away` says which
+        fenced brokers are listed."""
         self.image = image
         self.listener = listener
         self.lost = lost
+        self.away = away
         self.alive = {broker.id: broker for broker in self.brokers() if not broker.fenced}
-        for node_id, epoch in lost.items():
-            if node_id in self.alive and image.brokers[node_id].epoch == epoch:
-                del self.alive[node_id]
         self._directories: dict[NodeId, frozenset[UUID]] = {
             node_id: _online(image.brokers[node_id]) for node_id in self.alive
         }
@@ -66,19 +71,15 @@ class MetadataView:
         for node_id, broker in sorted(self.image.brokers.items()):
             endpoint = broker.endpoints.get(self.listener)
             if endpoint is not None:
-                yield Broker(node_id, endpoint.host, endpoint.port, broker.rack, broker.fenced)
+                fenced = broker.fenced or self.lost.get(node_id) == broker.epoch
+                yield Broker(node_id, endpoint.host, endpoint.port, broker.rack, fenced)
 
     def listed(self) -> Iterator[Broker]:
-        """The brokers for clients: those that are alive, and for a while one whose process has gone.
-
-        Kafka lists a killed broker until its session ends, when its partitions have other leaders already or get them
-        in the same answer. librdkafka (2.16) loses such a move when the old leader is missing from that answer: it
-        drops the partitions together with the broker, and asks again a second later.
-        """
+        """The brokers for clients of Metadata: those that are alive, those whose process has just gone, and those that
+        are away for a while (`AwayBrokers`). Nothing is led there, as far as the same answer says."""
         for broker in self.brokers():
-            registered = self.image.brokers[broker.id]
-            gone = self.lost.get(broker.id) == registered.epoch and not registered.in_controlled_shutdown
-            if gone or not broker.fenced:
+            is_away = broker.fenced and self.image.brokers[broker.id].fenced
+            if not is_away or (self.away is not None and self.away.lists(broker.id)):
                 yield broker
 
     def controller_id(self, random: random_module.Random) -> NodeId:

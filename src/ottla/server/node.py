@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.clock import elapsed_s
+from ottla.drivers.away_brokers import AwayBrokers
 from ottla.drivers.cleaner import LogCleaner
 from ottla.drivers.cooperative import run_yielding, scheduler_of
 from ottla.drivers.group_coordinator import GroupCoordinatorDriver
@@ -31,7 +32,6 @@ from ottla.server.api import OF_BROKERS, OF_CONTROLLERS, ApiSet
 from ottla.server.listener import ConnectionLimits, Listener, changed_quotas, check_address, limit, new_receive_buffer
 from ottla.server.log_settings import LogSettings
 from ottla.server.metadata_changes import log_changes
-from ottla.server.metadata_view import NOBODY
 from ottla.server.replica_manager import ReplicaManager
 from ottla.storage.log_manager import LogManager
 from ottla.storage.room import full_disk_error, is_full_disk
@@ -139,8 +139,9 @@ class Node:
         """How long `start` took."""
         self.http: HttpServer | None = None
         """Metrics and health, where `ottla.http.listener` asks for them."""
-        self.lost: Mapping[int, int] = NOBODY
+        self.lost: Mapping[int, int] = {}
         """Brokers whose process seems to be gone, with the epochs of these incarnations."""
+        self.away = AwayBrokers()
         self.leaving = False
         """Whether `stop` was called; until others lead what this node led, it serves."""
         self.stopping = False
@@ -250,6 +251,7 @@ class Node:
     def _apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """A metadata change: dynamic settings of this node first, since new logs take their defaults from them."""
         self._apply_settings(delta, image)
+        self.away.apply(delta, image)
         self.replicas.apply(delta, image)
         if self.replication is None and self.replicas.has_peers:
             self._start_replication()
@@ -265,12 +267,10 @@ class Node:
         from ottla.drivers.replication import Replication  # a node that is alone does without
 
         self.replication = Replication(self)
-        self._closers.append(self.replication.stop)
-        confirm_s = self.config["ottla.failover.confirm.ms"] / 1000
-        lost = LostBrokers(self.network, self.config.inter_broker_listener_name, confirm_s)
+        lost = LostBrokers(self.network, self.inter_broker_listener, self.config["ottla.failover.confirm.ms"] / 1000)
         self.lost = lost.epochs
         self.replication.on_peer_lost.append(lambda node_id: lost.suspect(self.image.brokers.get(node_id)))
-        self._closers.append(lost.stop)
+        self._closers += (self.replication.stop, lost.stop)
 
     def log_mover(self) -> LogMover:
         """Made with the first move of a replica between log directories."""

@@ -21,7 +21,7 @@ from ottla.replication.share.session import SessionKey, SharedPartition
 from ottla.server import topic_creation
 from ottla.server.api import RequestContext
 from ottla.server.handlers.list_offsets import find_offset
-from ottla.server.handlers.produce import LEADER_ERRORS, endpoints_of
+from ottla.server.handlers.produce import LEADER_ERRORS, endpoints_of, known_leader
 
 if TYPE_CHECKING:
     from ottla.server.node import Node
@@ -156,13 +156,13 @@ def leaders(
 ) -> tuple[dict[SharedPartition, Mapping[str, int]], list[dict[str, Any]]]:
     """Who leads the partitions of which this node said that it does not, and where these nodes are (KIP-951)."""
     found: dict[SharedPartition, Mapping[str, int]] = {}
-    node_ids = set()
+    node_ids: set[int] = set()
     for where, error in failed:
         topic = context.node.image.topic_by_id(where.topic_id) if error in LEADER_ERRORS else None
         registration = None if topic is None else topic.partitions.get(where.partition)
-        if registration is not None:
-            found[where] = {"leader_id": registration.leader, "leader_epoch": registration.leader_epoch}
-            node_ids.add(registration.leader)
+        leader = known_leader(context, registration, node_ids)
+        if leader is not None:
+            found[where] = leader._asdict()
     endpoints = [
         {"node_id": each.node_id, "host": each.host, "port": each.port, "rack": each.rack}
         for each in endpoints_of(context, node_ids)

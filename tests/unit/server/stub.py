@@ -11,6 +11,7 @@ from typing import Any
 
 import uvloop
 
+from ottla.drivers.away_brokers import AwayBrokers
 from ottla.metadata.image import EMPTY_IMAGE
 from ottla.metrics.instruments import NodeMetrics
 from ottla.network import SystemNetwork
@@ -59,7 +60,9 @@ def serve_later(monkeypatch: Any, *, pipelined: bool = False) -> list[Deferred]:
 @asynccontextmanager
 async def listening(**options: Any) -> AsyncIterator[tuple[Listener, int]]:
     metadata = SimpleNamespace(controller_versions=options.pop("controller_versions", {}))
-    node: Any = SimpleNamespace(image=EMPTY_IMAGE, metrics=NodeMetrics(), lost={}, metadata=metadata)
+    node: Any = SimpleNamespace(
+        image=EMPTY_IMAGE, metrics=NodeMetrics(), lost={}, away=AwayBrokers(), metadata=metadata
+    )
     limits = ConnectionLimits(
         options.pop("connections_max", 1000), options.pop("per_host_max", 1000), options.pop("overrides", {})
     )

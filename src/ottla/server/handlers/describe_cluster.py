@@ -31,7 +31,7 @@ def handle(context: RequestContext, request: Any) -> Response:
         raise KafkaError(ErrorCode.mismatched_endpoint_type, why)
     if wanted != BROKERS:
         raise KafkaError(ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {wanted}")
-    placement = MetadataView(context.node.image, context.listener_name)
+    placement = MetadataView(context.node.image, context.listener_name, context.node.lost)
     with_fenced = getattr(request, "include_fenced_brokers", False)
     brokers = placement.brokers() if with_fenced else placement.alive.values()
     with_operations = request.include_cluster_authorized_operations

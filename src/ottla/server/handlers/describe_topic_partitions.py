@@ -41,7 +41,7 @@ def handle(context: RequestContext, request: Any) -> Handling:
         names = {name for name in names if name >= cursor.topic_name}
     limit = context.node.config["max.request.partition.size.limit"]
     room = max(min(limit, request.response_partition_limit), 1)
-    placement = MetadataView(image, context.listener_name)
+    placement = MetadataView(image, context.listener_name, context.node.lost)
     topics: list[dict[str, Any]] = []
     ordered = yield from sorting(names)
     for name in ordered:

@@ -21,12 +21,11 @@ from ottla.protocol import fetch
 from ottla.protocol.fetch import EpochEndOffset, FetchedPartition, FetchedTopic, FetchRequest, FetchResponse
 from ottla.protocol.fetch_plain import decode_plain, encode_plain
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.wire import LeaderIdAndEpoch
 from ottla.replication.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, CachedPartition, FetchSession
 from ottla.replication.partition import Partition
 from ottla.replication.purgatory import DelayedFetch
 from ottla.server.api import RECORDS_COST_SHIFT, Deferred, EncodedResponse, Handling, RequestContext, Response, api
-from ottla.server.handlers.produce import LEADER_ERRORS, endpoints_of
+from ottla.server.handlers.produce import LEADER_ERRORS, endpoints_of, known_leader
 from ottla.server.partition_read import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -542,16 +541,14 @@ class Fetch:
 
     def _hint_at_leaders(self, response: FetchResponse) -> Generator[int, None, None]:
         """Name the leader where a partition answered that this node is not it (KIP-951)."""
-        node_ids = set()
+        node_ids: set[int] = set()
         for topic in response.topics:
             for partition in topic.partitions:
                 if partition.error_code in LEADER_ERRORS:
                     image = self._node.image
                     found = image.topic(topic.name) if topic.topic_id is None else image.topic_by_id(topic.topic_id)  # type: ignore[arg-type]
                     registration = None if found is None else found.partitions.get(partition.partition_index)
-                    if registration is not None:
-                        partition.current_leader = LeaderIdAndEpoch(registration.leader, registration.leader_epoch)
-                        node_ids.add(registration.leader)
+                    partition.current_leader = known_leader(self._context, registration, node_ids)
             yield 4 + len(topic.partitions) // 8
         if node_ids:
             response.node_endpoints = endpoints_of(self._context, node_ids)

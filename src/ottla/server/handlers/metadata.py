@@ -130,7 +130,7 @@ def _answer(
     found: Collection[TopicImage],
     missing: Collection[str],
 ) -> Generator[None, None, bytes]:
-    placement = MetadataView(image, context.listener_name, context.node.lost)
+    placement = MetadataView(image, context.listener_name, context.node.lost, context.node.away)
     asked_operations = getattr(request, "include_topic_authorized_operations", False)
     operations = TOPIC_OPERATIONS if asked_operations else OPERATIONS_NOT_ASKED
     topics = _counted(

@@ -20,6 +20,7 @@ except ImportError:  # interpreted, where Cython is not installed
 
 from ottla.drivers.cooperative import Cost
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.image import PartitionRegistration
 from ottla.model import INTERNAL_TOPICS, NO_GUARD, NOT_TRANSACTIONAL
 from ottla.protocol import produce
 from ottla.protocol.messages import ApiKey, MalformedRequest
@@ -514,18 +515,26 @@ def _encode(context: RequestContext, topics: list[ProducedTopic]) -> EncodedResp
 
 def _hint_at_leaders(context: RequestContext, response: ProduceResponse) -> None:
     """Name leader and endpoint where a partition answered that this node is not its leader (KIP-951)."""
-    node_ids = set()
+    node_ids: set[int] = set()
     for topic in response.topics:
         for partition in topic.partitions:
             if partition.error_code in LEADER_ERRORS:
                 image = context.node.image
                 found = image.topic(topic.name) if topic.name is not None else image.topic_by_id(topic.topic_id)  # type: ignore[arg-type]
                 registration = None if found is None else found.partitions.get(partition.index)
-                if registration is not None:
-                    partition.current_leader = LeaderIdAndEpoch(registration.leader, registration.leader_epoch)
-                    node_ids.add(registration.leader)
+                partition.current_leader = known_leader(context, registration, node_ids)
     if node_ids:
         response.node_endpoints = endpoints_of(context, node_ids)
+
+
+def known_leader(
+    context: RequestContext, registration: PartitionRegistration | None, node_ids: set[int]
+) -> LeaderIdAndEpoch | None:
+    """The leader to name to a client, which is added to `node_ids`; None where its process seems to be gone."""
+    if registration is None or registration.leader in context.node.lost:
+        return None
+    node_ids.add(registration.leader)
+    return LeaderIdAndEpoch(registration.leader, registration.leader_epoch)
 
 
 def endpoints_of(context: RequestContext, node_ids: set[int]) -> list[NodeEndpoint]:
