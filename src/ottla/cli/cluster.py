@@ -8,15 +8,15 @@ from typing import Any
 from cyclopts import App
 
 from ottla.cli import wire
-from ottla.cli.client import admin_client, wait
 from ottla.cli.cluster_add import add
+from ottla.cli.cluster_members import members, quorum_leader
 from ottla.cli.cluster_moves import balance, drain, remove
 from ottla.cli.cluster_restart import restart
 from ottla.cli.cluster_up import up
 from ottla.cli.exits import OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import bold, human_bytes, plural, print_json, print_table
-from ottla.cli.partition_health import LACKS, MIN_ISR, fenced_brokers, partitions
+from ottla.cli.partition_health import LACKS, MIN_ISR, partitions
 from ottla.metadata.features import METADATA_VERSION, METADATA_VERSIONS
 
 app = App(name="cluster", help="See the brokers of a cluster, add some, empty and remove them.", sort_key=7)
@@ -30,13 +30,16 @@ app.command(remove, sort_key=6)
 
 @app.command
 def describe(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
-    """Show the cluster's identity, its brokers with what each leads and stores, and partitions that are in trouble."""
+    """Show the cluster's identity, its brokers with what each leads and stores, and partitions that are in trouble.
+
+    The controller is the leader of the metadata quorum, as `ottla quorum describe` names it.
+    """
     cluster = view(bootstrap)
     if json:
         print_json(cluster)
         return OK
-    controller = "none" if cluster["controller"] is None else f"broker {cluster['controller']}"
-    print(f"{bold(cluster['cluster_id'])}  controller {controller}, {plural(len(cluster['brokers']), 'broker')}")
+    leader = "has no leader" if cluster["controller"] is None else f"is led by node {cluster['controller']}"
+    print(f"{bold(cluster['cluster_id'])}  {plural(len(cluster['brokers']), 'broker')}, the quorum {leader}")
     print_table(
         ("BROKER>", "ADDRESS", "RACK", "LEADS>", "REPLICAS>", "SIZE>", "FREE>"),
         [
@@ -49,7 +52,7 @@ def describe(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) 
     print(f"; metadata version {metadata_version(cluster['features'])}")
     print(f"  {_counts(cluster)}")
     for broker in cluster["fenced_brokers"] or ():
-        print(f"  fenced: broker {broker['id']} ({broker['address']})")
+        print(f"  fenced: broker {broker['id']} ({broker['address']}), which is not running or cannot be reached")
     for heading, key in (("without a leader", "leaderless"), ("with missing copies", "under_replicated")):
         for each in cluster[key]:
             print(f"  {heading}: {each['topic']} partition {each['partition']}")
@@ -80,26 +83,25 @@ def metadata_version(features: Mapping[str, int]) -> str:
 
 
 def view(bootstrap: str) -> dict[str, Any]:
-    """Everything that `describe` shows. Raises KafkaException, CommandFailed."""
-    client = admin_client(bootstrap)
-    answer: Any = wait(client.describe_cluster())
+    """Everything that `describe` shows. Raises CommandFailed."""
+    there = members(bootstrap)
     found = partitions(bootstrap)
     brokers = []
-    for node in sorted(answer.nodes, key=lambda each: int(each.id)):
-        address = f"{node.host}:{node.port}"
+    for node in there.running:
         broker: dict[str, Any] = {
             "id": node.id,
-            "address": address,
+            "address": node.address,
             "rack": node.rack,
             "leads": sum(each.leader == node.id for each in found),
             "replicas": sum(node.id in each.replicas for each in found),
         }
-        brokers.append(broker | _stored(address))
+        brokers.append(broker | _stored(node.address))
+    fenced = there.fenced
     return {
-        "cluster_id": answer.cluster_id,
-        "controller": answer.controller.id if answer.controller is not None else None,
+        "cluster_id": there.cluster_id,
+        "controller": quorum_leader(bootstrap),
         "brokers": brokers,
-        "fenced_brokers": fenced_brokers(bootstrap),
+        "fenced_brokers": None if fenced is None else [{"id": each.id, "address": each.address} for each in fenced],
         "topics": len({each.topic for each in found}),
         "partitions": len(found),
         "features": dict(sorted(wire.finalized_features(bootstrap).items())),

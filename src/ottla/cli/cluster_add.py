@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ottla.cli import wire
+from ottla.cli.cluster_members import members
 from ottla.cli.cluster_up import CONTROLLER_PORTS, PROPERTIES, address_of, node_config
 from ottla.cli.config_view import BROKER
 from ottla.cli.configs import Resource
@@ -18,7 +18,6 @@ from ottla.cli.exits import FAILED, MISUSED, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Flag, parse_settings
 from ottla.cli.values import BrokerId, FilePath, Text
 from ottla.cli.voters import make_dynamic, quorum_of
-from ottla.protocol.messages import ApiKey
 
 PORT_MAX = 65_535
 PORTS_TRIED = 1_000
@@ -96,7 +95,7 @@ def add(
 
 def _settings(bootstrap: str, listen: str | None, node_id: int | None, roles: str) -> dict[str, str]:
     """Of a node of the cluster at `bootstrap`. Raises CommandFailed."""
-    brokers, controllers = members(bootstrap)
+    brokers, controllers = nodes(bootstrap)
     number = node_id if node_id is not None else max([*brokers, *controllers]) + 1
     if number in brokers or number in controllers:
         raise CommandFailed(f"node {number} is of the cluster already: give another --node-id", MISUSED)
@@ -121,15 +120,10 @@ def _settings(bootstrap: str, listen: str | None, node_id: int | None, roles: st
     }
 
 
-def members(bootstrap: str) -> tuple[dict[int, str], dict[int, str]]:
+def nodes(bootstrap: str) -> tuple[dict[int, str], dict[int, str]]:
     """Brokers (those that are away too, where the cluster tells), and controllers, with their addresses."""
-    described = wire.ask(
-        bootstrap,
-        ApiKey.DESCRIBE_CLUSTER,
-        {"include_cluster_authorized_operations": False, "endpoint_type": 1, "include_fenced_brokers": True},
-    )
-    wire.ensure_none(described, bootstrap)
-    brokers = {each["broker_id"]: f"{each['host']}:{each['port']}" for each in described["brokers"]}
+    there = members(bootstrap)
+    brokers = {each.id: each.address for each in (*there.running, *(there.fenced or ()))}
     quorum = quorum_of(bootstrap)
     controllers = {}
     for node in quorum["nodes"] or ():

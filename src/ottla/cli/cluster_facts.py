@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ottla.cli import wire
+from ottla.cli.cluster_members import members
 from ottla.cli.exits import CommandFailed
 from ottla.cli.move_plan import Broker, Partition
 from ottla.protocol.messages import ApiKey
@@ -21,7 +22,6 @@ class Facts:
     partitions: list[Partition]
     in_sync: Mapping[Key, tuple[int, ...]]
     leaders: Mapping[Key, int]
-    controller: int
 
     @property
     def bootstrap(self) -> str:
@@ -39,9 +39,10 @@ class Facts:
 
 def facts(bootstrap: str, *, sample_s: float = 0.0) -> Facts:
     """Of all topics. With `sample_s` the rates too: how much the logs grow in that time. Raises CommandFailed."""
+    running = members(bootstrap).running
     answer = wire.ask(bootstrap, ApiKey.METADATA, {"topics": None, "allow_auto_topic_creation": False})
-    brokers = [Broker(each["node_id"], each["rack"]) for each in answer["brokers"]]
-    addresses = {each["node_id"]: f"{each['host']}:{each['port']}" for each in answer["brokers"]}
+    brokers = [Broker(each.id, each.rack) for each in running]
+    addresses = {each.id: each.address for each in running}
     rows = {
         (topic["name"], part["partition_index"]): part for topic in answer["topics"] for part in topic["partitions"]
     }
@@ -69,7 +70,6 @@ def facts(bootstrap: str, *, sample_s: float = 0.0) -> Facts:
         ],
         {key: tuple(part["isr_nodes"]) for key, part in rows.items()},
         {key: part["leader_id"] for key, part in rows.items()},
-        answer["controller_id"],
     )
 
 

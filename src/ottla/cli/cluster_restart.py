@@ -13,8 +13,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ottla.cli import wire
 from ottla.cli.cluster_facts import Facts, facts
+from ottla.cli.cluster_members import quorum_leader
 from ottla.cli.cluster_up import node_directories
 from ottla.cli.exits import MISUSED, OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
@@ -23,7 +23,6 @@ from ottla.cli.processes import holder, process
 from ottla.cli.status_line import StatusLine
 from ottla.cli.units import duration
 from ottla.cli.values import BrokerId, FilePath, Seconds, Text
-from ottla.protocol.messages import ApiKey
 from ottla.storage.log_directories import LOCK_FILE
 
 POLL_S = 0.1
@@ -112,18 +111,8 @@ def _order(found: Facts, only: list[int] | None) -> list[int]:
     for each in only or ():
         found.broker(each)
     wanted = sorted(set(only) if only else found.addresses)
-    leader = _controller(found)
+    leader = quorum_leader(found.bootstrap)
     return sorted(wanted, key=lambda each: (each == leader, each))
-
-
-def _controller(found: Facts) -> int:
-    """Who leads the quorum; what the brokers name where that cannot be asked."""
-    topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
-    try:
-        answer = wire.ask(found.bootstrap, ApiKey.DESCRIBE_QUORUM, {"topics": topics})
-        return int(answer["topics"][0]["partitions"][0]["leader_id"])
-    except (CommandFailed, LookupError):
-        return found.controller
 
 
 def _run(words: list[str], node: int, address: str) -> None:

@@ -11,9 +11,6 @@ from ottla.cli.exits import CommandFailed
 from ottla.protocol.messages import ApiKey
 
 MIN_ISR = "min.insync.replicas"
-INCLUDES_FENCED = 2
-"""Version of DescribeCluster that names fenced brokers too (KIP-1073)."""
-
 CONTROLLER_S_MAX = 2.0
 """For what only the controller can say."""
 
@@ -109,18 +106,3 @@ def _adding(bootstrap: str) -> dict[tuple[str, int], int]:
 
 def _number(text: str | None) -> int | None:
     return None if text is None else int(text)
-
-
-def fenced_brokers(bootstrap: str) -> list[dict[str, Any]] | None:
-    """Brokers of the cluster that are not running, or not heard of; None where brokers do not tell, before Kafka 4.0.
-    Raises CommandFailed."""
-    if wire.version_max(bootstrap, ApiKey.DESCRIBE_CLUSTER) < INCLUDES_FENCED:
-        return None
-    values = {"include_cluster_authorized_operations": False, "endpoint_type": 1, "include_fenced_brokers": True}
-    answer = wire.ask(bootstrap, ApiKey.DESCRIBE_CLUSTER, values)
-    wire.ensure_none(answer, bootstrap)
-    return [
-        {"id": each["broker_id"], "address": f"{each['host']}:{each['port']}"}
-        for each in sorted(answer["brokers"], key=lambda each: int(each["broker_id"]))
-        if each["is_fenced"]
-    ]

@@ -115,6 +115,8 @@ def _ready(addresses: Iterable[str]) -> dict[str, Any]:
 def _asked(bootstrap: str) -> dict[str, Any]:
     cluster = view(bootstrap)
     mine = [broker for broker in cluster["brokers"] if broker["address"] in bootstrap] or cluster["brokers"][:1]
+    if not mine:
+        raise CommandFailed(f"{bootstrap} answers, but the controller has fenced every broker of its cluster")
     return {
         "running": True,
         "address": mine[0]["address"],
