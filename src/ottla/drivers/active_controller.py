@@ -117,7 +117,7 @@ class ActiveController:
         self._pending: deque[_Pending] = deque()
         """In the order of the log."""
         self._worker: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._failure: KafkaError | None = None
         self._elections = PeriodicElections(self.submit, lambda image: self._inputs(image).config)
         quorum.on_commit.append(self._on_commit)

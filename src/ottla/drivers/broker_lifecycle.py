@@ -92,7 +92,7 @@ class BrokerLifecycle:
         """Of this process's registration; -1 before it."""
         self.fenced = True
         """As the controller said last."""
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._task: asyncio.Task[None] | None = None
         """A heartbeat under way."""
         self._failing = False

@@ -56,7 +56,7 @@ class _Pending:
         self.rest = rest
         self.error: ErrorCode | None = None
         """What became of it, once that is known."""
-        self.timer: asyncio.TimerHandle | None = None
+        self.timer: asyncio.Handle | None = None
 
 
 class Shard(Generic[C]):
@@ -76,7 +76,7 @@ class Shard(Generic[C]):
         """In the order of their offsets."""
         self.is_scheduled = False
         """Whether the outcome of pending writes will be looked at in the next turn of the loop."""
-        self.timer: asyncio.TimerHandle | None = None
+        self.timer: asyncio.Handle | None = None
         self.timer_deadline_ms = 0
         self.must_wait = False
         """The last append was not committed at once."""

@@ -101,7 +101,7 @@ class MarkerSender:
         self._asking: dict[NodeId, asyncio.Task[None]] = {}
         self._waiting: list[_Item] = []
         """Those that have no leader, or failed: tried again after a moment, and when the metadata change."""
-        self._retry: asyncio.TimerHandle | None = None
+        self._retry: asyncio.Handle | None = None
         self._local: list[_Item] = []
         self._stopped = False
 

@@ -74,7 +74,7 @@ class NodeConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._in_flight: deque[InFlight] = deque()
         self._next_id = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
         self._buffer = bytearray(RECEIVE_BUFFER_BYTES)
         self._view = memoryview(self._buffer)

@@ -70,7 +70,8 @@ class QuorumNode:
         self._states = QuorumStateWriter(fs, self.log, self._fail)
         self._cutter = MetadataCutter(self.log, self._fail, self._resume)
         self._flusher = MetadataFlusher(self.log, self._fail, self._on_flushed, self._cutter.idle)
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at_s = 0.0
         self._links: QuorumLinks | None = None
         self._started = self.stopping = False
         self._told: tuple[NodeId, LeaderEpoch] = (-1, 0)
@@ -495,9 +496,10 @@ class QuorumNode:
             return
         at_s = (min(due) + 1) / 1000  # `now_ms` rounds down
         if self._timer is not None:
-            if self._timer.when() <= at_s:
+            if self._timer_at_s <= at_s:
                 return
             self._timer.cancel()
+        self._timer_at_s = at_s
         self._timer = asyncio.get_running_loop().call_at(at_s, self._on_timer)
 
     @step

@@ -110,7 +110,7 @@ class ReplicaFetcher:
         self._news = asyncio.Event()
         self._waiting: NodeConnection | None = None
         """On which a request waits for its answer."""
-        self._interrupting: asyncio.TimerHandle | None = None
+        self._interrupting: asyncio.Handle | None = None
         self._interrupted = False
         self._task: asyncio.Task[None] | None = None
         self._unreached = False

@@ -100,7 +100,7 @@ class Replication:
         node.replicas.on_leadership.append(self._note)
         node.replicas.ask_isr = self.isr.ask
         node.logs.on_log_failed = self._log_failed
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._stopped = False
         self._watch_lag()
 

@@ -106,7 +106,7 @@ class LedSharePartition:
         """Whether another fetch was kept away meanwhile."""
         self.waiters: dict[Callable[[], None], None] = {}
         """Fetches that want to look again when there may be records for them."""
-        self.timer: asyncio.TimerHandle | None = None
+        self.timer: asyncio.Handle | None = None
         self.timer_ms = 0
         self.metrics = SharePartitionMetrics()
 

@@ -123,7 +123,7 @@ class Persister:
         self._client = NodeClient(node.network, f"broker-{node.node_id}-share", node.random, timing)
         self._queues: dict[tuple[NodeId, ApiKey], list[_Asked]] = {}
         self._tasks: dict[tuple[NodeId, ApiKey], asyncio.Task[None]] = {}
-        self._waiting: dict[_Asked, asyncio.TimerHandle] = {}
+        self._waiting: dict[_Asked, asyncio.Handle] = {}
         self._newest: dict[SharePartitionKey, _Asked] = {}
         """Of the writes without a result."""
         self._stopped = False

@@ -44,7 +44,7 @@ class SnapshotGenerator:
         self._settings = settings
         self._last_ms: Millis = clock.now_ms()
         self._task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._stopped = False
 
     def start(self) -> None:

@@ -74,7 +74,7 @@ class _Writing:
         self._left = 1
         """Partitions of which it is not known yet, and this object's maker."""
         self._waits: list[tuple[TopicPartition, Partition, Wait]] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
 
     def write(self, key: TopicPartition) -> None:
         partition = self._host.replicas.get(*key)

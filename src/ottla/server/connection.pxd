@@ -18,6 +18,7 @@ cdef class CompiledConnection:
     cdef public bint _holding
     cdef public object _linger
     cdef public bint _muted
+    cdef public double _muted_until_s
     cdef public object _unmuting
     cdef public object _listener
     cdef public bytearray _own

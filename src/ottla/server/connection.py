@@ -63,10 +63,10 @@ class CompiledConnection:
     """`Connection` without its base class, which is Python's: a compiled class cannot have one."""
 
     __slots__ = (
-        "_end", "_ended", "_fast", "_fast_head", "_head", "_holding", "_linger", "_listener", "_muted", "_own",
-        "_own_view", "_paused", "_pending", "_queued", "_scheduler", "_start", "_transport", "_unmuting", "_unsent",
-        "_waiting", "answer_together", "apis", "client_host", "closed", "closing", "listener_name", "outbox",
-        "principal", "quotas", "shortcuts", "tick",
+        "_end", "_ended", "_fast", "_fast_head", "_head", "_holding", "_linger", "_listener", "_muted",
+        "_muted_until_s", "_own", "_own_view", "_paused", "_pending", "_queued", "_scheduler", "_start", "_transport",
+        "_unmuting", "_unsent", "_waiting", "answer_together", "apis", "client_host", "closed", "closing",
+        "listener_name", "outbox", "principal", "quotas", "shortcuts", "tick",
     )  # fmt: skip
 
     def __init__(self, listener: Listener) -> None:
@@ -96,11 +96,13 @@ class CompiledConnection:
         self._fast_head = 0
         self._fast = 0
         """Requests of this API and version that shortcuts have answered and that are not counted yet."""
-        self._linger: asyncio.TimerHandle | None = None
+        self._linger: asyncio.Handle | None = None
         """Ends a half-closed connection."""
         self._muted = False
         """Whether the client is beyond a quota, and nothing more of it is handled for the time being."""
-        self._unmuting: asyncio.TimerHandle | None = None
+        self._muted_until_s = 0.0
+        """In the loop's time, while `_unmuting` is set."""
+        self._unmuting: asyncio.Handle | None = None
         self.quotas: ConnectionQuotas | None = None
         """What measures its requests, while there are quotas."""
         self.closed = False
@@ -448,12 +450,14 @@ class CompiledConnection:
     def mute(self, seconds: float) -> None:
         """Handle nothing more for so long. Answers that are due are sent."""
         loop = self._listener.loop
+        until_s = loop.time() + seconds
         if self._unmuting is not None:
-            if self._unmuting.when() >= loop.time() + seconds:
+            if self._muted_until_s >= until_s:
                 return
             self._unmuting.cancel()
         self._muted = True
-        self._unmuting = loop.call_later(seconds, self._unmute)
+        self._muted_until_s = until_s
+        self._unmuting = loop.call_at(until_s, self._unmute)
 
     def _unmute(self) -> None:
         self._unmuting = None

@@ -200,7 +200,7 @@ class Listener:
         self._idle_ms_max = idle_ms_max
         self._acceptor: Acceptor | None = None
         self._all_gone: asyncio.Event | None = None
-        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweeper: asyncio.Handle | None = None
 
     async def bind(self, host: str, port: int) -> int:
         """Take the address; returns the port, which the system chose if `port` was 0.

@@ -74,7 +74,7 @@ class WaitingAppends:
         self._loop = asyncio.get_running_loop()
         self._by_time: dict[WaitingAppend, None] = {}
         """Those that have a deadline."""
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
 
     def add(

@@ -20,6 +20,9 @@ from ottla.simulation.wire import RETRIABLE, Disconnected, Wire, leader_of
 from ottla.simulation.world import EPOCH_MS, World
 
 RECONNECT_S = 0.05
+EARLY_S = 0.002
+"""By so much the timers of event loops round."""
+
 RECONNECT_S_MAX = 0.3
 """Of clients that take their time."""
 
@@ -271,7 +274,7 @@ class Consumer(Client):
                 await self.pause(0.1)
                 return
             records = answer["records"] or b""
-            if not records and self.world.time.now_s - began_s < wait_s and not self.interrupted():
+            if not records and self.world.time.now_s - began_s < wait_s - EARLY_S and not self.interrupted():
                 self.world.violated(f"{self.name}: an empty answer before the timeout at {self.position}")
             self.take(records, mark)
             if self.random.random() < 0.01:

@@ -201,7 +201,7 @@ class Machine:
         self.world.losses += power_loss
         self.world.crashes += not clean
         self.world.on_end(self)
-        self.world.network.loop.call_later(self.random.uniform(*RESTART_S), self._start_again)
+        self.world.network.loop.exactly_in(self.random.uniform(*RESTART_S), self._start_again)
 
     def _start_again(self) -> None:
         if self.wanted and self.loop is None:

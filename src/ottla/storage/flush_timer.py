@@ -35,7 +35,9 @@ class FlushTimer:
         self._heap: list[tuple[float, int, Log]] = []
         """By deadline. An entry whose deadline is not its log's any more is skipped."""
         self._numbers = count()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0.0
+        """What the timer is set to, in the loop's time: a handle of uvloop does not always know."""
         self._due: deque[Log] = deque()
         self._workers: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -65,13 +67,16 @@ class FlushTimer:
             return
         self._deadlines[log] = deadline
         heapq.heappush(self._heap, (deadline, next(self._numbers), log))
-        if self._timer is None or deadline < self._timer.when():
+        if self._timer is None or deadline < self._timer_at:
             self._set_timer()
 
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(self._heap[0][0], self._fire) if self._heap else None
+            self._timer = None
+        if self._heap:
+            self._timer_at = self._heap[0][0]
+            self._timer = self._loop.call_at(self._timer_at, self._fire)
 
     def _fire(self) -> None:
         self._timer = None

@@ -5,6 +5,10 @@ runs), paused (it waits) and come back as another process. All of them share one
 (time, sequence), and time moves only when every process has come to rest. Whatever takes time, be it a disk or a
 network, is an event in the future.
 
+Timers of a process are as bad as those of the worst real loop, uvloop: its clock shows whole milliseconds and stands
+still between them, a delay is rounded to milliseconds, so that a timer goes off up to a millisecond early by the clock
+that set it, and nobody can ask a handle for its time. Disks and networks are set by `exactly_at`.
+
     time = SimulatedTime(seed)
     loop = time.loop("node 1")
     loop.create_task(main())
@@ -30,6 +34,10 @@ T = TypeVar("T")
 
 STEPS_MAX = 200_000
 """Events at one moment: beyond, processes keep each other busy for ever."""
+
+
+TURN_S = 0.00005
+"""A turn of the event loop: a timer that rounds to no time at all goes off in the next one."""
 
 
 class Stuck(AssertionError):
@@ -182,7 +190,10 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     # asyncio.AbstractEventLoop
 
     def time(self) -> float:
-        return self.simulation.now_s
+        return self._time_ms() / 1000
+
+    def _time_ms(self) -> int:
+        return int(self.simulation.now_s * 1000 + 0.000001)  # 1.011 * 1000 is 1010.99...
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
@@ -199,19 +210,28 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        return self.call_at(self.simulation.now_s + delay, callback, *args, context=context)
+    ) -> asyncio.Handle:
+        """A plain handle, which has no `when`: uvloop's has none either where the delay rounds to nothing."""
+        delay_ms = round(delay * 1000)
+        due_s = self.simulation.now_s + TURN_S if delay_ms <= 0 else (self._time_ms() + delay_ms) / 1000
+        return self._set(due_s, asyncio.Handle(callback, args, self, context))
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
-        if self.state is not State.DEAD:
-            self.simulation.at(when, handle)
-        return handle
+    ) -> asyncio.Handle:
+        return self.call_later(when - self.time(), callback, *args, context=context)
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """asyncio tells; the handle is passed over when its time comes."""
+    def exactly_at(self, when_s: float, callback: Callable[..., Any], *args: Any) -> asyncio.Handle:
+        """What a machine does, not a process: at that moment of the simulation's time."""
+        return self._set(when_s, asyncio.Handle(callback, args, self))
+
+    def exactly_in(self, seconds: float, callback: Callable[..., Any], *args: Any) -> asyncio.Handle:
+        return self.exactly_at(self.simulation.now_s + seconds, callback, *args)
+
+    def _set(self, when_s: float, handle: asyncio.Handle) -> asyncio.Handle:
+        if self.state is not State.DEAD:
+            self.simulation.at(when_s, handle)
+        return handle
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
@@ -234,7 +254,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Future[T]:
         """The result of `work`, which begins `seconds` from now and stops at disk calls where `pause_s` says so."""
         blocking = BlockingWork(self, work, pause_s)
-        self.call_later(seconds, blocking.start)
+        self.exactly_in(seconds, blocking.start)
         return blocking.future
 
     def run_blocking(self, work: Callable[[], T], seconds: float) -> asyncio.Future[T]:
@@ -252,7 +272,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 if not future.cancelled():
                     future.set_result(result)
 
-        self.call_later(seconds, do)
+        self.exactly_in(seconds, do)
         return future
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:

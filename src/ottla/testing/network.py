@@ -195,7 +195,7 @@ class HostNetwork:
         self, protocol: MakeProtocol, host: str, port: int, *, receive_buffer_bytes: int = -1
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         future: asyncio.Future[SimulatedTransport] = self.loop.create_future()
-        deadline_s = self.loop.time() + RETRANSMIT_SECONDS_MAX
+        deadline_s = self.network.time.now_s + RETRANSMIT_SECONDS_MAX
         network = self.network
 
         def syn(pause_s: float) -> None:
@@ -205,17 +205,17 @@ class HostNetwork:
                 if network.time.now_s > deadline_s:
                     self.loop.call_soon(_fail, future, refused(errno.ETIMEDOUT))
                 else:
-                    network.loop.call_later(pause_s, syn, min(2 * pause_s, 2.0))
+                    network.loop.exactly_in(pause_s, syn, min(2 * pause_s, 2.0))
                 return
             acceptor = network.listening(host, port)
             back_s = network.arrives_s(host, self.host)
             if acceptor is None:
-                self.loop.call_at(back_s, _fail, future, refused(errno.ECONNREFUSED))
+                self.loop.exactly_at(back_s, _fail, future, refused(errno.ECONNREFUSED))
             else:
                 end = network.join(self, acceptor)
-                self.loop.call_at(back_s, _succeed, future, end)
+                self.loop.exactly_at(back_s, _succeed, future, end)
 
-        network.loop.call_at(network.arrives_s(self.host, host), syn, RETRANSMIT_SECONDS)
+        network.loop.exactly_at(network.arrives_s(self.host, host), syn, RETRANSMIT_SECONDS)
         end = await future
         return end, end.made(protocol)
 

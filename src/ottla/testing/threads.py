@@ -63,7 +63,7 @@ class BlockingWork:
         self._work = work
         self._pause_s = pause_s
         self._thread: _Thread | None = None
-        self._wake: asyncio.TimerHandle | None = None
+        self._wake: asyncio.Handle | None = None
         self._next_s = 0.0
         self._result: Any = None
         self._error: BaseException | None = None
@@ -85,7 +85,7 @@ class BlockingWork:
         thread.awake()
         simulation.work = before
         if thread.work is not None:
-            self._wake = self._loop.call_later(self._next_s, self.go_on)
+            self._wake = self._loop.exactly_in(self._next_s, self.go_on)
             return
         self._thread = None
         _Thread.idle.append(thread)

@@ -198,7 +198,7 @@ class SimulatedTransport(asyncio.Transport):
         self._flight_bytes += len(data or b"")
         if not self._arriving:
             self._arriving = True
-            self._network.loop.call_at(due_s, self._arrive)
+            self._network.loop.exactly_at(due_s, self._arrive)
         if self.strand_s >= 0 and data is not None:
             self._network.loop.call_soon(self._network.strand, self, self.strand_s)
             self.strand_s = -1.0
@@ -219,7 +219,7 @@ class SimulatedTransport(asyncio.Transport):
                 return
             network.counts["stalled"] += 1
             self._arriving = True
-            network.loop.call_later(min(max(RETRANSMIT_SECONDS, stalled_s), 2.0), self._arrive)
+            network.loop.exactly_in(min(max(RETRANSMIT_SECONDS, stalled_s), 2.0), self._arrive)
             return
         self._stalled_since_s = -1.0
         if self.peer.gone:
@@ -238,7 +238,7 @@ class SimulatedTransport(asyncio.Transport):
         self.peer._read_soon()
         if self._flight:
             self._arriving = True
-            network.loop.call_at(max(self._flight[0].due_s, now_s), self._arrive)
+            network.loop.exactly_at(max(self._flight[0].due_s, now_s), self._arrive)
 
     # Receiving.
 
@@ -305,7 +305,7 @@ class SimulatedTransport(asyncio.Transport):
             self._flight_bytes = 0
         else:
             arrives_s = network.arrives_s(self.host, self.peer.host)
-            network.loop.call_at(arrives_s, self.peer._reset_came)
+            network.loop.exactly_at(arrives_s, self.peer._reset_came)
 
     def stray(self, data: bytes, seconds: float) -> None:
         """Bytes that arrive late, from somebody who is no longer there."""
@@ -316,8 +316,8 @@ class SimulatedTransport(asyncio.Transport):
                 self._network.trace("net", f"{self.name} late {len(data)} {zlib.crc32(data):08x}")
                 self._read_soon()
 
-        self._network.loop.call_later(seconds, arrive)
-        self._network.loop.call_later(seconds + 1, self._reset_came)
+        self._network.loop.exactly_in(seconds, arrive)
+        self._network.loop.exactly_in(seconds + 1, self._reset_came)
 
     def _reset_came(self) -> None:
         if self._network.is_up(self.host):

@@ -98,3 +98,35 @@ def test_an_exception_that_nobody_asked_for_is_found() -> None:
     task = loop.create_task(main())
     time.run(until=task.done, seconds_max=1)
     assert [type(error) for error in loop.unretrieved()] == [ZeroDivisionError]
+
+
+def test_timers_are_those_of_the_worst_loop() -> None:
+    """uvloop's: whole milliseconds by a clock that shows no others, and handles that do not know their time."""
+    time = SimulatedTime(1)
+    loop, machine = time.loop("node"), time.loop("machine")
+    seen: list[tuple[str, float, float]] = []
+
+    def note(name: str) -> None:
+        seen.append((name, round(time.now_s, 6), loop.time()))
+
+    def start() -> None:
+        assert loop.time() == 0.01
+        handles = [
+            loop.call_later(0.0004, note, "at once"),
+            loop.call_at(0.01049, note, "at once too"),
+            loop.call_later(0.0014, note, "early"),
+            loop.call_at(0.0127, note, "late"),
+        ]
+        assert not [each for each in handles if hasattr(each, "when")]
+        loop.call_later(0.003, note, "cancelled").cancel()
+
+    machine.exactly_at(0.0107, loop.call_soon, start)
+    machine.exactly_at(0.02005, loop.call_soon, note, "exact")
+    time.run(until=lambda: len(seen) == 5, seconds_max=10)
+    assert seen == [
+        ("at once", 0.01075, 0.01),
+        ("at once too", 0.01075, 0.01),
+        ("early", 0.011, 0.011),
+        ("late", 0.013, 0.013),
+        ("exact", 0.02005, 0.02),
+    ]

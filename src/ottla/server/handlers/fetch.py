@@ -117,7 +117,7 @@ class Fetch:
         self._entries: list[CachedPartition] = []
         self._deferred: Deferred | None = None
         self._delayed: DelayedFetch | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._expired = False
         self._cold_reads = 0
         self._scheduled = False

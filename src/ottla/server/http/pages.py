@@ -59,7 +59,7 @@ class Pages:
         self._node = node
         self._collector = Collector(node)
         self._one_at_a_time = asyncio.Lock()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._paths = {"/": self._index, "/metrics": self._metrics, "/health": self._health, "/ready": self._ready}
 
     def start(self) -> None:
