@@ -234,14 +234,8 @@ class Partition:
         While nobody else is waited for, an append that needs no fsync is committed at once. Otherwise (`needs_flush`,
         or not `sole_in_sync`) whoever wants to know passes the result to `wait`; the fsync has begun.
         """
-        if not self.is_leader:
-            raise KafkaError(ErrorCode.not_leader_or_follower)
-        if acks == ACKS_ALL and len(self.isr) < self.min_isr and self.is_under_min_isr:
-            raise KafkaError(
-                ErrorCode.not_enough_replicas,
-                f"The size of the current ISR {list(self.isr)} is insufficient to satisfy the min.isr requirement of "
-                f"{self.effective_min_isr} for partition {self.topic_partition}",
-            )
+        if not self.is_leader or (acks == ACKS_ALL and len(self.isr) < self.min_isr and self.is_under_min_isr):
+            return self._repeated_or_refused(records, now_ms, origin)
         if origin is None:
             info = self.log.append_as_leader(
                 records, self.leader_epoch, now_ms=now_ms, request_version=request_version, guard=guard
@@ -266,6 +260,26 @@ class Partition:
         if self.end_waiters and size:
             _notify(self.end_waiters, size)
         return info
+
+    def _repeated_or_refused(self, records: Any, now_ms: Millis, origin: Any) -> Appended:
+        """Nothing can be appended: this is no leader, or the in-sync set is too small. There a client's batch that is
+        in the log already only waits for the high watermark, as any retry does; Kafka refuses it. The client sends the
+        others again, and what it has sent behind them is no hole. Raises KafkaError."""
+        if not self.is_leader:
+            error = KafkaError(ErrorCode.not_leader_or_follower)
+        else:
+            info = self.log.find_duplicate(records, self.leader_epoch) if origin is None else None
+            if info is not None:
+                self._appended(info)
+                return info
+            error = KafkaError(
+                ErrorCode.not_enough_replicas,
+                f"The size of the current ISR {list(self.isr)} is insufficient to satisfy the min.isr requirement of "
+                f"{self.effective_min_isr} for partition {self.topic_partition}",
+            )
+        if origin is None:
+            self.log.producer_state.note_refusal(records, error.code, now_ms)
+        raise error
 
     def start_verification(self, batch: Any, *, begins_transaction: bool, now_ms: Millis) -> int:
         """The guard for a transactional batch, given its header, that is to be appended; 0 where nobody need be asked.

@@ -101,6 +101,9 @@ class ReplicaLog(Protocol):
         guard: int = ...,
         transaction_version: int = ...,
     ) -> Appended: ...
+    def find_duplicate(self, records: Any, leader_epoch: LeaderEpoch) -> Appended | None:
+        """What an append of records that are in the log already would give; None for others."""
+
     def append_as_follower(self, records: Any, *, now_ms: Millis) -> Appended: ...
     def read(
         self, offset: Offset, max_bytes: int, *, up_to: Offset, min_one_batch: bool = True, nowait: bool = False

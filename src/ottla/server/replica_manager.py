@@ -19,6 +19,7 @@ from ottla.metadata.image import DIRECTORIES_RESERVED, NO_LEADER, BrokerRegistra
 from ottla.metrics.instruments import NodeMetrics
 from ottla.model import METADATA_TOPIC, Millis, NodeId, Offset, TopicPartition
 from ottla.replication.partition import Partition, nearest_replica
+from ottla.server.refusals import Refusals
 from ottla.storage.config import LogConfig
 from ottla.storage.log import Log
 
@@ -72,6 +73,7 @@ class ReplicaManager:
         self._prepared: dict[UUID, dict[int, Partition]] = {}
         """Partitions, by topic, that `prepare` made for the change that is about to be published."""
         self._brokers: Mapping[NodeId, BrokerRegistration] = {}
+        self.refusals = Refusals(logs.producers.refused)
         self._refusal_logged_ms: Millis | None = None
         """When a refusal was last logged."""
         self.missing: dict[TopicPartition, KafkaError] = {}
@@ -255,6 +257,7 @@ class ReplicaManager:
         log = self._open(key, topic_id, config, registration)
         self.missing.pop(key, None)
         partition = Partition(self.node_id, key, topic_id, log, self._live_epoch)
+        self.refusals.batches.named(topic_id, *key)
         partition.min_isr = config.min_insync_replicas
         partition.traffic = self.metrics.topic(key.topic)
         partition.on_caught_up = self._on_caught_up

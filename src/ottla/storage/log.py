@@ -338,6 +338,11 @@ class Log:
         self._writer.append(buffer, size, headers, max_timestamp, now_ms)
         return self._appended(first.base_offset, NO_TIMESTAMP, max_timestamp, epoch, size, len(headers))
 
+    def find_duplicate(self, records: Buffer, leader_epoch: LeaderEpoch) -> AppendInfo | None:
+        """The answer to a retry of what is in the log; None for what is not. Appends nothing."""
+        duplicate = self.producer_state.find_duplicate(records) if self._health.is_open else None
+        return None if duplicate is None else self._duplicate_info(duplicate, leader_epoch)
+
     def _duplicate_info(self, duplicate: Duplicate, leader_epoch: LeaderEpoch) -> AppendInfo:
         # The original may still be on its way to the disk, and the retry must not be answered before it is there.
         waits = self._flush_messages == 1 and duplicate.last_offset >= self._state.durable
@@ -440,10 +445,8 @@ class Log:
     # Making it shorter
 
     def delete_records(self, offset: Offset) -> Offset:
-        """Move the log start up to `offset` (-1: the high watermark); returns the new log start.
-
-        Raises `KafkaError`: OFFSET_OUT_OF_RANGE above the high watermark, POLICY_VIOLATION if only compacted.
-        """
+        """Move the log start up to `offset` (-1: the high watermark); returns the new log start. Raises `KafkaError`:
+        OFFSET_OUT_OF_RANGE above the high watermark, POLICY_VIOLATION if only compacted."""
         self._health.check()
         if not self.config.delete:
             raise KafkaError(
@@ -476,10 +479,8 @@ class Log:
         self.truncator.truncate(offset, starts_over=True)
 
     def delete_old_segments(self, now_ms: Millis) -> int:
-        """Apply retention; returns the number of segments dropped. Their files go after `file.delete.delay.ms`.
-
-        Raises `KafkaError`.
-        """
+        """Apply retention; returns the number of segments dropped. Their files go after `file.delete.delay.ms`. Raises
+        `KafkaError`."""
         self._health.check()
         self._state.now_ms = now_ms
         try:
@@ -522,8 +523,7 @@ class Log:
     def observe(
         self, fsynced: Callable[[], None], offline: Callable[[], None], truncated: Callable[[Offset], None]
     ) -> None:
-        """Have `fsynced` called whenever more may be on disk, `offline` once the log is closed or its disk failed, and
-        `truncated` when records from an offset on are gone."""
+        """As `ReplicaLog.observe` says."""
         self._flusher.on_fsynced = fsynced
         self._health.on_offline = offline
         self.truncator.on_truncated = truncated

@@ -97,8 +97,9 @@ class LogManager:
         self._checkpoints = CheckpointFiles(fs, warn)
         self._deletions = ScheduledDeletions(fs, warn)
         self._cache = SegmentCache(open_files_max=open_files_max)
+        self.producers = producers or ProducerSettings()
         config_of = topic_config or (lambda topic: defaults)
-        self._opener = LogOpener(fs, clock, random, self._cache, config_of, producers or ProducerSettings())
+        self._opener = LogOpener(fs, clock, random, self._cache, config_of, self.producers)
         self._loader = DirectoryLoader(
             fs, self._opener, self._checkpoints, self._deletions, warn, self.get, self._add, self.detach
         )

@@ -150,47 +150,44 @@ class Verification:
 class Verifications:
     """Those of one partition, by producer. They are of this node alone, and in no snapshot."""
 
-    __slots__ = ("_entries", "_last_guard")
+    __slots__ = ("_last_guard", "entries")
 
     def __init__(self) -> None:
-        self._entries: dict[ProducerId, Verification] = {}
+        self.entries: dict[ProducerId, Verification] = {}
         self._last_guard = NO_GUARD
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
     def start(self, header: BatchHeader, begins_transaction: bool, now_ms: Millis) -> int:
         """The guard to show when the batch is appended: the same for all batches that ask at the same time."""
         sequence, epoch = header.base_sequence, header.producer_epoch
-        entry = self._entries.get(header.producer_id)
+        entry = self.entries.get(header.producer_id)
         if entry is None:
             self._last_guard += 1
             entry = Verification(self._last_guard, sequence, epoch, begins_transaction, now_ms)
-            self._entries[header.producer_id] = entry
+            self.entries[header.producer_id] = entry
         else:
             entry.note(sequence, epoch)
         return entry.guard
 
     def of(self, producer_id: ProducerId) -> Verification | None:
-        return self._entries.get(producer_id)
+        return self.entries.get(producer_id)
 
     def holds(self, producer_id: ProducerId, guard: int) -> bool:
         """Whether nothing was written to the transaction since this guard was given."""
-        entry = self._entries.get(producer_id)
+        entry = self.entries.get(producer_id)
         return entry is not None and entry.guard == guard
 
     def on_batch(self, header: BatchHeader) -> None:
         """A transactional batch was written. The marker that ends a transaction has the epoch of the next one
         (transaction.version 2), which may be asked about already."""
-        entry = self._entries.get(header.producer_id)
+        entry = self.entries.get(header.producer_id)
         if entry is None:
             return
         is_of_next = entry.begins_transaction and header.is_control and header.producer_epoch == entry.epoch
         if not is_of_next:
-            del self._entries[header.producer_id]
+            del self.entries[header.producer_id]
 
     def remove_expired(self, now_ms: Millis, expiration_ms: Millis) -> None:
         """Forget questions after which no batch came."""
-        expired = [key for key, entry in self._entries.items() if now_ms - entry.started_ms >= expiration_ms]
+        expired = [key for key, entry in self.entries.items() if now_ms - entry.started_ms >= expiration_ms]
         for producer_id in expired:
-            del self._entries[producer_id]
+            del self.entries[producer_id]

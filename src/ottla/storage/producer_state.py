@@ -18,15 +18,19 @@ from ottla.filesystem import FileSystem
 from ottla.model import (
     NO_GUARD,
     NO_PRODUCER_EPOCH,
+    Buffer,
     Millis,
     Offset,
+    ProducerEpoch,
     ProducerId,
+    Sequence,
     TopicPartition,
 )
-from ottla.protocol.record_batch import EndMarker
+from ottla.protocol.record_batch import EndMarker, crc_is_valid, increment_sequence
 from ottla.storage.checkpoints import CorruptFile
 from ottla.storage.producer_entry import SEQUENCE_MAX, Duplicate, ProducerEntry, Verifications
 from ottla.storage.producer_snapshot import decode_snapshot, encode_snapshot
+from ottla.storage.refused_batches import RefusedBatches, idempotent_batch
 from ottla.storage.validation import Origin
 
 if TYPE_CHECKING:
@@ -52,13 +56,14 @@ EPOCH_PER_TRANSACTION = 2
 class ProducerSettings:
     """What all partitions of a node have in common; they share one object."""
 
-    __slots__ = ("expiration_ms", "verifies_transactions")
+    __slots__ = ("expiration_ms", "refused", "verifies_transactions")
 
     def __init__(self, expiration_ms: Millis = PRODUCER_ID_EXPIRATION_MS, verifies_transactions: bool = False) -> None:
         self.expiration_ms = expiration_ms
         """producer.id.expiration.ms"""
         self.verifies_transactions = verifies_transactions
         """transaction.partition.verification.enable"""
+        self.refused = RefusedBatches()
 
 
 class CompletedTransaction(NamedTuple):
@@ -84,6 +89,7 @@ class ProducerStateManager:
         "_producers",
         "_settings",
         "_snapshots",
+        "cut",
         "map_end_offset",
         "topic_partition",
         "verifications",
@@ -113,11 +119,25 @@ class ProducerStateManager:
         self.map_end_offset: Offset = 0
         """The state is that of the log up to here (exclusive). The log sets it after appends without a producer id."""
         self._last_snapshot_offset: Offset = 0
+        self.cut: list[tuple[ProducerId, ProducerEpoch, Sequence, Sequence]] = []
+        """Epoch, first and last sequence of batches that the log had before it was cut, for `take_over`."""
         self._snapshots: list[Offset] = []
         """Offsets of the snapshot files, ascending."""
         self._scan(fs.listdir(directory) if file_names is None else file_names)
 
     # Appending
+
+    def find_duplicate(self, records: Buffer) -> Duplicate | None:
+        """The batch that the records repeat, if they are one whole batch of a producer."""
+        header = idempotent_batch(records)
+        entry = None if header is None else self._producers.get(header.producer_id)
+        if header is None or entry is None or not crc_is_valid(records, 0, header):
+            return None
+        return entry.duplicate_of(header)
+
+    def note_refusal(self, records: Buffer, error: ErrorCode, now_ms: Millis) -> None:
+        """A client's records are refused, and it may send them again."""
+        self._settings.refused.note(self.topic_partition, records, error, now_ms)
 
     def start_verification(self, header: BatchHeader, *, begins_transaction: bool, now_ms: Millis) -> int:
         """A batch of a transaction is about to come: the guard to `check` it with, once the coordinator says that the
@@ -184,25 +204,29 @@ class ProducerStateManager:
 
     def _check_sequence(self, header: BatchHeader, entry: ProducerEntry | None) -> None:
         first = header.base_sequence
-        verification = self.verifications.of(header.producer_id) if self.verifications else None
+        verification = self.verifications.of(header.producer_id) if self.verifications.entries else None
         if verification is not None:
             has_batches = entry is not None and entry.batches
             if first > verification.lowest_sequence or (
                 verification.begins_transaction and first != 0 and not has_batches
             ):
-                raise KafkaError(
-                    ErrorCode.out_of_order_sequence_number,
+                raise self._out_of_order(
+                    header,
+                    entry,
                     f"Out of order sequence number of producer {header.producer_id} in partition "
                     f"{self.topic_partition}: {first} (incoming seq. number), "
                     f"{verification.lowest_sequence if has_batches else 0} (expected first)",
                 )
         if entry is None:
+            if self._settings.refused.batches and self._error_behind(header, None) is not None:
+                raise self._out_of_order(header, None, "")
             return
         place = f"of producer {header.producer_id} at offset {header.base_offset} in partition {self.topic_partition}"
         if header.producer_epoch != entry.producer_epoch:
             if first != 0 and entry.producer_epoch != NO_PRODUCER_EPOCH:
-                raise KafkaError(
-                    ErrorCode.out_of_order_sequence_number,
+                raise self._out_of_order(
+                    header,
+                    entry,
                     f"Invalid sequence number for new epoch {place}: {header.producer_epoch} (request epoch), "
                     f"{first} (seq. number), {entry.producer_epoch} (current producer epoch)",
                 )
@@ -210,11 +234,32 @@ class ProducerStateManager:
         last = entry.last_sequence
         in_sequence = first == last + 1 or (first == 0 and last == SEQUENCE_MAX)
         if not in_sequence and entry.producer_epoch != NO_PRODUCER_EPOCH:
-            raise KafkaError(
-                ErrorCode.out_of_order_sequence_number,
+            raise self._out_of_order(
+                header,
+                entry,
                 f"Out of order sequence number {place}: {first} (incoming seq. number), {last} (current end sequence "
                 "number)",
             )
+
+    def _error_behind(self, header: BatchHeader, entry: ProducerEntry | None) -> ErrorCode | None:
+        """The error of the batches before this one, if they were refused and nothing else is missing."""
+        if entry is None or entry.producer_epoch == NO_PRODUCER_EPOCH:
+            expected = None
+        elif header.producer_epoch != entry.producer_epoch or not entry.batches:
+            expected = 0
+        else:
+            expected = increment_sequence(entry.last_sequence, 1)
+        return self._settings.refused.error_behind(self.topic_partition, header, expected)
+
+    def _out_of_order(self, header: BatchHeader, entry: ProducerEntry | None, message: str) -> KafkaError:
+        error = self._error_behind(header, entry)
+        if error is None:
+            return KafkaError(ErrorCode.out_of_order_sequence_number, message)
+        return KafkaError(
+            error,
+            f"Sequence {header.base_sequence} of producer {header.producer_id} in partition {self.topic_partition} "
+            f"comes behind batches that were refused with {error.name.upper()}",
+        )
 
     def _check_marker(
         self, header: BatchHeader, entry: ProducerEntry, marker: EndMarker, transaction_version: int
@@ -255,7 +300,9 @@ class ProducerStateManager:
                     entry.current_txn_first_offset = header.base_offset
                     self._ongoing[header.base_offset] = producer_id
                     self._refresh_first_unstable_offset()
-            if self.verifications and header.is_transactional:
+                if self._settings.refused.batches:
+                    self._settings.refused.discard(self.topic_partition, producer_id)
+            if self.verifications.entries and header.is_transactional:
                 self.verifications.on_batch(header)
         self.map_end_offset = header.base_offset + header.last_offset_delta + 1
         return completed
@@ -335,6 +382,7 @@ class ProducerStateManager:
         for producer_id in expired:
             del self._producers[producer_id]
         self.verifications.remove_expired(now_ms, self._settings.expiration_ms)
+        self._settings.refused.remove_expired(now_ms)
 
     def _is_expired(self, entry: ProducerEntry, now_ms: Millis) -> bool:
         return entry.current_txn_first_offset is None and now_ms - entry.last_timestamp >= self._settings.expiration_ms
@@ -376,7 +424,11 @@ class ProducerStateManager:
         self._scan(self._fs.listdir(self._directory))
 
     def take_over(self, other: ProducerStateManager) -> None:
-        """Become what `other` is, which nobody uses after that. What is being verified stays so."""
+        """Become what `other` is, which nobody uses after that: the state of a log that was cut. What is being verified
+        stays so."""
+        for producer_id, epoch, first, last in other.cut:
+            where = self.topic_partition
+            self._settings.refused.note_range(where, producer_id, epoch, first, last, ErrorCode.not_leader_or_follower)
         self._producers = other._producers
         self._ongoing = other._ongoing
         self._completed = other._completed
@@ -384,6 +436,15 @@ class ProducerStateManager:
         self._last_snapshot_offset = other._last_snapshot_offset
         self._snapshots = other._snapshots
         self.map_end_offset = other.map_end_offset
+
+    def note_cut(self, log: ProducerStateManager, end_offset: Offset) -> None:
+        """Batches of `log` above that offset are in it no more: their producers are told that it does not lead, and
+        may have sent more behind them. Called in the thread that cuts the log."""
+        for producer_id, entry in list(log._producers.items()):
+            batches = entry.batches
+            if batches and batches[-1].last_offset >= end_offset:
+                first = next(batch.first_sequence for batch in batches if batch.last_offset >= end_offset)
+                self.cut.append((producer_id, entry.producer_epoch, first, batches[-1].last_sequence))
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
         """Clear everything, snapshots included; the log starts empty at `offset`."""

@@ -124,6 +124,7 @@ class Truncation:
             with fs.replacing:
                 fs.write_atomic(epochs.path, self._epochs)
         if producers is not None:
+            producers.note_cut(self._parts.producer_state, self.offset)
             producers.find_snapshots()
             if self.starts_over:
                 producers.truncate_fully_and_start_at(self.offset)

@@ -30,6 +30,7 @@ class NumbersLog:
         self.flushing: int | None = None
         """The log end when the fsync began that is under way."""
         self.epochs: list[int] = []
+        self.producer_state = SimpleNamespace(note_refusal=lambda records, error, now_ms: None)
         self._fsynced: Callable[[], None] = lambda: None
         self._offline: Callable[[], None] = lambda: None
         self._truncated: Callable[[int], None] = lambda offset: None
@@ -54,6 +55,9 @@ class NumbersLog:
             leader_epoch=leader_epoch,
             needs_flush=self.log_end_offset - self.durable >= self.flush_messages,
         )
+
+    def find_duplicate(self, records: bytes, leader_epoch: int) -> None:
+        """Its batches have no producers."""
 
     def begin_flush(self) -> None:
         if self.flushing is None:

@@ -167,7 +167,7 @@ def test_a_retry_that_comes_after_the_end_is_a_duplicate_and_nothing_waits_for_i
     end(log, committed=True)
     assert ask(log, 0) == NO_GUARD
     assert write(log, data(0)).is_duplicate
-    assert not len(log.producer_state.verifications)
+    assert not len(log.producer_state.verifications.entries)
     begin(log, 1)
 
 
@@ -185,9 +185,9 @@ def test_questions_after_which_nothing_came_are_forgotten() -> None:
     log = verifying()
     ask(log, 0)
     log.producer_state.remove_expired(NOW + 999)
-    assert len(log.producer_state.verifications) == 1
+    assert len(log.producer_state.verifications.entries) == 1
     log.producer_state.remove_expired(NOW + 1000)
-    assert not len(log.producer_state.verifications)
+    assert not len(log.producer_state.verifications.entries)
 
 
 def ended(log: Log, **options: int | bool) -> ErrorCode:

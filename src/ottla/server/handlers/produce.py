@@ -24,7 +24,7 @@ from ottla.metadata.image import PartitionRegistration
 from ottla.model import INTERNAL_TOPICS, NO_GUARD, NOT_TRANSACTIONAL
 from ottla.protocol import produce
 from ottla.protocol.messages import ApiKey, MalformedRequest
-from ottla.protocol.produce import ProducedPartition, ProducedTopic, ProduceRequest, ProduceResponse
+from ottla.protocol.produce import ProducedPartition, ProducedTopic, ProduceRequest, ProduceResponse, ProduceTopic
 from ottla.protocol.record_batch import HEADER_SIZE, MAGIC, MAGIC_POSITION, TRANSACTIONAL, LongWork
 from ottla.protocol.varint import uvarint_size
 from ottla.protocol.wire import LeaderIdAndEpoch, NodeEndpoint
@@ -281,7 +281,7 @@ class WaitingProduce:
         self._delayed = DelayedProduce(acks, self._ready)
         self._deferred = Deferred(self._cancel)
         self._timeout_s = max(timeout_ms, 0) / 1000
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._topics: list[ProducedTopic] = []
 
     def add(self, partition: Partition, info: Appended, answer: ProducedPartition) -> None:
@@ -346,6 +346,9 @@ def refuse_all(context: RequestContext, request: ProduceRequest, error: KafkaErr
     """The same error for every partition."""
     if request.acks == ACKS_NONE:
         raise CloseConnection
+    for topic in request.topics:
+        for data in topic.partitions:
+            _note_refusal(context, topic, data, error)
     return _encode(
         context,
         [ProducedTopic(t.name, t.topic_id, [_failed(p.index, error) for p in t.partitions]) for t in request.topics],
@@ -395,6 +398,7 @@ def handle(context: RequestContext, request: ProduceRequest) -> Handling:
                 failed = True
                 answers.append(_failed(data.index, error, partition))
                 _count_failure(context, error, partition, data.records)
+                _note_refusal(context, topic, data, error)
                 if context.in_steps:
                     yield APPEND_COST
                 continue
@@ -487,6 +491,19 @@ def _count_failure(context: RequestContext, error: KafkaError, partition: Partit
             partition.traffic.bytes_rejected += len(records)
         elif error.code is ErrorCode.kafka_storage_error:
             context.node.replicas.warn_of_refusal(partition, error, context.node.clock.now_ms())
+
+
+def _note_refusal(context: RequestContext, topic: ProduceTopic, data: Any, error: KafkaError) -> None:
+    """Nothing was appended, and the client may have sent more behind it."""
+    where: Any = topic.topic_id
+    replicas, image = context.node.replicas, context.node.image
+    if where is None:
+        where = topic.name
+    elif where in replicas.names:
+        where = replicas.names[where]
+    elif (found := image.topic_by_id(where)) is not None:
+        where = found.name
+    replicas.refusals.note(where, data.index, data.records, error, context.node.clock.now_ms())
 
 
 def _failed(index: int, error: KafkaError, partition: Partition | None = None) -> ProducedPartition:
