@@ -25,6 +25,7 @@ from ottla.network import Address, Network
 from ottla.protocol.messages import ApiKey
 from ottla.quorum.snapshot import SnapshotId
 from ottla.quorum.state import Role
+from ottla.storage.log_health import is_passing
 
 if TYPE_CHECKING:
     from ottla.drivers.metadata_log import SnapshotPart
@@ -113,6 +114,9 @@ class MetadataFollower:
         try:
             return await self._fetch(address)
         except KafkaError as error:
+            if is_passing(error):  # this node's own disk has no room now
+                self._cannot_copy(error)
+                return False
             if isinstance(error.__cause__, ConnectionRefusedError) and self._controllers.leader == address:
                 self._node.on_leader_lost()
             self._controllers.lost(address)
@@ -120,10 +124,13 @@ class MetadataFollower:
                 self._unreached = True
                 _LOG.warning("the controller cannot be followed", extra=fields(error=str(error)))
         except Exception as error:  # a full disk may have room again
-            if not self._broken:
-                self._broken = True
-                _LOG.error("the metadata log cannot be copied", exc_info=error)
+            self._cannot_copy(error)
         return False
+
+    def _cannot_copy(self, error: Exception) -> None:
+        if not self._broken:
+            self._broken = True
+            _LOG.error("the metadata log cannot be copied", exc_info=error)
 
     async def _unless_news(self, work: Coroutine[Any, Any, Any]) -> Any:
         """The result of a request; None if another one leads before it is there."""

@@ -7,11 +7,13 @@ quorum.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
 import logging
 import posixpath
 import random as random_module
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ottla.drivers.metadata_check import check_metadata_log, refusal
@@ -35,8 +37,10 @@ from ottla.storage.config import LogConfig
 from ottla.storage.damage import Damage, DamagedLog, read_known_gaps
 from ottla.storage.fsynced_end import FSYNCED_END_FILE, encode_fsynced_end, read_fsynced_end
 from ottla.storage.log import Log
+from ottla.storage.log_health import is_passing
 from ottla.storage.log_loader import load_log
 from ottla.storage.partition_metadata import read_partition_metadata, write_partition_metadata
+from ottla.storage.truncation import RETRY_SECONDS, Truncation, cut_files
 
 _LOG = logging.getLogger("ottla.controller")
 
@@ -91,6 +95,8 @@ class MetadataLog:
         self._fsynced: File | None = None
         self._noted: Offset = 0
         """What `fsynced-end` says."""
+        self._is_noted = True
+        """Whether the last attempt to write it succeeded."""
 
     @property
     def log(self) -> Log:
@@ -208,8 +214,11 @@ class MetadataLog:
         """Remember that everything below `offset` is on disk."""
         try:
             self._note(offset)
+            self._is_noted = True
         except OSError as error:  # the next start knows less, no more
-            _LOG.warning("it is not noted how far the metadata log is fsynced", extra=fields(error=str(error)))
+            if self._is_noted:
+                _LOG.warning("it is not noted how far the metadata log is fsynced", extra=fields(error=str(error)))
+            self._is_noted = False
 
     def _note(self, offset: Offset) -> File:
         if self._fsynced is None:
@@ -222,7 +231,11 @@ class MetadataLog:
         """What was fsynced is to be cut from `end` on: unless that is known on disk first, it is missed after a crash.
         Blocks. Raises OSError."""
         if end < self._noted:
-            self._note(end).fsync()
+            file = self._note(end)
+            try:
+                file.fsync()
+            except OSError as error:  # the second attempt would find it noted: such an error never passes
+                raise OSError(errno.EIO, f"fsync failed: {error}", file.path) from None
 
     def _write_topic_id(self) -> None:
         try:
@@ -376,23 +389,40 @@ class MetadataLog:
         self.log.append_as_follower(batch, now_ms=now)
         self.bytes_since_snapshot += len(batch)
 
-    async def truncate(self, end: Offset | None, start_at: Offset = 0) -> None:
+    async def truncate(self, end: Offset | None, start_at: Offset, gives_up: Callable[[], bool]) -> None:
         """Drop the records from `end` on, or (None) all, when the log starts and ends at `start_at`. The log refuses
-        everything (NOT_LEADER_OR_FOLLOWER) until this returns. Raises KafkaError."""
+        everything (NOT_LEADER_OR_FOLLOWER) until this returns, on a full disk until there is room. `gives_up`: whether
+        the node stops. Raises KafkaError."""
         truncator, left = self.log.truncator, start_at if end is None else end
-        cut = truncator.begin(left, starts_over=end is None)
+        cut = await self._begin_cut(left, starts_over=end is None, gives_up=gives_up)
         await cut.fsyncs_ended()
+        failed: list[KafkaError] = []
 
         def work() -> None:
             self._note_before_cut(left)
             cut.work()
 
-        try:
-            await self._fs.run(work)
-        except OSError as error:
-            truncator.end(KafkaError(ErrorCode.kafka_storage_error, f"the metadata log is not cut: {error}"))
-        else:
-            truncator.end()
+        async def attempt() -> list[KafkaError]:
+            failed.clear()
+            try:
+                await self._fs.run(work)
+            except OSError as error:
+                failed.append(KafkaError(ErrorCode.kafka_storage_error, f"the metadata log is not cut: {error}"))
+                failed[0].__cause__ = error
+            return failed
+
+        await cut_files((cut,), attempt, gives_up)
+        truncator.end(failed[0] if failed else None)
+
+    async def _begin_cut(self, left: Offset, *, starts_over: bool, gives_up: Callable[[], bool]) -> Truncation:
+        """Raises KafkaError."""
+        while True:
+            try:
+                return self.log.truncator.begin(left, starts_over=starts_over)
+            except KafkaError as error:  # entries of an index find no room: nothing has begun
+                if gives_up() or not self.log.is_open or not is_passing(error):
+                    raise
+            await asyncio.sleep(RETRY_SECONDS)
 
     def store_snapshot(self, snapshot: SnapshotId, batches: Iterator[bytearray]) -> None:
         """Write a snapshot, fsynced and whole under its name or not at all. May run in a disk thread."""

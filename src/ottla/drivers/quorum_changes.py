@@ -60,8 +60,11 @@ async def _change(node: QuorumNode, records: tuple[Any, ...], timeout_ms: Millis
     """What was decided on this moment's voters; `persisted` was waited for before."""
     if not node.serves:
         raise KafkaError(ErrorCode.not_leader_or_follower)
+    before = node.end_offset
     node.take(Ready(control_records=records))
     epoch, end = node.epoch, node.end_offset
+    if end == before:
+        raise node.failure or KafkaError(ErrorCode.kafka_storage_error, "the change found no room in the metadata log")
     if timeout_ms > 0:
         await _committed(node, epoch, end, timeout_ms)
 

@@ -18,7 +18,7 @@ from ottla.clock import Clock
 from ottla.controller.decision import RECORDS_PER_DECISION_MAX
 from ottla.drivers.controller_nodes import ControllerNodes
 from ottla.drivers.metadata_log import LoadedBatch, MetadataLog, SnapshotPart, control_items
-from ottla.drivers.quorum_disk import MetadataCutter, MetadataFlusher, QuorumStateWriter
+from ottla.drivers.quorum_disk import MetadataCutter, MetadataFlusher, QuorumStateWriter, write_snapshot
 from ottla.drivers.quorum_metrics import QuorumMetrics, step
 from ottla.drivers.quorum_settings import QuorumInfo, QuorumSettings
 from ottla.errors import ErrorCode, KafkaError
@@ -33,6 +33,7 @@ from ottla.quorum.election import LogEnd
 from ottla.quorum.snapshot import SnapshotId, control_batch, data_batch
 from ottla.quorum.state import Ready, Request, Role
 from ottla.quorum.voters import Configuration, Configurations, ReplicaKey, VoterSet
+from ottla.storage.log_health import is_passing
 
 if TYPE_CHECKING:
     from ottla.drivers.quorum_links import QuorumLinks
@@ -67,12 +68,13 @@ class QuorumNode:
         """Where others reach the controller of this node, by listener."""
         self.controllers = ControllerNodes(settings.addresses, settings.bootstrap, settings.node_id)
         """Who leads, and where; for whoever sends something to the leader."""
-        self._states = QuorumStateWriter(fs, self.log, self._fail)
+        self._states = QuorumStateWriter(fs, self.log, self._fail, self.poke)
         self._cutter = MetadataCutter(self.log, self._fail, self._resume)
         self._flusher = MetadataFlusher(self.log, self._fail, self._on_flushed, self._cutter.idle)
         self._timer: asyncio.Handle | None = None
         self._timer_at_s = 0.0
         self._links: QuorumLinks | None = None
+        self._undoing: asyncio.Task[None] | None = None
         self._started = self.stopping = False
         self._told: tuple[NodeId, LeaderEpoch] = (-1, 0)
         self.failure: KafkaError | None = None
@@ -141,7 +143,9 @@ class QuorumNode:
                 requests = self.core.requests(self.now_ms())
         if self._links is not None:
             await self._links.stop(requests)
-        await self._states.idle()
+        self._cutter.stop()
+        self._flusher.stop()
+        await self._states.stop()
         await self._cutter.idle()
         await self._flusher.idle()
         try:
@@ -248,8 +252,8 @@ class QuorumNode:
         """Append framed records in the epoch that this node leads, all or none; returns the log end behind them.
 
         They are one batch up to the largest decision that must be whole. `on_commit` tells when they are committed.
-        With `epoch` only if this node leads in that one. Raises KafkaError: NOT_CONTROLLER, KAFKA_STORAGE_ERROR (also
-        for a full disk, after which the log goes on).
+        With `epoch` only if this node leads in that one. Raises KafkaError: NOT_CONTROLLER, KAFKA_STORAGE_ERROR. On a
+        full disk the log goes on, and a leader that has other voters lets one of them lead.
         """
         if self.failure is not None:
             raise self.failure
@@ -266,7 +270,9 @@ class QuorumNode:
             if isinstance(error, KafkaError) and log.failure is None:
                 core.on_truncated(before, last_epoch)
                 if log.log_end_offset > before:
-                    log.truncate_to(before)  # a full disk may have room again for the next
+                    self._undo(before)  # a full disk may have room again for the next
+                if is_passing(error) and not core.alone:
+                    asyncio.get_running_loop().call_soon(self._give_way, error)
                 raise
             failure = self._fail(error)
             if not isinstance(error, Exception):
@@ -275,6 +281,15 @@ class QuorumNode:
         self.metrics.appended(core.end_offset, core.end_offset - before)
         self._appended()
         return core.end_offset
+
+    def _undo(self, end: Offset) -> None:
+        """Cut a part of a decision off the log again, as soon as there is room to do it. Raises KafkaError."""
+        try:
+            self.log.log.truncate_to(end)
+        except KafkaError as error:
+            if self.log.log.failure is not None or not is_passing(error):
+                raise
+            self._undoing = asyncio.get_running_loop().create_task(self._cutter.cut(end))
 
     def resign(self) -> None:
         """Give up leadership, so that another voter leads; one that is alone stands again."""
@@ -416,7 +431,20 @@ class QuorumNode:
         try:
             self._carry_out(ready)
         except (OSError, KafkaError) as error:
-            self._fail(error)
+            if is_passing(error) and self.log.log.failure is None:
+                self._give_way(error)
+            else:
+                self._fail(error)
+
+    def _give_way(self, error: BaseException) -> None:
+        """There is no room for what only the leader writes: let another voter lead. One that is alone stands again."""
+        core = self.core
+        if self.stopping or self.failure is not None:
+            return
+        self._states.begin(core.stored)  # that of the only voter may be what found no room
+        if core.is_leader:
+            _LOG.error("no room in the metadata log: this node gives up leadership", extra=fields(error=str(error)))
+            self.resign()
 
     def _resume(self, ready: Ready) -> None:
         """What had to wait until the log was cut."""
@@ -456,10 +484,11 @@ class QuorumNode:
             self._states.begin(state)
 
     async def persisted(self) -> None:
-        """Waits until all that this node has promised is on disk; nothing may leave it before. Raises KafkaError."""
+        """Waits until all that this node has promised is on disk; nothing may leave it before. Raises KafkaError when
+        the disk failed, and as long as it has no room for that."""
         await self._states.idle()
-        if self.failure is not None:
-            raise self.failure
+        if refusal := self.failure or self._states.refused:
+            raise refusal
 
     def _settle(self) -> None:
         """Tell who leads, say to others what there is to say, and set the timer."""
@@ -560,12 +589,4 @@ class QuorumNode:
     async def write_snapshot(self, snapshot: SnapshotId, batches: Iterator[bytearray]) -> bool:
         """Store a snapshot, whose batches are made in a disk thread, and drop what the log no longer needs for it;
         returns whether that could be done."""
-        try:
-            await self.fs.run(lambda: self.log.store_snapshot(snapshot, batches))
-        except OSError:
-            return False  # the log still has everything; the next one is due soon
-        self.log.adopt_snapshot(snapshot)
-        settings = self.settings
-        await self.readable()
-        self.log.clean(self._clock.now_ms(), settings.retention_ms, settings.retention_bytes)
-        return True
+        return await write_snapshot(self.fs, self.log, self.settings, snapshot, batches, self._clock, self.readable)

@@ -34,7 +34,7 @@ from ottla.server.log_settings import LogSettings
 from ottla.server.metadata_changes import log_changes
 from ottla.server.replica_manager import ReplicaManager
 from ottla.storage.log_manager import LogManager
-from ottla.storage.room import full_disk_error, is_full_disk
+from ottla.storage.room import full_disk_error
 
 if TYPE_CHECKING:
     import random as random_module
@@ -343,9 +343,9 @@ class Node:
 
     def halt(self, why: str, error: BaseException) -> None:
         """End the process as it stands, behind the present callback, as Kafka's broker halts: a disk failed that the
-        node cannot do without, and nothing more is to be written. A full disk is no reason, nor is there one while the
-        node stops anyhow."""
-        if self._halting or self.stopping or is_full_disk(error):
+        node cannot do without, and nothing more is to be written. There is no reason while the node stops anyhow. A
+        full disk leads here only where an fsync found it: what finds no room to be written is tried again."""
+        if self._halting or self.stopping:
             return
         self._halting = True
         _LOG.critical("the node halts", extra=fields(error=why))

@@ -406,7 +406,7 @@ class Log:
                 offset, max_bytes, up_to=up_to, end=end, min_one_batch=min_one_batch, nowait=nowait
             )
         except OSError as error:
-            raise self._health.fail(error) from error
+            raise self._health.refuse(error) from error
 
     def holds_nothing(self, offset: Offset, high_watermark: Offset, log_start: Offset) -> bool:
         return self._health.is_open and self._state.holds_nothing(offset, high_watermark, log_start)
@@ -434,13 +434,13 @@ class Log:
         """The first record with the largest timestamp (ListOffsets -3). Raises `KafkaError` and `LongWork`."""
         return self._try(lambda: self._segments.find_max_timestamp(max(start, self._state.log_start)))
 
-    def _try(self, work: Callable[[], T]) -> T:
-        """The result of work on the files; a disk error takes the log offline."""
+    def _try(self, work: Callable[[], T], failed: Callable[[OSError], KafkaError] | None = None) -> T:
+        """The result of work on the files. A disk error goes to `failed`; else it takes the log offline, or passes."""
         self._health.check()
         try:
             return work()
         except OSError as error:
-            raise self._health.fail(error) from error
+            raise (failed or self._health.refuse)(error) from error
 
     # Making it shorter
 
@@ -494,7 +494,7 @@ class Log:
         Slices of the old segments go on; their files are removed after `file.delete.delay.ms`.
         """
         self._state.now_ms = max(self._state.now_ms, now_ms)
-        self._try(lambda: self._trimmer.replace_segments(old, new, now_ms))
+        self._try(lambda: self._trimmer.replace_segments(old, new, now_ms), self._health.fail)
 
     # Fsyncing
 

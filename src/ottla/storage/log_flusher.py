@@ -16,7 +16,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import FileSystem
 from ottla.metrics.instruments import Histogram
 from ottla.model import Offset
-from ottla.storage.log_health import LogHealth
+from ottla.storage.log_health import NO_DESCRIPTOR, LogHealth
 from ottla.storage.log_state import LogState
 from ottla.storage.segment_files import LOG, fsync_file
 
@@ -28,8 +28,9 @@ def _retrieve(flush: asyncio.Future[None]) -> None:
 
 
 class _NotWritten(Exception):
-    """Entries of an index, or a file beside the segments, could not be written and still wait for it. No fsync failed:
-    on a full disk the log is as good as before, and the next full fsync tries again."""
+    """Entries of an index, or a file beside the segments, could not be written and still wait for it, or no file could
+    be opened to be fsynced. No fsync failed: on a full disk the log is as good as before, and the next one tries
+    again."""
 
     def __init__(self, reason: OSError) -> None:
         super().__init__(str(reason))
@@ -135,6 +136,8 @@ class LogFlusher:
             try:
                 fsync()
             except OSError as error:
+                if error.errno in NO_DESCRIPTOR:
+                    raise _NotWritten(error) from error
                 self._failure = self._failure or error
                 raise
 

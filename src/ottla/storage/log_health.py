@@ -11,7 +11,20 @@ from collections.abc import Callable
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 
-_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
+"""No file could be opened: such an error never comes from an fsync."""
+
+_PASSING = NO_ROOM | NO_DESCRIPTOR
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether an error, or what caused it, says nothing about what is on disk: there is no room or no descriptor now,
+    and the same attempt may succeed later. A failed fsync is never passed here, whatever its number."""
+    cause: BaseException | None = error
+    while cause is not None and not (isinstance(cause, OSError) and cause.errno in _PASSING):
+        cause = cause.__cause__
+    return cause is not None
 
 
 class LogHealth:
@@ -60,10 +73,14 @@ class LogHealth:
         return self.error()
 
     def refuse(self, error: OSError) -> KafkaError:
-        """An error before anything was appended: a full disk may have room again for the next attempt."""
-        if error.errno in _NO_SPACE:
-            return KafkaError(ErrorCode.kafka_storage_error, f"no space for {self._topic_partition}: {error}")
-        return self.fail(error)
+        """An error that left everything as it was. The log goes on after one that passes: there may be room again,
+        or a descriptor, for the next attempt."""
+        if error.errno not in _PASSING:
+            return self.fail(error)
+        what = "space" if error.errno in NO_ROOM else "file descriptor"
+        found = KafkaError(ErrorCode.kafka_storage_error, f"no {what} for {self._topic_partition}: {error}")
+        found.__cause__ = error
+        return found
 
     def close(self) -> None:
         self.is_closed = True

@@ -42,7 +42,7 @@ from ottla.storage.partition_metadata import partition_metadata_path, write_part
 from ottla.storage.producer_state import ProducerSettings
 from ottla.storage.scheduled_deletions import ScheduledDeletions
 from ottla.storage.segment_cache import OPEN_FILES_MAX, SegmentCache
-from ottla.storage.truncation import Truncation
+from ottla.storage.truncation import Truncation, cut_files
 
 _LOG = logging.getLogger("ottla.logs")
 
@@ -109,6 +109,7 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         self._by_topic: dict[str, dict[int, Log]] = {}
         self._truncations: set[asyncio.Task[dict[Log, KafkaError]]] = set()
+        self._closing = False
         self._reported: set[TopicPartition] = set()
         self._intervals: dict[str, Millis] = {
             "retention": retention_check_interval_ms,
@@ -340,11 +341,16 @@ class LogManager:
             for cut in cuts.values():
                 cut.work()
 
-        if cuts:
-            await self._fs.run(work)
         checkpoints: dict[str, KafkaError | None] = {}
-        for directory in dict.fromkeys(posixpath.dirname(log.directory) for log in cuts):
-            checkpoints[directory] = await self._checkpoint_cuts(directory, cuts)
+
+        async def attempt() -> list[KafkaError]:
+            await self._fs.run(work)
+            for directory in dict.fromkeys(posixpath.dirname(log.directory) for log in cuts):
+                checkpoints[directory] = await self._checkpoint_cuts(directory, cuts)
+            return [each for each in checkpoints.values() if each is not None]
+
+        if cuts:
+            await cut_files(cuts.values(), attempt, lambda: self._closing)
         for log in cuts:
             try:
                 log.truncator.end(checkpoints[posixpath.dirname(log.directory)])
@@ -553,6 +559,7 @@ class LogManager:
         """Close every log with its fsyncs off the event loop, so many of each directory at once; then `shutdown`."""
         if self._flush_timer is not None:
             await self._flush_timer.close()
+        self._closing = True
         if self._truncations:
             await asyncio.wait(self._truncations)
         workers = []

@@ -17,6 +17,7 @@ from ottla.steps import at_once
 from ottla.storage.batch_scan import FoundBatch
 from ottla.storage.checkpoints import CorruptFile
 from ottla.storage.damage import Damage, DamagedLog
+from ottla.storage.log_health import is_passing
 from ottla.storage.producer_snapshot import decode_snapshot
 from ottla.storage.producer_state import SNAPSHOT_SUFFIX, ProducerStateManager
 from ottla.storage.recovery import BATCHES_AT_ONCE, look_behind
@@ -95,7 +96,7 @@ def _replay_from(
         if last and segment.base_offset > state.map_end_offset:
             state.map_end_offset = segment.base_offset
             if number:
-                state.take_snapshot(fsync=False)
+                _take_snapshot(state)
         begin = state.map_end_offset
         for count, batch in enumerate(_trusted_batches(segment, segment.offset_index.position_before(begin)), 1):
             if count % BATCHES_AT_ONCE == 0:
@@ -103,6 +104,15 @@ def _replay_from(
             if batch.producer_id >= 0 and batch.last_offset >= begin:
                 note_producer(state, segment, segment.read_header(batch), partial(segment.read_batch, batch))
     state.map_end_offset = log_end
+
+
+def _take_snapshot(state: ProducerStateManager) -> None:
+    """The next start has less to read with it; where there is no room now, it has to read more. Raises `OSError`."""
+    try:
+        state.take_snapshot(fsync=False)
+    except OSError as error:
+        if not is_passing(error):
+            raise
 
 
 def _producer_headers_before(segments: list[Segment], end: Offset) -> Iterator[BatchHeader]:

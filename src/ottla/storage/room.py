@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import posixpath
 from collections.abc import Sequence
 
@@ -10,6 +9,7 @@ from ottla.errors import KafkaError, OttlaError
 from ottla.filesystem import FileSystem
 from ottla.storage.checkpoints import clean_shutdown_path
 from ottla.storage.log_directories import parse_directory_name
+from ottla.storage.log_health import NO_ROOM
 
 START_BYTES = 1 << 20
 """For what every start writes: an election and a registration in the metadata log, markers, checkpoints, first
@@ -22,7 +22,7 @@ INDEX_BYTES_MIN = 4096
 def is_full_disk(error: BaseException) -> bool:
     """Whether a full disk caused an error: there may be room again later."""
     cause: BaseException | None = error
-    while cause is not None and not (isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)):
+    while cause is not None and not (isinstance(cause, OSError) and cause.errno in NO_ROOM):
         cause = cause.__cause__
     return cause is not None
 

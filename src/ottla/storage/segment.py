@@ -479,7 +479,10 @@ class Segment:
         position = self.position_of(offset)
         file = self.open().file
         file.truncate(position)
-        file.fsync()  # or a power failure might bring back the old tail behind what is appended next
+        try:
+            file.fsync()  # or a power failure might bring back the old tail behind what is appended next
+        except OSError as error:  # what the disk has is not known, whatever the reason: no such error passes
+            raise OSError(errno.EIO, f"fsync after a truncation failed: {error}", self.path(LOG)) from None
         self.size = position
         self.offset_index.truncate(self.offset_index.count_below(offset))
         self.time_index.truncate(self.time_index.count_below(offset))

@@ -9,7 +9,8 @@ something between the old end and the new one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
 from typing import NamedTuple
 
 from ottla.errors import KafkaError
@@ -18,12 +19,32 @@ from ottla.model import Offset
 from ottla.steps import at_once
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_flusher import LogFlusher
-from ottla.storage.log_health import LogHealth
+from ottla.storage.log_health import LogHealth, is_passing
 from ottla.storage.log_state import LogState
 from ottla.storage.producer_state import ProducerStateManager
 from ottla.storage.rebuild import replay_producers
 from ottla.storage.segment import Segment
 from ottla.storage.segment_list import SegmentList
+
+RETRY_SECONDS, RETRY_SECONDS_MAX = 0.05, 1.0
+"""How long a cut waits for room on a full disk before its first further attempt, and at most."""
+
+
+async def cut_files(
+    truncations: Collection[Truncation],
+    attempt: Callable[[], Awaitable[Collection[KafkaError]]],
+    gives_up: Callable[[], bool],
+) -> None:
+    """Await `attempt`, which calls `work` of all of them and returns what else failed, until no error passes any more
+    (`is_passing`). Meanwhile the logs refuse everything: their files may have records that count no more. `gives_up`:
+    whether the node stops. Raises what `attempt` raises."""
+    delay_s = RETRY_SECONDS
+    while True:
+        lacks_room = any(map(is_passing, await attempt())) or any(each.lacks_room for each in truncations)
+        if not lacks_room or gives_up() or all(each.is_over for each in truncations):
+            return
+        await asyncio.sleep(delay_s)
+        delay_s = min(2 * delay_s, RETRY_SECONDS_MAX)
 
 
 class TruncationParts(NamedTuple):
@@ -42,8 +63,8 @@ class Truncation:
     """One log on its way to a new end. Each step is done once, in their order."""
 
     __slots__ = (
-        "_dropped", "_epochs", "_error", "_gate", "_kept", "_parts", "_producers", "_renamed", "is_clean_point_moved",
-        "offset", "starts_over",
+        "_dropped", "_epochs", "_error", "_gate", "_is_cut", "_kept", "_parts", "_producers", "_renamed",
+        "is_clean_point_moved", "offset", "starts_over",
     )  # fmt: skip
 
     def __init__(self, parts: TruncationParts, offset: Offset, *, starts_over: bool) -> None:
@@ -63,6 +84,9 @@ class Truncation:
         """What the checkpoint of the leader epochs is to say, if that changes."""
         self._renamed: list[str] = []
         self._error: OSError | KafkaError | None = None
+        """What `work` met the last time."""
+        self._is_cut = False
+        """Whether `work` has done all that it has to."""
         self._gate = parts.fs.mutex()
         """Held while `work` is at the files."""
 
@@ -98,23 +122,36 @@ class Truncation:
         """Wait for those that began before: they know the files as they were."""
         await self._parts.flusher.idle()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the log is closed, so that nothing is left to do."""
+        return self._parts.health.is_closed
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether the disk was full, or no file could be opened: `work` is to be called again."""
+        return self._error is not None and is_passing(self._error) and not self._parts.health.is_closed
+
     def work(self) -> None:
-        """Cut the files. Blocks; raises nothing, `end` does."""
+        """Cut the files; once they are cut, nothing. Blocks; raises nothing, `end` does."""
         with self._gate:
-            if self._parts.health.is_closed:  # deleted meanwhile: another log may be in its place
+            if self._parts.health.is_closed or self._is_cut:  # deleted: another log may be in its place
                 return
+            self._error = None
             try:
                 self._work()
+                self._is_cut = True
             except (OSError, KafkaError) as error:
                 self._error = error
 
     def _work(self) -> None:
-        fs, state, _, segments, _, epochs, _ = self._parts
+        """Every part of it may be done twice."""
+        fs, state, _, segments, _, epochs, producer_state = self._parts
         for segment in self._dropped:  # newest first, so that a crash leaves no gap
             self._renamed += segment.rename_to_deleted()
         producers = self._producers
         if producers is not None:
-            self._kept = segments.private_copies()
+            self._kept = self._kept or segments.private_copies()  # what an attempt has cut stays cut
             last = self._kept[-1]
             if self.starts_over:
                 last.create_files()
@@ -124,7 +161,8 @@ class Truncation:
             with fs.replacing:
                 fs.write_atomic(epochs.path, self._epochs)
         if producers is not None:
-            producers.note_cut(self._parts.producer_state, self.offset)
+            producers = self._producers = producer_state.without_content()
+            producers.note_cut(producer_state, self.offset)
             producers.find_snapshots()
             if self.starts_over:
                 producers.truncate_fully_and_start_at(self.offset)

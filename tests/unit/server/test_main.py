@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 PROGRAM = """
 import asyncio, errno, sys
 from ottla.config.server import ServerConfig
@@ -33,12 +31,6 @@ def test_a_node_that_halts_writes_nothing_more(tmp_path: Path) -> None:
     code, printed, clean = ended(tmp_path, what)
     assert (code, clean) == (1, False)
     assert 'FATAL ottla.node: the node halts error="the disk failed"' in printed
-
-
-@pytest.mark.parametrize("error", ["OSError(errno.ENOSPC, 'no')", "OSError(errno.EDQUOT, 'no')"])
-def test_a_full_disk_is_no_reason_to_halt(tmp_path: Path, error: str) -> None:
-    what = f'node.halt("the disk is full", {error}); await asyncio.sleep(0.2); stop.set()'
-    assert ended(tmp_path, what) == (0, "", True)
 
 
 def test_a_node_that_stops_anyhow_does_not_halt(tmp_path: Path) -> None:
