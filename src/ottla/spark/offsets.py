@@ -2,24 +2,39 @@
 
 `{"topic": {"0": 23, "1": -2}}`; in options -1 is the latest offset and -2 the earliest. As `JsonUtils` of the
 connector.
+
+A checkpoint of Ottla also has the ids of the topics, `{"topic": {"0": 23}, "topic#AbC...": {}}`: a "topic" without
+partitions, whose name no topic can have, behind the `#` the id as Kafka writes it. The connector, and builds of Ottla
+that do not know of ids, read a map of partitions for each topic and find none here. Checkpoints of these have no ids.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
+from uuid import UUID
 
-from ottla.model import Offset, TopicPartition
+from ottla.model import Offset, TopicId, TopicPartition, uuid_from_base64, uuid_to_base64
 
 LATEST = -1
 EARLIEST = -2
 
 Offsets: TypeAlias = dict[TopicPartition, Offset]
 OffsetsByTopic: TypeAlias = dict[str, dict[str, Offset]]
+TopicIds: TypeAlias = Mapping[str, TopicId]
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
+_ID_MARK: Final = "#"
+"""Before the id in a key of a checkpoint. Names of topics have letters, digits, `.`, `_` and `-` only."""
+
+
+class Position(NamedTuple):
+    """How far a stream has read: the offsets, and the ids of their topics as far as they are known."""
+
+    offsets: Offsets
+    ids: TopicIds
 
 
 def of_topics(offsets: Mapping[str, Mapping[str, Any]]) -> Offsets:
@@ -41,6 +56,23 @@ def to_topics(offsets: Mapping[TopicPartition, Offset]) -> OffsetsByTopic:
     for topic, partition in sorted(offsets):
         topics.setdefault(topic, {})[str(partition)] = offsets[TopicPartition(topic, partition)]
     return topics
+
+
+def of_checkpoint(offsets: Mapping[str, Mapping[str, Any]]) -> Position:
+    """A position out of a checkpoint's decoded JSON, with or without ids. Raises `ValueError` as `of_topics` does."""
+    ids: dict[str, UUID] = {}
+    for key in offsets:
+        topic, mark, text = key.partition(_ID_MARK)
+        if mark:
+            ids[topic] = uuid_from_base64(text)
+    return Position(of_topics(offsets), ids)
+
+
+def to_checkpoint(position: Position) -> OffsetsByTopic:
+    """What `json.dumps` takes; equal positions give equal text. Ids of topics without offsets are left out."""
+    topics = to_topics(position.offsets)
+    named = {f"{topic}{_ID_MARK}{uuid_to_base64(position.ids[topic])}" for topic in topics if topic in position.ids}
+    return topics | {key: {} for key in sorted(named)}
 
 
 def parse_offsets(option: str, text: str, example: str) -> Offsets:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ottla.model import Millis, Offset, TopicPartition
-from ottla.spark.offsets import Offsets
+from ottla.spark.offsets import Offsets, Position, TopicIds
 from ottla.spark.ranges import Range
 
 PartitionOffsets = Mapping[TopicPartition, Offset]
@@ -54,44 +55,99 @@ def waits(
     return waited_ms < delay_ms_max and sum(end - start.get(at, 0) for at, end in latest.items()) < minimum
 
 
-def plan(start: PartitionOffsets, end: PartitionOffsets, earliest: PartitionOffsets) -> Plan:
+def recreated(before: TopicIds, now: TopicIds) -> set[str]:
+    """Topics of which there is another one now. Where an id is not known, nothing is said."""
+    return {topic for topic, topic_id in now.items() if before.get(topic, topic_id) != topic_id}
+
+
+def of_present(position: Position, now: TopicIds) -> Offsets:
+    """The offsets of topics that are still the same: those of a deleted topic say nothing about its successor, which
+    is read from its beginning."""
+    others = recreated(position.ids, now)
+    return {at: offset for at, offset in position.offsets.items() if at.topic not in others}
+
+
+def plan(
+    start: Position,
+    end: Position,
+    earliest: PartitionOffsets,
+    now: TopicIds,
+    latest: PartitionOffsets = MappingProxyType({}),
+) -> Plan:
     """What a batch from `start` to `end` reads, and what is lost. `earliest` has the log start offsets of all
-    partitions there are now.
+    partitions there are now, `now` the ids of their topics, and `latest` where they end, if `end` is of another moment.
 
     A partition that `start` does not know is read from its beginning. Where the log begins behind `start`, retention
-    was faster than the reader: what
-    is left is read. Where `end` is before `start` the topic was recreated, and nothing of it is read in this batch;
-    the next one goes on from `end`.
+    was faster than the reader: what is left is read.
+    A topic that was recreated between `start` and `end` is read from its beginning. If that happened after `end` was
+    found, nothing of it is read in this batch: its `end` has the old id, and the next batch reads it from its
+    beginning. Where ids are not known (checkpoints of Spark's connector, clusters without ids), only an `end` before
+    `start` shows it.
     """
-    ranges, losses = [], []
-    gone = sorted(partition for partition in start if partition not in end)
-    losses += [f"partition {partition} is gone, at offset {start[partition]}" for partition in gone]
-    for partition, stop in sorted(end.items()):
-        first = earliest.get(partition)
-        begin = start.get(partition, first)
-        if begin is None:
-            losses.append(f"new partition {partition} is gone before its first offset was known")
+    replaced = recreated(end.ids, now)
+    ids = {**now, **end.ids}
+    fresh = recreated(start.ids, ids) - replaced
+    losses = [
+        f"topic {topic} was deleted and created again; the new one is read from its beginning"
+        for topic in sorted(fresh | replaced)
+    ]
+    ranges = []
+    losses += [
+        f"partition {partition} is gone, at offset {start.offsets[partition]}"
+        for partition in sorted(start.offsets.keys() - end.offsets.keys())
+        if partition.topic not in fresh | replaced
+    ]
+    for partition, stop in sorted(end.offsets.items()):
+        if partition.topic in replaced:
             continue
-        if partition not in start and begin > 0:
-            losses.append(f"new partition {partition} begins at offset {begin}, not at 0")
-        if stop < begin:
-            losses.append(f"partition {partition} went from offset {begin} to {stop}: its topic was recreated")
-            continue
-        if first is None and stop > begin:
-            losses.append(f"partition {partition} is gone, at offset {begin} of {stop}")
-            continue
-        if first is not None and first > begin and stop > begin:
-            losses.append(f"partition {partition} begins at offset {first}, behind {begin} where reading was to go on")
-            begin = min(first, stop)
-        ranges.append(Range(partition.topic, partition.partition, begin, stop))
+        last = latest.get(partition, stop)
+        if last < stop:
+            losses.append(f"partition {partition} ends at offset {last}, before {stop} where the batch was to end")
+            stop = last
+        begin = None if partition.topic in fresh else start.offsets.get(partition)
+        range_, lost = _range(partition, begin, stop, earliest.get(partition), is_same=partition.topic in start.ids)
+        ranges += [range_] if range_ is not None else []
+        losses += [lost] if lost else []
     return Plan(ranges, losses)
+
+
+def _range(
+    partition: TopicPartition, begin: Offset | None, stop: Offset, first: Offset | None, *, is_same: bool
+) -> tuple[Range | None, str]:
+    """What to read of a partition, None for nothing, and what is lost of it. `begin` is None for a new one; `is_same`
+    says that its topic is known to be the one that was read before."""
+    lost = ""
+    if begin is None:
+        if first is None:
+            return None, f"new partition {partition} is gone before its first offset was known"
+        if first > 0:
+            lost = f"new partition {partition} begins at offset {first}, not at 0"
+        begin = min(first, stop)
+    elif stop < begin and is_same:
+        return None, f"partition {partition} ends at offset {stop}, before {begin} where reading was to go on"
+    elif stop < begin:
+        lost = f"partition {partition} went from offset {begin} to {stop}: its topic was recreated"
+        if first is None:
+            return None, lost
+        begin = min(first, stop)
+    elif first is None and stop > begin:
+        return None, f"partition {partition} is gone, at offset {begin} of {stop}"
+    elif first is not None and first > begin and stop > begin:
+        lost = f"partition {partition} begins at offset {first}, behind {begin} where reading was to go on"
+        begin = min(first, stop)
+    return Range(partition.topic, partition.partition, begin, stop), lost
 
 
 def loss_text(losses: list[str]) -> str:
     """What a query that fails on lost data says."""
+    return f"{warning_text(losses)} To go on without them set failOnDataLoss to false."
+
+
+def warning_text(losses: list[str]) -> str:
+    """What a query that goes on without lost data logs."""
     return (
         f"Records may have been lost: {'; '.join(losses)}. They were deleted, by retention or with"
-        " their topic, before they were read. To go on without them set failOnDataLoss to false."
+        " their topic, before they were read."
     )
 
 

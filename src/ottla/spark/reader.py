@@ -20,7 +20,7 @@ from ottla.spark.dead_letters import DeadLetters
 from ottla.spark.filters import Narrowing, narrow
 from ottla.spark.layout import Layout
 from ottla.spark.options import SourceOptions
-from ottla.spark.planning import DataLoss, loss_text, plan_batch
+from ottla.spark.planning import DataLoss, plan_batch, warning_text
 from ottla.spark.ranges import Range, split
 
 logger = logging.getLogger("ottla.spark")
@@ -52,7 +52,7 @@ def report_losses(losses: Sequence[str], options: SourceOptions) -> None:
     if losses and options.fail_on_data_loss:
         raise DataLoss(list(losses))
     if losses:
-        logger.warning("%s", loss_text(list(losses)))
+        logger.warning("%s", warning_text(list(losses)))
 
 
 class _Pushing:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 from uuid import UUID
 
 import pyarrow as pa
@@ -21,33 +21,48 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from ottla.client.cluster import Cluster, Leader
+from ottla.client.cluster import Cluster, Leader, Retry
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID, TopicPartition
 from ottla.spark import bounds, kept
 from ottla.spark.layout import Layout
-from ottla.spark.offsets import LATEST, Offsets, OffsetsByTopic, of_topics, to_topics
+from ottla.spark.offsets import (
+    LATEST,
+    Offsets,
+    OffsetsByTopic,
+    Position,
+    TopicIds,
+    of_checkpoint,
+    to_checkpoint,
+    to_topics,
+)
 from ottla.spark.options import SourceOptions
-from ottla.spark.planning import plan, rate_limit, waits
+from ottla.spark.planning import of_present, plan, rate_limit, recreated, waits
 from ottla.spark.reader import records, report_losses, slices
 
 logger = logging.getLogger("ottla.spark")
 
+SETTLE_S: Final = 1.0
+"""For how long a node may be behind others about topics that are known to have been there."""
+
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets in checkpoints have the form of Spark's Kafka connector, whose checkpoints can be gone on with."""
+    """Offsets in checkpoints have the form of Spark's Kafka connector, whose checkpoints can be gone on with, and the
+    other way round. Beside them are the topics' ids (`offsets.py`): offsets alone do not show that a topic is another
+    one once it has grown past the old one, be it in this run or while no query runs."""
 
     def __init__(self, options: SourceOptions, layout: Layout) -> None:
         self.options = options
         self.layout = layout
         self._cluster: Cluster | None = None
-        self._initial: Offsets | None = None
-        self._unpinned: frozenset[TopicPartition] = frozenset()
-        self._target: Offsets | None = None
-        self._latest: Offsets | None = None
+        self._initial: Position | None = None
+        self._is_pinned = False
+        self._target: Position | None = None
+        self._latest: Position | None = None
+        self._found: OffsetsByTopic | None = None
         self._last_batch_at = float("-inf")
-        self._topic_ids: dict[str, UUID] = {}
-        self._shown: Offsets | None = None
+        self._shown: Position | None = None
+        self._present: dict[TopicPartition, Leader] | None = None
         self._commit_error: ErrorCode | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -76,9 +91,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._initial is None:
             found = bounds.all_subscribed(self.cluster, self.options.subscription)
-            self._initial = bounds.starting(self.cluster, found, self.options)
-            self._unpinned = frozenset(at for at in self._initial if self._begins_at_end(at))
-        return to_topics(self._initial)
+            offsets = bounds.starting(self.cluster, found, self.options)
+            self._initial = Position(offsets, topic_ids(found))
+        return to_checkpoint(self._initial)
 
     def _begins_at_end(self, at: TopicPartition) -> bool:
         starting = self.options.starting
@@ -89,30 +104,54 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.options.no_match == "latest"
 
     def latestOffset(self, start: OffsetsByTopic, limit: ReadLimit) -> OffsetsByTopic:
-        begins = of_topics(start)
-        if begins != self._initial:
-            self._show_progress(begins)
-        ends = dict(self._target if self._target is not None else self._newest())
-        if begins == self._initial:
-            ends |= {at: begins[at] for at in self._unpinned if at in ends}
-            self._unpinned = frozenset()
-            if ends == begins:
+        begins = of_checkpoint(start)
+        newest = self._target if self._target is not None else self._newest(begins.ids)
+        self._show_progress(begins)
+        present = of_present(begins, newest.ids)
+        # A cluster whose nodes are of many versions may give ids in some answers only: what was known stays.
+        end = Position(dict(newest.offsets), {**begins.ids, **newest.ids})
+        if begins == self._initial and not self._is_pinned:
+            end.offsets.update(self._pinned(present, end.offsets))
+            self._is_pinned = True
+            if to_checkpoint(end) == start:
+                self._found = start
                 return start
-        return to_topics(self._limited(begins, ends, limit))
+        limited = self._limited(present, end.offsets, limit)
+        self._found = start if limited is None else to_checkpoint(end._replace(offsets=limited))
+        return self._found
 
-    def _newest(self) -> Offsets:
-        found = bounds.subscribed(self.cluster, self.options.subscription)
-        self._latest = bounds.latest(self.cluster, found, self.options)
+    def _pinned(self, begins: Offsets, ends: Offsets) -> Offsets:
+        """Where the first batch ends in partitions that begin at their ends: see `initialOffset`. What is created after
+        that began is read from its beginning."""
+        at_end = [at for at in ends if self._begins_at_end(at)]
+        fresh = bounds.earliest(self.cluster, [at for at in at_end if at not in begins], self.options)
+        return {at: begins[at] if at in begins else fresh[at] for at in at_end}
+
+    def _newest(self, known: TopicIds) -> Position:
+        self._present = self._agreed(known, lambda: bounds.subscribed(self.cluster, self.options.subscription))
+        # Ids first: if a topic is recreated in between, its offset has the old id, and `plan` says so.
+        self._latest = Position(bounds.latest(self.cluster, self._present, self.options), topic_ids(self._present))
         return self._latest
 
-    def _limited(self, begins: Offsets, ends: Offsets, limit: ReadLimit) -> Offsets:
+    def _agreed(self, known: TopicIds, ask: Callable[[], dict[TopicPartition, Leader]]) -> dict[TopicPartition, Leader]:
+        """The partitions that there are, asked for again for a moment where a topic that is known is missing or another
+        one: the node that answers may be behind, and a topic that comes back is read from its beginning."""
+        retry = Retry(SETTLE_S)
+        while True:
+            found = ask()
+            names, ids = {at.topic for at in found}, topic_ids(found)
+            if not (known.keys() - names or recreated(known, ids)) or not retry.again():
+                return found
+
+    def _limited(self, begins: Offsets, ends: Offsets, limit: ReadLimit) -> Offsets | None:
+        """Where the next batch ends; None: it waits for more records."""
         options = self.options
         rows_max: int | None = None
         if isinstance(limit, ReadMinRows):
             waited_ms = int(min(time.monotonic() - self._last_batch_at, 1e9) * 1000)
             # With AvailableNow nothing more is to come that it could wait for.
             if self._target is None and waits(limit.min_rows, begins, ends, waited_ms, options.trigger_delay_ms_max):
-                return begins
+                return None
             self._last_batch_at = time.monotonic()
             rows_max = options.trigger_offsets_max
         elif isinstance(limit, ReadMaxRows):
@@ -131,55 +170,53 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def reportLatestOffset(self) -> OffsetsByTopic | None:
-        return None if self._latest is None else to_topics(self._latest)
+        return None if self._latest is None else to_topics(self._latest.offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._newest()
+        self._target = self._newest({})
 
     # Batches
 
     def partitions(self, start: OffsetsByTopic, end: OffsetsByTopic) -> list[InputPartition]:
-        begins, ends = of_topics(start), of_topics(end)
-        if begins == ends:
+        if start == end:
             return []
-        leaders = self._leaders({at.topic for at in (*begins, *ends)})
+        begins, ends = of_checkpoint(start), of_checkpoint(end)
+        topics = {at.topic for at in (*begins.offsets, *ends.offsets)}
+        self._present = leaders = self._agreed(ends.ids, lambda: self.cluster.partitions(topics))
         if begins == self._initial:
             # The first batch of a query that is started again: it had found other partitions, and other ends.
-            begins = {
-                at: min(begin, ends[at]) if self._begins_at_end(at) else begin
-                for at, begin in begins.items() if at in ends
-            }  # fmt: skip
-        present = [at for at in ends if at in leaders]
-        ranges, losses = plan(begins, ends, bounds.earliest(self.cluster, present, self.options))
-        report_losses([*losses, *self._recreated(leaders)], self.options)
+            begins = begins._replace(offsets={
+                at: min(begin, ends.offsets.get(at, begin)) if self._begins_at_end(at) else begin
+                for at, begin in begins.offsets.items() if at in ends.offsets or at not in leaders
+            })  # fmt: skip
+        present = [at for at in ends.offsets if at in leaders]
+        earliest = bounds.earliest(self.cluster, present, self.options)
+        # A batch of an earlier run may have ended where a log does not reach any more: a task would wait for the rest.
+        latest = {} if end == self._found else bounds.latest(self.cluster, present, self.options)
+        ranges, losses = plan(begins, ends, earliest, topic_ids(leaders), latest)
+        report_losses(losses, self.options)
         return list(slices(ranges, leaders, self.options))
-
-    def _leaders(self, topics: set[str]) -> dict[TopicPartition, Leader]:
-        return self.cluster.partitions(topics)
-
-    def _recreated(self, leaders: dict[TopicPartition, Leader]) -> list[str]:
-        """Offsets alone do not show that a topic is another one once it has grown past the old one."""
-        ids = {at.topic: leader.topic_id for at, leader in leaders.items() if leader.topic_id != ZERO_UUID}
-        others = sorted(name for name, known in ids.items() if self._topic_ids.get(name, known) != known)
-        self._topic_ids |= ids
-        return [f"topic {name} was deleted and created again" for name in others]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return records(partition, self.options, self.layout)
 
     def commit(self, end: OffsetsByTopic) -> None:
-        self._show_progress(of_topics(end))
+        self._show_progress(of_checkpoint(end))
 
-    def _show_progress(self, offsets: Offsets) -> None:
+    def _show_progress(self, position: Position) -> None:
         """Commit in the consumer group `commit.group`. The checkpoint has the truth: a failure is a warning.
+        Offsets of topics that are gone, or of which there is another one now, are left out.
 
         Spark calls `commit` with the next batch, which after the last one of AvailableNow there is not. It asks for
         the latest offsets then as well, from where it is done.
         """
         group = self.options.commit_group
-        if group is None or offsets == self._shown:
+        if group is None or position == self._shown:
             return
-        self._shown = offsets
+        self._shown = position
+        offsets = of_present(position, topic_ids(self._present or {}))
+        if self._present is not None:
+            offsets = {at: offset for at, offset in offsets.items() if at in self._present}
         try:
             self.cluster.commit_offsets(group, offsets)
         except (KafkaError, OSError) as error:
@@ -194,6 +231,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
+
+
+def topic_ids(partitions: Mapping[TopicPartition, Leader]) -> dict[str, UUID]:
+    """By name; a cluster that is too old has none."""
+    return {at.topic: leader.topic_id for at, leader in partitions.items() if leader.topic_id != ZERO_UUID}
 
 
 def _why(code: ErrorCode, error: Exception) -> str:

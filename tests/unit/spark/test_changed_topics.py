@@ -1,0 +1,569 @@
+"""Topics that change under a query: every change, at every moment of a micro-batch, for every way to subscribe.
+
+The source runs under a driver that keeps offsets and commits as Spark does, against a cluster that remembers for each
+record which of the topics of that name had it. What is read is compared with what was written:
+with `failOnDataLoss` a query fails or has read every record once, without it a warning says so where it has not, and
+of the topics that are there at the end every record is read once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import pytest
+
+from ottla.client.cluster import Leader, OffsetAt
+from ottla.client.fetcher import NoProgress, OffsetOutOfRange
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import ZERO_UUID, TopicPartition
+from ottla.spark import reader as reading
+from ottla.spark import stream
+from ottla.spark.offsets import of_checkpoint, to_topics
+from ottla.spark.planning import DataLoss
+
+pytest.importorskip("pyspark", reason="Spark is not set up: no pyspark here")
+
+TOPIC: Final = "orders"
+
+
+class Record(NamedTuple):
+    topic: str
+    topic_id: UUID
+    partition: int
+    offset: int
+    number: int
+    """Another for each record that is written, also where an offset is given out again."""
+
+
+@dataclass
+class Log:
+    start: int = 0
+    records: list[Record] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        return len(self.records)
+
+
+@dataclass
+class Topic:
+    topic_id: UUID
+    logs: list[Log]
+
+
+@dataclass
+class Simulated:
+    """A cluster as the source sees it."""
+
+    has_ids: bool = True
+    there: dict[str, Topic] = field(default_factory=dict)
+    written: set[Record] = field(default_factory=set)
+    removed: set[Record] = field(default_factory=set)
+    groups: dict[TopicPartition, tuple[UUID, int]] = field(default_factory=dict)
+    stale: list[dict[str, Topic]] = field(default_factory=list)
+    """Answers of a node that is behind, given before those that are right."""
+    _ids: Any = field(default_factory=lambda: itertools.count(1))
+
+    def create(self, name: str, partitions: int, records: int = 0) -> None:
+        self.there[name] = Topic(UUID(int=next(self._ids) << 64), [Log() for _ in range(partitions)])
+        self.produce(name, records)
+
+    def produce(self, name: str, records: int) -> None:
+        """As many to each partition."""
+        topic = self.there[name]
+        for partition, log in enumerate(topic.logs):
+            log.records += [
+                Record(name, topic.topic_id, partition, log.end + each, next(self._ids)) for each in range(records)
+            ]
+            self.written.update(log.records)
+
+    def delete(self, name: str) -> None:
+        gone = self.there.pop(name)
+        self.removed |= {each for each in self.written if each.topic_id == gone.topic_id}
+        self.groups = {at: known for at, known in self.groups.items() if at.topic != name}
+
+    def delete_records(self, name: str, before: int) -> None:
+        topic = self.there[name]
+        for log in topic.logs:
+            log.start = min(before, log.end)
+        self.removed |= {
+            each for each in self.written
+            if each.topic_id == topic.topic_id and each.offset < topic.logs[each.partition].start
+        }  # fmt: skip
+
+    def cut(self, name: str, by: int) -> None:
+        """An unclean leader election: the log's end goes back."""
+        topic = self.there[name]
+        for log in topic.logs:
+            end = max(log.start, log.end - by)
+            self.written.difference_update(log.records[end:])
+            del log.records[end:]
+
+    # What `Cluster` has
+
+    def topics(self) -> list[str]:
+        return sorted(self.there)
+
+    def partitions(self, topics: Iterable[str]) -> dict[TopicPartition, Leader]:
+        there = self.stale.pop(0) if self.stale else self.there
+        return {
+            TopicPartition(name, number): Leader(1, 0, there[name].topic_id if self.has_ids else ZERO_UUID)
+            for name in sorted(set(topics)) if name in there for number in range(len(there[name].logs))
+        }  # fmt: skip
+
+    def offsets(self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False) -> dict[Any, OffsetAt]:
+        found = {}
+        for at, moment in wanted.items():
+            log = self.log(at)
+            if log is None:
+                raise KafkaError(ErrorCode.unknown_topic_or_partition, f"partition {at}")
+            found[at] = OffsetAt(log.start if moment == -2 else log.end, -1)
+        return found
+
+    def log(self, at: TopicPartition) -> Log | None:
+        topic = self.there.get(at.topic)
+        return topic.logs[at.partition] if topic is not None and at.partition < len(topic.logs) else None
+
+    def leader(self, topic: str, partition: int) -> Leader:
+        at = TopicPartition(topic, partition)
+        found = self.partitions([topic]).get(at)
+        if found is None:
+            raise KafkaError(ErrorCode.unknown_topic_or_partition, f"partition {at}")
+        return found
+
+    def drop(self, topic: str) -> None:
+        pass
+
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        for at, offset in offsets.items():
+            if self.log(at) is None:
+                raise KafkaError(ErrorCode.unknown_topic_or_partition, f"partition {at}")
+            self.groups[at] = self.there[at.topic].topic_id, offset
+
+    def close(self) -> None:
+        pass
+
+
+def fetched(cluster: Simulated, topic: str, partition: int, start: int, stop: int, *_: Any, **__: Any) -> Any:
+    """In place of `arrow.batches`: batches of a record."""
+    while start < stop:
+        log = cluster.log(TopicPartition(topic, partition))
+        assert log is not None
+        if not log.start <= start <= log.end:
+            raise OffsetOutOfRange(topic, start, log.start, log.end)
+        if start == log.end:
+            raise NoProgress("nothing comes")
+        yield [log.records[start]]
+        start += 1
+
+
+class Query:
+    """The driver: what `MicroBatchExecution` keeps and asks for. A step is one call that it makes of the source."""
+
+    def __init__(self, cluster: Simulated, options: dict[str, str], *, fail: bool) -> None:
+        self.cluster = cluster
+        self.options = {"kafka.bootstrap.servers": "a:1", "failOnDataLoss": str(fail).lower()} | options
+        self.read: list[Record] = []
+        self.offsets: list[str] = []
+        """Of the checkpoint: where each batch ends."""
+        self.committed = 0
+        """Of the checkpoint: how many of them are done."""
+        self.start_process()
+
+    def start_process(self) -> None:
+        from ottla.spark.datasource import OttlaDataSource
+
+        source = OttlaDataSource(self.options)
+        self.source: stream.StreamReader = source.streamReader(source.schema())  # type: ignore[assignment]
+        self.source._cluster = self.cluster  # type: ignore[assignment]
+
+    @property
+    def begin(self) -> str:
+        if self.committed:
+            return self.offsets[self.committed - 1]
+        return json.dumps(self.source.initialOffset())
+
+    def look(self) -> bool:
+        """Find where the next batch ends. Returns whether there is a batch to run."""
+        if self.committed == len(self.offsets):
+            limit = self.source.getDefaultReadLimit()
+            end = json.dumps(self.source.latestOffset(json.loads(self.begin), limit))
+            if end == self.begin and self.committed:
+                return False
+            self.offsets.append(end)
+            if self.committed:
+                self.source.commit(json.loads(self.begin))
+        return True
+
+    def plan(self) -> list[Any]:
+        return self.source.partitions(json.loads(self.begin), json.loads(self.offsets[-1]))
+
+    def work(self, slices: list[Any]) -> None:
+        """The tasks, and the end of the batch. A query that fails as it waits is started again."""
+        found: list[Record] = []
+        try:
+            for each in slices:
+                for records in reading._decoded(self.cluster, each, self.source.options, None):  # type: ignore[arg-type]
+                    found += records  # type: ignore[arg-type]
+        except NoProgress:
+            self.start_process()
+            return
+        self.read += found
+        self.committed = len(self.offsets)
+
+    def batch(self) -> bool:
+        if not self.look():
+            return False
+        self.work(self.plan())
+        return True
+
+    def run(self) -> None:
+        """All there is."""
+        for _ in range(50):
+            if not self.batch():
+                return
+        raise AssertionError("there is always another batch")
+
+
+Change = Callable[[Simulated], None]
+
+
+def _again(partitions: int, records: int) -> Change:
+    def change(cluster: Simulated) -> None:
+        cluster.delete(TOPIC)
+        cluster.create(TOPIC, partitions, records)
+
+    return change
+
+
+def _grow(cluster: Simulated) -> None:
+    cluster.there[TOPIC].logs.append(Log())
+    cluster.produce(TOPIC, 1)
+
+
+def _twice(cluster: Simulated) -> None:
+    _again(2, 9)(cluster)
+    _again(2, 7)(cluster)
+
+
+CHANGES: Final[dict[str, Change]] = {
+    "nothing": lambda cluster: None,
+    "records come": lambda cluster: cluster.produce(TOPIC, 3),
+    "recreated, shorter": _again(2, 2),
+    "recreated, as long": _again(2, 5),
+    "recreated, longer": _again(2, 11),
+    "recreated, empty": _again(2, 0),
+    "recreated, fewer partitions": _again(1, 11),
+    "recreated, more partitions": _again(4, 4),
+    "recreated twice": _twice,
+    "deleted": lambda cluster: cluster.delete(TOPIC),
+    "grown": _grow,
+    "emptied": lambda cluster: (cluster.produce(TOPIC, 4), cluster.delete_records(TOPIC, 1 << 40))[0],
+    "retention, in part": lambda cluster: (cluster.produce(TOPIC, 9), cluster.delete_records(TOPIC, 8))[0],
+    "retention of what is read": lambda cluster: cluster.delete_records(TOPIC, 3),
+    "cut": lambda cluster: cluster.cut(TOPIC, 2),
+    "another topic comes": lambda cluster: cluster.create("orders-2", 1, 3),
+}
+LOSE_NOTHING: Final = {"nothing", "records come", "grown", "another topic comes"}
+
+MOMENTS: Final = (
+    "before the first look", "before the first batch is planned", "before the first batch is read",
+    "before any batch of this run", "between two batches", "before a batch is planned", "before a batch is read",
+    "while down", "while down, in a batch", "while down, in the first batch", "after the last batch",
+)  # fmt: skip
+
+SUBSCRIPTIONS: Final = {
+    "subscribe": {"subscribe": TOPIC},
+    "pattern": {"subscribePattern": "orders.*"},
+    "assign": {"assign": '{"orders": [0, 1]}'},
+}
+OPTIONS: Final[list[dict[str, str]]] = [
+    {"startingOffsets": "earliest"},
+    {"startingOffsets": "latest"},
+    {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "3"},
+    {"startingOffsets": "earliest", "minOffsetsPerTrigger": "2", "maxTriggerDelay": "0ms", "commit.group": "g"},
+]
+
+
+def play(query: Query, moment: str, change: Change) -> None:
+    """Run a query with the change at that moment; then all that there is."""
+    cluster = query.cluster
+    if moment.endswith("the first look"):
+        query.begin  # noqa: B018 - Spark asks for it first
+        change(cluster)
+    elif "first batch" in moment:
+        query.look()
+        if "planned" in moment:
+            change(cluster)
+        slices = query.plan()
+        if "read" in moment:
+            change(cluster)
+            query.work(slices)
+        if "down" in moment:
+            change(cluster)
+            query.start_process()
+    else:
+        query.run()
+        if "any batch of this run" in moment:
+            query.start_process()
+            query.batch()
+            change(cluster)
+        elif moment == "between two batches":
+            cluster.produce(TOPIC, 2)
+            query.batch()
+            change(cluster)
+        elif moment == "while down":
+            change(cluster)
+            query.start_process()
+        elif moment == "after the last batch":
+            change(cluster)
+        else:
+            cluster.produce(TOPIC, 2)
+            query.look()
+            if moment == "while down, in a batch":
+                query.plan()
+                change(cluster)
+                query.start_process()
+            elif moment == "before a batch is planned":
+                change(cluster)
+            else:
+                slices = query.plan()
+                change(cluster)
+                query.work(slices)
+    query.run()
+    for name in cluster.there:
+        cluster.produce(name, 2)
+    query.run()
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes that are behind have a test of their own."""
+    monkeypatch.setattr(stream, "SETTLE_S", 0.0)
+    monkeypatch.setattr(reading, "_SETTLE_S", 0.0)
+    monkeypatch.setattr(reading.arrow, "batches", fetched)
+
+
+def wanted(cluster: Simulated, options: dict[str, str], before: set[Record]) -> set[Record]:
+    """What the query has to read: by what it subscribes to and where it begins."""
+    found = set(cluster.written)
+    if "assign" in options:
+        found = {each for each in found if each.topic == TOPIC and each.partition < 2}
+    if "subscribe" in options:
+        found = {each for each in found if each.topic == TOPIC}
+    return found - before if options["startingOffsets"] == "latest" else found
+
+
+@pytest.mark.parametrize("fail", [True, False])
+@pytest.mark.parametrize("subscription", SUBSCRIPTIONS)
+def test_no_change_of_a_topic_is_passed_over(subscription: str, fail: bool, caplog: pytest.LogCaptureFixture) -> None:
+    failed = 0
+    for moment, (name, change), extra in itertools.product(MOMENTS, CHANGES.items(), OPTIONS):
+        where = f"{name}, {moment}, {extra}"
+        options = {**SUBSCRIPTIONS[subscription], **extra}
+        cluster = Simulated()
+        cluster.create(TOPIC, 2, 5)
+        before = set(cluster.written)
+        query = Query(cluster, options, fail=fail)
+        caplog.clear()
+        error: DataLoss | None = None
+        with caplog.at_level(logging.WARNING, "ottla.spark"):
+            try:
+                play(query, moment, change)
+            except DataLoss as raised:
+                error = raised
+            except KafkaError as raised:  # a query that has done nothing yet begins with topics that exist
+                assert f"there is no {TOPIC}" in str(raised) and not query.committed, where
+                continue
+        assert len(query.read) == len(set(query.read)), f"{where}: read twice"
+        if error is not None:
+            assert fail and name not in LOSE_NOTHING, f"{where}: {error}"
+            failed += 1
+            if query.committed:  # restarting it is no way around the error
+                query.start_process()
+                with pytest.raises(DataLoss):
+                    query.run()
+            continue
+        missing = wanted(cluster, options, before) - set(query.read)
+        if moment == "while down, in the first batch" and name.startswith("retention"):
+            # Until a batch is done a query has not begun: its "earliest" is what is the earliest then.
+            missing -= cluster.removed
+        if fail:
+            assert not missing, f"{where}: {len(missing)} records are missing, and no error"
+        else:
+            assert missing <= cluster.removed, f"{where}: records that are there are missing: {sorted(missing)[:4]}"
+            assert not missing or "Records may have been lost" in caplog.text, f"{where}: nothing is said"
+        # What the group shows is of the topics that there are.
+        for at, (topic_id, offset) in cluster.groups.items():
+            log = cluster.log(at)
+            assert log is not None, where
+            assert topic_id == cluster.there[at.topic].topic_id and offset <= log.end, f"{where}: group at {offset}"
+    assert failed > 100 or not fail
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_batch_read_has_what_it_was_planned_with_or_fails(fail: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ottla.spark.datasource import OttlaDataSource
+
+    failed = 0
+    for (name, change), subscription in itertools.product(CHANGES.items(), SUBSCRIPTIONS.values()):
+        cluster = Simulated()
+        cluster.create(TOPIC, 2, 5)
+        before = set(cluster.written)
+        monkeypatch.setattr(reading.kept, "cluster", lambda _, cluster=cluster: nullcontext(cluster))
+        source = OttlaDataSource({"kafka.bootstrap.servers": "a:1", "failOnDataLoss": str(fail), **subscription})
+        batch: Any = source.reader(source.schema())
+        slices = batch.partitions()
+        change(cluster)
+        try:
+            found = [
+                record for each in slices
+                for records in reading._decoded(cluster, each, batch.options, None) for record in records  # type: ignore[arg-type]
+            ]  # fmt: skip
+        except (DataLoss, NoProgress) as error:
+            assert name not in LOSE_NOTHING and (fail or isinstance(error, NoProgress)), name
+            failed += 1
+            continue
+        assert len(found) == len(set(found)) and set(found) <= before, name
+        assert before - set(found) <= (set() if fail else cluster.removed), name
+    assert (failed > 20) is fail
+
+
+def test_a_recreated_topic_is_read_from_its_beginning_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Simulated()
+    cluster.create(TOPIC, 1, 5)
+    query = Query(cluster, {"subscribe": TOPIC, "startingOffsets": "earliest"}, fail=False)
+    query.run()
+    _again(1, 9)(cluster)
+    query.start_process()
+    query.run()
+    assert "topic orders was deleted and created again; the new one is read from its beginning" in caplog.text
+    assert len(query.read) == 14
+
+
+@pytest.mark.parametrize("again", [3, 9])
+def test_checkpoints_without_ids_are_gone_on_with_and_get_them(again: int) -> None:
+    """Of Spark's own connector, or of an older build: ids are known from the first look on, without a new record."""
+    cluster = Simulated()
+    cluster.create(TOPIC, 2, 5)
+    query = Query(cluster, {"subscribe": TOPIC, "startingOffsets": "earliest"}, fail=True)
+    query.offsets, query.committed = [json.dumps({TOPIC: {"0": 5, "1": 4}})], 1
+    query.run()
+    assert [each.partition for each in query.read] == [1]
+    assert of_checkpoint(json.loads(query.offsets[-1])).ids == {TOPIC: cluster.there[TOPIC].topic_id}
+    _again(2, again)(cluster)
+    query.start_process()
+    with pytest.raises(DataLoss, match="was deleted and created again"):
+        query.run()
+
+
+def test_without_ids_in_the_checkpoint_only_offsets_that_went_back_show_it() -> None:
+    cluster = Simulated()
+    cluster.create(TOPIC, 1, 5)
+    for fail in (True, False):
+        query = Query(cluster, {"subscribe": TOPIC, "startingOffsets": "earliest"}, fail=fail)
+        query.offsets, query.committed = [json.dumps({TOPIC: {"0": 8}})], 1
+        if fail:
+            with pytest.raises(DataLoss, match="from offset 8 to 5: its topic was recreated"):
+                query.run()
+        else:
+            query.run()
+            assert len(query.read) == 5
+
+
+def test_a_cluster_without_ids_is_read_as_before() -> None:
+    cluster = Simulated(has_ids=False)
+    cluster.create(TOPIC, 2, 5)
+    query = Query(cluster, {"subscribe": TOPIC, "startingOffsets": "earliest"}, fail=True)
+    query.run()
+    assert [json.loads(each) for each in query.offsets] == [{TOPIC: {"0": 5, "1": 5}}]
+    cluster.has_ids = True
+    query.run()
+    cluster.has_ids = False  # a node of another version answers
+    query.run()
+    assert len(query.offsets) == 2 and len(query.read) == 10
+
+
+@pytest.mark.parametrize("fail", [True, False])
+@pytest.mark.parametrize("behind", ["missing", "the old one"])
+def test_a_node_that_is_behind_is_asked_again(behind: str, fail: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "SETTLE_S", 10.0)
+    monkeypatch.setattr("ottla.client.cluster._PAUSE_S", 0.0)
+    cluster = Simulated()
+    cluster.create(TOPIC, 1, 3)
+    old = {} if behind == "missing" else {TOPIC: cluster.there[TOPIC]}
+    _again(1, 5)(cluster)
+    query = Query(cluster, {"subscribe": TOPIC, "startingOffsets": "earliest"}, fail=fail)
+    for _ in range(3):
+        query.run()
+        cluster.produce(TOPIC, 2)
+        cluster.stale = [old, old]
+        query.look()
+        cluster.stale = [old]
+        query.run()
+    assert len(query.read) == len(set(query.read)) == 11
+
+
+def test_spark_and_older_builds_find_the_offsets_and_nothing_else() -> None:
+    """`JsonUtils.partitionOffsets` reads a map of partitions for each topic, `Map[String, Map[Int, Long]]`."""
+    cluster = Simulated()
+    cluster.create(TOPIC, 2, 5)
+    query = Query(cluster, {"subscribe": TOPIC, "startingOffsets": "earliest"}, fail=True)
+    query.run()
+    found = json.loads(query.offsets[-1])
+    key = next(name for name in found if name != TOPIC)
+    assert key.startswith(f"{TOPIC}#") and found[key] == {}
+    seen = {(topic, int(number)): int(at) for topic, each in found.items() for number, at in each.items()}
+    assert seen == {(TOPIC, 0): 5, (TOPIC, 1): 5}
+    assert to_topics(of_checkpoint(found).offsets) == {TOPIC: found[TOPIC]}
+
+
+def one_history(random: Random, cluster: Simulated, query: Query) -> None:
+    """Changes one after the other, at any moment, with ends of processes between; then all that there is."""
+    for _ in range(random.randrange(2, 12)):
+        what = random.randrange(5)
+        if what == 0:
+            query.start_process()
+        elif what == 1:
+            query.look()
+        elif what == 2:
+            query.batch()
+        elif TOPIC not in cluster.there:
+            cluster.create(TOPIC, random.randrange(1, 4), random.randrange(8))
+        else:
+            name, change = random.choice(list(CHANGES.items()))
+            if name not in ("cut", "another topic comes"):
+                change(cluster)
+    if TOPIC not in cluster.there:
+        cluster.create(TOPIC, 2, 3)
+    query.run()
+
+
+def test_long_histories_at_random() -> None:
+    random = Random(29)
+    lost = 0
+    for number in range(600):
+        cluster = Simulated()
+        cluster.create(TOPIC, 2, 5)
+        extra = random.choice([options for options in OPTIONS if options["startingOffsets"] == "earliest"])
+        options = {**random.choice(list(SUBSCRIPTIONS.values())), **extra}
+        query = Query(cluster, options, fail=False)
+        try:
+            one_history(random, cluster, query)
+        except KafkaError as raised:
+            assert f"there is no {TOPIC}" in str(raised) and not query.committed
+            continue
+        missing = wanted(cluster, options, set()) - set(query.read)
+        where = f"history {number}, {options}"
+        assert missing <= cluster.removed, f"{where}: records that are there are missing: {sorted(missing)[:4]}"
+        assert len(query.read) == len(set(query.read)), f"{where}: read twice"
+        lost += bool(missing)
+    assert lost > 50
