@@ -110,7 +110,7 @@ VALID: dict[str, list[str]] = {
 
 REFUSED = {
     "cluster add", "cluster drain", "cluster remove", "mirror failback", "mirror failover",
-    "mirror offsets", "pipeline stop",
+    "mirror offsets", "mirror status", "pipeline stop",
     "quorum add", "quorum remove", "txn abort",
 }  # fmt: skip
 """Those of them that the only broker of a cluster refuses, or that there is nothing to do for."""

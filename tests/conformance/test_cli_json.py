@@ -92,9 +92,10 @@ NEED_NO_BROKER = {
 }  # fmt: skip
 REFUSED = {
     "ottla pipeline stop": "activity has not run",
-    "ottla mirror offsets": "is not mirrored from a",
-    "ottla mirror failover": "no topics of a are mirrored here",
-    "ottla mirror failback": "no topics of a have failed over: there is nothing to bring back",
+    "ottla mirror status": "there is no mirror of a at",
+    "ottla mirror offsets": "there is no mirror of a at",
+    "ottla mirror failover": "there is no mirror of a at",
+    "ottla mirror failback": "there is no mirror of a at",
     "ottla cluster drain": "no broker would be left",
     "ottla cluster remove": "77 is not currently registered (BROKER_ID_NOT_REGISTERED)",
 }

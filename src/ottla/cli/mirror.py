@@ -12,9 +12,10 @@ from cyclopts import App, Parameter
 from ottla.cli.exits import MISUSED, OK, CommandFailed
 from ottla.cli.interrupts import in_thread
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
-from ottla.cli.output import print_json, print_table
+from ottla.cli.output import print_json, print_table, visible
 from ottla.cli.values import Addresses, FilePath, SettingName, Text, TopicName
 from ottla.cli.wire import ensure_answer
+from ottla.mirror.names import DESTINATION, SOURCE
 
 if TYPE_CHECKING:
     from ottla.mirror.mirror import Mirror, Route
@@ -35,12 +36,13 @@ NOWHERE: Final = "127.0.0.1:0"
 
 @app.command
 def status(
-    source: SettingName, /, *, from_: From = None, topics: Topics = ".*", policy: Policy = "identity",
-    name: Name = "destination", json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    source: SettingName = SOURCE, /, *, from_: From = None, topics: Topics = ".*", policy: Policy = "identity",
+    name: Name = DESTINATION, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:  # fmt: skip
     """Show the lag of a mirror: records that are not copied yet, and the age of the first of them.
 
-    Without --from the source is not asked: what was copied is shown, and who owns the topics.
+    Without --from the source is not asked: what was copied is shown, and who owns the topics. Topics that were handed
+    over (`ottla mirror failover`) have the role "owned", and no lag.
 
     Parameters
     ----------
@@ -49,9 +51,13 @@ def status(
     """
     with _complaints():
         mirror = _mirror(source, from_, name, bootstrap, topics, ".*", policy)
+        _ensure_exists(mirror)
         rows = in_thread(mirror.known if from_ is None else mirror.status)
     if json:
         print_json(rows)
+        return OK
+    if not rows:
+        print(f"the mirror of {source} has no topics{_no_topics(topics, from_)}")
         return OK
     print_table(
         ("TOPIC", "PARTITION>", "MIRROR", "ROLE", "SOURCE END>", "COPIED TO>", "LAG>", "LAG SECONDS>"),
@@ -75,6 +81,7 @@ def offsets(
     """
     with _complaints():
         mirror = _mirror(source, None, "-", bootstrap)
+        _ensure_exists(mirror)
         in_thread(mirror.ledger.load)
     rows = [
         {"partition": at[1], "source": run.source, "destination": run.destination, "records": run.records}
@@ -93,8 +100,8 @@ def offsets(
 
 @app.command
 def failover(
-    source: SettingName, /, *, from_: From = None, topics: Topics = ".*",
-    groups: Groups = ".*", policy: Policy = "identity", name: Name = "destination", json: AsJson = False,
+    source: SettingName = SOURCE, /, *, from_: From = None, topics: Topics = ".*",
+    groups: Groups = ".*", policy: Policy = "identity", name: Name = DESTINATION, json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:  # fmt: skip
     """Give mirrored topics to the destination. Stop producers at the source first; the mirror is stopped by this.
@@ -109,6 +116,7 @@ def failover(
     """
     with _complaints():
         mirror = _mirror(source, from_, name, bootstrap, topics, groups, policy)
+        _ensure_exists(mirror)
         reach_source = from_ is not None and bool(in_thread(mirror.known))
         cuts = in_thread(partial(mirror.failover, reach_source=reach_source))
     _print_cuts(cuts, json=json)
@@ -117,8 +125,8 @@ def failover(
 
 @app.command
 def failback(
-    source: SettingName, /, *, from_: From = None, topics: Topics = ".*",
-    groups: Groups = ".*", unmirrored: FilePath | None = None, finish: Flag = False, name: Name = "destination",
+    source: SettingName = SOURCE, /, *, from_: From = None, topics: Topics = ".*",
+    groups: Groups = ".*", unmirrored: FilePath | None = None, finish: Flag = False, name: Name = DESTINATION,
     json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:  # fmt: skip
     """Bring what was written after a failover back to the old source, and its groups too.
@@ -138,6 +146,7 @@ def failback(
 
     with _complaints():
         mirror = _mirror(source, from_, name, bootstrap, topics, groups)
+        _ensure_exists(mirror)
         if not any(row["role"] == "owned" for row in in_thread(mirror.known)):
             raise CommandFailed(f"no topics of {source} have failed over: there is nothing to bring back")
         if from_ is None:
@@ -159,6 +168,24 @@ def failback(
         [[_cell(row[column]) for column in ("topic", "partition", "role", "copied_to")] for row in rows],
     )
     return OK
+
+
+def _ensure_exists(mirror: Mirror) -> None:
+    """Raises CommandFailed for a mirror that has never run, with those that have."""
+    if in_thread(mirror.exists):
+        return
+    route = mirror.route
+    others = ", ".join(visible(name) for name in in_thread(mirror.others))
+    raise CommandFailed(
+        f"there is no mirror of {route.source} at {route.destination_bootstrap}; "
+        + (f"there are mirrors of {others}" if others else "no mirror has run there (ottla pipeline run mirror)")
+    )
+
+
+def _no_topics(topics: str, from_: str | None) -> str:
+    if from_ is None:
+        return " yet: it has copied nothing"
+    return ": the source has none of its own" + ("" if topics == ".*" else f" that matches {topics}")
 
 
 def _mirror(

@@ -306,6 +306,9 @@ class Mirror:
     def known(self) -> list[dict[str, Any]]:
         """What `status` says as far as the destination knows it, without asking the source."""
         self.ledger.load()
+        return self._known()
+
+    def _known(self) -> list[dict[str, Any]]:
         return [
             {
                 "topic": topic, "partition": partition, "mirror": self.route.prefix + topic,
@@ -316,7 +319,8 @@ class Mirror:
         ]  # fmt: skip
 
     def status(self, now_s: float | None = None) -> list[dict[str, Any]]:
-        """One row for each partition: by how many offsets it is behind, and the age of the first record there, in s."""
+        """One row for each partition: by how many offsets it is behind, and the age of the first record there, in s.
+        Of topics that were handed over only what `known` says."""
         self.ledger.load()
         topics = self.chosen()
         ends = self.source.ends((topic, p) for topic, count in topics.items() for p in range(count))
@@ -330,7 +334,17 @@ class Mirror:
                 "role": self.ledger.roles.get(self.route.prefix + topic, "none"), "source_end": end,
                 "copied_to": mapping.source_end(), "lag_records": records, "lag_seconds": age,
             })  # fmt: skip
-        return rows
+        wanted = re.compile(self.route.topics)
+        rows += [row for row in self._known() if row["role"] == "owned" and wanted.fullmatch(row["topic"])]
+        return sorted(rows, key=lambda row: (row["topic"], row["partition"]))
+
+    def exists(self) -> bool:
+        """Whether it has ever run: its control topic is at the destination. Raises KafkaError, OSError."""
+        return bool(self.ledger.client.partitions([self.ledger.topic]))
+
+    def others(self) -> list[str]:
+        """Names of the sources that have mirrors at the destination. Raises KafkaError, OSError."""
+        return [name.removeprefix(PREFIX) for name in self.ledger.client.topics() if name.startswith(PREFIX)]
 
     def _left(self, topic: str, partition: int, start: Offset, end: Offset) -> tuple[int, float | None]:
         if start >= end:

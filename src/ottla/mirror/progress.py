@@ -17,6 +17,9 @@ KEPT: Final = 100
 class Progress:
     """As far as a pipeline's runner asks a `StreamingQuery`."""
 
+    isActive: Final = False
+    """Each look is a batch, which is over when its progress is there."""
+
     def __init__(self, stop: Callable[[], None]) -> None:
         self.stop = stop
         self.recentProgress: deque[dict[str, Any]] = deque(maxlen=KEPT)

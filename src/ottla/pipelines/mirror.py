@@ -12,12 +12,13 @@ from typing import cast
 
 from ottla.mirror.ledger import MirrorError
 from ottla.mirror.mirror import Mirror, Policy, Route
+from ottla.mirror.names import DESTINATION, SOURCE
 from ottla.pipelines.runner import Job, PipelineError, Setting
 
 SETTINGS = (
     Setting("from", "127.0.0.1:9192", "bootstrap addresses of the cluster to mirror"),
-    Setting("source", "source", "its name"),
-    Setting("destination", "destination", "the name of the cluster that is written to"),
+    Setting("source", SOURCE, "its name"),
+    Setting("destination", DESTINATION, "the name of the cluster that is written to"),
     Setting("topics", ".*", "which topics: a regular expression for whole names"),
     Setting("groups", ".*", "which groups: likewise"),
     Setting("policy", "identity", "names of topics here: identity (as there) or prefix (SOURCE.TOPIC)"),

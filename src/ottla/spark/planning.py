@@ -87,10 +87,7 @@ def plan(
     replaced = recreated(end.ids, now)
     ids = {**now, **end.ids}
     fresh = recreated(start.ids, ids) - replaced
-    losses = [
-        f"topic {topic} was deleted and created again; the new one is read from its beginning"
-        for topic in sorted(fresh | replaced)
-    ]
+    losses = [f"topic {topic} was deleted and created again" for topic in sorted(fresh | replaced)]
     ranges = []
     losses += [
         f"partition {partition} is gone, at offset {start.offsets[partition]}"
@@ -140,11 +137,15 @@ def _range(
 
 def loss_text(losses: list[str]) -> str:
     """What a query that fails on lost data says."""
-    return f"{warning_text(losses)} To go on without them set failOnDataLoss to false."
+    return f"{_lost(losses)} To go on without them set failOnDataLoss to false."
 
 
 def warning_text(losses: list[str]) -> str:
     """What a query that goes on without lost data logs."""
+    return f"{_lost(losses)} Topics that were created again are read from their beginning."
+
+
+def _lost(losses: list[str]) -> str:
     return (
         f"Records may have been lost: {'; '.join(losses)}. They were deleted, by retention or with"
         " their topic, before they were read."

@@ -24,8 +24,8 @@ from ottla.client.cluster import Leader, OffsetAt
 from ottla.client.fetcher import NoProgress, OffsetOutOfRange
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID, TopicPartition
+from ottla.spark import kept, stream
 from ottla.spark import reader as reading
-from ottla.spark import stream
 from ottla.spark.offsets import of_checkpoint, to_topics
 from ottla.spark.planning import DataLoss
 
@@ -212,7 +212,7 @@ class Query:
         try:
             for each in slices:
                 for records in reading._decoded(self.cluster, each, self.source.options, None):  # type: ignore[arg-type]
-                    found += records  # type: ignore[arg-type]
+                    found += records
         except NoProgress:
             self.start_process()
             return
@@ -244,6 +244,14 @@ def _again(partitions: int, records: int) -> Change:
     return change
 
 
+def _retention(records: int, before: int) -> Change:
+    def change(cluster: Simulated) -> None:
+        cluster.produce(TOPIC, records)
+        cluster.delete_records(TOPIC, before)
+
+    return change
+
+
 def _grow(cluster: Simulated) -> None:
     cluster.there[TOPIC].logs.append(Log())
     cluster.produce(TOPIC, 1)
@@ -266,8 +274,8 @@ CHANGES: Final[dict[str, Change]] = {
     "recreated twice": _twice,
     "deleted": lambda cluster: cluster.delete(TOPIC),
     "grown": _grow,
-    "emptied": lambda cluster: (cluster.produce(TOPIC, 4), cluster.delete_records(TOPIC, 1 << 40))[0],
-    "retention, in part": lambda cluster: (cluster.produce(TOPIC, 9), cluster.delete_records(TOPIC, 8))[0],
+    "emptied": _retention(4, 1 << 40),
+    "retention, in part": _retention(9, 8),
     "retention of what is read": lambda cluster: cluster.delete_records(TOPIC, 3),
     "cut": lambda cluster: cluster.cut(TOPIC, 2),
     "another topic comes": lambda cluster: cluster.create("orders-2", 1, 3),
@@ -349,7 +357,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes that are behind have a test of their own."""
     monkeypatch.setattr(stream, "SETTLE_S", 0.0)
     monkeypatch.setattr(reading, "_SETTLE_S", 0.0)
-    monkeypatch.setattr(reading.arrow, "batches", fetched)
+    monkeypatch.setattr("ottla.arrow.batches", fetched)
 
 
 def wanted(cluster: Simulated, options: dict[str, str], before: set[Record]) -> set[Record]:
@@ -418,7 +426,7 @@ def test_a_batch_read_has_what_it_was_planned_with_or_fails(fail: bool, monkeypa
         cluster = Simulated()
         cluster.create(TOPIC, 2, 5)
         before = set(cluster.written)
-        monkeypatch.setattr(reading.kept, "cluster", lambda _, cluster=cluster: nullcontext(cluster))
+        monkeypatch.setattr(kept, "cluster", lambda _, cluster=cluster: nullcontext(cluster))
         source = OttlaDataSource({"kafka.bootstrap.servers": "a:1", "failOnDataLoss": str(fail), **subscription})
         batch: Any = source.reader(source.schema())
         slices = batch.partitions()
@@ -445,7 +453,8 @@ def test_a_recreated_topic_is_read_from_its_beginning_and_that_is_said(caplog: p
     _again(1, 9)(cluster)
     query.start_process()
     query.run()
-    assert "topic orders was deleted and created again; the new one is read from its beginning" in caplog.text
+    assert "topic orders was deleted and created again" in caplog.text
+    assert "Topics that were created again are read from their beginning." in caplog.text
     assert len(query.read) == 14
 
 
