@@ -28,6 +28,9 @@ app = App(name="pipeline", help="Run data pipelines on Spark: activity, metrics,
 STOP_S: Final = 60.0
 """For a batch that is under way, Spark's own end, and the last words."""
 WAIT_S: Final = 0.1
+SAY_S: Final = 1.0
+AGAIN_S: Final = 5.0
+"""Before the first word about what is waited for, and between two."""
 
 Directory = Annotated[
     FilePath | None,
@@ -256,11 +259,14 @@ def status(
 def stop(name: SettingName, /, *, json: AsJson = False, directory: Directory = None) -> int:
     """Stop a pipeline that runs: it finishes the batch that is under way. Returns when it has ended.
 
+    Meanwhile it says on stderr what it waits for.
+
     Parameters
     ----------
     name
         Which, as `ottla pipeline status` names it.
     """
+    from ottla.cli.pipeline_view import waiting
     from ottla.pipelines.runner.state import Directory as State
 
     (found,) = _statuses(directory, (name,))
@@ -269,9 +275,16 @@ def stop(name: SettingName, /, *, json: AsJson = False, directory: Directory = N
         raise CommandFailed(f"{found.name} does not run: it is {found.state}", FAILED)
     state.ask_to_stop()
     deadline = time.monotonic() + STOP_S
+    say_at = time.monotonic() + SAY_S
     while state.is_locked():
+        now = state.status() or found
         if time.monotonic() > deadline:
-            raise CommandFailed(f"{found.name} (process {found.pid}) has not stopped within {STOP_S:.0f} s", FAILED)
+            raise CommandFailed(
+                f"{found.name} (process {found.pid}) has not stopped within {STOP_S:.0f} s: it {waiting(now)}", FAILED
+            )
+        if time.monotonic() >= say_at and not json:
+            say_at = time.monotonic() + AGAIN_S
+            print(f"{visible(found.name)} {visible(waiting(now))}", file=sys.stderr, flush=True)
         time.sleep(WAIT_S)
     last = state.status() or found
     if json:

@@ -138,9 +138,10 @@ def feed(broker: Broker) -> None:
 
 
 def run(broker: Broker, directory: Path, settings: dict) -> None:
-    """Until all that is there is done."""
+    """Until all that is there is done. A query that fails, as where a worker starts slowly, is started again from its
+    checkpoint, as `ottla pipeline run` does."""
     chosen = {{name: value.replace("TMP", str(directory)) for name, value in settings.items()}}
-    options = Options(broker.bootstrap, directory=directory, once=True, master="local[2]", restarts_max=0)
+    options = Options(broker.bootstrap, directory=directory, once=True, master="local[2]")
     status = Run(load(PIPELINE), options, chosen).run()
     assert status.state == "done", status.error
 

@@ -12,11 +12,18 @@ from typing import Any, Final
 from ottla.cli import interrupts
 from ottla.cli.output import bold, human_bytes, plural, print_json_line, print_table, visible
 from ottla.cli.units import duration
-from ottla.pipelines.runner.state import QueryStatus, Status
+from ottla.pipelines.runner.state import STARTING, STOPPING, QueryStatus, Status
 
 COLUMNS: Final = (
     "QUERY", "ROWS>", "ROWS/S>", "LAG>", "BEHIND>", "BATCH>", "TOOK>", "STATE>", "LATE>", "RESTARTS>",
 )  # fmt: skip
+
+
+FIRST_S: Final = 1.0
+LONG_S: Final = 10.0
+"""A batch is spoken of when it takes longer: the first one, and any other."""
+AGAIN_S: Final = 10.0
+"""Between two lines about the same batch, in a pipe."""
 
 
 def row(query: QueryStatus) -> tuple[str, ...]:
@@ -28,6 +35,25 @@ def row(query: QueryStatus) -> tuple[str, ...]:
         str(query.batch) if query.batch >= 0 else "-", duration(query.batch_s), state, f"{query.late_rows:,}",
         str(query.restarts),
     )  # fmt: skip
+
+
+def under_way(query: QueryStatus) -> str:
+    """A sentence about a batch that takes long, above all the first one, before which all else is nought."""
+    if query.running_s < (FIRST_S if query.batch < 0 else LONG_S):
+        return ""
+    batch = "first batch" if query.batch < 0 else f"batch {query.batch + 1}"
+    behind = "" if query.lag_records is None else f", {query.lag_records:,} behind"
+    return f"{query.name}: {batch} since {query.running_s:.0f} s{behind}"
+
+
+def waiting(status: Status) -> str:
+    """What a run that was asked to stop waits for."""
+    if status.state == STARTING:
+        return "waits for Spark to start"
+    if not status.waits_for:
+        return "waits for Spark to stop" if status.state == STOPPING else "waits for it to notice"
+    since = {query.name: f" (for {query.running_s:.0f} s now)" for query in status.queries if query.running_s >= 1}
+    return f"waits for the batch of {', '.join(name + since.get(name, '') for name in status.waits_for)} to finish"
 
 
 def head(status: Status) -> str:
@@ -45,6 +71,8 @@ def print_statuses(found: Sequence[Status]) -> None:
             print(f"  {visible(status.error)}")
         if status.queries:
             print_table(COLUMNS, [row(query) for query in status.queries], indent=2)
+        for text in filter(None, map(under_way, status.queries)):
+            print(f"  {visible(text)}")
     sys.stdout.flush()
 
 
@@ -71,10 +99,12 @@ class Lines:
     def __init__(self) -> None:
         self._shown: dict[str, tuple[int, int, int | None]] = {}
         self._state = ""
+        self._said: dict[str, float] = {}
 
     def __call__(self, status: Status) -> None:
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         for query in status.queries:
+            self._under_way(now, status, query)
             at = (query.rows, query.restarts, query.lag_records)
             if self._shown.get(query.name, (0, 0, None)) == at:
                 continue
@@ -89,6 +119,13 @@ class Lines:
             self._state = status.state
             print(f"{now} {head(status)}")
         sys.stdout.flush()
+
+    def _under_way(self, now: str, status: Status, query: QueryStatus) -> None:
+        said = self._said.get(query.name)
+        text = under_way(query)
+        if text and (said is None or not said <= query.running_s < said + AGAIN_S):  # less: it is another batch
+            self._said[query.name] = query.running_s
+            print(f"{now} {status.name}.{text}")
 
 
 @contextmanager
@@ -134,6 +171,9 @@ def _picture(status: Status, width: int) -> Any:
     for each in rows:
         table.add_row(*(Text(each[at]) for at in kept))
     ends = "   Ctrl-C ends" if status.state in ("starting", "running") else ""
+    if status.state == STOPPING:
+        ends = f"   {waiting(status)}"
     parts: list[Any] = [Text.assemble((status.name, "bold"), head(status)[len(status.name) :], ends)]
-    errors = [f"  {query.name}: {query.error}" for query in status.queries if query.error and query.restarts]
+    errors = [f"  {text}" for text in map(under_way, status.queries) if text]
+    errors += [f"  {query.name}: {query.error}" for query in status.queries if query.error and query.restarts]
     return Group(*parts, table, *map(Text, errors)) if rows else Group(*parts)

@@ -349,6 +349,18 @@ class Cluster:
 
         self.ask_coordinator(GROUP, group, ApiKey.OFFSET_COMMIT, values, error_of)
 
+    def committed_offsets(self, group: str) -> dict[TopicPartition, Offset]:
+        """All offsets of a group; none for a group that does not exist. Raises KafkaError, OSError."""
+        row = {"group_id": group, "member_id": None, "member_epoch": -1, "topics": None}
+        values = {"groups": [row], "require_stable": False}
+        answer = self.ask_coordinator(
+            GROUP, group, ApiKey.OFFSET_FETCH, values, lambda answer: int(answer["groups"][0]["error_code"])
+        )
+        return {
+            TopicPartition(topic["name"], each["partition_index"]): each["committed_offset"]
+            for topic in answer["groups"][0]["topics"] for each in topic["partitions"]
+        }  # fmt: skip
+
     # Coordinators
 
     def coordinator(self, key_type: int, key: str) -> int:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ottla.cli.exits import CommandFailed
+from ottla.cli.main import main
 from ottla.cli.pipeline_new import create
 from ottla.cli.pipeline_options import options_of
-from ottla.cli.pipeline_view import Lines
+from ottla.cli.pipeline_view import Lines, print_statuses, waiting
 from ottla.model import TopicPartition
 from ottla.pipelines.runner import Job, Options, PipelineError, Run, Setting, load, names
 from ottla.pipelines.runner import run as runner
@@ -175,14 +178,14 @@ class Query:
         self.failures = failures
         self.starts = 0
         self.recentProgress: list[Any] = []
-        self.lastProgress = None
+        self.lastProgress: Any = None
         self.stopped = False
+        self.isActive = False
+        self.status = {"isTriggerActive": False}
 
     def start(self) -> Query:
         self.starts += 1
         return self
-
-    isActive = False
 
     def exception(self) -> Exception | None:
         return RuntimeError("broken\n  at java.lang") if self.starts <= self.failures else None
@@ -259,6 +262,12 @@ class Ends:
     def timestamp(self, at: TopicPartition, offset: int) -> int:
         return 1_000_000_000_000
 
+    def committed(self, group: str) -> dict[TopicPartition, int]:
+        return {TopicPartition("t", 0): 2, TopicPartition("other", 0): 1} if group == "g" else {}
+
+    def commit(self, group: str, offsets: dict[TopicPartition, int]) -> None:
+        self.groups = {group: offsets}
+
 
 def test_each_batch_counts_once_and_triggers_that_find_nothing_hide_none() -> None:
     query = Query(0)
@@ -273,6 +282,109 @@ def test_each_batch_counts_once_and_triggers_that_find_nothing_hide_none() -> No
     assert (status.rows, status.late_rows, status.rows_per_s, status.state_rows) == (9, 2, 8.0, 7)
     assert status.lag_records == 2 and status.lag_s is not None and status.lag_s > 1e8
     assert watch.is_behind("q", {"t"}) and not watch.is_behind("q", {"other"})
+
+
+def test_a_first_batch_that_takes_long_is_spoken_of(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark says nothing of a batch before it is over: rows, lag and duration stay at nought."""
+    clock = iter((100.0, 101.0, 105.0, 111.0, 140.0, 141.0, 153.0))
+    now = [0.0]
+    monkeypatch.setattr(
+        "ottla.pipelines.runner.progress.time", SimpleNamespace(monotonic=lambda: now[0], time=lambda: 2e9)
+    )
+    query = Query(0)
+    query.isActive, query.status = True, {"isTriggerActive": True}
+    status, started = QueryStatus("q"), Started("q", query.start, query, (("t", "g"),))
+    watch, lines = Watch(Ends()), Lines()  # type: ignore[arg-type]
+
+    def look() -> None:
+        now[0] = next(clock)
+        watch.look(started, status)
+        lines(Status("p", "running", queries=[status]))
+
+    for _ in range(5):
+        look()
+    assert (status.batch, status.lag_records, status.running_s) == (-1, 10, 40.0)
+    said = [line for line in capsys.readouterr().out.splitlines() if "first batch" in line]
+    assert [line.split(" ", 1)[1] for line in said] == [
+        f"p.q: first batch since {seconds} s, 10 behind" for seconds in (1, 11, 40)
+    ]
+    print_statuses([Status("p", "running", queries=[status])])
+    assert "  q: first batch since 40 s, 10 behind\n" in capsys.readouterr().out
+    query.recentProgress.append(progress(0, 5, "1"))
+    watch.look(started, status)
+    assert (status.running_s, status.batch, status.lag_records) == (0.0, 0, 12)
+    look()
+    look()
+    assert "p.q: batch 1 since 12 s, 12 behind" in capsys.readouterr().out
+
+
+def test_a_query_that_is_stopped_leaves_its_groups_at_what_it_has_done() -> None:
+    query, ends = Query(0), Ends()
+    watch, started = Watch(ends), Started("q", query.start, query, (("t", "g"), ("u", "h")))  # type: ignore[arg-type]
+    query.recentProgress = [progress(1, 5, "1")]
+    watch.look(started, QueryStatus("q"))
+    watch.finish(started)
+    assert ends.groups == {"g": {TopicPartition("t", 0): 10}}
+
+
+def test_what_a_run_waits_for_is_said(
+    bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    query = Query(0)
+    query.isActive, query.status = True, {"isTriggerActive": True}
+    held = Run(played(query), Options(bootstrap, directory=tmp_path), {})
+    held.stop()
+    told: list[tuple[str, list[str]]] = []
+
+    def show(status: Status) -> None:
+        told.append((status.state, list(status.waits_for)))
+        if status.state == "stopping":
+            monkeypatch.setattr("ottla.cli.pipeline.SAY_S", 0.0)
+            monkeypatch.setattr("ottla.cli.pipeline.STOP_S", 0.0)
+            assert main(["pipeline", "stop", "played", "--directory", str(tmp_path)]) == 1
+            query.isActive = False
+
+    assert held.run(show).state == "stopped"
+    assert told == [("stopping", ["q"]), ("stopped", [])]
+    assert "it waits for the batch of q to finish" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (Status("p", "starting"), "waits for Spark to start"),
+        (Status("p", "running"), "waits for it to notice"),
+        (Status("p", "stopping"), "waits for Spark to stop"),
+        (Status("p", "stopping", waits_for=["q", "r"], queries=[QueryStatus("q", running_s=12.3)]),
+         "waits for the batch of q (for 12 s now), r to finish"),
+    ],
+)  # fmt: skip
+def test_words_for_what_is_waited_for(status: Status, text: str) -> None:
+    assert waiting(status) == text
+
+
+def test_a_slow_worker_is_as_little_fatal_to_the_test_of_a_new_pipeline_as_to_a_run(
+    bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The written `run` itself, with a query whose first start fails as it does on a busy machine."""
+    monkeypatch.setattr(runner, "PAUSE_S", 0.0)
+    monkeypatch.setattr(runner, "LOOK_S", 0.0)
+    for name in names():
+        (tmp_path / name).mkdir()
+        files = create(tmp_path / name / "mine", load(name))
+        test = next(file for file in files if file.name.startswith("test_"))
+        written = {node.name: node for node in ast.parse(test.read_text()).body if isinstance(node, ast.FunctionDef)}
+        query = Query(1)
+        names_there: dict[str, Any] = {
+            "Options": Options, "Run": Run, "load": lambda file, query=query: played(query), "PIPELINE": "",
+            "Broker": Broker, "Path": Path,
+        }  # fmt: skip
+        exec(compile(ast.Module([written["run"]], []), str(test), "exec"), names_there)
+        broker = SimpleNamespace(bootstrap=bootstrap)
+        names_there["run"](broker, tmp_path / name, {})
+        assert query.starts == 2
 
 
 def test_errors_are_reported_without_stack_traces() -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from ottla.metrics.text import TEXT_TYPE, labels
 from ottla.pipelines.runner.pipeline import PipelineError
-from ottla.pipelines.runner.state import RUNNING, QueryStatus, Status
+from ottla.pipelines.runner.state import RUNNING, STOPPING, QueryStatus, Status
 
 FAMILIES: Final[tuple[tuple[str, str, str, Callable[[QueryStatus], float | None]], ...]] = (
     ("ottla_pipeline_rows_total", "counter", "Records read since the run began.", lambda query: query.rows),
@@ -40,7 +40,7 @@ def text(status: Status) -> str:
         f"ottla_pipeline_dead_letters{where} {status.dead_letters}",
         "# HELP ottla_pipeline_up Whether its queries run.",
         "# TYPE ottla_pipeline_up gauge",
-        f"ottla_pipeline_up{where} {int(status.state == RUNNING)}",
+        f"ottla_pipeline_up{where} {int(status.state in (RUNNING, STOPPING))}",
     ]
     return "\n".join(lines) + "\n"
 

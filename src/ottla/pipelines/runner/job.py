@@ -28,6 +28,8 @@ class Started:
     name: str
     start: Callable[[], Any]
     query: Any
+    groups: tuple[tuple[str, str], ...] = ()
+    """Topics that it reads, each with the consumer group in which its source shows progress."""
 
 
 @dataclass
@@ -233,7 +235,8 @@ class Job:
             writer = writer.trigger(availableNow=True)
         elif self.options.every:
             writer = writer.trigger(processingTime=self.options.every)
-        self.queries.append(Started(query, writer.start, writer.start()))
+        groups = groups_of(writer._df)
+        self.queries.append(Started(query, writer.start, writer.start(), groups))
 
     def step(
         self, name: str, function: Callable[[], None], *, every_s: float, query: Callable[[], Any] | None = None,
@@ -246,6 +249,22 @@ class Job:
         among the others, and stopped at the end. `bootstrap` is where its topics are, if elsewhere.
         """
         self.steps.append(Step(name, function, every_s, time.monotonic(), query, bootstrap or self.bootstrap))
+
+
+def groups_of(frame: DataFrame) -> tuple[tuple[str, str], ...]:
+    """Topics that a stream reads, each with the group that `commit.group` names. Spark's plan has the options of its
+    sources; a query's progress does not say them."""
+    found = set()
+    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+    for number in range(leaves.size()):
+        leaf = leaves.apply(number)
+        if leaf.getClass().getSimpleName() != "StreamingRelationV2":
+            continue
+        options = leaf.extraOptions()
+        group, topics = options.get("commit.group"), options.get("subscribe")
+        if group and topics:
+            found |= {(topic.strip(), str(group)) for topic in topics.split(",")}
+    return tuple(sorted(found))
 
 
 def _no_null_headers(frame: DataFrame) -> DataFrame:

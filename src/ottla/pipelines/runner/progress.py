@@ -25,20 +25,50 @@ class Watch:
         self._seen: dict[str, set[tuple[str, int, str]]] = {}
         self._reached: dict[str, dict[TopicPartition, Offset]] = {}
         self._ages: dict[tuple[TopicPartition, Offset], int | None] = {}
+        self._batch_since: dict[str, float] = {}
 
     def look(self, started: Started, status: QueryStatus) -> None:
         """Bring `status` up to date; lags stay as they are while the cluster does not answer."""
         seen = self._seen.setdefault(started.name, set())
+        known = len(seen)
         for progress in started.query.recentProgress:
             # A trigger that finds nothing has the number of the batch that is to come.
             at = (str(progress["runId"]), int(progress["batchId"]), str(progress["timestamp"]))
             if at not in seen:
                 seen.add(at)
                 self._add(started.name, progress, status)
+        self._time(started, status, is_over=len(seen) > known)
         try:
-            self._lag(started.name, status)
+            if started.name not in self._reached:
+                self._lag_of(self._shown(started), status)
+            else:
+                self._lag_of(self._reached[started.name], status)
         except (KafkaError, OSError):
             pass
+
+    def finish(self, started: Started) -> None:
+        """Have a stopped query's groups show all that it has done: a source learns that a batch is done with the next
+        one, which there is not. Raises KafkaError, OSError."""
+        reached = self._reached.get(started.name, {})
+        for group in sorted({group for _, group in started.groups}):
+            topics = {topic for topic, of in started.groups if of == group}
+            if offsets := {at: offset for at, offset in reached.items() if at.topic in topics}:
+                self._topics.commit(group, offsets)
+
+    def _shown(self, started: Started) -> dict[TopicPartition, Offset]:
+        """Where the first batch began: its source has shown that in its groups."""
+        found: dict[TopicPartition, Offset] = {}
+        for topic, group in started.groups:
+            found |= {at: offset for at, offset in self._topics.committed(group).items() if at.topic == topic}
+        return found
+
+    def _time(self, started: Started, status: QueryStatus, *, is_over: bool) -> None:
+        """Spark does not say when a batch began: after the last one, as it has been running ever since."""
+        if is_over or not started.query.isActive or not started.query.status["isTriggerActive"]:
+            self._batch_since.pop(started.name, None)
+            status.running_s = 0.0
+            return
+        status.running_s = time.monotonic() - self._batch_since.setdefault(started.name, time.monotonic())
 
     def is_behind(self, name: str, topics: set[str]) -> bool:
         """Whether there is more in one of these topics than the query has read. Raises KafkaError, OSError."""
@@ -63,8 +93,7 @@ class Watch:
         for source in progress["sources"]:
             self._reached.setdefault(name, {}).update(_offsets(source["endOffset"]))
 
-    def _lag(self, name: str, status: QueryStatus) -> None:
-        reached = self._reached.get(name)
+    def _lag_of(self, reached: Mapping[TopicPartition, Offset], status: QueryStatus) -> None:
         if not reached:
             return
         ends = self._topics.ends({at.topic for at in reached})

@@ -159,7 +159,7 @@ class Run:
             while True:
                 stopping = self._stop.is_set() or self.directory.is_asked_to_stop()
                 if stopping:
-                    self._finish_batches(job)
+                    self._finish_batches(job, watch, show)
                 self._steps(job, last=stopping)
                 running = False
                 for each, status in zip(beside, self.status.queries[len(job.queries) :], strict=True):
@@ -175,6 +175,7 @@ class Run:
                         running = True
                 self._count_dead_letters(job, topics)
                 if stopping:
+                    self._show_progress(job, watch)
                     self.status.state = state.STOPPED
                     return
                 if not running and (job.queries or not job.steps or job.is_once):
@@ -223,9 +224,10 @@ class Run:
                 step.function()
                 step.due_at = time.monotonic() + step.every_s
 
-    def _finish_batches(self, job: Job) -> None:
-        """Wait for each query to be between two batches, and stop it there."""
+    def _finish_batches(self, job: Job, watch: Watch, show: Callable[[Status], None]) -> None:
+        """Wait for each query to be between two batches, and stop it there. The status says which are waited for."""
         deadline = time.monotonic() + STOP_S
+        self.status.state, look_at = state.STOPPING, time.monotonic()
         waiting = {started.name: (started, _batch(started)) for started in job.queries}
         while waiting and time.monotonic() < deadline:
             for name, (started, batch) in list(waiting.items()):
@@ -236,8 +238,22 @@ class Run:
                 ):
                     started.query.stop()
                     del waiting[name]
+            if waiting and time.monotonic() >= look_at:
+                look_at = time.monotonic() + LOOK_S
+                self.status.waits_for = sorted(waiting)
+                for started, status in zip(job.queries, self.status.queries, strict=False):
+                    watch.look(started, status)
+                self._write(show)
             if waiting:
                 time.sleep(0.02)
+        self.status.waits_for = []
+
+    def _show_progress(self, job: Job, watch: Watch) -> None:
+        for started in job.queries:
+            try:
+                watch.finish(started)
+            except (KafkaError, OSError) as error:
+                logger.warning("progress of %s is not shown in its consumer groups: %s", started.name, error)
 
     def _count_dead_letters(self, job: Job, topics: Topics) -> None:
         with contextlib.suppress(KafkaError, OSError):

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from ottla.pipelines.runner.pipeline import PipelineError
 
-STARTING, RUNNING, DONE, STOPPED, FAILED, DIED = "starting", "running", "done", "stopped", "failed", "died"
+STARTING, RUNNING, STOPPING, DONE = "starting", "running", "stopping", "done"
+STOPPED, FAILED, DIED = "stopped", "failed", "died"
 
 
 def default_directory() -> Path:
@@ -32,6 +33,8 @@ class QueryStatus:
     batch: int = -1
     rows_per_s: float = 0.0
     batch_s: float = 0.0
+    running_s: float = 0.0
+    """For how long the batch that is under way has been so; 0 between two batches."""
     lag_records: int | None = None
     """Records that are not processed yet; None until it is known how far the query is."""
     lag_s: float | None = None
@@ -56,6 +59,8 @@ class Status:
     bootstrap: str = ""
     master: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
+    waits_for: list[str] = field(default_factory=list)
+    """Queries whose batch a run that is stopped lets finish."""
     dead_letters: int = 0
     """Records in its dead-letter topic."""
     queries: list[QueryStatus] = field(default_factory=list)
@@ -127,7 +132,7 @@ class Directory:
             raise PipelineError(f"{self.path / self._STATUS} cannot be read: {error}") from None
         queries = [QueryStatus(**query) for query in found.pop("queries")]
         status = Status(**found, queries=queries)
-        if status.state in (STARTING, RUNNING) and not self.is_locked():
+        if status.state in (STARTING, RUNNING, STOPPING) and not self.is_locked():
             status.state = DIED
         return status
 

@@ -46,6 +46,16 @@ class Topics:
         known = self._cluster.offsets(dict.fromkeys(found, LATEST), read_committed=True)
         return {at: one.offset for at, one in known.items()}
 
+    def committed(self, group: str) -> dict[TopicPartition, Offset]:
+        """The offsets of a consumer group. Raises KafkaError, OSError."""
+        return self._cluster.committed_offsets(group)
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """Set offsets of a group without members; those of partitions that are gone are left out. Raises KafkaError,
+        OSError."""
+        there = self._cluster.partitions({at.topic for at in offsets})
+        self._cluster.commit_offsets(group, {at: offset for at, offset in offsets.items() if at in there})
+
     def records(self, topic: str) -> int:
         """Between the beginning and the end; 0 for a topic that does not exist."""
         found = self._cluster.partitions([topic])
