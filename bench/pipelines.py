@@ -32,7 +32,7 @@ from pyspark.sql import functions as f
 import ottla.pipelines.runner
 from bench import brokers, compare, results
 from bench.pipeline_loads import BEGIN_S, LOADS, Load, Ran
-from bench.spark import JARS, SETTINGS, Cost, Tree, session
+from bench.spark import JARS, SETTINGS, Cost, Tree, fetch_jars, session
 from bench.tables import Section
 from ottla.pipelines.lake import spark_settings
 from ottla.pipelines.runner import Job, Options, Pipeline
@@ -48,6 +48,8 @@ STOP_S = 3600.0
 
 def lake_session() -> SparkSession:
     """Spark with the connector and Delta."""
+    fetch_jars()
+    fetch_jars("lake.sh")
     jars = [*JARS.glob("*.jar"), *JARS.with_name("lake-jars").glob("*.jar")]
     return session(2, jars, spark_settings({"kind": "delta", "delta": ""}))
 

@@ -1,4 +1,4 @@
-"""Ottla's source and sink of Spark beside Spark's own Kafka connector: `python -m bench.spark`. Jars: `demo/setup.sh`.
+"""Ottla's source and sink of Spark beside Spark's own Kafka connector: `python -m bench.spark`.
 
     python -m bench.spark                                   source, sink and stream of 100 and 1,000 bytes
     python -m bench.spark --rows 1000000 --rows 10000000 --size 100 source sink
@@ -10,7 +10,7 @@ One JVM runs all sides by turns, after a warm-up of all of them. `source` is a b
 that throws away, `sink` a batch write of rows that Spark makes (a literal value, no key), `stream` a query from topic
 to topic with availableNow and a new checkpoint. The ceiling is a Python source of batches made beforehand, and a Python
 sink that throws Arrow batches away: it has no broker. CPU seconds are those of Spark (JVM and Python workers) and of
-the broker, a process of its own, which has to share the machine.
+the broker, a process of its own, which has to share the machine. The jars come by `peers/spark/jars.sh`, once.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import argparse
 import itertools
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -41,7 +42,8 @@ from ottla.client.cluster import Cluster
 from ottla.client.config import ClientConfig, parse_addresses
 from ottla.client.producer import Producer
 
-JARS = Path(__file__).parents[1] / ".cache" / "spark-jars"
+ROOT = Path(__file__).parents[1]
+JARS = ROOT / ".cache" / "spark-jars"
 LOADS = ("source", "sink", "stream", "growth")
 SIZES = {100: 1, 1000: 4}
 """Of values in bytes, and of how many rows fewer there are."""
@@ -245,11 +247,17 @@ class Tree:
         return sum(self._spent.values()) / TICKS
 
 
-def session(
-    cores: int, jars: Iterable[Path] = tuple(JARS.glob("*.jar")), settings: Mapping[str, str] | None = None
-) -> SparkSession:
+def fetch_jars(script: str = "jars.sh") -> None:
+    """Have a script of `peers/spark` fetch what it fetches, unless it is there. Raises SystemExit where it cannot."""
+    if subprocess.run([ROOT / "peers" / "spark" / script]).returncode:
+        raise SystemExit(f"peers/spark/{script} could not fetch its jars; what it said is above")
+
+
+def session(cores: int, jars: Iterable[Path] | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """`jars`: those of the connector by default."""
+    jars = JARS.glob("*.jar") if jars is None else jars
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    chosen = {
+    chosen: dict[str, bool | float | int | str | None] = {
         "spark.jars": ",".join(map(str, sorted(jars))), "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false", **(settings or {}),
     }  # fmt: skip
@@ -327,6 +335,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
+    fetch_jars()
     kept = results.Results.read(options.json) if options.json else results.Results()
     made = {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",

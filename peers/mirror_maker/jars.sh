@@ -6,6 +6,7 @@ jars=$here/../../.cache/mirror-maker-jars
 
 [ "$(find "$jars" -name '*.jar' 2>/dev/null | wc -l)" -ge 2 ] && exit
 echo "== the jars of MirrorMaker 2 from Maven Central"
+"$here/../debian.sh" java:openjdk-17-jre-headless mvn:maven
 mkdir -p "$jars"
 jars=$(cd "$jars" && pwd)
 log=$jars/maven.log

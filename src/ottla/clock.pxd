@@ -3,5 +3,5 @@ cimport cython
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 
-@cython.locals(now=timespec)
+@cython.locals(now=timespec, found=cython.longlong)
 cdef long long _now_ms()
