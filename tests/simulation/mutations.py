@@ -126,6 +126,11 @@ MUTATIONS = (
     Mutation("joins-the-isr-behind-the-high-watermark", "quorum", "ottla.replication.partition",  # 2
              "        if replica.end_offset < max(self.log.high_watermark, self.epoch_start):\n",
              "        if replica.end_offset < 0:\n", 20),
+    Mutation("hole-behind-a-refused-batch", "quorum", "ottla.storage.producer_state",  # librdkafka#4953
+             "        error = self._error_behind(header, entry)\n", "        error = None\n", 40),
+    Mutation("second-batch-taken-as-the-first", "quorum", "ottla.storage.producer_state",
+             "            if self._settings.refused.batches and self._error_behind(header, None) is not None:\n",
+             "            if header is None:\n", 40),
     Mutation("one-batch-remembered", "quorum", "ottla.storage.producer_entry",  # 7
              "BATCHES_RETAINED = 5", "BATCHES_RETAINED = 1", 20),
     Mutation("retry-answered-with-an-unknown-error", "network", "ottla.storage.producer_state",  # 8

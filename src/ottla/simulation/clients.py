@@ -106,6 +106,12 @@ class Client:
             self.world.violated(f"{self.name}: {what} was answered {code.name}")
 
 
+def produced(response: Any) -> tuple[int, int]:
+    """Error and base offset of a request for one partition."""
+    answer = response["responses"][0]["partition_responses"][0]
+    return answer["error_code"], answer["base_offset"]
+
+
 class _Sent:
     """A batch on its way."""
 
@@ -132,8 +138,6 @@ class Producer(Client):
         self.sequence = 0
         self.producer_id = -1
         self.lives = 0
-        self.is_known = False
-        """Whether a batch with this producer id was acknowledged."""
         self.unanswered: deque[_Sent] = deque()
         super().__init__(world, history, name, servers)
 
@@ -144,7 +148,6 @@ class Producer(Client):
         self.unanswered.clear()
         self.producer_id = -1
         self.sequence = 0
-        self.is_known = False
         self.lives += 1
 
     def finished(self) -> bool:
@@ -158,15 +161,17 @@ class Producer(Client):
         again = deque(self.unanswered)
         flying: deque[tuple[_Sent, asyncio.Future[Any]]] = deque()
         while not self.finished() and self.acks:
-            while len(flying) < self._room() and (again or not self.stopping):
+            while len(flying) < self.in_flight_max and (again or not self.stopping):
                 sent = again.popleft() if again else self._next()
                 flying.append((sent, self._send(wire, sent)))
             if not flying:
                 return
             sent, future = flying.popleft()
-            response = await wire.answer(future)
-            answer = response["responses"][0]["partition_responses"][0]
-            if not self._answered(sent, answer["error_code"], answer["base_offset"]):
+            if not self._answered(sent, *produced(await wire.answer(future))):
+                for other, its_future in flying:  # what is behind it is answered too, and not as a hole
+                    error, offset = produced(await wire.answer(its_future))
+                    if other in self.unanswered:
+                        self._answered(other, error, offset)
                 await self.pause(0.1)
                 return
             await self.pause(0.02)
@@ -176,10 +181,6 @@ class Producer(Client):
             self.unanswered.remove(sent)
             self.history.acknowledge(self.key, -1, sent.values, sent.mark, 0)
             await self.pause(0.05)
-
-    def _room(self) -> int:
-        """A broker that does not know a producer takes any batch as its first one: that has to be alone."""
-        return self.in_flight_max if self.is_known or not self.idempotent else 1
 
     async def _initialise(self, wire: Wire) -> None:
         values = {"transactional_id": None, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
@@ -226,8 +227,7 @@ class Producer(Client):
         what = f"{self.key} {sent.values[0].rstrip(b'.').decode()} x{len(sent.values)}"
         if code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
             self.note(f"acknowledged {what} at {base_offset}")
-            assert self.unanswered.popleft() is sent
-            self.is_known = True
+            self.unanswered.remove(sent)
             base_offset = base_offset if code is ErrorCode.none else -1
             self.history.acknowledge(self.key, base_offset, sent.values, sent.mark, self.acks)
             return True
@@ -235,7 +235,7 @@ class Producer(Client):
             self.world.counts["out of order"] += 1
             self.note(f"out of order: {what}")
             if self.history.holds(self.key, Mark()):
-                self.world.violated(f"{self.name}: {what} is out of order, though all before it were acknowledged")
+                self.world.violated(f"{self.name}: {what} is out of order, though nothing before it is lost")
             self.drop_state()  # a power loss took records: a new id, as clients do
             return False
         self.check_retriable(error, f"produce {what}")

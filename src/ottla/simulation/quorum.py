@@ -15,6 +15,7 @@ from ottla.drivers.directories import identify
 from ottla.drivers.formatting import InitialController, format_directories
 from ottla.model import uuid_to_base64
 from ottla.simulation.admins import Admin, ClusterAdmin, VoterAdmin
+from ottla.simulation.bumping import BumpingProducer
 from ottla.simulation.clients import Client, Consumer, Producer
 from ottla.simulation.cluster_faults import ClusterNemesis
 from ottla.simulation.faults import Nemesis
@@ -198,6 +199,7 @@ class QuorumRun(Run):
             Producer(world, history, "p-idem", servers, keys[0], idempotent=True, in_flight=3),
             Producer(world, history, "p-idem1", servers, keys[1], idempotent=True, in_flight=1),
             Producer(world, history, "p-plain", servers, keys[0], idempotent=False, in_flight=2, acks=self.plan.acks),
+            BumpingProducer(world, history, "p-bump", servers, keys),
             *(Consumer(world, history, f"c{number}", servers, key) for number, key in enumerate(keys)),
             self.committer, self.admin, ClusterAdmin(world, history, "admin2", servers, self.plan.replicas),
             *(Member(world, history, f"m{number}", servers, group) for number in range(2)),
