@@ -44,6 +44,10 @@ class ControllerNodes:
         """Where a controller is, as far as is known."""
         return self._known.get(node_id)
 
+    def node_at(self, address: Address) -> NodeId:
+        """The controller that is reached there, -1 if none is known to be."""
+        return next((node_id for node_id, each in self._known.items() if each == address), -1)
+
     def to_ask(self) -> Address | None:
         """The leader; while there is none, one controller after the other. None if no other controller is known."""
         if self.leader is not None:

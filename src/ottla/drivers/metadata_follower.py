@@ -179,7 +179,7 @@ class MetadataFollower:
         leader_id, epoch = partition.current_leader.leader_id, partition.current_leader.leader_epoch
         if epoch < node.epoch:
             return False
-        node.heard(leader_id, epoch, endpoints)
+        node.heard(leader_id, epoch, endpoints, voter=self._controllers.node_at(address))
         error = ErrorCode(partition.error_code)
         if error in _ELSEWHERE:
             self._unreached = False
@@ -231,6 +231,10 @@ class MetadataFollower:
             await node.truncate_to_epoch(diverging.epoch, diverging.end_offset)
         elif snapshot.epoch >= 0 and snapshot.end_offset >= 0:
             wanted = SnapshotId(snapshot.end_offset, snapshot.epoch)
+            if wanted.epoch > epoch:
+                raise KafkaError(
+                    ErrorCode.network_exception, f"{address} has a snapshot of an epoch that is later than its own"
+                )
             part = await node.begin_snapshot(wanted)
             try:
                 await self._fetch_snapshot(address, part, leader_id, epoch)

@@ -19,6 +19,7 @@ from ottla.controller.decision import RECORDS_PER_DECISION_MAX
 from ottla.drivers.controller_nodes import ControllerNodes
 from ottla.drivers.metadata_log import LoadedBatch, MetadataLog, SnapshotPart, control_items
 from ottla.drivers.quorum_disk import MetadataCutter, MetadataFlusher, QuorumStateWriter, write_snapshot
+from ottla.drivers.quorum_epochs import EpochDoubts, check_epochs, check_stored
 from ottla.drivers.quorum_metrics import QuorumMetrics, step
 from ottla.drivers.quorum_settings import QuorumInfo, QuorumSettings
 from ottla.errors import ErrorCode, KafkaError
@@ -74,6 +75,7 @@ class QuorumNode:
         self._timer: asyncio.Handle | None = None
         self._timer_at_s = 0.0
         self._links: QuorumLinks | None = None
+        self._doubts = EpochDoubts()
         self._undoing: asyncio.Task[None] | None = None
         self._started = self.stopping = False
         self._told: tuple[NodeId, LeaderEpoch] = (-1, 0)
@@ -105,6 +107,7 @@ class QuorumNode:
         self.core = QuorumCore.of(
             me, configurations, stored, log_end, self.random, settings.timing, can_vote=settings.can_vote
         )
+        check_stored(self.core, self.log.directory, has_state=stored is not None)
         self._know_voters()
 
     @step
@@ -312,12 +315,19 @@ class QuorumNode:
         endpoints: Mapping[NodeId, Address],
         *,
         from_leader: bool = False,
+        voter: NodeId = -1,
     ) -> None:
-        """Another node, or the leader itself, says who leads. Raises KafkaError for what cannot be."""
+        """Another node, or the leader itself, says who leads; `voter` answered so. Raises KafkaError for what cannot
+        be."""
         self.controllers.know(endpoints)
-        self._heard(lambda: self.core.heard(leader_id, epoch, self.now_ms(), from_leader=from_leader))
+        self._heard(lambda: self.core.heard(leader_id, epoch, self.now_ms(), from_leader=from_leader, voter=voter))
+        self.believes(epoch, voter if voter >= 0 else leader_id)
         if leader_id >= 0 and (leader_id, epoch) == (self.core.leader_id, self.core.epoch):
             self.controllers.found(leader_id, epoch, endpoints)
+
+    def believes(self, epoch: LeaderEpoch, who: NodeId) -> bool:
+        """Whether this node adopts an epoch that `who` claims; one that it does not is logged."""
+        return self._doubts.believes(self.core, epoch, self.now_ms(), who)
 
     def on_fetched(self, leader_id: NodeId, epoch: LeaderEpoch) -> None:
         """The leader answered a fetch. Raises KafkaError for what cannot be."""
@@ -339,6 +349,7 @@ class QuorumNode:
         if self.failure is not None:
             raise self.failure
         core, log = self.core, self.log.log
+        check_epochs(records, core.epoch)
         self.log.append(records, self._clock.now_ms())
         self.metrics.fetched(log.log_end_offset - core.end_offset)
         core.on_appended(log.log_end_offset, self.last_epoch)
@@ -409,9 +420,8 @@ class QuorumNode:
 
     async def committed_end(self) -> Offset:
         """What the leader has committed at this moment, -1 if it does not say. Raises KafkaError."""
-        if self.core.is_leader or self._links is None:
-            return self.core.high_watermark
-        return await self._links.committed_end()
+        links = None if self.core.is_leader else self._links
+        return self.core.high_watermark if links is None else await links.committed_end()
 
     # Effects.
 
@@ -568,8 +578,7 @@ class QuorumNode:
             asyncio.get_running_loop().call_soon(self._fail, error)
 
     def _fail(self, error: BaseException) -> KafkaError:
-        """After a disk error nobody knows what the log holds: refuse all further writes, as Kafka's controller
-        halts."""
+        """After a disk error nobody knows what the log holds: refuse all further writes. Kafka's controller halts."""
         if self.failure is not None:
             return self.failure
         asyncio.get_running_loop().call_exception_handler(

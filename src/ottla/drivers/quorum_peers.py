@@ -103,7 +103,7 @@ class QuorumPeers:
         values = {"voter_id": request.to.node_id, **self._about(partition)}
         versions = (2, 2) if request.pre_vote else (0, 2)
         try:
-            granted = (await self._exchange(address, ApiKey.VOTE, values, versions)).vote_granted
+            granted = (await self._exchange(request.to.node_id, address, ApiKey.VOTE, values, versions)).vote_granted
         except KafkaError as error:
             if error.code != ErrorCode.unsupported_version or not request.pre_vote:
                 raise
@@ -121,7 +121,7 @@ class QuorumPeers:
         values = {
             "voter_id": request.to.node_id, "leader_endpoints": self._endpoints(), **self._about(partition)
         }  # fmt: skip
-        await self._exchange(address, ApiKey.BEGIN_QUORUM_EPOCH, values, (0, 1))
+        await self._exchange(request.to.node_id, address, ApiKey.BEGIN_QUORUM_EPOCH, values, (0, 1))
         node.take(node.core.on_begin_answer(request, node.now_ms()))
 
     async def _ask_end(self, address: Address, request: EndRequest) -> None:
@@ -136,7 +136,7 @@ class QuorumPeers:
             ],
         }
         values = {"leader_endpoints": self._endpoints(), **self._about(partition)}
-        await self._exchange(address, ApiKey.END_QUORUM_EPOCH, values, (0, 1))
+        await self._exchange(request.to.node_id, address, ApiKey.END_QUORUM_EPOCH, values, (0, 1))
         node.take(node.core.on_end_answer(request))
 
     def _about(self, partition: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class QuorumPeers:
         return [{"name": name, "host": end.host, "port": end.port} for name, end in self._node.endpoints.items()]
 
     async def _exchange(
-        self, address: Address, api_key: ApiKey, values: Mapping[str, Any], versions: tuple[int, int]
+        self, voter: NodeId, address: Address, api_key: ApiKey, values: Mapping[str, Any], versions: tuple[int, int]
     ) -> Any:
         """The row of the answer about the metadata log; what it says of the leader is known then. Raises KafkaError."""
         response = (await self._client.ask(address, api_key, values, versions=versions)).response
@@ -157,7 +157,7 @@ class QuorumPeers:
             raise KafkaError(ErrorCode.network_exception, "an answer about other logs than was asked for")
         row = response.topics[0].partitions[0]
         endpoints = {each.node_id: Address(each.host, each.port) for each in getattr(response, "node_endpoints", ())}
-        self._node.heard(row.leader_id, row.leader_epoch, endpoints)
+        self._node.heard(row.leader_id, row.leader_epoch, endpoints, voter=voter)
         if row.error_code:
             raise KafkaError(ErrorCode(row.error_code), f"{address} refuses {api_key.name}")
         return row

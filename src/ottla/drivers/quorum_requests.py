@@ -18,9 +18,6 @@ from ottla.quorum.snapshot import SnapshotId
 from ottla.quorum.voters import ReplicaKey
 from ottla.storage.segment_files import LogSlice
 
-EPOCH_MAX = (1 << 31) - 2
-"""A later one would leave no epoch for the next election."""
-
 
 class VoterAnswer(NamedTuple):
     """An error, or what was asked for; and who leads."""
@@ -54,7 +51,7 @@ async def vote(
 ) -> VoterAnswer:
     """A candidate of `epoch` asks `voter` (None: whoever this is) for its vote. Raises KafkaError."""
     is_later = log_end.epoch > epoch if pre_vote else log_end.epoch >= epoch
-    if log_end.offset < 0 or log_end.epoch < 0 or is_later or epoch > EPOCH_MAX:
+    if log_end.offset < 0 or log_end.epoch < 0 or is_later:
         return _answer(node, ErrorCode.invalid_request)
     if error := _refusal(node, candidate.node_id, epoch):
         return _answer(node, error)
@@ -108,7 +105,7 @@ def _refusal(node: QuorumNode, claimant: NodeId, epoch: LeaderEpoch) -> ErrorCod
         return ErrorCode.broker_not_available
     if epoch < node.epoch:
         return ErrorCode.fenced_leader_epoch
-    return ErrorCode.invalid_request if claimant < 0 or epoch > EPOCH_MAX else ErrorCode.none
+    return ErrorCode.none if claimant >= 0 and node.believes(epoch, claimant) else ErrorCode.invalid_request
 
 
 def _is_me(node: QuorumNode, voter: ReplicaKey | None) -> bool:

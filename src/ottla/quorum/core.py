@@ -28,6 +28,7 @@ from ottla.protocol.internal.quorum_records import (
     VotersRecord,
 )
 from ottla.quorum.election import Election, LogEnd, backoff_ms, election_timeout_ms, successor_backoff_ms
+from ottla.quorum.epochs import EPOCH_LAST, EPOCHS_AHEAD_MAX, EpochLimit
 from ottla.quorum.leader import CHECK_QUORUM_FACTOR, Leadership, Replica
 from ottla.quorum.state import NOTHING, BeginRequest, EndRequest, Ready, Request, Role, Timing, VoteRequest
 from ottla.quorum.voters import Configuration, Configurations, ReplicaKey, VoterSet, says_the_same, voter
@@ -76,6 +77,8 @@ class QuorumCore:
     """While resigned: preferred successors."""
     unacknowledged: dict[NodeId, ReplicaKey] = field(default_factory=dict)
     """While resigned: who has not answered to that yet."""
+    limit: EpochLimit = field(default_factory=EpochLimit)
+    """Which later epochs of others are adopted."""
     _persisted: QuorumStateFile | None = None
     _control: tuple[Any, ...] = ()
     _committed: Offset = -1
@@ -151,19 +154,18 @@ class QuorumCore:
     def next_request_ms(self, busy: Container[NodeId]) -> Millis | None:
         """When to look at `requests`, should nothing happen before, apart from those to `busy` voters; None for
         never."""
-        if self.leadership is None or self.alone:
-            return None
-        others = (id_ for id_ in self.leadership.voters if id_ != self.node_id and id_ not in busy)
-        return min((self.leadership.voters[id_].begin_due_ms for id_ in others), default=None)
+        return None if self.leadership is None or self.alone else self.leadership.next_begin_ms(busy)
 
     # Time.
 
     def start(self, now: Millis, endpoints: Sequence[VoterEndpoint] = ()) -> Ready:
         """The log is open, and others reach this node as a controller at `endpoints`. The only voter leads at once; an
-        epoch once used is never used again, even where the quorum-state file is lost or older than the log."""
+        epoch once used is never used again, even where the quorum-state file is lost or older than the log. Raises
+        ValueError where there is no later epoch for the only voter."""
         if endpoints:
             self.own = voter(self.me, endpoints)
-        if self.last_epoch > self.epoch:
+        # The log of the only voter has all of its epochs.
+        if self.last_epoch > self.epoch or (self.alone and self.is_far_ahead):
             self.stored = self._state(self.last_epoch)
         if self.alone:
             return self._elect_alone(now)
@@ -189,7 +191,7 @@ class QuorumCore:
 
     def _stop_waiting(self) -> None:
         """An observer that led: the epoch is over with it (it may have been removed from the voters)."""
-        if self.role is Role.RESIGNED:
+        if self.role is Role.RESIGNED and self.epoch < EPOCH_LAST:
             self.stored = self._state(self.epoch + 1)
         if self.role is not Role.FOLLOWER:
             self.role, self.election = Role.UNATTACHED, None
@@ -199,6 +201,9 @@ class QuorumCore:
 
     def _stand(self, now: Millis) -> None:
         """Ask who would vote for this node."""
+        if self.epoch >= EPOCH_LAST:  # no election is possible
+            self.deadline_ms = None
+            return
         self.role, self.election = Role.PROSPECTIVE, Election()
         self.has_fetched = False
         self.unacknowledged.clear()
@@ -236,6 +241,8 @@ class QuorumCore:
         self.deadline_ms = now + backoff_ms(self.timing, self.random, self.losses)
 
     def _elect_alone(self, now: Millis) -> Ready:
+        if self.epoch >= EPOCH_LAST:
+            raise ValueError(f"epoch {self.epoch} is the last one that there is")
         self.stored = self._state(self.epoch + 1, voted=self.me)
         self._lead(now, [self.node_id])
         return self._ready()
@@ -308,7 +315,7 @@ class QuorumCore:
         self, candidate: ReplicaKey, epoch: LeaderEpoch, log_end: LogEnd, now: Millis, *, pre_vote: bool
     ) -> tuple[Ready, bool]:
         """A candidate of `epoch` asks for a vote. Returns whether it gets it; not before the state is persisted."""
-        if epoch > self.epoch:
+        if epoch > self.epoch and self.believes(epoch, now):
             self._adopt(epoch, now)
         granted = epoch == self.epoch and self.grants(candidate, log_end, pre_vote=pre_vote)
         if granted and not pre_vote and self.stored.voted_id < 0:
@@ -326,13 +333,23 @@ class QuorumCore:
             self._count(now)
         return self._ready()
 
-    def heard(self, leader_id: NodeId, epoch: LeaderEpoch, now: Millis, *, from_leader: bool = False) -> Ready:
+    def heard(
+        self, leader_id: NodeId, epoch: LeaderEpoch, now: Millis, *, from_leader: bool = False, voter: NodeId = -1
+    ) -> Ready:
         """Another node says that `leader_id` (-1: it knows of none) leads `epoch`; `from_leader`: the leader itself.
 
-        Raises ValueError for a second leader of an epoch, which only a bug or another quorum can cause.
+        `voter` is who said so when it was asked, -1 for a request, which may come from anybody. An epoch that is too
+        far ahead to be believed (`EpochLimit`) changes nothing. Raises ValueError for a second leader of an epoch,
+        which only a bug or another quorum can cause.
         """
         if epoch < self.epoch:
             return self._ready()
+        if not self.believes(epoch, now):
+            proven = self.limit.proven(voter, epoch, self.voters)
+            if proven is not None:
+                self._adopt(proven, now)
+            if not self.believes(epoch, now):
+                return self._ready()
         if leader_id == self.node_id:
             if epoch > self.epoch:  # said by who knows more of this node than it does itself: a lost disk
                 self._adopt(epoch, now)
@@ -349,8 +366,22 @@ class QuorumCore:
                 self._attach(leader_id, now)
         return self._ready()
 
+    def believes(self, epoch: LeaderEpoch, now: Millis) -> bool:
+        """Whether this replica would adopt an epoch, were it a later one. An observer without anything on its disk
+        believes what it is told, as nobody counts on it."""
+        if epoch <= self.epoch or self.limit.allows(self.epoch, epoch, now):
+            return True
+        knows_nothing = self.epoch == self.end_offset == 0 and not self.is_voter
+        return knows_nothing and epoch <= EPOCH_LAST - EPOCHS_AHEAD_MAX
+
+    @property
+    def is_far_ahead(self) -> bool:
+        """Whether the epoch is further ahead of the log than elections without a record can have brought it."""
+        return self.epoch > self.last_epoch + EPOCHS_AHEAD_MAX
+
     def _adopt(self, epoch: LeaderEpoch, now: Millis) -> None:
         """A newer epoch has begun, of whoever it is."""
+        self.limit.spend(self.epoch, epoch, now)
         was_leader = self.role in (Role.LEADER, Role.RESIGNED)
         self.stored = self._state(epoch)
         self.role, self.election, self.leadership = Role.UNATTACHED, None, None
@@ -547,15 +578,7 @@ class QuorumCore:
     # Effects.
 
     def _state(self, epoch: LeaderEpoch, *, leader_id: NodeId = -1, voted: ReplicaKey | None = None) -> QuorumStateFile:
-        dynamic = self.kraft_version >= 1
-        return QuorumStateFile(
-            leader_id=leader_id,
-            leader_epoch=epoch,
-            voted_id=-1 if voted is None else voted.node_id,
-            voted_directory_id=voted.directory_id if dynamic and voted is not None else ZERO_UUID,
-            voters=() if dynamic else tuple(key.node_id for key in self.voters.keys),
-            data_version=1 if dynamic else 0,
-        )
+        return self.configurations.newest.state_file(epoch, leader_id, voted)
 
     def _ready(self) -> Ready:
         """What this step has to have done."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 
 from ottla.model import Millis, NodeId, Offset
@@ -71,6 +71,11 @@ class Leadership:
             key: each for key, each in known.items() if key not in taken and key != self.me and each.last_fetch_ms >= 0
         }
         self.fetched = {node_id: None for node_id in self.fetched if node_id in chosen}
+
+    def next_begin_ms(self, busy: Container[NodeId]) -> Millis | None:
+        """When the next voter is to be told who leads, apart from `busy` ones; None for never."""
+        others = (id_ for id_ in self.voters if id_ != self.me.node_id and id_ not in busy)
+        return min((self.voters[id_].begin_due_ms for id_ in others), default=None)
 
     def reached(self, majority: int) -> Offset:
         """What a majority of the voters has on disk."""

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla.model import ZERO_UUID, NodeId, Offset
+from ottla.model import ZERO_UUID, LeaderEpoch, NodeId, Offset
 from ottla.protocol.internal.quorum_records import (
     KRaftVersionRange,
     KRaftVersionRecord,
+    QuorumStateFile,
     Voter,
     VoterEndpoint,
     VotersRecord,
@@ -116,6 +117,18 @@ class Configuration(NamedTuple):
         if self.kraft_version < 1:
             return ()
         return KRaftVersionRecord(0, self.kraft_version), self.voters.record()
+
+    def state_file(self, epoch: LeaderEpoch, leader_id: NodeId, voted: ReplicaKey | None) -> QuorumStateFile:
+        """What a replica among these voters stores of an epoch."""
+        dynamic = self.kraft_version >= 1
+        return QuorumStateFile(
+            leader_id=leader_id,
+            leader_epoch=epoch,
+            voted_id=-1 if voted is None else voted.node_id,
+            voted_directory_id=voted.directory_id if dynamic and voted is not None else ZERO_UUID,
+            voters=() if dynamic else tuple(key.node_id for key in self.voters.keys),
+            data_version=1 if dynamic else 0,
+        )
 
 
 class Configurations:

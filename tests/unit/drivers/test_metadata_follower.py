@@ -59,7 +59,7 @@ class Copy:
     async def fsynced(self) -> None:
         self.done.append(("fsynced", self.end_offset))
 
-    def heard(self, leader_id: int, epoch: int, endpoints: Mapping[int, Address]) -> None:
+    def heard(self, leader_id: int, epoch: int, endpoints: Mapping[int, Address], *, voter: int = -1) -> None:
         if leader_id >= 0 and (leader_id, epoch) != (self.leader_id, self.epoch):
             self.epoch, self.leader_id, self.role = epoch, leader_id, Role.FOLLOWER
             self.done.append(("follow", leader_id, epoch))

@@ -169,6 +169,7 @@ def test_a_snapshot_in_place_of_the_log_is_one_change() -> None:
             *topic_records("b", 8, 2), *topic_records("c", 9), r.ConfigRecord(2, "c", "retention.ms", "5")
         )
         stored = b"".join(write_snapshot(values(list(image_records(image))), epoch=4, last_timestamp=3, now=4))
+        quorum.heard(2, 4, {})
         part = await quorum.begin_snapshot(SnapshotId(100, 4))
         await quorum.write_piece(part, stored)
         await quorum.install_snapshot(part)

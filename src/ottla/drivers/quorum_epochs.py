@@ -1,0 +1,80 @@
+"""Epochs that a replica of the metadata log does not believe (`ottla.quorum.epochs`): what is logged of them, and what
+a start makes of those on disk."""
+
+from __future__ import annotations
+
+import logging
+
+from ottla.errors import ErrorCode, KafkaError, OttlaError
+from ottla.logs import fields
+from ottla.model import Buffer, LeaderEpoch, Millis, NodeId
+from ottla.protocol.record_batch import iterate_batches
+from ottla.quorum.core import QuorumCore
+from ottla.quorum.epochs import EPOCH_LAST, EPOCHS_AHEAD_MAX, EPOCHS_LEFT_MIN, RENUMBERED_FROM
+
+_LOG = logging.getLogger("ottla.controller")
+
+LOGGED_EVERY_MS = 60_000
+"""How often a claim that is not believed is logged at most."""
+
+
+class EpochDoubts:
+    """Logs what others claim and this node does not believe, now and then: they may say it many times a second."""
+
+    def __init__(self) -> None:
+        self._next_ms: Millis = 0
+
+    def believes(self, core: QuorumCore, epoch: LeaderEpoch, now: Millis, who: NodeId) -> bool:
+        """Whether the replica adopts an epoch that `who` claims."""
+        if core.believes(epoch, now):
+            return True
+        if now >= self._next_ms:
+            self._next_ms = now + LOGGED_EVERY_MS
+            _LOG.error(
+                "an epoch is claimed that no election can have reached, and is not adopted; if this node logs that of "
+                "most voters, its own quorum-state is wrong: stop it and run ottla quorum repair",
+                extra=fields(claimed_epoch=epoch, epoch=core.epoch, node=who),
+            )
+        return False
+
+
+def check_epochs(records: Buffer, epoch: LeaderEpoch) -> None:
+    """The leader of an epoch has no records of a later one. Raises KafkaError CORRUPT_MESSAGE."""
+    for _, header in iterate_batches(memoryview(records)):
+        if header.leader_epoch > epoch:
+            raise KafkaError(
+                ErrorCode.corrupt_message,
+                f"the leader of epoch {epoch} sent records of epoch {header.leader_epoch} at {header.base_offset}",
+            )
+
+
+def check_stored(core: QuorumCore, directory: str, *, has_state: bool) -> None:
+    """Look at the epochs on disk at a start. Raises OttlaError for a log that is further ahead of `quorum-state` than
+    it can be: such a replica would win elections by records that are none."""
+    stored, last = core.epoch, core.last_epoch
+    if has_state and last > stored + EPOCHS_AHEAD_MAX:
+        raise OttlaError(
+            f"the metadata log in {directory} ends with epoch {last}, its quorum-state is of epoch {stored}: one of "
+            "them is damaged. With other voters, format this controller's metadata directory again and let it copy the "
+            "log; with none, delete quorum-state"
+        )
+    if core.is_far_ahead and not RENUMBERED_FROM <= stored <= RENUMBERED_FROM + EPOCHS_AHEAD_MAX:
+        if core.alone:
+            found = fields(stored_epoch=stored, log_epoch=last)
+            _LOG.warning("quorum-state has an epoch that never was: the one of the log counts", extra=found)
+            stored = last
+        else:
+            found = fields(stored_epoch=stored, log_epoch=last, directory=directory)
+            _LOG.error(
+                "quorum-state is further ahead of the log than elections can have brought it: if this node does not "
+                "get to follow a leader, stop it and run ottla quorum repair on its log directory",
+                extra=found,
+            )
+    if core.alone and max(stored, last) >= EPOCH_LAST:
+        raise OttlaError(f"no epoch is left for another election: run `ottla quorum repair` for {directory}")
+    if EPOCH_LAST - max(stored, last) < EPOCHS_LEFT_MIN:
+        found = fields(epoch=max(stored, last), elections_left=EPOCH_LAST - max(stored, last))
+        _LOG.error(
+            "the metadata quorum runs out of epochs: stop every node and run ottla quorum repair on its log directory",
+            extra=found,
+        )
