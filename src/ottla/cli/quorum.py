@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
 from ottla.cli import wire
 from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
-from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
-from ottla.cli.output import bold, iso_time, print_json, print_table
-from ottla.cli.values import BrokerId, Text
-from ottla.errors import ErrorCode
+from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
+from ottla.cli.output import bold, iso_time, print_json, print_json_line, print_table, visible
+from ottla.cli.values import BrokerId, FilePath, Text
+from ottla.errors import ErrorCode, OttlaError
 from ottla.model import METADATA_TOPIC, uuid_from_base64, uuid_to_base64
 from ottla.protocol.messages import ApiKey
 
@@ -93,6 +94,57 @@ def remove(node: NodeNumber, directory_id: DirectoryId, /, *, bootstrap: Bootstr
     """Let a controller vote no more. It goes on following."""
     values = {"voter_id": node, "voter_directory_id": _directory(directory_id)}
     return _change(bootstrap, ApiKey.REMOVE_RAFT_VOTER, values, f"controller {node} votes no more")
+
+
+@app.command
+def repair(
+    *paths: Annotated[FilePath, Parameter(required=True)],
+    apply: Annotated[Flag, Parameter(name="--apply")] = False,
+    json: AsJson = False,
+) -> int:
+    """Show what is to be mended in the epochs of a quorum that elects no leader; with --apply, do it.
+
+    For a voter whose `quorum-state` has an epoch that no election can have reached, and for a quorum that has used up
+    its epochs: their last ones get other numbers, the same on every node. In the second case stop every node, brokers
+    too, and run it on each before any is started again. No record and no vote is lost. Exit code 0 if there is nothing
+    to do or it was done, 1 if there is something to do.
+
+    Parameters
+    ----------
+    paths
+        The log directory that a stopped node keeps its metadata log in.
+    apply
+        Do it.
+    """
+    from ottla.cli.dump.repair import lock  # the other commands only ask the cluster
+    from ottla.drivers import quorum_repair
+    from ottla.drivers.metadata_log import METADATA_PARTITION
+    from ottla.filesystem import OsFileSystem
+
+    fs = OsFileSystem()
+    todo = 0
+    for path in (posixpath.abspath(str(path)) for path in paths):
+        directory = posixpath.join(path, str(METADATA_PARTITION))
+        if not fs.is_dir(directory):
+            raise CommandFailed(f"there is no metadata log in {visible(path)}", MISUSED)
+        held = lock(fs, path, apply=apply)
+        try:
+            steps = quorum_repair.plan(fs, directory)
+            for step in steps:
+                if apply:
+                    step.do()
+                print_json_line({"step": step.about, "applied": apply}) if json else print(step.about)
+        except OttlaError as error:
+            raise CommandFailed(str(error), FAILED) from error
+        except OSError as error:
+            raise CommandFailed(f"{visible(directory)}: {error.strerror or error}; run it again", FAILED) from error
+        finally:
+            if held is not None:
+                held.release()
+        todo += len(steps)
+    if not json:
+        print(("Done." if apply else "Nothing was changed: --apply does it.") if todo else "Nothing is to be done.")
+    return FAILED if todo and not apply else OK
 
 
 def _directory(text: str) -> Any:

@@ -10,7 +10,7 @@ from ottla.logs import fields
 from ottla.model import Buffer, LeaderEpoch, Millis, NodeId
 from ottla.protocol.record_batch import iterate_batches
 from ottla.quorum.core import QuorumCore
-from ottla.quorum.epochs import EPOCH_LAST, EPOCHS_AHEAD_MAX, EPOCHS_LEFT_MIN, RENUMBERED_FROM
+from ottla.quorum.epochs import EPOCH_LAST, EPOCHS_AHEAD_MAX, EPOCHS_LEFT_MIN
 
 _LOG = logging.getLogger("ottla.controller")
 
@@ -58,7 +58,7 @@ def check_stored(core: QuorumCore, directory: str, *, has_state: bool) -> None:
             "them is damaged. With other voters, format this controller's metadata directory again and let it copy the "
             "log; with none, delete quorum-state"
         )
-    if core.is_far_ahead and not RENUMBERED_FROM <= stored <= RENUMBERED_FROM + EPOCHS_AHEAD_MAX:
+    if core.is_far_ahead:
         if core.alone:
             found = fields(stored_epoch=stored, log_epoch=last)
             _LOG.warning("quorum-state has an epoch that never was: the one of the log counts", extra=found)

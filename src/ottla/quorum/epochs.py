@@ -22,11 +22,29 @@ EPOCHS_PER_SECOND = 100
 """How fast a replica may skip epochs for long, once it has skipped so many: an election takes longer than 10 ms, for
 votes are fsynced. Whoever sends wrong requests without a pause needs 248 days for all epochs."""
 
-RENUMBERED_FROM = 1 << 30
-"""Where `ottla quorum repair` moves epochs to for which there is no later one."""
-
 EPOCHS_LEFT_MIN = EPOCHS_AHEAD_MAX
 """A replica with fewer epochs left says so at its start: it is time for `ottla quorum repair`."""
+
+_LAST_FROM = EPOCH_LAST - EPOCHS_LEFT_MIN + 1
+_RENUMBERED_FROM = _LAST_FROM - (0x3F << 24)
+"""Of an epoch that a repair moves there the first byte changes, from 7f to 40, and no other one: no crash can leave it
+half written. A thousand million elections are left then."""
+
+
+def is_among_the_last(epoch: LeaderEpoch) -> bool:
+    """Whether fewer than `EPOCHS_LEFT_MIN` elections can follow."""
+    return epoch >= _LAST_FROM
+
+
+def renumbered(epoch: LeaderEpoch) -> LeaderEpoch:
+    """Where a repair moves an epoch: the last ones to above 2^30, in the same order on every node, the others nowhere.
+    So no vote is given twice, and logs agree after it where they did before."""
+    return epoch - _LAST_FROM + _RENUMBERED_FROM if is_among_the_last(epoch) else epoch
+
+
+def was_renumbered(epoch: LeaderEpoch) -> bool:
+    """Whether a repair moves epochs to where this one is."""
+    return _RENUMBERED_FROM <= epoch < _RENUMBERED_FROM + EPOCHS_LEFT_MIN
 
 
 @dataclass(slots=True)

@@ -45,15 +45,15 @@ def repair(
     todo = 0
     for path in (posixpath.abspath(str(path)) for path in paths):
         parent, directories = _targets(fs, path)
-        lock = _lock(fs, parent, apply=apply)
+        held = lock(fs, parent, apply=apply)
         try:
             for plan in _plans(fs, parent, directories):
                 kept = _applied(fs, plan) if apply else []
                 todo += not apply or bool(plan.beyond_repair)
                 _show(plan, kept, apply=apply, json=json)
         finally:
-            if lock is not None:
-                lock.release()
+            if held is not None:
+                held.release()
     if json:
         print_json_line({"kind": "summary", "to_do": todo, "applied": apply})
     else:
@@ -89,8 +89,9 @@ def _applied(fs: FileSystem, plan: Plan) -> list[str]:
         ) from error
 
 
-def _lock(fs: FileSystem, directory: str, *, apply: bool) -> FileLock | None:
-    """None where only a look is wanted, and nobody can write here: a disk mounted read-only, say."""
+def lock(fs: FileSystem, directory: str, *, apply: bool) -> FileLock | None:
+    """The lock of a log directory; None where only a look is wanted, and nobody can write here: a disk mounted
+    read-only, say."""
     try:
         return fs.lock(posixpath.join(directory, LOCK_FILE))
     except BlockingIOError as error:
