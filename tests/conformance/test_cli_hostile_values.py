@@ -102,6 +102,8 @@ VALID: dict[str, list[str]] = {
     "pipeline run": ["./empty.py", "--once", "--directory", "pipelines"],
     "pipeline status": ["empty", "--directory", "pipelines"],
     "pipeline stop": ["empty", "--directory", "pipelines"],
+    "pipeline logs": ["empty", "--directory", "pipelines", "-n", "3"],
+    "pipeline feed": ["activity", "-n", "3"],
     "pipeline new": ["mine", "--from", "activity", "--overwrite"],
     "sim": ["--kind", "calm", "--digest"],
     "completion": ["bash"],

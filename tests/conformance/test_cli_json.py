@@ -80,6 +80,8 @@ COMMANDS: dict[str, list[str]] = {
     "ottla pipeline run": ["EMPTY.py", "--directory", "FORMATTED"],
     "ottla pipeline status": ["--directory", "FORMATTED"],
     "ottla pipeline stop": ["activity", "--directory", "FORMATTED"],
+    "ottla pipeline logs": ["activity", "--directory", "FORMATTED"],
+    "ottla pipeline feed": ["activity", "-n", "10"],
     "ottla pipeline new": ["FORMATTED/mine", "--from", "activity"],
 }
 """What each is asked here; what is in capitals is filled in."""
@@ -87,11 +89,13 @@ COMMANDS: dict[str, list[str]] = {
 NEED_NO_BROKER = {
     "ottla log dump", "ottla log verify", "ottla log repair", "ottla storage info", "ottla spark archive",
     "ottla pipeline list", "ottla pipeline describe", "ottla pipeline status", "ottla pipeline stop",
-    "ottla pipeline new", "ottla schema list", "ottla schema show", "ottla schema check", "ottla schema register",
+    "ottla pipeline new", "ottla pipeline logs", "ottla schema list", "ottla schema show", "ottla schema check",
+    "ottla schema register",
     "ottla schema diff",
 }  # fmt: skip
 REFUSED = {
     "ottla pipeline stop": "activity has not run",
+    "ottla pipeline logs": "activity has no log",
     "ottla mirror status": "there is no mirror of a at",
     "ottla mirror offsets": "there is no mirror of a at",
     "ottla mirror failover": "there is no mirror of a at",

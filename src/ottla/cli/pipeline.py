@@ -15,7 +15,7 @@ from ottla.cli import interrupts
 from ottla.cli.client import probe
 from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
 from ottla.cli.options import AsJson, Flag, parse_settings
-from ottla.cli.output import bold, dim, print_json, print_json_line, print_table, visible
+from ottla.cli.output import bold, dim, plural, print_json, print_json_line, print_table, visible
 from ottla.cli.schemas import RegistryUrls
 from ottla.cli.values import Addresses, Count, FilePath, PartitionCount, Seconds, SettingName, Text
 
@@ -291,6 +291,104 @@ def stop(name: SettingName, /, *, json: AsJson = False, directory: Directory = N
         print_json(asdict(last))
     else:
         print(f"{found.name}: {last.state}")
+    return OK
+
+
+@app.command
+def logs(
+    name: SettingName,
+    /,
+    *,
+    lines: Annotated[Count, Parameter(alias="-n")] = 100,
+    follow: Annotated[Flag, Parameter(alias="-f")] = False,
+    json: AsJson = False,
+    directory: Directory = None,
+) -> int:
+    """Show what Spark and the runner have written while a pipeline ran: the end of its spark.log.
+
+    Parameters
+    ----------
+    name
+        Which, as `ottla pipeline status` names it.
+    lines
+        As many from the end.
+    follow
+        Go on with what is written from now on, until Ctrl-C.
+    json
+        One JSON object a line of the log.
+    """
+    from ottla.cli.pipeline_log import show
+    from ottla.pipelines.runner.state import Directory as State
+
+    log = State(_root(directory), name).log
+    try:
+        show(log, lines, follow=follow, as_json=json)
+    except FileNotFoundError:
+        raise CommandFailed(f"{visible(name)} has no log: there is no {log}", FAILED) from None
+    except OSError as error:
+        raise CommandFailed(f"{log} cannot be read: {error.strerror}", FAILED) from None
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+    return OK
+
+
+@app.command
+def feed(
+    name: SettingName,
+    /,
+    *,
+    like: SettingName | None = None,
+    set_: Chosen = None,
+    config: FilePath | None = None,
+    records: Annotated[Count, Parameter(alias="-n")] = 1000,
+    seed: Count = 0,
+    partitions: PartitionCount = 3,
+    json: AsJson = False,
+    bootstrap: Bootstrap = None,
+) -> int:
+    """Write sample data into the topics that a pipeline reads, to see it work: of the last three hours, up to now.
+
+    Values are JSON, those of `logs` lines. Topics that are missing are created. May be repeated: times and ids are new.
+    For `mirror` they go to the cluster that its setting `from` names, topic `orders`.
+
+    Parameters
+    ----------
+    name
+        One that `ottla pipeline list` has, or a file: ./NAME.py.
+    like
+        Take the sample data of this pipeline: for one of your own that began as it.
+    config
+        The file that the run gets: its bootstrap and the topics of its [settings].
+    records
+        How many in all.
+    seed
+        Other data for another number.
+    partitions
+        Of topics that are created.
+    """
+    from ottla.cli.pipeline_feed import feed as produce
+    from ottla.cli.pipeline_options import options_of
+    from ottla.cli.pipeline_samples import HINTS
+    from ottla.pipelines.runner import PipelineError
+
+    pipeline = _load(name)
+    try:
+        options, chosen = options_of(config, {"bootstrap": bootstrap}, parse_settings(set_ or (), "--set"), {})
+        settings = pipeline.values(chosen)
+    except PipelineError as error:
+        raise CommandFailed(str(error), MISUSED) from None
+    kind = like or pipeline.name
+    # A mirror reads from the other cluster.
+    into = str(settings["from"]) if kind == "mirror" and "from" in settings else options.bootstrap
+    probe(into)
+    done = produce(kind, settings, into, records, seed, partitions)
+    if json:
+        print_json({"bootstrap": into, "topics": done})
+        return OK
+    for topic, count in done.items():
+        print(f"{plural(count, 'record')} to {topic}")
+    print(dim(f"\nrun it: ottla pipeline run {visible(name)} {HINTS.get(kind, '')}".rstrip()))
     return OK
 
 

@@ -217,6 +217,8 @@ def test_a_query_that_fails_is_started_again(
     assert (status.state, query.starts, query.stopped) == ("done", 4, True)
     assert [(each.restarts, each.error) for each in status.queries] == [(3, "broken")]
     assert "restarts=3" in capsys.readouterr().out
+    log = Directory(tmp_path, "played").log.read_text()
+    assert log.count("query q failed, and is started again in 0 s: broken") == 3 and "has ended: done" in log
     query = Query(3)
     status = Run(played(query), Options(bootstrap, directory=tmp_path, restarts_max=2), {}).run()
     assert (status.state, status.error, query.starts) == ("failed", "broken", 3)

@@ -103,6 +103,7 @@ class Run:
         """
         with self.directory.locked(), self._metrics():
             self.directory.write(self.status)
+            self.directory.note(f"a run begins, process {self.status.pid}")
             job = Job(
                 self.pipeline, self.options, self.settings, self._session,
                 self.options.checkpoints or str(self.directory.checkpoints),
@@ -125,6 +126,9 @@ class Run:
                     if self._spark is not None and not self._is_given:
                         self._spark.stop()
                 self._write(show)
+                self.directory.note(
+                    " ".join(filter(None, ("the run has ended:", self.status.state, self.status.error)))
+                )
         return self.status
 
     def _session(self) -> SparkSession:
@@ -212,6 +216,7 @@ class Run:
             pause_s = min(PAUSE_S * 2 ** (failures[started.name] - 1), PAUSE_S_MAX)
             resume_at[started.name] = time.monotonic() + pause_s
             logger.warning("query %s failed, and is started again in %g s: %s", started.name, pause_s, status.error)
+            self.directory.note(f"query {started.name} failed, and is started again in {pause_s:g} s: {status.error}")
         if time.monotonic() >= resume_at[started.name]:
             resume_at[started.name] = 0.0
             status.restarts += 1

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -84,7 +85,7 @@ class Directory:
 
     @property
     def log(self) -> Path:
-        """What Spark has to say."""
+        """What Spark and the runner have to say."""
         return self.path / "spark.log"
 
     @contextlib.contextmanager
@@ -98,6 +99,12 @@ class Directory:
                 raise PipelineError(f"{self.name} is running already (in {self.path})") from None
             (self.path / self._STOP).unlink(missing_ok=True)
             yield
+
+    def note(self, text: str) -> None:
+        """Write a line of the runner's into the log, between Spark's."""
+        now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        with contextlib.suppress(OSError), self.log.open("a", encoding="utf-8") as file:
+            file.write(f"{now} {self.name}: {text}\n")
 
     def is_locked(self) -> bool:
         """Whether a run has it. The lock dies with its process, however that ends."""
