@@ -28,6 +28,7 @@ _README: Final = """# {name}
 ```
 ottla pipeline run {name}.py --config settings.toml
 ottla pipeline status {name}
+ottla pipeline logs {name}
 ottla pipeline stop {name}
 pytest
 ```
