@@ -227,6 +227,7 @@ class LogCleaner:
 
     def _give_up(self, log: Log, error: Exception) -> None:
         self._uncleanable.add(log)
+        log.health.suspect(error, None)
         expected = isinstance(error, OSError | KafkaError)
         _LOG.error(
             "log marked uncleanable until the next start", exc_info=None if expected else error,

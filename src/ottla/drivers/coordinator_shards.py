@@ -250,6 +250,7 @@ class Shards(Generic[S]):
             # Nobody else coordinates them: clients look for the coordinator until the log is repaired.
             shard.error = ErrorCode.coordinator_not_available
             shard.damage = f"its {what} cannot be loaded: {error}"
+            shard.partition.log.health.suspect(error, None)
             unexpected = not isinstance(error, KafkaError | MalformedRecord | OSError)
             found = fields(partition=shard.partition.topic_partition, error=str(error))
             self._logger.error("%s cannot be loaded", what, exc_info=unexpected, extra=found)

@@ -221,7 +221,11 @@ class LogMover:
         data = await self._node.fs.run(records.read)
         if _state(log) != state:
             return
-        future.append_as_follower(bytearray(data), now_ms=self._node.clock.now_ms())
+        try:
+            future.append_as_follower(bytearray(data), now_ms=self._node.clock.now_ms())
+        except KafkaError as error:
+            log.health.suspect(error, records.first_offset)
+            raise
         self._rate.record(len(data), self._now_ms())
         while self._is_used_up() and self._is_wanted(partition):  # noqa: ASYNC110  by time, and by a setting
             await asyncio.sleep(POLL_S)

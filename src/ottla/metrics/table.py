@@ -158,6 +158,18 @@ SECTIONS = (
                "Partitions that are not compacted any more because of an error in their log."),
         Metric("kafka_log_logcleanermanager_uncleanable_bytes", GAUGE, ("logDirectory",), "bytes",
                "What there would be to compact in them."),
+        Metric("ottla_damaged_logs", GAUGE, (), "partitions",
+               "Partitions whose log is damaged and not fetched again from another replica yet: those that are offline "
+               "since the start, and those that are served, as no other replica is in sync."),
+        Metric("ottla_damaged_logs_found_total", COUNTER, (), "partitions",
+               "Logs that were found to be damaged since the start, by readers, replicas, coordinators, the cleaner or "
+               "the scrubber."),
+        Metric("ottla_leader_epochs_mended_total", COUNTER, (), "partitions",
+               "Wrong leader-epoch-checkpoints that were rebuilt from the batches while the node ran."),
+        Metric("ottla_scrubbed_bytes_total", COUNTER, (), "bytes",
+               "Bytes of logs that were read to find damage."),
+        Metric("ottla_scrubbed_logs_total", COUNTER, (), "partitions",
+               "Logs that were read to find damage, from their first byte to their last, and are sound."),
         Metric("kafka_log_logcleaner_max_clean_time_secs", GAUGE, (), "seconds",
                "How long the last cleaning of a log took."),
         Metric("kafka_log_logcleaner_cleaner_recopy_percent", GAUGE, (), "percent",

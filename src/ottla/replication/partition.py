@@ -170,13 +170,13 @@ class Partition:
         self._count_in_sync()
         self._advance()
 
-    def remove(self) -> None:
-        """The partition is deleted or no longer here."""
+    def remove(self, error: ErrorCode = ErrorCode.unknown_topic_or_partition) -> None:
+        """The partition is deleted or no longer here, or (by another error) its log is replaced."""
         self.is_leader = self.sole_in_sync = False
         self.leader_id = -1
         self._remote.clear()
         self._pending_isr = ()
-        self._fail_waits(ErrorCode.unknown_topic_or_partition)
+        self._fail_waits(error)
         self.wake()
 
     def stop(self) -> None:

@@ -57,6 +57,10 @@ class ReplicaLog(Protocol):
         """Neither closed nor offline."""
 
     @property
+    def health(self) -> Any:
+        """Its `suspect` is told by those who meet damage in what they read."""
+
+    @property
     def failure(self) -> OSError | None:
         """The disk error after which the log refuses everything."""
 

@@ -1,4 +1,4 @@
-"""What a node's settings, and those of its topics, say to logs, to the log cleaner and to the state of producers."""
+"""What a node's settings, and those of its topics, say to logs, cleaner, scrubber, and to the state of producers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ottla.storage.producer_state import ProducerSettings
 
 if TYPE_CHECKING:
     from ottla.config.server import ServerConfig
+    from ottla.drivers.scrubber import ScrubSettings
     from ottla.metadata.image import MetadataImage
 
 
@@ -51,4 +52,13 @@ class LogSettings:
             io_buffer_bytes=config["log.cleaner.io.buffer.size"],
             load_factor=config["log.cleaner.io.buffer.load.factor"],
             backoff_ms=config["log.cleaner.backoff.ms"],
+        )
+
+    def of_scrubber(self) -> ScrubSettings:
+        from ottla.drivers.scrubber import ScrubSettings  # comes with the first record
+
+        config = self._config
+        return ScrubSettings(
+            bytes_per_second=config["ottla.log.scrub.bytes.per.second"],
+            interval_ms=config["ottla.log.scrub.interval.ms"],
         )

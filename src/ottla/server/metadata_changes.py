@@ -1,4 +1,4 @@
-"""Logs what a change of the metadata means, in an operator's words."""
+"""Logs that a node has started and what a change of the metadata means, in an operator's words."""
 
 from __future__ import annotations
 
@@ -11,11 +11,29 @@ from ottla.metadata.image import ConfigResourceType
 if TYPE_CHECKING:
     from ottla.metadata.delta import MetadataDelta
     from ottla.metadata.image import MetadataImage
+    from ottla.server.node import Node
 
 _LOG = logging.getLogger("ottla.controller")
+_NODE_LOG = logging.getLogger("ottla.node")
 
 EVENTS_MAX = 100
 """Topics of one change that are logged one by one; beyond, only how many more there are."""
+
+
+def log_start(node: Node, metadata_s: float, logs_s: float) -> None:
+    """The node serves; its metadata took so long to read, and its logs."""
+    found = fields(
+        node_id=node.node_id,
+        cluster_id=node.cluster_id,
+        roles=",".join(node.config.roles),
+        listeners=",".join(f"{name}:{port}" for name, port in node.ports.items()),
+        topics=len(node.image.topics_by_name),
+        logs=len(node.logs),
+        metadata_ms=round(metadata_s * 1000),
+        logs_ms=round(logs_s * 1000),
+        start_ms=round(node.start_seconds * 1000),
+    )
+    _NODE_LOG.info("node started", extra=found)
 
 
 def log_changes(delta: MetadataDelta, image: MetadataImage) -> None:

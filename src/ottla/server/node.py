@@ -31,7 +31,7 @@ from ottla.replication.fetch_session import FetchSessionCache
 from ottla.server.api import OF_BROKERS, OF_CONTROLLERS, ApiSet
 from ottla.server.listener import ConnectionLimits, Listener, changed_quotas, check_address, limit, new_receive_buffer
 from ottla.server.log_settings import LogSettings
-from ottla.server.metadata_changes import log_changes
+from ottla.server.metadata_changes import log_changes, log_start
 from ottla.server.replica_manager import ReplicaManager
 from ottla.storage.log_manager import LogManager
 from ottla.storage.room import full_disk_error
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from ottla.metadata.delta import MetadataDelta
     from ottla.network import Network
     from ottla.replication.partition import Partition
+    from ottla.server.damaged_logs import DamagedLogs
     from ottla.server.http.server import HttpServer
     from ottla.server.quotas import NodeQuotas
     from ottla.server.share_groups import ShareParts
@@ -66,7 +67,8 @@ T = TypeVar("T")
 
 PERIODIC_TASKS_SECONDS = 1.0
 """How often logs and groups look whether retention, flush.ms, expiry or a checkpoint is due."""
-
+SCRUB_AFTER_SECONDS = 60.0
+"""When a node that had no records begins to look whether some are due to be read for damage."""
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 LAST_REPORT_SECONDS_MAX = 1.0
@@ -102,11 +104,11 @@ class Node:
         self.node_id: int = config.node_id
         self.metrics = NodeMetrics()
         self.metadata = MetadataParts(fs, clock, random, config, network)
-        self._log_settings = LogSettings(config)
+        self.log_settings = LogSettings(config)
         self.logs = LogManager(
-            fs, config.log_dirs, self._log_settings.defaults, clock, random,
-            topic_config=lambda topic: self._log_settings.of_topic(self.image, topic),
-            producers=self._log_settings.producers,
+            fs, config.log_dirs, self.log_settings.defaults, clock, random,
+            topic_config=lambda topic: self.log_settings.of_topic(self.image, topic),
+            producers=self.log_settings.producers,
             producer_expiry_interval_ms=config["producer.id.expiration.check.interval.ms"],
             retention_check_interval_ms=config["log.retention.check.interval.ms"],
             flush_scheduler_interval_ms=config["log.flush.scheduler.interval.ms"],
@@ -116,13 +118,14 @@ class Node:
         )  # fmt: skip
         self.logs.flush_seconds = self.metrics.flush_seconds
         self.replicas = ReplicaManager(
-            self.node_id, self.logs, clock, self._log_settings.of_topic, self._usable_directories, self.metrics
+            self.node_id, self.logs, clock, self.log_settings.of_topic, self._usable_directories, self.metrics
         )
         self.replicas.rack_aware = config["replica.selector.class"] == RACK_AWARE
         self.quotas: NodeQuotas | None = None
         self.replication: Replication | None = None
         """Made with the first partition that has other replicas."""
-        self.cleaner = LogCleaner(fs, self.logs, clock, random, self._log_settings.of_cleaner)
+        self.cleaner = LogCleaner(fs, self.logs, clock, random, self.log_settings.of_cleaner)
+        self.logs.on_log_suspected = lambda log, offset: self.damaged_logs.scrubber.suspect(log, offset)
         self.sessions = FetchSessionCache(config["max.incremental.fetch.session.cache.slots"], random)
         self.groups: GroupCoordinatorDriver
         """Made by `start`, once the settings of the metadata log are known."""
@@ -189,6 +192,13 @@ class Node:
         return self.metadata.producer_ids
 
     @cached_property
+    def damaged_logs(self) -> DamagedLogs:
+        """Made when there are records that could be damaged."""
+        from ottla.server.damaged_logs import DamagedLogs
+
+        return DamagedLogs(self, self._closers)
+
+    @cached_property
     def transaction_verifier(self) -> TransactionVerifier:
         """Made with the first transaction whose batches come here."""
         from ottla.drivers.transaction_verifier import TransactionVerifier
@@ -239,7 +249,7 @@ class Node:
             )
             if changed:
                 _LOG.info("settings changed", extra=fields(names=",".join(sorted(changed))))
-                self._log_settings.changed()
+                self.log_settings.changed()
                 self.cleaner.settings_changed()
                 limit(self)
                 if "cordoned.log.dirs" in changed and self.config.is_broker:
@@ -260,7 +270,7 @@ class Node:
         if self.serving:  # the first one is all that there is
             log_changes(delta, image)
         if self.metadata.lifecycle.broker_epoch >= 0:
-            self._note_directories()
+            self.note_directories()
 
     def _start_replication(self) -> None:
         from ottla.drivers.lost_brokers import LostBrokers
@@ -301,11 +311,11 @@ class Node:
             ids = {posixpath.normpath(path): found for path, found in self.directory_ids.items()}
             place = (partition.topic_id, partition.topic_partition.partition)
             self.replicas.place_again({place: ids[directory]})
-            self._note_directories()
+            self.note_directories()
 
     def log_moved(self, partition: Partition) -> None:
         self.replicas.moved(partition)
-        self._note_directories()
+        self.note_directories()
         if self.replication is not None:
             self.replication.log_moved(partition, self.image)
 
@@ -362,7 +372,7 @@ class Node:
             return None
         return tuple(found for path, found in self._usable_directories().items() if path in self.logs.cordoned)
 
-    def _note_directories(self) -> None:
+    def note_directories(self) -> None:
         """Let the metadata say in which of several log directories new partitions were put (KIP-858)."""
         placed = self.replicas.take_placed()
         if placed and features.supports_directories(self.image.features):
@@ -417,20 +427,7 @@ class Node:
             self.metadata.publisher.subscribe(self._apply_settings)
         self.serving = True
         self.start_seconds = elapsed_s() - began_s
-        _LOG.info(
-            "node started",
-            extra=fields(
-                node_id=self.node_id,
-                cluster_id=self.cluster_id,
-                roles=",".join(config.roles),
-                listeners=",".join(f"{name}:{port}" for name, port in self.ports.items()),
-                topics=len(self.image.topics_by_name),
-                logs=len(self.logs),
-                metadata_ms=round((metadata_s - began_s) * 1000),
-                logs_ms=round((logs_s - metadata_s) * 1000),
-                start_ms=round(self.start_seconds * 1000),
-            ),
-        )
+        log_start(self, metadata_s - began_s, logs_s - metadata_s)
 
     def _watch_brokers(self, controller: ActiveController) -> None:
         from ottla.drivers.broker_watch import BrokerWatch, WatchSettings  # a node alone has no use for it
@@ -457,7 +454,7 @@ class Node:
         self._note_cordoned()
         self.lifecycle.cordoned = self._cordoned_ids
         self.lifecycle.on_unreported = self._not_reported
-        self._log_settings.changed()
+        self.log_settings.changed()
         await run_yielding(self.logs.loading())  # probes are answered meanwhile, and a signal is heard
         self.logs.start_flush_timer()
         self._loaded = True
@@ -481,6 +478,9 @@ class Node:
         self.spawn(self._run_periodic_tasks())
         self._closers.append(self.cleaner.stop)
         self.cleaner.start()
+        if self.logs.offline_logs or any(log.size_bytes for log in self.logs):
+            self.damaged_logs.scrubber.scrub_all()
+        asyncio.get_running_loop().call_later(SCRUB_AFTER_SECONDS, lambda: self.stopping or self.damaged_logs)
         return logs_s
 
     async def _join_cluster(self) -> None:
@@ -592,7 +592,7 @@ class Node:
             self.replicas.open_missing(self.image)
             if self.replication is not None:  # for what could be opened now
                 self.replication.apply((), self.image)
-            self._note_directories()
+            self.note_directories()
         with errors_logged(_LOG, "a periodic task"):
             self.replicas.reconsider(int(asyncio.get_running_loop().time() * 1000))
             self.logs.periodic(now_ms)

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
-from ottla.metadata.image import DIRECTORIES_RESERVED, NO_LEADER, BrokerRegistration, ConfigResourceType
+from ottla.metadata.image import DIRECTORIES_RESERVED, DIRECTORY_LOST, NO_LEADER, BrokerRegistration, ConfigResourceType
 from ottla.metrics.instruments import NodeMetrics
 from ottla.model import METADATA_TOPIC, Millis, NodeId, Offset, TopicPartition
 from ottla.replication.partition import Partition, nearest_replica
@@ -66,6 +66,8 @@ class ReplicaManager:
         self.metrics = NodeMetrics() if metrics is None else metrics
         self._placed: dict[tuple[UUID, int], UUID] = {}
         """Partitions whose log directory the metadata does not know yet."""
+        self._lost: set[tuple[UUID, int]] = set()
+        """Those whose directory the metadata calls lost: their logs were given up, and are fetched again."""
         self._gone: deque[tuple[TopicPartition, Partition | None]] = deque()
         """Partitions of deleted topics, which nobody finds any more, until `schedule_deletions`."""
         self._detached: deque[Log] = deque()
@@ -201,9 +203,26 @@ class ReplicaManager:
             partition.reconsider(now_ms)
 
     def take_placed(self) -> dict[tuple[UUID, int], UUID]:
-        """(topic id, partition) to directory id where the metadata says something else, for the controller to know."""
+        """(topic id, partition) to directory id where the metadata says something else, for the controller to know.
+
+        A log that is fetched again stays lost until it is in sync: nobody may elect it before, not even as one that
+        was in sync when the set had shrunk too far (KIP-966).
+        """
         placed, self._placed = self._placed, {}
+        if self._lost:
+            for place in [place for place in placed if place in self._lost and self._is_fetching(*place)]:
+                self._placed[place] = placed.pop(place)
+            self._lost.difference_update(placed)
         return placed
+
+    def _is_fetching(self, topic_id: UUID, number: int) -> bool:
+        """Whether another replica leads, and this one is not in sync."""
+        partition = self.by_id.get(topic_id, NO_PARTITIONS).get(number)
+        return (
+            partition is not None
+            and partition.leader_id not in (NO_LEADER, self.node_id)
+            and self.node_id not in partition.isr
+        )
 
     def moved(self, partition: Partition) -> None:
         """A replica is in another log directory now, of which the metadata is to hear."""
@@ -324,18 +343,39 @@ class ReplicaManager:
         directory_id = ids.get(posixpath.dirname(log.directory))
         if directory_id not in (None, assigned):
             self._placed[topic_id, key.partition] = directory_id
+            if assigned == DIRECTORY_LOST:
+                self._lost.add((topic_id, key.partition))
         return log
 
+    def give_up(self, partition: Partition, image: MetadataImage) -> None:
+        """Rename the damaged log of a partition, and have it fetched again: others have all that is committed, and
+        nobody counts on this replica (`may_start_over`). Raises KafkaError where it cannot be renamed."""
+        key = partition.topic_partition
+        log = self.logs.get(key)
+        assert log is not None
+        self.generation += 1
+        del self.by_name[key.topic][key.partition]
+        partition.remove(ErrorCode.not_leader_or_follower)
+        for callback in self.on_leadership:
+            callback(partition)
+        self.missing[key] = KafkaError(ErrorCode.kafka_storage_error, f"the log of {key} is damaged")
+        self.logs.rename_damaged(log)
+        topic = image.topic(key.topic)
+        if topic is not None and key.partition in topic.partitions:
+            self._update(image, topic.name, topic.id, key.partition, topic.partitions[key.partition])
+
+    def may_start_over(self, registration: PartitionRegistration) -> bool:
+        """Whether this replica may begin again with an empty log: another one leads, and nobody counts on this one. One
+        in sync might be elected next, and so might one that was when the set had shrunk too far (KIP-966), unless the
+        metadata calls its log lost."""
+        if registration.leader in (NO_LEADER, self.node_id) or self.node_id in registration.isr:
+            return False
+        return self.node_id not in registration.elr or registration.directory(self.node_id) == DIRECTORY_LOST
+
     def _is_fetched_again(self, key: TopicPartition, registration: PartitionRegistration) -> bool:
-        """Whether a damaged log may start empty: others have all of it, and do not count on this replica. One in sync
-        might be elected next; without fetching it falls out of the set."""
+        """Whether a log that was damaged when the node started may start empty."""
         offline = self.logs.offline_logs.get(key)
-        return (
-            offline is not None
-            and offline.damage is not None
-            and registration.leader not in (NO_LEADER, self.node_id)
-            and self.node_id not in registration.isr
-        )
+        return offline is not None and offline.damage is not None and self.may_start_over(registration)
 
     def _remove_topic(self, topic: str, topic_id: UUID, numbers: Mapping[int, Any]) -> None:
         self.generation += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -133,6 +133,14 @@ class LeaderEpochs:
         for entry in entries:
             self._assign(EpochEntry(*entry))
         self._note_latest()
+
+    def mend(self, found: Sequence[tuple[LeaderEpoch, Offset]], last_offset: Offset) -> None:
+        """Have these entries, of the batches from some offset on up to the one at `last_offset`, in place of those that
+        there are of them; what is known of before and behind stays, as far as it agrees. The caller writes it down."""
+        (first_epoch, first), (newest, _) = found[0], found[-1]
+        before = [each for each in self._entries if each.start_offset < first and each.epoch <= first_epoch]
+        behind = [each for each in self._entries if each.start_offset > last_offset and each.epoch > newest]
+        self.replace([*before, *found, *behind])
 
     def truncate_from_end(self, end_offset: Offset) -> None:
         """Forget epochs that start at or after `end_offset`, durably: the log was cut there.

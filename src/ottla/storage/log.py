@@ -365,6 +365,12 @@ class Log:
         """
         self.epochs.assign(epoch, self._state.log_end)
 
+    def mend_epochs(self, found: Sequence[tuple[LeaderEpoch, Offset]], last_offset: Offset) -> None:
+        """Have the leader epochs say what the batches up to the one at `last_offset` say."""
+        self.epochs.mend(found, last_offset)
+        self._flusher.write_later(self.epochs.path, self.epochs.encode)
+        self._flusher.is_due = True
+
     @property
     def latest_epoch(self) -> LeaderEpoch | None:
         return self.epochs.latest_epoch
@@ -407,6 +413,9 @@ class Log:
             )
         except OSError as error:
             raise self._health.refuse(error) from error
+        except KafkaError as error:
+            self._health.suspect(error, offset)
+            raise
 
     def holds_nothing(self, offset: Offset, high_watermark: Offset, log_start: Offset) -> bool:
         return self._health.is_open and self._state.holds_nothing(offset, high_watermark, log_start)
@@ -441,6 +450,9 @@ class Log:
             return work()
         except OSError as error:
             raise (failed or self._health.refuse)(error) from error
+        except KafkaError as error:
+            self._health.suspect(error, None)
+            raise
 
     # Making it shorter
 
@@ -448,19 +460,7 @@ class Log:
         """Move the log start up to `offset` (-1: the high watermark); returns the new log start. Raises `KafkaError`:
         OFFSET_OUT_OF_RANGE above the high watermark, POLICY_VIOLATION if only compacted."""
         self._health.check()
-        if not self.config.delete:
-            raise KafkaError(
-                ErrorCode.policy_violation,
-                f"Records of partition {self.topic_partition} can not be deleted due to the configured policy",
-            )
-        high_watermark = self._state.high_watermark
-        target = high_watermark if offset == -1 else offset
-        if target < 0 or target > high_watermark:
-            raise KafkaError(
-                ErrorCode.offset_out_of_range,
-                f"The offset {offset} is out of range: partition {self.topic_partition} ends at {high_watermark}",
-            )
-        self.advance_log_start(target)
+        self.advance_log_start(self._trimmer.new_start(offset, self.topic_partition, self.config))
         return self.log_start_offset
 
     def advance_log_start(self, offset: Offset) -> None:

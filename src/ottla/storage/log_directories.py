@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import posixpath
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
-from ottla.errors import OttlaError
+from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.filesystem import FileLock, FileSystem
 from ottla.logs import fields
 from ottla.model import TopicPartition
@@ -35,6 +36,13 @@ class Warn(Protocol):
 
 def log_warning(event: str, /, **found: object) -> None:
     _LOG.warning(event, extra=fields(**found))
+
+
+class HasDirectory(Protocol):
+    """A log."""
+
+    @property
+    def directory(self) -> str: ...
 
 
 class LogDirectories:
@@ -79,6 +87,17 @@ class LogDirectories:
     @property
     def offline(self) -> list[str]:
         return list(self._offline)
+
+    def choose(self, cordoned: Collection[str], logs: Iterable[HasDirectory]) -> str:
+        """The one with the fewest of these logs, and none that is cordoned where there are others. Raises
+        KAFKA_STORAGE_ERROR without any."""
+        online = [each for each in self.online if each not in cordoned] or self.online
+        if not online:
+            raise KafkaError(ErrorCode.kafka_storage_error, "no log directory is online")
+        if len(online) == 1:
+            return online[0]
+        counts = Counter(posixpath.dirname(log.directory) for log in logs)
+        return min(online, key=counts.__getitem__)
 
     def take_offline(self, directory: str, error: OSError) -> None:
         self._warn("log directory offline", directory=directory, error=str(error))

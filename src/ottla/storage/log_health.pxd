@@ -9,3 +9,4 @@ cdef class LogHealth:
     cdef public bint is_open
     cdef public object on_offline
     cdef public object on_failure
+    cdef public object on_suspicion

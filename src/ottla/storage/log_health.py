@@ -9,7 +9,7 @@ import errno
 from collections.abc import Callable
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import TopicPartition
+from ottla.model import Offset, TopicPartition
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
@@ -30,7 +30,9 @@ def is_passing(error: BaseException) -> bool:
 class LogHealth:
     """The parts of a log share one; whoever meets a disk error raises what `fail` or `refuse` gives."""
 
-    __slots__ = ("_topic_partition", "failure", "is_busy", "is_closed", "is_open", "on_failure", "on_offline")
+    __slots__ = (
+        "_topic_partition", "failure", "is_busy", "is_closed", "is_open", "on_failure", "on_offline", "on_suspicion",
+    )  # fmt: skip
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self._topic_partition = topic_partition
@@ -45,6 +47,8 @@ class LogHealth:
         """Called when the log stops being open."""
         self.on_failure: Callable[[OSError], None] | None = None
         """Called with the disk error that took the log offline."""
+        self.on_suspicion: Callable[[Offset | None], None] | None = None
+        """Called where a reader met bytes that are no batch, with the offset from which on it read."""
 
     def check(self) -> None:
         """Raises `KafkaError` KAFKA_STORAGE_ERROR unless the log is open."""
@@ -81,6 +85,13 @@ class LogHealth:
         found = KafkaError(ErrorCode.kafka_storage_error, f"no {what} for {self._topic_partition}: {error}")
         found.__cause__ = error
         return found
+
+    def suspect(self, error: Exception, offset: Offset | None) -> None:
+        """A reader met this error in what it read from `offset` on, or anywhere: have the log checked if the error
+        says that bytes are wrong."""
+        wrong = getattr(error, "code", None) in (ErrorCode.corrupt_message, ErrorCode.kafka_storage_error)
+        if wrong and self.on_suspicion is not None and self.is_open:
+            self.on_suspicion(offset)
 
     def close(self) -> None:
         self.is_closed = True

@@ -128,6 +128,8 @@ class LogManager:
         """Where the times of fsyncs are counted."""
         self.on_log_failed: Callable[[str, OSError], None] | None = None
         """Called with the log directory of a log whose disk failed, and with the error."""
+        self.on_log_suspected: Callable[[Log, Offset | None], None] = lambda log, offset: None
+        """Called where a reader met damage in a log, from that offset on."""
 
     # Directories
 
@@ -235,6 +237,7 @@ class LogManager:
         self._logs[log.topic_partition] = log
         log.count_flush_seconds(self.flush_seconds)
         log.health.on_failure = partial(self._log_failed, posixpath.dirname(log.directory))
+        log.health.on_suspicion = lambda offset: self.on_log_suspected(log, offset)
         if self._flush_timer is not None:
             log.watch_unflushed(self._flush_timer.note)
         self._by_topic.setdefault(topic, {})[partition] = log
@@ -270,7 +273,7 @@ class LogManager:
             if topic_partition in self.offline_logs:
                 log = self._open_offline(topic_partition, config)
             else:
-                directory = self._choose_directory() if log_dir is None else log_dir
+                directory = log_dir or self._directories.choose(self.cordoned, self._logs.values())
                 path = posixpath.join(directory, str(topic_partition))
                 self._purge_checkpoints(directory, topic_partition)
                 log = at_once(self._opener.opening(topic_partition, path, config, Opening()))
@@ -372,18 +375,6 @@ class LogManager:
             return error
         return None
 
-    def _choose_directory(self) -> str:
-        online = [each for each in self.online_dirs if each not in self.cordoned] or self.online_dirs
-        if not online:
-            raise KafkaError(ErrorCode.kafka_storage_error, "no log directory is online")
-        if len(online) == 1:
-            return online[0]
-        counts = dict.fromkeys(online, 0)
-        for log in self._logs.values():
-            parent = posixpath.dirname(log.directory)
-            counts[parent] = counts.get(parent, 0) + 1
-        return min(online, key=counts.__getitem__)
-
     def name(self, log: Log, topic_id: UUID) -> None:
         """Write down whose log it is. Raises `KafkaError`."""
         try:
@@ -429,6 +420,12 @@ class LogManager:
         self.schedule_deletion(log)
         await self.futures.ended(log, new)
         await self.checkpoint(*CHECKPOINTS)
+
+    def rename_damaged(self, log: Log) -> None:
+        """Detach a damaged log and rename it (`...-stray`), for another one to take its place; a person deletes it.
+        Raises `KafkaError`."""
+        self.detach(log.topic_partition)
+        log.rename_for_deletion("stray")
 
     def detach_offline(self, key: TopicPartition, suffix: str) -> None:
         """A log that cannot be opened is no longer wanted: rename its directory, if there is one."""

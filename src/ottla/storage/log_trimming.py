@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import FileSystem
-from ottla.model import Millis, Offset
+from ottla.model import Millis, Offset, TopicPartition
+from ottla.storage.config import LogConfig
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_flusher import LogFlusher
 from ottla.storage.log_state import LogState
@@ -41,6 +43,23 @@ class LogTrimmer:
         self._epochs = epochs
         self._producer_state = producer_state
         self._roll = roll
+
+    def new_start(self, offset: Offset, key: TopicPartition, config: LogConfig) -> Offset:
+        """Up to where DeleteRecords deletes that asks for `offset` (-1: the high watermark). Raises `KafkaError`:
+        OFFSET_OUT_OF_RANGE above the high watermark, POLICY_VIOLATION if only compacted."""
+        if not config.delete:
+            raise KafkaError(
+                ErrorCode.policy_violation,
+                f"Records of partition {key} can not be deleted due to the configured policy",
+            )
+        high_watermark = self._state.high_watermark
+        target = high_watermark if offset == -1 else offset
+        if target < 0 or target > high_watermark:
+            raise KafkaError(
+                ErrorCode.offset_out_of_range,
+                f"The offset {offset} is out of range: partition {key} ends at {high_watermark}",
+            )
+        return target
 
     def advance_log_start(self, offset: Offset) -> None:
         """Records below `offset` are not served any more."""

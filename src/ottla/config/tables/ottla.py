@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.config.checks import Address, AtLeast, OneOf
-from ottla.config.setting import Setting, Type
+from ottla.config.setting import Mode, Setting, Type
 
 # fmt: off
 OTTLA: tuple[Setting, ...] = (
@@ -22,6 +22,11 @@ OTTLA: tuple[Setting, ...] = (
             doc="Whether a logged event is a line of text or a JSON object in a line."),
     Setting("ottla.log.slow.request.ms", Type.INT, "1000", AtLeast(-1),
             doc="Milliseconds from which a request is logged as slow; -1 for none."),
+    Setting("ottla.log.scrub.bytes.per.second", Type.INT, "8388608", AtLeast(0), mode=Mode.CLUSTER_WIDE,
+            doc="Bytes a second that a node reads at most to find damage in its logs that nobody has met; 0 for none. "
+                "Logs that somebody suspects are read in any case, and faster."),
+    Setting("ottla.log.scrub.interval.ms", Type.LONG, "604800000", AtLeast(1000), mode=Mode.CLUSTER_WIDE,
+            doc="Milliseconds after which a log that was read for damage is read again; after a start each is once."),
     Setting("ottla.failover.confirm.ms", Type.INT, "100", AtLeast(-1),
             doc="A node whose connection ends and whose listener refuses new ones, for so many milliseconds, is taken "
                 "for dead: a controller fences such a broker, voters elect another controller. -1: only "

@@ -24,6 +24,7 @@ from ottla.server.http.process import read_process
 
 if TYPE_CHECKING:
     from ottla.drivers.coordinator_shards import LoadTimes
+    from ottla.server.damaged_logs import DamagedLogs
     from ottla.server.http.shares import SharePartitionsCollector
     from ottla.server.node import Node
 
@@ -276,6 +277,14 @@ class Collector:
         page.add(f"{prefix}max_dirty_percent", int(100 * cleaner.max_dirty_ratio))
         since_ms = max(node.clock.now_ms() - cleaner.last_look_ms, 0) if cleaner.last_look_ms else 0
         page.add(f"{prefix}time_since_last_run_ms", since_ms)
+        damaged_logs: DamagedLogs | None = vars(node).get("damaged_logs")  # made with the first records
+        scrubbed = None if damaged_logs is None else damaged_logs.scrubber.totals
+        served = 0 if damaged_logs is None else len(damaged_logs.damaged())
+        page.add("ottla_damaged_logs", len(node.logs.offline_logs) + served)
+        page.add("ottla_damaged_logs_found_total", scrubbed.damaged if scrubbed else 0)
+        page.add("ottla_leader_epochs_mended_total", scrubbed.epochs_mended if scrubbed else 0)
+        page.add("ottla_scrubbed_bytes_total", scrubbed.bytes_read if scrubbed else 0)
+        page.add("ottla_scrubbed_logs_total", scrubbed.logs if scrubbed else 0)
         prefix = "kafka_log_logcleaner_"
         page.add(f"{prefix}max_clean_time_secs", round(last.seconds, 3) if last else 0)
         recopied = last.bytes_written / max(last.bytes_read, 1) if last else 0

@@ -182,9 +182,12 @@ def health(node: Node) -> dict[str, Any]:
 
 
 def damage_of(node: Node) -> dict[str, str]:
-    """Partitions that are not served, or whose groups are not, because of what is on disk; and why."""
+    """Partitions that are not served, or whose groups are not, because of what is on disk, and those that are served
+    although they are damaged; and why."""
     found = {str(key): str(log.error.message) for key, log in node.logs.offline_logs.items()}
     if node.serving and node.config.is_broker:
+        if "damaged_logs" in vars(node):  # made with the first records
+            found |= {str(key): why for key, why in node.damaged_logs.damaged().items()}
         found |= {str(key): why for key, why in node.groups.damaged().items()}
     return found
 

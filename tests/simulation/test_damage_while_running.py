@@ -1,0 +1,296 @@
+"""Damage in a replica of a running cluster: whoever meets it, the replica is given up and fetched again, nothing that
+was acknowledged is lost, and readers get what was written.
+
+The table: where the damage is (bytes of a batch that its checksum covers, and those that it does not; a file cut short;
+epochs; whole directories) x who meets it (a reader, the scrubber after a start or later, the start). In virtual time.
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla.errors import ErrorCode
+from ottla.metadata.image import DIRECTORY_LOST
+from ottla.protocol.record_batch import iterate_batches, iterate_records
+from ottla.simulation.world import DIRECTORY, Machine
+from ottla.testing.disk import SimulatedFileSystem
+from tests.simulation.test_replicas import ALL, Replicated, records, run
+
+COUNT = 24
+BATCH_BYTES = 400
+SMALL = {"segment_bytes": "2000", "index_interval_bytes": "300"}
+LOG = posixpath.join(DIRECTORY, "t-0")
+HEAL_S_MAX = 40.0
+
+Damage = Callable[[SimulatedFileSystem], None]
+
+
+def segments(disk: SimulatedFileSystem) -> list[str]:
+    return [posixpath.join(LOG, name) for name in sorted(disk.listdir(LOG)) if name.endswith(".log")]
+
+
+def batches(disk: SimulatedFileSystem, path: str) -> list[int]:
+    return [at for at, _ in iterate_batches(disk.read_bytes(path))]
+
+
+def change(disk: SimulatedFileSystem, path: str, position: int, new: bytes) -> None:
+    """Under whoever has the file open."""
+    file = disk.open(path)
+    assert file.pread(len(new), position) != new
+    file.pwrite((new,), position)
+    file.close()
+
+
+def flip(place: int, mask: int = 0x5A) -> Damage:
+    """A byte of the second batch of the second segment, `place` bytes behind its begin."""
+
+    def damage(disk: SimulatedFileSystem) -> None:
+        path = segments(disk)[1]
+        position = batches(disk, path)[1] + place
+        change(disk, path, position, bytes([disk.read_bytes(path)[position] ^ mask]))
+
+    return damage
+
+
+def cut(disk: SimulatedFileSystem) -> None:
+    """The second segment ends in its last batch."""
+    path = segments(disk)[1]
+    file = disk.open(path)
+    file.truncate(file.size() - 7)
+    file.close()
+
+
+def empty(disk: SimulatedFileSystem) -> None:
+    file = disk.open(segments(disk)[1])
+    file.truncate(0)
+    file.close()
+
+
+def exchange(disk: SimulatedFileSystem) -> None:
+    """The content of one segment is that of another one."""
+    one, other = segments(disk)[1:3]
+    data = disk.read_bytes(one)
+    file = disk.open(other)
+    file.truncate(0)
+    file.pwrite((data,), 0)
+    file.close()
+
+
+DAMAGES: dict[str, Damage] = {
+    "base offset, goes up": flip(7, 0x40),
+    "base offset, its first byte": flip(0, 0x01),
+    "base offset, goes down": flip(7, 0x01),
+    "batch length": flip(11),
+    "leader epoch": flip(15, 0x40),
+    "magic": flip(16),
+    "checksum": flip(20),
+    "attributes": flip(22),
+    "last offset delta": flip(26, 0x40),
+    "timestamp": flip(40),
+    "producer id": flip(50),
+    "record count": flip(60),
+    "a record": flip(300),
+    "cut short": cut,
+    "emptied": empty,
+    "another segment's content": exchange,
+}
+
+
+class Watched(Replicated):
+    """Its acknowledged records, and which replicas were given up."""
+
+    async def filled(self, **configs: str) -> None:
+        await self.topic(min_insync_replicas="2", **SMALL, **configs)
+        await self.in_sync(*ALL)
+        for number in range(COUNT):
+            value = b"%d:" % number + b"x" * (BATCH_BYTES - 100)
+            assert await self.produce(records(value)) == (ErrorCode.none, number)
+        await self.until(lambda: all(self.log(each).log_end_offset == COUNT for each in ALL))
+
+    def aside(self, machine: Machine) -> list[str]:
+        return [name for name in machine.disk.listdir(DIRECTORY) if name.startswith("t-0.") and "-stray" in name]
+
+    async def healed(self, machine: Machine, *, renamed: int = 1) -> None:
+        """The log was renamed and fetched again, and all are in sync."""
+        await self.until(lambda: len(self.aside(machine)) == renamed, HEAL_S_MAX)
+        await self.in_sync(*ALL)
+        number = self.machines.index(machine) + 1
+        await self.until(lambda: self.log(number).log_end_offset == COUNT)
+        await self.until(lambda: self.partition().directory(number) != DIRECTORY_LOST)
+        contents = {number: self.values(number) for number in ALL}
+        assert contents[1] == contents[2] == contents[3] and len(contents[1]) == COUNT
+        assert await self.produce(records(b"more")) == (ErrorCode.none, COUNT)
+
+    def values(self, number: int) -> list[tuple[int, Any]]:
+        log, found, offset = self.log(number), [], 0
+        while offset < COUNT:
+            data = log.read(offset, 1 << 20, up_to=COUNT).read()
+            found += [
+                (each.offset, each.value) for at, _ in iterate_batches(data) for each in iterate_records(data, at)
+            ]
+            offset = found[-1][0] + 1
+        return found
+
+    def leading(self) -> Machine:
+        return self.machines[self.partition().leader - 1]
+
+    def following(self) -> Machine:
+        return next(each for number, each in enumerate(self.machines, 1) if number != self.partition().leader)
+
+
+def run_watched(seed: int, work: Any, more: dict[str, str] | None = None) -> None:
+    async def test(cluster: Any) -> None:
+        await work(cluster)
+
+    Watched(seed, more).run(test)
+
+
+def scrub(cluster: Watched, machine: Machine) -> None:
+    """As it would after its interval."""
+    assert machine.node is not None
+    machine.node.damaged_logs.scrubber.scrub_all()
+
+
+@pytest.mark.parametrize("who", ["leader", "follower"])
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_scrubbed_replica_that_is_damaged_is_fetched_again(name: str, who: str, caplog: Any) -> None:
+    """The scrubber of a leader, or of a follower, meets what nobody has read."""
+
+    async def work(cluster: Watched) -> None:
+        await cluster.filled()
+        machine = cluster.leading() if who == "leader" else cluster.following()
+        DAMAGES[name](machine.disk)
+        scrub(cluster, machine)
+        await cluster.healed(machine)
+        assert machine.node is not None
+        assert machine.node.damaged_logs.scrubber.totals.damaged == 1 and not machine.node.damaged_logs.damaged()
+        assert [each for each in caplog.records if each.levelno == logging.ERROR and "damaged" in each.message]
+
+    run_watched(3, work)
+
+
+@pytest.mark.parametrize("name", ["batch length", "magic", "last offset delta", "cut short", "emptied"])
+def test_what_a_reader_meets_on_the_leader_is_checked_at_once(name: str) -> None:
+    """CORRUPT_MESSAGE to a consumer has the log checked, without a scrubber that happens to come by."""
+
+    async def work(cluster: Watched) -> None:
+        await cluster.filled()
+        machine = cluster.leading()
+        DAMAGES[name](machine.disk)
+        for offset in range(COUNT):
+            try:
+                await cluster.fetch(offset, 1)
+            except AssertionError:
+                break
+        else:
+            pytest.fail("no reader met it")
+        await cluster.healed(machine)
+
+    run_watched(4, work, {"ottla.log.scrub.bytes.per.second": "0"})
+
+
+@pytest.mark.parametrize("name", ["base offset, goes up", "a record", "leader epoch", "cut short"])
+def test_damage_of_the_time_between_is_found_after_a_start(name: str) -> None:
+    """A clean stop is believed, so a start looks at the ends of segments only: the scrubber reads the rest."""
+
+    async def work(cluster: Watched) -> None:
+        await cluster.filled()
+        machine = cluster.following()
+        machine.stop()
+        await cluster.until(lambda: cluster.world.counts["stopped"] == 1)
+        DAMAGES[name](machine.disk)
+        machine.start()
+        await cluster.healed(machine)
+
+    run_watched(5, work)
+
+
+def test_a_wrong_epoch_checkpoint_of_a_running_log_is_mended() -> None:
+    async def work(cluster: Watched) -> None:
+        await cluster.filled()
+        machine = cluster.following()
+        number = cluster.machines.index(machine) + 1
+        log = cluster.log(number)
+        right = log.epochs.entries
+        log.epochs.replace([(0, 0), (7, 5)])
+        scrub(cluster, machine)
+        await cluster.until(lambda: log.epochs.entries == right)
+        assert machine.node is not None and machine.node.damaged_logs.scrubber.totals.epochs_mended == 1
+        assert not cluster.aside(machine)
+
+    run_watched(6, work)
+
+
+def test_the_only_replica_in_sync_is_not_given_up_until_another_one_is() -> None:
+    """It may have what no other has: it goes on, and says that it is damaged."""
+
+    async def work(cluster: Watched) -> None:
+        await cluster.filled()
+        machine, others = cluster.leading(), []
+        for each in cluster.machines:
+            if each is not machine:
+                each.wanted = False
+                each.crash(power_loss=False)
+                others.append(each)
+        await cluster.until(lambda: True)
+        assert machine.node is not None
+        log = cluster.log(cluster.machines.index(machine) + 1)
+        DAMAGES["a record"](machine.disk)
+        scrub(cluster, machine)
+        damaged_logs = machine.node.damaged_logs
+        await cluster.until(lambda: len(damaged_logs.damaged()) == 1)
+        assert log.is_open and not cluster.aside(machine)
+        for each in others:
+            each.start()
+        await cluster.healed(machine)
+        assert not damaged_logs.damaged()
+
+    run_watched(7, work)
+
+
+def test_a_single_replica_is_served_and_says_that_it_is_damaged() -> None:
+    async def work(cluster: Watched) -> None:
+        await cluster.topic((1,), **SMALL)
+        for number in range(COUNT):
+            assert await cluster.produce(records(b"x" * 300)) == (ErrorCode.none, number)
+        machine = cluster.machines[0]
+        node = machine.node
+        assert node is not None
+        DAMAGES["a record"](machine.disk)
+        scrub(cluster, machine)
+        await cluster.until(lambda: len(node.damaged_logs.damaged()) == 1)
+        assert await cluster.produce(records(b"more")) == (ErrorCode.none, COUNT)
+        assert not cluster.aside(machine) and cluster.log(1).is_open
+        from ottla.server.http.pages import damage_of
+
+        assert "checksum" in damage_of(node)["t-0"]
+
+    run_watched(8, work)
+
+
+def test_directories_that_changed_places_are_fetched_again() -> None:
+    async def work(cluster: Watched) -> None:
+        await cluster.filled()
+        assert await cluster.create("u", "node1", 1, 3) == ErrorCode.none
+        machine = cluster.following()
+        disk = machine.disk
+        await cluster.until(lambda: disk.is_dir(f"{DIRECTORY}/u-0"))
+        machine.stop()
+        await cluster.until(lambda: cluster.world.counts["stopped"] == 1)
+        for source, target in (("t-0", "aside"), ("u-0", "t-0"), ("aside", "u-0")):
+            disk.rename(f"{DIRECTORY}/{source}", f"{DIRECTORY}/{target}")
+        machine.start()
+        await cluster.healed(machine)
+
+    run_watched(9, work)
+
+
+def test_offsets_are_checked_against_their_place_in_a_header() -> None:
+    """The offset, length, epoch and magic of `DAMAGES` are those that no checksum covers."""
+    assert struct.calcsize(">qii") == 16 and 7 < 8 <= 11 < 12 <= 15 < 16
