@@ -9,11 +9,12 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.cli.cluster_up import CONTROLLER_PORTS
 from tests.conformance.test_embedding import receive, send
@@ -78,12 +79,26 @@ def pid_of(directory: Path, node: int) -> int:
     return int((directory / f"node-{node}" / "pid").read_text())
 
 
+def ensure_preferred_leaders(bootstrap: str, topic: str) -> None:
+    """They lead soon, not at the next look at the imbalance, which is in minutes."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    deadline = time.monotonic() + 60
+    while True:
+        found = admin.list_topics(topic, timeout=60).topics[topic].partitions.values()
+        if all(each.leader == each.replicas[0] for each in found):
+            return
+        assert time.monotonic() < deadline, [(each.leader, each.replicas) for each in found]
+        time.sleep(0.1)
+
+
 def test_up_down_and_up_again(directory: Path) -> None:
     with Up(str(NODES), str(directory), "--port", "0") as up:
         bootstrap = up.bootstrap()
         assert len(bootstrap.split(",")) == NODES
         assert len(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=60).brokers) == NODES
         send(bootstrap, "t", b"a")
+        topics = AdminClient({"bootstrap.servers": bootstrap})
+        topics.create_topics([NewTopic("led", 6, 3)])["led"].result(60)
         for node in range(1, NODES + 1):
             os.kill(pid_of(directory, node), 0)
         assert up.end() == 0
@@ -91,6 +106,7 @@ def test_up_down_and_up_again(directory: Path) -> None:
     with Up(str(NODES), str(directory)) as up:
         assert up.bootstrap() == bootstrap, "the same ports"
         assert receive(bootstrap, "t", 1) == [b"a"]
+        ensure_preferred_leaders(bootstrap, "led")
         assert up.end(signal.SIGTERM) == 0
     output = (directory / "node-1" / "output").read_text()
     assert output.count("node started") == output.count("node stopped") == 2

@@ -50,8 +50,8 @@ def balance(
 ) -> int:
     """Even out what brokers hold, take and lead: show the plan, and with --run carry it out.
 
-    Partitions are moved by the bytes that they hold and that are written to them, leaders likewise; copies stay in
-    different racks. Clients notice nothing. Ctrl-C ends the waiting and the throttle, not the moves.
+    Replicas and leaders of brokers are even to one, and bytes as far as that allows; then what is written to them.
+    Copies stay in different racks. Clients notice nothing. Ctrl-C ends the waiting and the throttle, not the moves.
 
     Parameters
     ----------

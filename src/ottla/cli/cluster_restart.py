@@ -20,6 +20,7 @@ from ottla.cli.exits import MISUSED, OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
 from ottla.cli.output import plural
 from ottla.cli.processes import holder, process
+from ottla.cli.reassign import elect
 from ottla.cli.status_line import StatusLine
 from ottla.cli.units import duration
 from ottla.cli.values import BrokerId, FilePath, Seconds, Text
@@ -40,8 +41,9 @@ def restart(
 ) -> int:
     """Restart the nodes of a cluster one after the other: for new settings, or a release. Clients notice nothing.
 
-    The next node is restarted when every partition has all its copies in sync again; the controller comes last. Nodes
-    of `ottla cluster up` and `add` are found by their DIRECTORY; others, Kafka's too, are restarted by your --command.
+    The next node is restarted when every partition has all its copies in sync again; the controller comes last. At the
+    end every partition is led by its preferred leader again. Nodes of `ottla cluster up` and `add` are found by their
+    DIRECTORY; others, Kafka's too, are restarted by your --command.
 
     Parameters
     ----------
@@ -77,7 +79,9 @@ def restart(
             _wait_until_in_sync(found, patience, line, f"after node {each}")
             line.show("")
             print(f"node {each} restarted, all copies in sync after {duration(time.monotonic() - began_s)}", flush=True)
-    print(f"{plural(len(order), 'node')} restarted")
+        line.show("electing the preferred leaders")
+        elected = elect(found.bootstrap)
+    print(f"{plural(len(order), 'node')} restarted, and {plural(elected, 'leader')} moved back")
     return OK
 
 

@@ -6,6 +6,8 @@ import fcntl
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +26,8 @@ DEFAULT_PORT = 9092
 CONTROLLER_PORTS = 10_000
 """Between a node's port for clients and its port for other nodes."""
 PROPERTIES = "server.properties"
+ELECT_S_MAX = 120.0
+"""How long replicas may take to catch up before preferred leaders are elected without them."""
 
 
 def up(
@@ -74,14 +78,24 @@ def up(
         for number, config in configs.items()
     ]
     bootstrap = ",".join(map(address_of, configs.values()))
+    elects = len(configs) > 1 and all(each["auto.leader.rebalance.enable"] for each in configs.values())
     code = Supervisor(
         supervised,
         restart=not no_restart,
         ready=lambda: print(f"bootstrap: {bootstrap}", flush=True),
         say=lambda text: print(f"ottla: {text}", flush=True),
+        afterwards=partial(_elect, bootstrap) if elects else None,
     ).run()
     os.close(lock)
     return code
+
+
+def _elect(bootstrap: str) -> None:
+    """The first node that is there leads what it can; once the others have caught up, everybody leads their part."""
+    from ottla.cli.reassign import elect_when_in_sync
+
+    with suppress(CommandFailed):  # the controller looks again at each leader.imbalance.check.interval.seconds
+        elect_when_in_sync(bootstrap, ELECT_S_MAX)
 
 
 def node_directories(directory: Path) -> dict[int, Path]:

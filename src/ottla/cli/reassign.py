@@ -176,17 +176,34 @@ class Mover:
             )
 
 
-def elect(bootstrap: str, keys: Sequence[Key]) -> None:
-    """The first replica of each partition leads again, where it is in sync. Raises CommandFailed."""
+def elect(bootstrap: str, keys: Sequence[Key] | None = None) -> int:
+    """The first replica of each partition, or of all, leads again where it is in sync. How many leaders were elected.
+    Raises CommandFailed."""
     topics: dict[str, list[int]] = defaultdict(list)
-    for topic, number in keys:
+    for topic, number in keys or ():
         topics[topic].append(number)
-    values = {
-        "election_type": 0,
-        "topic_partitions": [{"topic": name, "partitions": numbers} for name, numbers in topics.items()],
-        "timeout_ms": REQUEST_MS_MAX,
-    }
-    ask(bootstrap, ApiKey.ELECT_LEADERS, values)
+    asked = [{"topic": name, "partitions": numbers} for name, numbers in topics.items()]
+    values = {"election_type": 0, "topic_partitions": None if keys is None else asked, "timeout_ms": REQUEST_MS_MAX}
+    answer = ask(bootstrap, ApiKey.ELECT_LEADERS, values)
+    rows = [row for topic in answer["replica_election_results"] for row in topic["partition_result"]]
+    return sum(not row["error_code"] for row in rows)
+
+
+def elect_when_in_sync(bootstrap: str, patience_s: float) -> None:
+    """Preferred leaders lead again once every partition has all its replicas in sync, or, where some of them stay away,
+    those that can when `patience_s` are over. Raises CommandFailed."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        try:
+            answer = wire.ask(bootstrap, ApiKey.METADATA, {"topics": None, "allow_auto_topic_creation": False})
+        except CommandFailed:
+            time.sleep(POLL_S)
+            continue
+        partitions = [part for topic in answer["topics"] for part in topic["partitions"]]
+        if all(len(each["isr_nodes"]) == len(each["replica_nodes"]) for each in partitions):
+            break
+        time.sleep(POLL_S)
+    elect(bootstrap)
 
 
 def remove_throttle(facts: Facts, topics: Collection[str]) -> None:

@@ -63,7 +63,8 @@ class Supervised:
 
 
 class Supervisor:
-    """`run` returns when all nodes have ended. `say` is told what people want to know; `ready` when all serve."""
+    """`run` returns when all nodes have ended. `say` is told what people want to know; `ready` when all serve. Work for
+    `afterwards`, which may take its time, is done by a process of its own."""
 
     def __init__(
         self,
@@ -72,8 +73,11 @@ class Supervisor:
         restart: bool,
         ready: Callable[[], None],
         say: Callable[[str], None],
+        afterwards: Callable[[], None] | None = None,
     ) -> None:
         self._nodes = list(nodes)
+        self._afterwards = afterwards
+        self._helper = 0
         self._restart = restart
         self._ready = ready
         self._say = say
@@ -120,6 +124,8 @@ class Supervisor:
         for node in self._nodes:
             if node.start_at_s is not None and node.start_at_s <= time.monotonic():
                 self._start(node)
+        if self._helper and os.waitpid(self._helper, os.WNOHANG)[0]:
+            self._helper = 0
         if self._look_at_s <= time.monotonic():
             self._look_at_s = time.monotonic() + LOOK_S
             for node in self._nodes:
@@ -132,6 +138,7 @@ class Supervisor:
     def _stop_all(self) -> None:
         """Brokers say to a controller that they leave, so nodes that are controllers stop when the others have."""
         self._stopping = True
+        self._end_helper()
         for node in self._nodes:
             node.start_at_s = None
         running = [node for node in self._nodes if node.pid]
@@ -140,6 +147,12 @@ class Supervisor:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(node.pid, signal.SIGCONT)
                 os.kill(node.pid, signal.SIGTERM)
+
+    def _end_helper(self) -> None:
+        if self._helper:
+            os.kill(self._helper, signal.SIGKILL)  # it has nothing to bring to an end, and is a zombie if it is done
+            os.waitpid(self._helper, 0)
+            self._helper = 0
 
     def _start(self, node: Supervised) -> None:
         node.start_at_s = None
@@ -169,6 +182,19 @@ class Supervisor:
         elif all(each.serves for each in self._nodes):
             self._were_ready = True
             self._ready()
+            if self._afterwards is not None:
+                self._help(self._afterwards)
+
+    def _help(self, work: Callable[[], None]) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._helper = os.fork()
+        if not self._helper:
+            try:
+                self._leave_parent()
+                work()
+            finally:
+                os._exit(0)  # what it could not do is left undone
 
     def _ended(self, node: Supervised) -> None:
         _, status = os.waitpid(node.pid, 0)
@@ -218,17 +244,7 @@ class Supervisor:
         """Be the node; does not return."""
         code = 70
         try:
-            os.setpgid(0, 0)  # Ctrl-C is for the supervisor, which stops all in its own way
-            parent = os.getppid()
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-            if os.getppid() != parent:
-                os._exit(1)
-            signal.set_wakeup_fd(-1)
-            for number in _SIGNALS:
-                if signal.getsignal(number) != signal.SIG_IGN:
-                    signal.signal(number, signal.SIG_DFL)
-            for each in [self._wake, self._woken, *(one for other in self._nodes for one in other.descriptors)]:
-                os.close(each)
+            self._leave_parent()
             if node.output is not None:
                 with open(node.output, "ab") as file:
                     os.dup2(file.fileno(), 1)
@@ -241,6 +257,20 @@ class Supervisor:
                 sys.stdout.flush()
                 sys.stderr.flush()
             os._exit(code)
+
+    def _leave_parent(self) -> None:
+        """Take nothing along of the supervisor, and end with it."""
+        os.setpgid(0, 0)  # Ctrl-C is for the supervisor, which stops all in its own way
+        parent = os.getppid()
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(1)
+        signal.set_wakeup_fd(-1)
+        for number in _SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+        for each in [self._wake, self._woken, *(one for other in self._nodes for one in other.descriptors)]:
+            os.close(each)
 
 
 def rotate(path: str) -> None:

@@ -107,6 +107,10 @@ class FakeCluster:
     def _describe_configs(self, node: int) -> dict[str, Any]:
         return {"results": []}
 
+    def _elect_leaders(self, node: int) -> dict[str, Any]:
+        rows = [{"partition_id": number, "error_code": 0} for _, number in self.partitions]
+        return {"error_code": 0, "replica_election_results": [{"topic": "t", "partition_result": rows}]}
+
     def _list_partition_reassignments(self, node: int) -> dict[str, Any]:
         return {"error_code": 0, "error_message": None, "topics": []}
 

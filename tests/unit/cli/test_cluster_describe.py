@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ottla.cli import cluster_restart
+from ottla.cli import cluster_restart, reassign
 from ottla.cli.cluster import describe
 from ottla.cli.cluster_facts import facts
 from ottla.cli.cluster_members import members, quorum_leader
@@ -67,3 +67,33 @@ def test_a_cluster_that_does_not_tell_who_is_fenced(monkeypatch: pytest.MonkeyPa
 def test_the_restart_comes_to_the_leader_of_the_quorum_last(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = serve(monkeypatch, FakeCluster(quorum_leader=1))
     assert cluster_restart._order(facts(cluster.bootstrap), None) == [2, 3, 1]
+
+
+def test_the_restart_ends_with_an_election_of_preferred_leaders(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = serve(monkeypatch, FakeCluster(partitions={("t", 0): (1, 2), ("t", 1): (2, 3)}))
+    cluster_restart.restart(command="true {id}", bootstrap=cluster.bootstrap)
+    assert [each for each in cluster.asked if each is ApiKey.ELECT_LEADERS] == [ApiKey.ELECT_LEADERS]
+    assert cluster.asked[-1] is ApiKey.ELECT_LEADERS
+    assert capsys.readouterr().out.endswith("3 nodes restarted, and 2 leaders moved back\n")
+    cluster_restart.restart(command="true {id}", node=[2], bootstrap=cluster.bootstrap)
+    assert cluster.asked[-1] is ApiKey.ELECT_LEADERS
+
+
+def test_preferred_leaders_are_elected_when_all_replicas_are_in_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = serve(monkeypatch, FakeCluster(fenced={3}, partitions={("t", 0): (3, 1)}))
+    looks = 0
+
+    def sleep(seconds: float) -> None:
+        nonlocal looks
+        looks += 1
+        assert ApiKey.ELECT_LEADERS not in cluster.asked
+        if looks == 3:
+            cluster.fenced.clear()
+
+    monkeypatch.setattr(reassign.time, "sleep", sleep)
+    reassign.elect_when_in_sync("127.0.0.1:9001", 60)
+    assert (looks, cluster.asked[-1]) == (3, ApiKey.ELECT_LEADERS)
+    reassign.elect_when_in_sync("127.0.0.1:9001", 0)  # some stay away: those that can lead do
+    assert cluster.asked[-1] is ApiKey.ELECT_LEADERS
