@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ottla.cli import wire
 from ottla.cli.cluster_members import members
 from ottla.cli.exits import CommandFailed
-from ottla.cli.move_plan import Broker, Partition
+from ottla.cli.move_board import Broker, Partition
 from ottla.protocol.messages import ApiKey
 
 Key = tuple[str, int]

@@ -11,9 +11,9 @@ from cyclopts import Parameter
 from ottla.cli import interrupts, wire
 from ottla.cli.cluster_facts import Facts, facts
 from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
+from ottla.cli.move_board import Partition
 from ottla.cli.move_plan import (
     Move,
-    Partition,
     PlanImpossible,
     plan_balance,
     plan_drain,

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.cli.move_board import Broker, Partition
 from ottla.cli.move_plan import (
-    Broker,
     Move,
-    Partition,
     PlanImpossible,
     plan_balance,
     plan_drain,
