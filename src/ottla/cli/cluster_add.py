@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
+from uuid import UUID
 
 from cyclopts import Parameter
 
+from ottla.cli.cluster_claim import claim, one_at_a_time
 from ottla.cli.cluster_members import members
-from ottla.cli.cluster_up import CONTROLLER_PORTS, PROPERTIES, address_of, node_config
+from ottla.cli.cluster_up import CONTROLLER_PORTS, PROPERTIES, address_of, check_settings, node_config, write_settings
 from ottla.cli.config_view import BROKER
 from ottla.cli.configs import Resource
 from ottla.cli.configs import describe as describe_settings
@@ -18,9 +21,11 @@ from ottla.cli.exits import FAILED, MISUSED, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Flag, parse_settings
 from ottla.cli.values import BrokerId, FilePath, Text
 from ottla.cli.voters import make_dynamic, quorum_of
+from ottla.metadata.image import Endpoint
 
 PORT_MAX = 65_535
 PORTS_TRIED = 1_000
+IDS_TRIED = 100
 
 LIKE_THE_OTHERS = (
     "default.replication.factor", "min.insync.replicas", "num.partitions", "offsets.topic.replication.factor",
@@ -60,45 +65,105 @@ def add(
     set
         A setting as name=value; may be repeated. Of a new node.
     """
-    from ottla.server.supervisor import Supervised, Supervisor
-
     directory = directory.absolute()
-    path, upgraded = directory / PROPERTIES, False
+    path = directory / PROPERTIES
     if path.exists():
         if listen or node_id is not None or set or controller:
             raise CommandFailed(f"{path} is there already: change it, or leave the options out", MISUSED)
-    else:
-        given = parse_settings(set or (), "--set")
-        roles = given.get("process.roles") or ("broker,controller" if controller else "broker")
-        settings = _settings(bootstrap, listen, node_id, roles)
-        upgraded = "controller" in roles and make_dynamic(bootstrap)
-        _create(directory, settings, given)
+        return _run(directory, Joined())
+    given = parse_settings(set or (), "--set")
+    roles = given.get("process.roles") or ("broker,controller" if controller else "broker")
+    with one_at_a_time(_say) as release:
+        joined = _join(directory, bootstrap, listen, node_id, roles, given)
+        return _run(directory, joined, release)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What was done for a new node."""
+
+    incarnation_id: UUID | None = None
+    upgraded: bool = False
+    """The voters of the cluster can be changed from now on."""
+
+
+def _say(text: str) -> None:
+    print(f"ottla: {text}", flush=True)
+
+
+def _run(directory: Path, joined: Joined, release: Callable[[], None] = lambda: None) -> int:
+    from ottla.server.supervisor import Supervised, Supervisor
+
     config = node_config(directory)
+    once = joined.incarnation_id and {"ottla.broker.incarnation.id": str(joined.incarnation_id)}
 
     def ready() -> None:
+        release()
         place = f", listening on {address_of(config)}" if config.is_broker else ""
         print(f"ottla: node {config.node_id} has joined{place}", flush=True)
-        if upgraded:
+        if joined.upgraded:
             print("  voters of this cluster can be changed from now on: kraft.version is 1", flush=True)
         if config.is_controller:
             print("  it votes as soon as it has caught up; see it with: ottla quorum describe", flush=True)
         if config.is_broker:
             print("  move partitions onto it with: ottla cluster balance --run", flush=True)
 
-    return Supervisor(
-        [Supervised(config.node_id, config, str(directory / "pid"), str(directory / "output"))],
-        restart=True,
-        ready=ready,
-        say=lambda text: print(f"ottla: {text}", flush=True),
-    ).run()
+    node = Supervised(config.node_id, config, str(directory / "pid"), str(directory / "output"))
+    if once:
+        node.first = node_config(directory, once)
+    return Supervisor([node], restart=True, ready=ready, say=_say).run()
 
 
-def _settings(bootstrap: str, listen: str | None, node_id: int | None, roles: str) -> dict[str, str]:
-    """Of a node of the cluster at `bootstrap`. Raises CommandFailed."""
+def _join(
+    directory: Path,
+    bootstrap: str,
+    listen: str | None,
+    node_id: int | None,
+    roles: str,
+    given: Mapping[str, str],
+) -> Joined:
+    """Write the settings of a new node, whose id nobody else has. Raises CommandFailed."""
+    number, settings = _settings(bootstrap, listen, node_id, roles)
+    text = {**settings, "log.dirs": str(directory / "data"), **given}
+    check_settings(directory, text)
+    incarnation_id = None
+    if "broker" in roles:
+        number, incarnation_id = _claim(bootstrap, number, text, is_given=node_id is not None)
+    upgraded = "controller" in roles and make_dynamic(bootstrap)
+    try:
+        os.makedirs(directory, exist_ok=True)
+    except OSError as error:
+        raise CommandFailed(f"{error.filename}: {error.strerror}: name another directory") from error
+    write_settings(directory, {**text, "node.id": str(number)})
+    where = text["listeners"].partition(",")[0].partition("://")[2]
+    _say(f"node {number} in {directory}, at {where}")
+    return Joined(incarnation_id, upgraded)
+
+
+def _claim(bootstrap: str, wanted: int, text: Mapping[str, str], *, is_given: bool) -> tuple[int, UUID | None]:
+    """The id, or the next one that nobody has. Raises CommandFailed."""
+    cluster_id = members(bootstrap).cluster_id
+    host, _, port = text["advertised.listeners"].partition(",")[0].partition("://")[2].rpartition(":")
+    for number in range(wanted, wanted + IDS_TRIED):
+        incarnation_id = claim(bootstrap, cluster_id, number, Endpoint(host.strip("[]"), int(port)))
+        if incarnation_id is not None:
+            return number, incarnation_id
+        if is_given:
+            raise _taken(number)
+        _say(f"id {number} was taken by another node meanwhile")
+    raise CommandFailed(f"{IDS_TRIED} ids from {wanted} on are taken by other nodes: give one with --node-id")
+
+
+def _taken(number: int) -> CommandFailed:
+    return CommandFailed(f"node {number} is of the cluster already: give another --node-id", MISUSED)
+
+
+def _settings(bootstrap: str, listen: str | None, node_id: int | None, roles: str) -> tuple[int, dict[str, str]]:
+    """The id and the settings of a new node of the cluster at `bootstrap`. Raises CommandFailed."""
     brokers, controllers = nodes(bootstrap)
     number = node_id if node_id is not None else max([*brokers, *controllers]) + 1
     if number in brokers or number in controllers:
-        raise CommandFailed(f"node {number} is of the cluster already: give another --node-id", MISUSED)
+        raise _taken(number)
     address = listen or _next_address(brokers)
     listeners = []
     own = {"process.roles": roles}
@@ -108,8 +173,10 @@ def _settings(bootstrap: str, listen: str | None, node_id: int | None, roles: st
     if "controller" in roles:
         listeners.append(f"CONTROLLER://{_controller_address(address)}")
         own["controller.quorum.auto.join.enable"] = "true"
-    shared = {each.name: each.value for each in describe_settings(bootstrap, Resource(BROKER, str(min(brokers))))}
-    return {
+    shared = {
+        each.name: each.value for each in describe_settings(bootstrap, Resource(BROKER, str(_running(bootstrap))))
+    }
+    return number, {
         **own,
         "node.id": str(number),
         "listeners": ",".join(listeners),
@@ -118,6 +185,14 @@ def _settings(bootstrap: str, listen: str | None, node_id: int | None, roles: st
         "controller.quorum.bootstrap.servers": ",".join(controllers.values()),
         **{name: str(shared[name]) for name in LIKE_THE_OTHERS if shared.get(name) is not None},
     }
+
+
+def _running(bootstrap: str) -> int:
+    """A broker that can be asked. Raises CommandFailed."""
+    running = members(bootstrap).running
+    if not running:
+        raise CommandFailed(f"{bootstrap} answers, but the controller has fenced every broker of its cluster")
+    return running[0].id
 
 
 def nodes(bootstrap: str) -> tuple[dict[int, str], dict[int, str]]:
@@ -170,15 +245,3 @@ def _free_port(first: int) -> int:
             except OSError:
                 continue
     raise CommandFailed("no port of this machine is free: give one with --listen HOST:PORT", FAILED)
-
-
-def _create(directory: Path, settings: Mapping[str, str], given: Mapping[str, str]) -> None:
-    from ottla.cli.cluster_up import check_settings, write_settings
-
-    text = {**settings, "log.dirs": str(directory / "data"), **given}
-    check_settings(directory, text)
-    try:
-        os.makedirs(directory, exist_ok=True)
-    except OSError as error:
-        raise CommandFailed(f"{error.filename}: {error.strerror}: name another directory") from error
-    write_settings(directory, text)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -187,8 +188,9 @@ def _free_ports(nodes: int) -> list[tuple[int, int]]:
     return list(zip(ports[:nodes], ports[nodes:], strict=True))
 
 
-def node_config(place: Path) -> ServerConfig:
-    """What the node's file says; its data is beside it, also where the directory was moved. Raises CommandFailed."""
+def node_config(place: Path, more: Mapping[str, str] = MappingProxyType({})) -> ServerConfig:
+    """What the node's file says, and `more`; its data is beside it, also where the directory was moved. Raises
+    CommandFailed."""
     from ottla.config.server import ServerConfig, SettingsFile
     from ottla.errors import OttlaError
     from ottla.network import host_name
@@ -196,7 +198,7 @@ def node_config(place: Path) -> ServerConfig:
     path = place / PROPERTIES
     try:
         file = SettingsFile(str(path), path.read_bytes())
-        return ServerConfig.load(file, {"log.dirs": str(place / "data")}, {}, host_name)
+        return ServerConfig.load(file, {"log.dirs": str(place / "data"), **more}, {}, host_name)
     except OttlaError as error:
         raise CommandFailed(f"{error}", MISUSED) from error
 

@@ -71,6 +71,8 @@ class BrokerSettings(NamedTuple):
     registration_timeout_s: float
     directory_failure_timeout_s: float = 30.0
     """For how long the controller may not hear of a failed log directory."""
+    incarnation_id: UUID | None = None
+    """Under which the broker's id was taken for this process; a new one unless given."""
 
 
 class BrokerLifecycle:
@@ -87,7 +89,7 @@ class BrokerLifecycle:
         self._channel = channel
         self._settings = settings
         self._published = published
-        self._incarnation_id = random_uuid(random)
+        self._incarnation_id = settings.incarnation_id or random_uuid(random)
         self.broker_epoch = -1
         """Of this process's registration; -1 before it."""
         self.fenced = True

@@ -413,6 +413,7 @@ def check_directories(
 
 
 def broker_settings(config: ServerConfig, cluster_id: str) -> BrokerSettings:
+    incarnation_id = config["ottla.broker.incarnation.id"]
     return BrokerSettings(
         config.node_id,
         cluster_id,
@@ -420,6 +421,7 @@ def broker_settings(config: ServerConfig, cluster_id: str) -> BrokerSettings:
         heartbeat_interval_s=config["broker.heartbeat.interval.ms"] / 1000,
         registration_timeout_s=config["initial.broker.registration.timeout.ms"] / 1000,
         directory_failure_timeout_s=config["log.dir.failure.timeout.ms"] / 1000,
+        incarnation_id=UUID(incarnation_id) if incarnation_id else None,
     )
 
 

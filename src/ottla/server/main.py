@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ottla import logs
 from ottla.clock import SystemClock
+from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.filesystem import OsFileSystem
 from ottla.network import SystemNetwork
 from ottla.server.node import Node
@@ -107,8 +108,21 @@ async def _started(node: Node, stop: asyncio.Event) -> bool:
         await asyncio.wait([starting])
     if starting.cancelled():
         return False
-    starting.result()
+    try:
+        starting.result()
+    except KafkaError as error:
+        raise OttlaError(_refused(node.node_id, error)) from error
     return True
+
+
+def _refused(node_id: int, error: KafkaError) -> str:
+    sentence = f"the cluster does not take node {node_id}: {error}"
+    if error.code in (ErrorCode.duplicate_broker_registration, ErrorCode.stale_broker_epoch):
+        sentence += (
+            f"\n  another process runs with node.id={node_id}: stop one of them"
+            "\n  a new node gets an id that is free from: ottla cluster add DIRECTORY"
+        )
+    return sentence
 
 
 def _raise_file_limit() -> None:

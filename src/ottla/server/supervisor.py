@@ -53,6 +53,8 @@ class Supervised:
     pid_file: str | None = None
     output: str | None = None
     """The file that what it prints is appended to; None for the supervisor's own."""
+    first: ServerConfig | None = None
+    """The settings of its first process, where these are others."""
     pid: int = 0
     """0 while it is not running."""
     serves: bool = False
@@ -163,7 +165,7 @@ class Supervisor:
         if not pid:
             self._be(node, said)
         os.close(said)
-        node.pid, node.serves = pid, False
+        node.pid, node.serves, node.first = pid, False, None
         node.descriptors = [os.pidfd_open(pid), heard]
         for each in node.descriptors:
             self._poll.register(each, select.POLLIN)
@@ -249,7 +251,7 @@ class Supervisor:
                 with open(node.output, "ab") as file:
                     os.dup2(file.fileno(), 1)
                     os.dup2(file.fileno(), 2)
-            code = _run(node.config, said)
+            code = _run(node.first or node.config, said)
         except BaseException:
             traceback.print_exc()
         finally:

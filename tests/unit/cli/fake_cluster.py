@@ -36,7 +36,7 @@ class FakeCluster:
 
     def ask(self, bootstrap: str, key: ApiKey, values: Mapping[str, Any], timeout_s: float = 0.0) -> dict[str, Any]:
         for address in bootstrap.split(","):
-            node = int(address.rpartition(":")[2]) - 9000
+            node = int(address.rpartition(":")[2]) % 1000  # its controller listens 10,000 above
             if node in self.ids and node not in self.fenced:
                 self.asked.append(key)
                 if key in self.answers:
@@ -49,7 +49,7 @@ class FakeCluster:
         return {"host": "127.0.0.1", "port": 9000 + node, "rack": None}
 
     def _api_versions(self, node: int) -> dict[str, Any]:
-        newest = {ApiKey.DESCRIBE_CLUSTER: 2}
+        newest = {ApiKey.DESCRIBE_CLUSTER: 2, ApiKey.BROKER_REGISTRATION: 4}
         keys = [{"api_key": key, "min_version": 0, "max_version": newest[key]} for key in newest]
         features = [{"name": "kraft.version", "max_version_level": 1, "min_version_level": 1}]
         return {"error_code": 0, "api_keys": keys, "finalized_features": features}

@@ -11,6 +11,9 @@ OTTLA: tuple[Setting, ...] = (
             doc="The cluster that a new log directory is of, as `kafka-storage.sh random-uuid` makes them. The "
                 "controllers of a new cluster of several need it, the same for all, unless their directories are "
                 "formatted; other nodes ask the controllers that their settings name."),
+    Setting("ottla.broker.incarnation.id", Type.STRING, None, internal=True,
+            doc="The incarnation as which the broker registers, a UUID that `ottla cluster add` has taken its id with. "
+                "For one process only."),
     Setting("ottla.http.listener", Type.STRING, "", Address(),
             doc="Where the node answers /metrics, /health and /ready over HTTP, as host:port; an empty host means all "
                 "interfaces, port 0 any free port. Empty for nowhere."),
