@@ -28,7 +28,11 @@ for networks that you trust.
 | `/health` | liveness: 200 while the node works, starts or stops; 503 when no log directory can be used |
 | `/ready` | readiness: 200 while clients are served; 503 while it starts (says how far it is), loads groups, stops |
 
-`/health` and `/ready` answer with JSON that says why, and to HEAD as well as GET. As probes of Kubernetes:
+`/health` and `/ready` answer with JSON that says why, and to HEAD as well as GET. The `status` of `/health` is
+`degraded` while a log directory is full (`full_directories`: less than 1 MiB is free, or a write was refused in the
+last 30 s) or offline while others are not (`offline_directories`), and `damaged` with partitions that are not served
+(`damaged_partitions`). All these answer 200: the rest is served, and a restart mends none of them. As probes of
+Kubernetes:
 
 ```yaml
 startupProbe: {httpGet: {path: /health, port: 9404}, failureThreshold: 60, periodSeconds: 5}
@@ -92,6 +96,7 @@ Levels change while a node runs, for all loggers (`root`) or for one, as Kafka's
 | `ottla.node` | start with its timings, stop, settings that changed |
 | `ottla.controller` | topics created, deleted and changed, leaders of partitions |
 | `ottla.logs` | recovery, damage, disks that fail |
+| `ottla.produce` | batches of idempotent producers that were refused: their sequences and the error |
 | `ottla.replication` | in-sync replicas that come and go, leaders that cannot be followed, logs that are truncated |
 | `ottla.pipelines` | queries of a pipeline that failed and are started again |
 | `ottla.mirror` | records that were gone before they were copied, copying that is begun again, silent clusters |

@@ -14,6 +14,7 @@ from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.interrupts import Interrupted, call, code_of_end, held
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_pairs, unescape
 from ottla.cli.output import plural, print_json
+from ottla.cli.produce_waits import Waits
 from ottla.cli.progress import bytes_in, shown
 from ottla.cli.record import Outgoing
 from ottla.cli.records_in import RECORD_BYTES_MAX, Line, lines_of, parsed_lines, text_lines
@@ -181,11 +182,12 @@ def _produce(
     as_json: bool,
     remove_bar: Callable[[], None],
 ) -> int:
-    sender = client.producer(bootstrap, settings | _sizes(bootstrap, topic))
+    waits = Waits(topic)
+    sender = client.producer(bootstrap, settings | _sizes(bootstrap, topic) | waits.settings())
     delivered = Delivered()
     code, on_their_way = OK, 0
     try:
-        _send(sender, topic, records, delivered)
+        _send(sender, topic, records, delivered, waits)
     except Interrupted:
         code, on_their_way = code_of_end(), _flush_last(sender)
     except CommandFailed as failure:
@@ -193,7 +195,7 @@ def _produce(
         raise CommandFailed(f"{failure}\n  {count}" if count else str(failure), failure.exit_code) from None
     finally:
         remove_bar()
-    code = _conclude(topic, delivered, as_json, settings["acks"]) or code
+    code = _conclude(topic, delivered, as_json, settings["acks"], waits.reason()) or code
     if on_their_way:
         few = f"{plural(on_their_way, 'record')} sent, not acknowledged"
         raise CommandFailed(f"interrupted with {few}: the broker may have written them", code)
@@ -225,28 +227,30 @@ def _sizes(bootstrap: str, topic: str) -> dict[str, int]:
     return {"batch.size": batch, "message.max.bytes": RECORD_BYTES_MAX + BATCH_BYTES}
 
 
-def _send(producer: Any, topic: str, records: Iterable[tuple[Line, Outgoing]], delivered: Delivered) -> None:
+def _send(
+    producer: Any, topic: str, records: Iterable[tuple[Line, Outgoing]], delivered: Delivered, waits: Waits
+) -> None:
     """Until the records end or one is refused; what was sent is acknowledged or refused when this returns.
 
     Raises Interrupted, which leaves it to `_flush_last` to wait.
     """
     try:
         for line, record in records:
-            _send_one(producer, topic, line, record, delivered)
+            _send_one(producer, topic, line, record, delivered, waits)
             call(producer.poll, 0)
             if delivered.first_error is not None:
                 break
     except Interrupted:
         raise
     except BaseException:
-        _flush(producer)
+        _flush(producer, waits)
         raise
-    _flush(producer)
+    _flush(producer, waits)
 
 
-def _flush(producer: Any) -> None:
-    while call(producer.flush, FLUSH_S):
-        pass
+def _flush(producer: Any, waits: Waits) -> None:
+    while waiting := call(producer.flush, FLUSH_S):
+        waits.look(waiting)
 
 
 def _flush_last(producer: Any) -> int:
@@ -255,7 +259,7 @@ def _flush_last(producer: Any) -> int:
         return int(producer.flush(LAST_S))
 
 
-def _send_one(producer: Any, topic: str, line: Line, record: Outgoing, delivered: Delivered) -> None:
+def _send_one(producer: Any, topic: str, line: Line, record: Outgoing, delivered: Delivered, waits: Waits) -> None:
     from confluent_kafka import KafkaException
 
     report = partial(delivered.report, Line(line.what, line.number, line.where, b""))
@@ -272,12 +276,13 @@ def _send_one(producer: Any, topic: str, line: Line, record: Outgoing, delivered
             return
         except BufferError:
             call(producer.poll, 0.1)
+            waits.look(len(producer))
         except KafkaException as exception:
             delivered.refuse(line, client.error_of(exception))
             return
 
 
-def _conclude(topic: str, delivered: Delivered, as_json: bool, acks: str) -> int:
+def _conclude(topic: str, delivered: Delivered, as_json: bool, acks: str, last_answers: str) -> int:
     partitions = sorted(delivered.partitions.items())
     if as_json:
         names = ("records", "first_offset", "last_offset")
@@ -294,5 +299,7 @@ def _conclude(topic: str, delivered: Delivered, as_json: bool, acks: str) -> int
         return OK
     sentence, unreachable = client.explain(delivered.first_error, f"topic {topic!r}, {delivered.first_line}: ")
     first, newline, advice = sentence.partition("\n")
+    if "MSG_TIMED_OUT" in first and last_answers:
+        newline, advice = "\n", f"  the last answers: {last_answers}"
     count = f"{plural(delivered.failed, 'record')} not written, {delivered.records:,} acknowledged"
     raise CommandFailed(f"{first} ({count}){newline}{advice}", UNREACHABLE if unreachable else FAILED)

@@ -76,7 +76,7 @@ class BumpingProducer(Client):
                 await self._connected(self._send_all, lane)
             await asyncio.sleep(RECONNECT_S)
 
-    async def _connected(self, session: Any, lane: Lane | None = None) -> None:
+    async def _connected(self, talk: Any, lane: Lane | None = None) -> None:
         try:
             if lane is None or len(self.servers) == 1:
                 host = self.random.choice(self.servers)
@@ -84,7 +84,7 @@ class BumpingProducer(Client):
                 host = await leader_of(self.network, self.servers, self.random, lane.key)
             wire = await Wire.connect(self.network, host)
             try:
-                await (session(wire) if lane is None else session(wire, lane))
+                await (talk(wire) if lane is None else talk(wire, lane))
             finally:
                 wire.close()
         except Disconnected as error:

@@ -12,12 +12,18 @@ from typing import Protocol
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.filesystem import FileLock, FileSystem
 from ottla.logs import fields
-from ottla.model import TopicPartition
+from ottla.model import Millis, TopicPartition
 
 _LOG = logging.getLogger("ottla.logs")
 
 LOCK_FILE = ".lock"
 DELETE_SUFFIX = "-delete"
+
+REFUSED_MS: Millis = 30_000
+"""For so long after a write was refused for lack of room its directory counts as full: producers try again sooner."""
+
+ROOM_BYTES_MIN = 1 << 20
+"""With less than a batch of the default size at most a directory counts as full."""
 
 _PARTITION_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,10})\Z")
 
@@ -55,6 +61,8 @@ class LogDirectories:
         self._locks: dict[str, FileLock] = {}
         self._offline: dict[str, str] = {}
         """Why a directory is offline."""
+        self._refused_ms: dict[str, Millis] = {}
+        """When a write was last refused for lack of room."""
 
     def lock(self) -> None:
         """Take the `.lock` of every log directory. Raises `OttlaError` when another process holds one."""
@@ -98,6 +106,24 @@ class LogDirectories:
             return online[0]
         counts = Counter(posixpath.dirname(log.directory) for log in logs)
         return min(online, key=counts.__getitem__)
+
+    def refused(self, directory: str, now_ms: Millis) -> None:
+        """A write was refused there for lack of room."""
+        self._refused_ms[directory] = now_ms
+
+    def full(self, now_ms: Millis) -> dict[str, int]:
+        """The bytes that are free in those without room: a write was refused just now, or the next one is likely to be.
+        A quota may refuse where the file system says that there is room."""
+        found = {}
+        for directory in self.online:
+            try:
+                free = self._fs.free_bytes(directory)[1]
+            except OSError:
+                continue
+            refused_ms = self._refused_ms.get(directory)
+            if free < ROOM_BYTES_MIN or (refused_ms is not None and 0 <= now_ms - refused_ms < REFUSED_MS):
+                found[directory] = free
+        return found
 
     def take_offline(self, directory: str, error: OSError) -> None:
         self._warn("log directory offline", directory=directory, error=str(error))

@@ -10,3 +10,4 @@ cdef class LogHealth:
     cdef public object on_offline
     cdef public object on_failure
     cdef public object on_suspicion
+    cdef public object on_full_disk

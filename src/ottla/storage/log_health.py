@@ -31,7 +31,8 @@ class LogHealth:
     """The parts of a log share one; whoever meets a disk error raises what `fail` or `refuse` gives."""
 
     __slots__ = (
-        "_topic_partition", "failure", "is_busy", "is_closed", "is_open", "on_failure", "on_offline", "on_suspicion",
+        "_topic_partition", "failure", "is_busy", "is_closed", "is_open", "on_failure", "on_full_disk", "on_offline",
+        "on_suspicion",
     )  # fmt: skip
 
     def __init__(self, topic_partition: TopicPartition) -> None:
@@ -49,6 +50,8 @@ class LogHealth:
         """Called with the disk error that took the log offline."""
         self.on_suspicion: Callable[[Offset | None], None] | None = None
         """Called where a reader met bytes that are no batch, with the offset from which on it read."""
+        self.on_full_disk: Callable[[], None] | None = None
+        """Called when a full disk refuses something."""
 
     def check(self) -> None:
         """Raises `KafkaError` KAFKA_STORAGE_ERROR unless the log is open."""
@@ -82,6 +85,8 @@ class LogHealth:
         if error.errno not in _PASSING:
             return self.fail(error)
         what = "space" if error.errno in NO_ROOM else "file descriptor"
+        if error.errno in NO_ROOM and self.on_full_disk is not None:
+            self.on_full_disk()
         found = KafkaError(ErrorCode.kafka_storage_error, f"no {what} for {self._topic_partition}: {error}")
         found.__cause__ = error
         return found

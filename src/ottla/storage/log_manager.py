@@ -145,6 +145,10 @@ class LogManager:
     def offline_dirs(self) -> list[str]:
         return self._directories.offline
 
+    @property
+    def full_dirs(self) -> dict[str, int]:
+        return self._directories.full(self._clock.now_ms())
+
     def lock(self) -> None:
         """Take the `.lock` of every log directory. Raises `OttlaError` when another process holds one."""
         self._directories.lock()
@@ -236,7 +240,9 @@ class LogManager:
         topic, partition = log.topic_partition
         self._logs[log.topic_partition] = log
         log.count_flush_seconds(self.flush_seconds)
-        log.health.on_failure = partial(self._log_failed, posixpath.dirname(log.directory))
+        directory = posixpath.dirname(log.directory)
+        log.health.on_failure = partial(self._log_failed, directory)
+        log.health.on_full_disk = lambda: self._directories.refused(directory, self._clock.now_ms())
         log.health.on_suspicion = lambda offset: self.on_log_suspected(log, offset)
         if self._flush_timer is not None:
             log.watch_unflushed(self._flush_timer.note)
@@ -407,7 +413,7 @@ class LogManager:
         """Let the copy in another directory, which is returned, take a log's place; to be followed by `end_move`.
         Raises `KafkaError`."""
         new = self.futures.finish(log)
-        log.health.on_offline = log.health.on_failure = None
+        log.health.on_offline = log.health.on_failure = log.health.on_full_disk = None
         self.detach(log.topic_partition)
         self._add(new)
         return new

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gzip
 import json
 from collections.abc import Awaitable, Callable
@@ -14,7 +15,7 @@ from ottla.errors import OttlaError
 from ottla.server.http import server as http
 from ottla.server.http.pages import readiness, wants_gzip, wants_openmetrics
 from ottla.server.node import Node
-from tests.unit.server.node import running
+from tests.unit.server.node import Client, running
 from tests.unit.server.stub import run
 
 LISTENER = {"ottla.http.listener": "127.0.0.1:0"}
@@ -178,6 +179,39 @@ def test_no_directory_left_is_unhealthy(tmp_path: Any) -> None:
         assert (health.status, health.json["offline_directories"]) == (503, [str(tmp_path)])
         assert (await get(node, "/ready")).status == 503
         assert b"kafka_log_logmanager_offlinelogdirectorycount 1\n" in (await get(node, "/metrics")).body
+
+    with_node(tmp_path, test)
+
+
+def test_a_full_directory_shows_and_is_no_reason_to_restart_the_node(tmp_path: Any, monkeypatch: Any) -> None:
+    """Kubernetes would kill a node that has all its records, and find the disk full again."""
+
+    async def test(node: Node) -> None:
+        free = [10 << 30]
+        monkeypatch.setattr(type(node.fs), "free_bytes", lambda fs, path: (20 << 30, free[0]))
+        told = await get(node, "/health")
+        assert (told.json["status"], told.json["full_directories"]) == ("healthy", [])
+        free[0] = 4096
+        told = await get(node, "/health")
+        assert (told.status, told.json["status"], told.json["reasons"]) == (200, "degraded", [])
+        assert told.json["full_directories"] == [{"directory": str(tmp_path), "free_bytes": 4096}]
+        assert (await get(node, "/ready")).status == 200
+        free[0] = 1 << 30
+        assert (await get(node, "/health")).json["status"] == "healthy"
+
+    with_node(tmp_path, test)
+
+
+def test_a_quota_refuses_where_the_file_system_has_room(tmp_path: Any) -> None:
+    async def test(node: Node) -> None:
+        client = await Client.connect(node)
+        await client.create("t")
+        client.close()
+        (log,) = (log for log in node.logs if log.topic_partition.topic == "t")
+        log.health.refuse(OSError(errno.EDQUOT, "quota"))
+        told = await get(node, "/health")
+        assert (told.status, told.json["status"]) == (200, "degraded")
+        assert [each["directory"] for each in told.json["full_directories"]] == [str(tmp_path)]
 
     with_node(tmp_path, test)
 

@@ -162,7 +162,8 @@ def wants_gzip(accept_encoding: str) -> bool:
 def health(node: Node) -> dict[str, Any]:
     """Whether the node works at all. That it answers says that its event loop does.
 
-    Damage makes it "damaged", which a restart does not mend: the rest is served, so that is no reason to be unhealthy.
+    Damage makes it "damaged"; log directories that are full, or offline while others are not, make it "degraded". The
+    rest is served, and a restart mends neither: that is no reason to be unhealthy, for which a node is killed.
     """
     failures = dict.fromkeys(node.logs.offline_dirs, "offline")
     reasons = []
@@ -171,11 +172,12 @@ def health(node: Node) -> dict[str, Any]:
     failure = node.metadata.quorum.failure
     if failure is not None:
         reasons.append(f"{failure.message}")
-    damage = damage_of(node)
+    damage, full = damage_of(node), node.logs.full_dirs
     return {
-        "status": "unhealthy" if reasons else "damaged" if damage else "healthy",
+        "status": "unhealthy" if reasons else "damaged" if damage else "degraded" if failures or full else "healthy",
         "reasons": reasons,
         "offline_directories": [*failures],
+        "full_directories": [{"directory": directory, "free_bytes": free} for directory, free in full.items()],
         "damaged_partitions": len(damage),
         "damage": [{"partition": name, "problem": why} for name, why in list(damage.items())[:DAMAGE_SHOWN_MAX]],
     }
