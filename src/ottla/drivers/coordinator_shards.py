@@ -28,6 +28,9 @@ from ottla.storage.validation import COORDINATOR
 if TYPE_CHECKING:
     from ottla.drivers.coordinator_host import CoordinatorHost
 
+BUSY_LOOK_S = 0.05
+"""Between two looks whether a log that is being truncated can be read. That takes as long as the disk does."""
+
 ANSWERS_PER_TURN = 32
 """A millisecond or two of encoding and sending; those of a large group's rebalance are spread over many turns."""
 
@@ -238,6 +241,10 @@ class Shards(Generic[S]):
         try:
             buffer_bytes = self._node.config[self._kind.buffer_setting]
             partition = shard.partition
+            while not partition.log.is_open and partition.log.failure is None and partition.is_leader:
+                # It was a follower until now, and cuts off what its leader did not have. A log that is closed is of a
+                # node that stops, which cancels this.
+                await asyncio.sleep(BUSY_LOOK_S)
             epoch, end = partition.leader_epoch, partition.log.log_end_offset
             await load(
                 shard.core, partition.log, self._node.fs, buffer_bytes, self._kind.decode,

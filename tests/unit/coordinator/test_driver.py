@@ -72,6 +72,8 @@ class MemoryLog:
         return self.append(records, leader_epoch)
 
     def read(self, offset: int, max_bytes: int, *, up_to: int) -> Any:
+        if not self.is_open:
+            raise KafkaError(ErrorCode.not_leader_or_follower, "the log is being truncated")
         data = b"".join(batch for batch in self.batches if read_batch_header(batch).last_offset >= offset)
         return SimpleNamespace(read=lambda: data) if data else None
 
@@ -222,6 +224,23 @@ def code_of(call: Callable[[], Any]) -> ErrorCode:
 
 
 OK = {"partitions": {TopicPartition("t", 0): ErrorCode.none}}
+
+
+def test_a_log_that_is_still_being_truncated_is_waited_for() -> None:
+    """A follower that cuts its log becomes leader: its groups must not be unavailable until the next leader."""
+
+    async def scene(world: World) -> None:
+        assert world.commit(5).results == [OK]
+        world.lead(False)
+        world.log.is_open = False
+        world.lead()
+        await asyncio.sleep(0.01)
+        assert code_of(world.committed) is ErrorCode.coordinator_load_in_progress
+        world.log.is_open = True
+        await until(lambda: world.driver.loading() == 0)
+        assert world.committed() == 5
+
+    play(scene)
 
 
 def test_a_commit_is_answered_and_read_when_it_is_in_the_log() -> None:
