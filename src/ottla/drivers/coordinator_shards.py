@@ -241,7 +241,7 @@ class Shards(Generic[S]):
         try:
             buffer_bytes = self._node.config[self._kind.buffer_setting]
             partition = shard.partition
-            while not partition.log.is_open and partition.log.failure is None and partition.is_leader:
+            while not partition.log.is_open and partition.log.failure is None and partition.is_leader:  # noqa: ASYNC110
                 # It was a follower until now, and cuts off what its leader did not have. A log that is closed is of a
                 # node that stops, which cancels this.
                 await asyncio.sleep(BUSY_LOOK_S)

@@ -109,7 +109,7 @@ class MetadataLog:
         """Open or create the log, drop unfinished snapshots, and recover what a crash left half-written.
 
         Every append is fsynced before it is published, so that recovery looks only at what follows the newest
-        snapshot.
+        snapshot. All of the log is on disk when this returns. Raises KafkaError or OSError when the disk fails.
         """
         fs = self._fs
         fs.makedirs(self.directory)
@@ -146,6 +146,8 @@ class MetadataLog:
             log.truncate_fully_and_start_at(newest.end_offset)
         if newest is not None and self._has_gap(log.log_start_offset, newest.end_offset):
             log.advance_log_start(newest.end_offset)  # who follows gets the snapshot, and no log with a hole
+        if log.durable_offset < log.log_end_offset:
+            log.flush()  # what a killed process had only written: the leader takes all that a voter has for fsynced
 
     def _load(self, now: Millis, *, had_records: bool = True) -> Log:
         """Without `had_records` what was here is given up. Raises OttlaError for what was fsynced and is damaged."""
