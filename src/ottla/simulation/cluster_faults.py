@@ -24,6 +24,13 @@ SHORT_LOG = 0.4
 """In how many of the runs with three voters or more one that lacks committed metadata may ask for votes, in the end."""
 
 
+FULL_VOTER = 0.4
+"""In how many of the runs with three voters or more one has no room for its vote, in the end."""
+
+ELECTED_SECONDS_MAX = 30.0
+"""A majority of voters without a fault has a leader within this."""
+
+
 class ClusterNemesis(Nemesis):
     """`kind` of `Nemesis` says nothing here: all faults of a run come from `faults`."""
 
@@ -65,7 +72,6 @@ class ClusterNemesis(Nemesis):
             await asyncio.sleep(self.random.uniform(0.1, self.rest_s))
             self.machine = self.random.choice(self.machines)
             await self.random.choice(self.faults)()
-            self._restart_failed()
             self.world.counts["fault"] += 1
         for _ in range(10):  # what every run is about
             leader = self._leader()
@@ -79,17 +85,10 @@ class ClusterNemesis(Nemesis):
             await self._take_over(closing)
         if len(self.voters) > 2 and closing.random() < SHORT_LOG:
             await self._short_log(closing)
-
-    def heal(self) -> None:
-        super().heal()
-        self._restart_failed()
-
-    def _restart_failed(self) -> None:
-        """Whose metadata log failed on a full disk takes no part any more until somebody starts it again."""
-        for machine in self.machines:
-            if machine.is_serving and machine.node is not None and machine.node.metadata.quorum.failure is not None:
-                self._says(f"failed node: {machine.name}")
-                machine.crash(power_loss=False)
+        voting = self.world.random("nemesis/full voter")
+        if len(self.voters) > 2 and not self.may_wipe_voters and voting.random() < FULL_VOTER:
+            self.world.network.heal()
+            await self._full_voter(voting)
 
     def _leader(self) -> Machine | None:
         """A broker that leads something."""
@@ -159,6 +158,54 @@ class ClusterNemesis(Nemesis):
         await asyncio.sleep(random.uniform(3, 5))
         leader.comes_back()
         self.world.counts["short logs"] += 1
+
+    async def _full_voter(self, random: Random) -> None:
+        """A voter's disk is full while the quorum elects another leader. Then there is room, and so many others are
+        lost that its vote is needed: the rest has to elect somebody, and nobody has started it again."""
+        victim = await self._without_room(random)
+        if victim is None:
+            return
+        others = [each for each in self.voters if each is not victim]
+        lost = random.sample(others, (len(self.voters) - 1) // 2)
+        self._says(f"full voter: {victim.name} had no room, {[each.name for each in lost]} are lost")
+        for each in lost:
+            each.wanted = False
+            if each.loop is not None:
+                each.crash(power_loss=False)
+        rest = [each for each in self.voters if each not in lost]
+        if not await self._elected(rest):
+            names = [each.name for each in rest]
+            self.world.violated(f"liveness: {names} elect no leader; the disk of {victim.name} was full for a while")
+        for each in lost:
+            each.comes_back()
+        self.world.counts["full voters"] += 1
+
+    async def _without_room(self, random: Random) -> Machine | None:
+        """A voter that had no room for its vote, and has some again; None where the voters are not all there."""
+        leaders = [each for each in self.voters if each.node is not None and each.node.metadata.quorum.is_leader]
+        if not leaders or not all(each.is_serving for each in self.voters):
+            return None
+        leader = leaders[-1]
+        victim = random.choice([each for each in self.voters if each is not leader])
+        victim.disk.capacity_bytes = sum(map(len, victim.disk.files().values()))
+        starts = victim.starts
+        leader.wanted = False
+        if leader.loop is not None:
+            leader.crash(power_loss=False)
+        await asyncio.sleep(random.uniform(3, 6))
+        victim.disk.heal()
+        leader.comes_back()
+        is_there = await self._elected(self.voters) and victim.starts == starts
+        return victim if is_there else None
+
+    async def _elected(self, machines: Sequence[Machine]) -> bool:
+        """Whether all of these serve within the time, and one leads the quorum."""
+        for _ in range(round(ELECTED_SECONDS_MAX * 10)):
+            nodes = [each.node for each in machines if each.is_serving and each.node is not None]
+            if len(nodes) == len(machines) and any(each.metadata.quorum.is_active for each in nodes):
+                return True
+            await asyncio.sleep(0.1)
+        return False
 
     # The network.
 

@@ -9,7 +9,6 @@ import pytest
 
 from ottla.cli.exits import FAILED, OK, CommandFailed
 from ottla.cli.quorum import repair
-from ottla.filesystem import OsFileSystem
 from ottla.protocol.internal.quorum_records import QuorumStateFile, decode_quorum_state, encode_quorum_state
 from ottla.protocol.record_batch import SimpleRecord, build_batch
 from ottla.quorum.epochs import EPOCH_LAST, EPOCHS_AHEAD_MAX
@@ -41,13 +40,6 @@ def test_a_repair_is_shown_and_then_done(directory: Path, capsys: pytest.Capture
     assert mended.voters == (1, 2, 3)
     assert repair(directory.parent) == OK
     assert capsys.readouterr().out == "Nothing is to be done.\n"
-
-
-def test_a_running_node_is_not_repaired(directory: Path) -> None:
-    held = OsFileSystem().lock(str(directory.parent / ".lock"))
-    with pytest.raises(CommandFailed, match="in use by a running node"):
-        repair(directory.parent)
-    held.release()
 
 
 def test_a_directory_without_a_metadata_log_is_refused(tmp_path: Path) -> None:
