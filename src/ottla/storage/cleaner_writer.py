@@ -101,6 +101,7 @@ class CleanedSegment:
             self._times.maybe_append(*self._largest)
         self._offsets.write()
         self._times.write()
+        self._transactions.write()
         self._file.fsync()
         self._file.close()
         for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):

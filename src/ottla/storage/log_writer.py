@@ -12,7 +12,7 @@ from ottla.model import Buffer, LeaderEpoch, Millis, Offset
 from ottla.protocol.record_batch import LOG_OVERHEAD, BatchHeader, unpack_header
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log_flusher import LogFlusher
-from ottla.storage.log_health import LogHealth
+from ottla.storage.log_health import NO_DESCRIPTOR, LogHealth
 from ottla.storage.log_state import LogState
 from ottla.storage.producer_batches import note_producers
 from ottla.storage.producer_state import ProducerStateManager
@@ -122,6 +122,8 @@ class LogWriter:
     def _roll_back(self, segment: Segment, position: int, error: OSError) -> KafkaError:
         """Cut a write that failed half-way out of the file again, so that the next one follows whole batches. Until
         that is fsynced a power failure may bring it back, at the end of a segment that gets no more records."""
+        if error.errno in NO_DESCRIPTOR:  # the file could not be opened: nothing was written
+            return self._health.refuse(error)
         try:
             segment.open().file.truncate(position)
         except OSError as second:

@@ -109,6 +109,8 @@ class SegmentIndexes:
             self.offset.write()
         if self.time is not None:
             self.time.write()
+        if self.transaction is not None:
+            self.transaction.write()
 
     def drop(self) -> None:
         """Out of memory, pending entries too."""

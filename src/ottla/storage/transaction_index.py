@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ottla.filesystem import FileSystem
 from ottla.model import Offset, ProducerId
+from ottla.storage.log_health import is_passing
 
 ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0
@@ -28,9 +29,10 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    """The entries of one segment in memory; every append goes to the file at once, as aborts are rare."""
+    """The entries of one segment in memory; every append goes to the file at once, as aborts are rare, and on a full
+    disk with the other indexes as soon as there is room."""
 
-    __slots__ = ("_fs", "entries", "is_whole", "path")
+    __slots__ = ("_fs", "_written", "entries", "is_whole", "path")
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         """Load the file; nothing is there without it. Entries from the first bad one on are left out."""
@@ -39,6 +41,8 @@ class TransactionIndex:
         self.entries: list[AbortedTransaction] = []
         self.is_whole = True
         """Whether the file had nothing but good entries."""
+        self._written = 0
+        """How many entries are in the file."""
         try:
             data = fs.read_bytes(path)
         except FileNotFoundError:
@@ -50,34 +54,50 @@ class TransactionIndex:
                 break
             last = entry.last_offset
             self.entries.append(entry)
+        self._written = len(self.entries)
         self.is_whole = len(data) == len(self.entries) * ENTRY.size
 
     def replace(self, entries: list[AbortedTransaction]) -> None:
         """Replace the file, durably. Raises `OSError`."""
         self._fs.write_atomic(self.path, b"".join(ENTRY.pack(_VERSION, *entry) for entry in entries))
         self.entries = entries
+        self._written = len(entries)
         self.is_whole = True
 
     def append(self, entry: AbortedTransaction) -> None:
-        """Add a transaction, unless recovery finds it here already. Raises `OSError`."""
+        """Add a transaction, unless recovery finds it here already. Raises `OSError`, but for an error that passes: the
+        record that ends the transaction is in the log by now."""
         if self.entries and entry.last_offset <= self.entries[-1].last_offset:
+            return
+        self.entries.append(entry)
+        try:
+            self.write()
+        except OSError as error:
+            if not is_passing(error):
+                raise
+
+    def write(self) -> None:
+        """Put the pending entries into the file. Raises `OSError`; they stay pending then."""
+        if self._written == len(self.entries):
             return
         file = self._fs.open(self.path, create=True)
         try:
-            file.pwrite((ENTRY.pack(_VERSION, *entry),), len(self.entries) * ENTRY.size)
+            data = b"".join(ENTRY.pack(_VERSION, *entry) for entry in self.entries[self._written :])
+            file.pwrite((data,), self._written * ENTRY.size)
         finally:
             file.close()
-        self.entries.append(entry)
+        self._written = len(self.entries)
 
     def truncate_to(self, offset: Offset) -> None:
         """Forget the transactions whose marker is at or after `offset`, and whatever follows the last good entry."""
         while self.entries and self.entries[-1].last_offset >= offset:
             self.entries.pop()
+        self._written = min(self._written, len(self.entries))
         if not self._fs.exists(self.path):
             return
         file = self._fs.open(self.path)
         try:
-            file.truncate(len(self.entries) * ENTRY.size)
+            file.truncate(self._written * ENTRY.size)
         finally:
             file.close()
 
