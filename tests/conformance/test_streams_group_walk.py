@@ -21,7 +21,7 @@ import pytest
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.group.requests import ConsumerHeartbeat, OffsetCommit, OffsetToCommit, StreamsHeartbeat
-from ottla.coordinator.group.streams import fence, heartbeat, target
+from ottla.coordinator.group.streams import endpoints, fence, heartbeat, target
 from ottla.coordinator.group.streams.assignor import MemberTasks, SubtopologySize, TaskAssignorError, TaskMember
 from ottla.coordinator.group.streams.group import StreamsGroup
 from ottla.coordinator.group.streams.heartbeat import check
@@ -55,6 +55,7 @@ LEAST = {
     "status 4": 20, "status 5": 50,
 }  # fmt: skip
 """What has to have happened in 40 walks, or they prove little."""
+REFUSED_BY_NAME = {"UNKNOWN_SERVER_ERROR", "INVALID_REQUEST", "STREAMS_INVALID_TOPOLOGY", "FENCED_MEMBER_EPOCH"}
 GROUPS = ("g", "h")
 TOPICS = ("t", "u", "r", "c")
 """The last two are internal ones of `COUNTING`."""
@@ -175,8 +176,8 @@ class Walk:
         except KafkaError as error:
             answer = error.code.name.upper()
         said, records = self.kafka.ask(line)
-        if said.startswith("thrown:") and "UNKNOWN_SERVER_ERROR" in answer:
-            said = answer  # as the service says it
+        if said.startswith("thrown:") and answer in REFUSED_BY_NAME:
+            said = answer  # which the service says as UNKNOWN_SERVER_ERROR
         mine = [
             (encode_key(each.key), encode_value(each.value)) for batch in self.driver.log[written:] for each in batch
         ]
@@ -544,10 +545,15 @@ def topics(rows: Iterable[Mapping[str, Any]]) -> str:
     return in_brackets(f"{row['name']}:{row['partitions']}:{row['replication_factor']}" for row in rows)
 
 
+def fails() -> list[Any]:
+    raise KafkaError(ErrorCode.unknown_server_error)
+
+
 def test_walks(kafka: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, "assign_tasks", deal_in_turn)
     # Where Ottla is ahead of Kafka 4.3 on purpose (KAFKA-20442; a member that joins again in a full group).
     monkeypatch.setattr(fence, "emptied", lambda group: [])
+    monkeypatch.setattr(endpoints, "lacking", fails)
     monkeypatch.setattr(heartbeat, "would_grow", lambda group, member_id: True)
     done: Counter[str] = Counter()
     for seed in range(FIRST_SEED, FIRST_SEED + WALKS):

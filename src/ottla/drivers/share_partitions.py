@@ -45,19 +45,24 @@ that counts any more."""
 
 _ERRORS: Final = {
     ErrorCode.none: ErrorCode.none,
-    ErrorCode.not_coordinator: ErrorCode.coordinator_not_available,
-    ErrorCode.coordinator_not_available: ErrorCode.coordinator_not_available,
-    ErrorCode.coordinator_load_in_progress: ErrorCode.coordinator_not_available,
+    ErrorCode.unsupported_version: ErrorCode.coordinator_not_available,
+    ErrorCode.broker_not_available: ErrorCode.coordinator_not_available,
     ErrorCode.group_id_not_found: ErrorCode.group_id_not_found,
     ErrorCode.unknown_topic_or_partition: ErrorCode.unknown_topic_or_partition,
+    ErrorCode.invalid_request: ErrorCode.unknown_topic_or_partition,
     ErrorCode.fenced_leader_epoch: ErrorCode.not_leader_or_follower,
     ErrorCode.fenced_state_epoch: ErrorCode.not_leader_or_follower,
 }
 
 
 def error_of(row: StateRow) -> ErrorCode:
-    """What a consumer is told of the coordinator's answer."""
-    return _ERRORS.get(ErrorCode(row["error_code"]), ErrorCode.unknown_server_error)
+    """What a consumer is told of the coordinator's answer. What passes (it is not heard of, moves, loads, or cannot
+    write for the moment: NETWORK_EXCEPTION, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS, ...) is
+    COORDINATOR_NOT_AVAILABLE. To INVALID_REQUEST, of a share-partition whose state nobody has begun to keep, a consumer
+    would have no answer; it comes again after UNKNOWN_TOPIC_OR_PARTITION."""
+    code = ErrorCode(row["error_code"])
+    passing = ErrorCode.coordinator_not_available if code.retriable else ErrorCode.unknown_server_error
+    return _ERRORS.get(code, passing)
 
 
 class Replicas(Protocol):

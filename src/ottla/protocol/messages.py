@@ -449,7 +449,7 @@ class _FieldPlan(NamedTuple):
 
 @cache
 def _plan(cls: type) -> tuple[_FieldPlan, ...]:
-    from kio.serial._introspect import EntityField, EntityTupleField, classify_field
+    from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
 
     plans = []
     for field in fields(cls):
@@ -457,7 +457,7 @@ def _plan(cls: type) -> tuple[_FieldPlan, ...]:
         convert: Callable[[Any], Any] | None
         if isinstance(kind, EntityField | EntityTupleField):
             convert = builder(kind.type_)
-            zero: Any = () if kind.is_array else None
+            zero: Any = () if kind.is_array else None if is_optional(field) else build(kind.type_, {})
         else:
             kafka_type = str(field.metadata.get("kafka_type"))
             convert = _COERCIONS.get(kafka_type) if field.name != "error_message" else _shortened

@@ -13,6 +13,7 @@ from dataclasses import MISSING, fields
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+from ottla.model import ZERO_UUID
 from ottla.protocol import limits, messages
 from ottla.protocol.limits import OverLimit
 from ottla.protocol.messages import (
@@ -310,20 +311,45 @@ def _tags(cls: Any, entity: Any) -> bytes:
 
 
 def plain(entity: Any) -> Steps:
-    """What `messages.plain` gives for a request."""
-    names = [field.name for field in fields(entity)]
+    """What `messages.plain` gives for a request, with the zero uuid, which kio reads as None, as the id that it is."""
     found = {}
-    for name in names:
-        value = getattr(entity, name)
-        if not isinstance(value, tuple):
-            found[name] = messages.plain(value)
-            continue
-        rows = []
-        for number, item in enumerate(value, start=1):
-            cls: Any = type(item)
-            is_leaf = not hasattr(cls, "__dataclass_fields__") or _schema(cls).is_leaf
-            rows.append(messages.plain(item) if is_leaf else (yield from plain(item)))
-            if number % ROWS_AT_ONCE == 0:
-                yield ROWS_AT_ONCE * ROW_COST
-        found[name] = rows
-    return found
+    for field in fields(entity):
+        value = getattr(entity, field.name)
+        if isinstance(value, tuple):
+            rows = []
+            for number, item in enumerate(value, start=1):
+                cls: Any = type(item)
+                if not hasattr(cls, "__dataclass_fields__"):
+                    rows.append(messages.plain(item))
+                elif _schema(cls).is_leaf:
+                    rows.append(_with_ids(cls, messages.plain(item)))
+                else:
+                    rows.append((yield from plain(item)))
+                if number % ROWS_AT_ONCE == 0:
+                    yield ROWS_AT_ONCE * ROW_COST
+            found[field.name] = rows
+        elif hasattr(type(value), "__dataclass_fields__"):
+            found[field.name] = yield from plain(value)
+        else:
+            found[field.name] = messages.plain(value)
+    return _with_ids(type(entity), found)
+
+
+@cache
+def _ids(cls: type) -> tuple[tuple[str, bool], ...]:
+    """The fields of an entity that are uuids, and whether they are arrays of them."""
+    from kio.serial._introspect import classify_field
+
+    uuids = [field for field in fields(cls) if field.metadata.get("kafka_type") == "uuid"]
+    return tuple((field.name, classify_field(field).is_array) for field in uuids)
+
+
+def _with_ids(cls: type, row: dict[str, Any]) -> dict[str, Any]:
+    """The row with ids instead of None; an array that is null stays null."""
+    for name, is_array in _ids(cls):
+        value = row[name]
+        if not is_array:
+            row[name] = ZERO_UUID if value is None else value
+        elif value is not None:
+            row[name] = [ZERO_UUID if each is None else each for each in value]
+    return row

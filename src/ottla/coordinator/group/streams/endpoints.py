@@ -10,7 +10,6 @@ from typing import Any
 
 from ottla.coordinator.group.streams.group import StreamsGroup
 from ottla.coordinator.group.streams.member import StreamsMember
-from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
 
 
@@ -43,12 +42,13 @@ def _partitions(
 ) -> list[dict[str, Any]]:
     """Of the topics that the subtopologies of these tasks read."""
     if group.configured is None or group.configured.subtopologies is None:
-        raise KafkaError(ErrorCode.unknown_server_error)
+        return lacking()
     rows = []
     for subtopology_id, numbers in tasks.items():
         subtopology = group.configured.subtopologies.get(subtopology_id)
         if subtopology is None:
-            raise KafkaError(ErrorCode.unknown_server_error)
+            rows += lacking()
+            continue
         names = {*subtopology.source_topics, *subtopology.repartition_source_topics}
         rows += [{"topic": name, "partitions": _existing(name, numbers, image)} for name in sorted(names)]
     return rows
@@ -58,5 +58,11 @@ def _existing(name: str, numbers: Iterable[int], image: MetadataImage) -> tuple[
     """As many of the tasks' numbers as the topic has partitions, from the first on."""
     topic = image.topic(name)
     if topic is None:
-        raise KafkaError(ErrorCode.unknown_server_error)
+        return tuple(lacking())
     return tuple(sorted(numbers)[: len(topic.partitions)])
+
+
+def lacking() -> list[Any]:
+    """The partitions of what has gone while a member still has its tasks: a topic, or the whole topology. (Kafka 4.3
+    fails with UNKNOWN_SERVER_ERROR, and with it the heartbeats of all others.)"""
+    return []

@@ -191,7 +191,7 @@ class _Heartbeat:
         return MemberTasks(_tasks(active), _tasks(standby), _tasks(warmup))
 
     def _changed(self, old: StreamsMember) -> StreamsMember:
-        """Raises UNKNOWN_SERVER_ERROR for two tags of one name."""
+        """Raises INVALID_REQUEST for two tags of one name."""
         request = self._request
         tags, timeout_ms = request.client_tags, request.rebalance_timeout_ms
         if tags is not None:
@@ -211,7 +211,7 @@ class _Heartbeat:
     # What it runs
 
     def _topology(self, group: StreamsGroup, member: StreamsMember) -> Topology:
-        """That of the group. Raises INVALID_REQUEST for another one."""
+        """That of the group. Raises INVALID_REQUEST for another one, and FENCED_MEMBER_EPOCH where there is none."""
         said = self._request.topology
         known = group.topology
         if said is not None:
@@ -222,7 +222,7 @@ class _Heartbeat:
             if said.epoch >= known.epoch:
                 _require(known == Topology(said), "Topology updates are not supported yet.")
         if known is None:
-            raise KafkaError(ErrorCode.unknown_server_error)
+            raise KafkaError(ErrorCode.fenced_member_epoch, f"The group has no topology. {REJOIN}")
         if member.topology_epoch < known.epoch:
             detail = f"The member's topology epoch {member.topology_epoch} is behind the group's topology epoch"
             self._statuses.append((STALE_TOPOLOGY, f"{detail} {known.epoch}."))
@@ -370,10 +370,9 @@ def _tasks(rows: Sequence[tuple[str, Sequence[int]]]) -> dict[str, frozenset[int
 
 
 def _require_unique(names: Iterable[str]) -> None:
-    """Raises UNKNOWN_SERVER_ERROR, as Kafka does for what is there twice."""
+    """Raises INVALID_REQUEST (in Kafka 4.3 it is UNKNOWN_SERVER_ERROR)."""
     listed = list(names)
-    if len({*listed}) != len(listed):
-        raise KafkaError(ErrorCode.unknown_server_error)
+    _require(len({*listed}) == len(listed), "A name is there twice.")
 
 
 def _leave(state: GroupState, token: Token, request: StreamsHeartbeat) -> None:

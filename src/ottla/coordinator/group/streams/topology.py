@@ -96,7 +96,7 @@ def configure(topology: StreamsGroupTopologyValue, partitions_of: PartitionsOf) 
 
 def _checked(topology: ConfiguredTopology) -> ConfiguredTopology:
     if topology.epoch < 0:
-        raise KafkaError(ErrorCode.unknown_server_error, "an epoch before the first")
+        raise KafkaError(ErrorCode.streams_invalid_topology, "The epoch of the topology is negative.")
     return topology
 
 
@@ -198,7 +198,7 @@ class _Counts:
     def _topic(self, topic: TopicInfo) -> InternalTopic:
         partitions = topic.partitions or self._decided[topic.name]
         if partitions < 1:  # an application asks for so many
-            raise KafkaError(ErrorCode.unknown_server_error, "a topic without partitions")
+            raise KafkaError(ErrorCode.streams_invalid_topology, f"Topic {topic.name} is to have no partitions.")
         configs = {each.key: each.value for each in topic.topic_configs}
         return InternalTopic(topic.name, partitions, topic.replication_factor or None, configs)
 
@@ -214,16 +214,18 @@ def _read(each: Subtopology) -> Iterator[str]:
 
 
 def _copartitioned(each: Subtopology) -> Iterator[frozenset[str]]:
-    """Groups of topics that are joined. Raises UNKNOWN_SERVER_ERROR for a place that is none, as Kafka does."""
+    """Groups of topics that are joined. Raises STREAMS_INVALID_TOPOLOGY for a place that is none (in Kafka 4.3 it is
+    UNKNOWN_SERVER_ERROR)."""
     for group in each.copartition_groups:
         places = (*group.source_topics, *group.repartition_source_topics)
         if min(places, default=0) < 0:
-            raise KafkaError(ErrorCode.unknown_server_error, "a topic before the first")
+            raise KafkaError(ErrorCode.streams_invalid_topology, "A copartition group names no topic.")
         try:
             names = [each.source_topics[place] for place in group.source_topics]
             names += [each.repartition_source_topics[place].name for place in group.repartition_source_topics]
         except IndexError:
-            raise KafkaError(ErrorCode.unknown_server_error, "a topic behind the last") from None
+            message = "A copartition group names no topic."
+            raise KafkaError(ErrorCode.streams_invalid_topology, message) from None
         yield frozenset(names)
 
 
