@@ -105,7 +105,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: OffsetsByTopic, limit: ReadLimit) -> OffsetsByTopic:
         begins = of_checkpoint(start)
-        newest = self._target if self._target is not None else self._newest(begins.ids)
+        newest = self._newest_for(begins.ids)
         self._show_progress(begins)
         present = of_present(begins, newest.ids)
         # A cluster whose nodes are of many versions may give ids in some answers only: what was known stays.
@@ -124,8 +124,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the first batch ends in partitions that begin at their ends: see `initialOffset`. What is created after
         that began is read from its beginning."""
         at_end = [at for at in ends if self._begins_at_end(at)]
-        fresh = bounds.earliest(self.cluster, [at for at in at_end if at not in begins], self.options)
-        return {at: begins[at] if at in begins else fresh[at] for at in at_end}
+        fresh = self._beginnings([at for at in at_end if at not in begins])
+        return {at: begins[at] if at in begins else fresh.get(at, ends[at]) for at in at_end}
+
+    def _beginnings(self, fresh: list[TopicPartition]) -> Offsets:
+        """Where new partitions begin; with AvailableNow some that were there when that began may be gone."""
+        there = self.cluster.partitions({at.topic for at in fresh}) if fresh else {}
+        return bounds.earliest(self.cluster, [at for at in fresh if at in there], self.options)
+
+    def _newest_for(self, known: TopicIds) -> Position:
+        """Where the partitions end; with AvailableNow where they ended when that began, unless a topic was another one
+        or missing then: nobody could tell whether the node that answered was behind."""
+        if self._target is None:
+            return self._newest(known)
+        topics = {at.topic for at in self._target.offsets}
+        if known.keys() - topics or recreated(known, self._target.ids):
+            self._target = self._newest(known)
+        return self._target
 
     def _newest(self, known: TopicIds) -> Position:
         self._present = self._agreed(known, lambda: bounds.subscribed(self.cluster, self.options.subscription))
@@ -158,8 +173,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             rows_max = limit.max_rows
         if rows_max is None:
             return ends
-        fresh = [at for at in ends if at not in begins]
-        return rate_limit(rows_max, begins, bounds.earliest(self.cluster, fresh, options), ends)
+        return rate_limit(rows_max, begins, self._beginnings([at for at in ends if at not in begins]), ends)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """PySpark has no limit made of two: with both options `latestOffset` adds the upper one."""

@@ -171,11 +171,15 @@ class Query:
     def __init__(self, cluster: Simulated, options: dict[str, str], *, fail: bool) -> None:
         self.cluster = cluster
         self.options = {"kafka.bootstrap.servers": "a:1", "failOnDataLoss": str(fail).lower()} | options
+        self.is_available_now = self.options.pop("availableNow", "") == "true"
+        self.is_over = False
         self.read: list[Record] = []
         self.offsets: list[str] = []
         """Of the checkpoint: where each batch ends."""
         self.committed = 0
         """Of the checkpoint: how many of them are done."""
+        self.removed_before: set[Record] = set()
+        """What was gone before the first batch was done: until then a query has not begun."""
         self.start_process()
 
     def start_process(self) -> None:
@@ -184,6 +188,9 @@ class Query:
         source = OttlaDataSource(self.options)
         self.source: stream.StreamReader = source.streamReader(source.schema())  # type: ignore[assignment]
         self.source._cluster = self.cluster  # type: ignore[assignment]
+        self.is_over = False
+        if self.is_available_now:
+            self.source.prepareForTriggerAvailableNow()
 
     @property
     def begin(self) -> str:
@@ -217,6 +224,8 @@ class Query:
             self.start_process()
             return
         self.read += found
+        if not self.committed:
+            self.removed_before = set(self.cluster.removed)
         self.committed = len(self.offsets)
 
     def batch(self) -> bool:
@@ -227,8 +236,11 @@ class Query:
 
     def run(self) -> None:
         """All there is."""
+        if self.is_over and self.is_available_now:
+            self.start_process()
         for _ in range(50):
             if not self.batch():
+                self.is_over = True
                 return
         raise AssertionError("there is always another batch")
 
@@ -297,6 +309,8 @@ OPTIONS: Final[list[dict[str, str]]] = [
     {"startingOffsets": "earliest"},
     {"startingOffsets": "latest"},
     {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "3"},
+    {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "2", "availableNow": "true"},
+    {"startingOffsets": "latest", "availableNow": "true"},
     {"startingOffsets": "earliest", "minOffsetsPerTrigger": "2", "maxTriggerDelay": "0ms", "commit.group": "g"},
 ]
 
@@ -375,6 +389,8 @@ def wanted(cluster: Simulated, options: dict[str, str], before: set[Record]) -> 
 def test_no_change_of_a_topic_is_passed_over(subscription: str, fail: bool, caplog: pytest.LogCaptureFixture) -> None:
     failed = 0
     for moment, (name, change), extra in itertools.product(MOMENTS, CHANGES.items(), OPTIONS):
+        if name == "cut" and "availableNow" in extra:
+            continue  # it does not look again before the log has outgrown the cut: only leader epochs would show that
         where = f"{name}, {moment}, {extra}"
         options = {**SUBSCRIPTIONS[subscription], **extra}
         cluster = Simulated()
@@ -402,8 +418,7 @@ def test_no_change_of_a_topic_is_passed_over(subscription: str, fail: bool, capl
             continue
         missing = wanted(cluster, options, before) - set(query.read)
         if moment == "while down, in the first batch" and name.startswith("retention"):
-            # Until a batch is done a query has not begun: its "earliest" is what is the earliest then.
-            missing -= cluster.removed
+            missing -= query.removed_before  # its "earliest" is what is the earliest then
         if fail:
             assert not missing, f"{where}: {len(missing)} records are missing, and no error"
         else:
@@ -501,20 +516,25 @@ def test_a_cluster_without_ids_is_read_as_before() -> None:
     assert len(query.offsets) == 2 and len(query.read) == 10
 
 
+@pytest.mark.parametrize("now", ["true", "false"])
 @pytest.mark.parametrize("fail", [True, False])
 @pytest.mark.parametrize("behind", ["missing", "the old one"])
-def test_a_node_that_is_behind_is_asked_again(behind: str, fail: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_is_behind_is_asked_again(
+    behind: str, fail: bool, now: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stream, "SETTLE_S", 10.0)
     monkeypatch.setattr("ottla.client.cluster._PAUSE_S", 0.0)
     cluster = Simulated()
     cluster.create(TOPIC, 1, 3)
     old = {} if behind == "missing" else {TOPIC: cluster.there[TOPIC]}
     _again(1, 5)(cluster)
-    query = Query(cluster, {"subscribe": TOPIC, "startingOffsets": "earliest"}, fail=fail)
+    query = Query(cluster, {"subscribe": TOPIC, "startingOffsets": "earliest", "availableNow": now}, fail=fail)
     for _ in range(3):
         query.run()
         cluster.produce(TOPIC, 2)
         cluster.stale = [old, old]
+        if now == "true":
+            query.start_process()
         query.look()
         cluster.stale = [old]
         query.run()
@@ -554,6 +574,7 @@ def one_history(random: Random, cluster: Simulated, query: Query) -> None:
     if TOPIC not in cluster.there:
         cluster.create(TOPIC, 2, 3)
     query.run()
+    query.run()  # what came after an AvailableNow began
 
 
 def test_long_histories_at_random() -> None:
@@ -564,15 +585,23 @@ def test_long_histories_at_random() -> None:
         cluster.create(TOPIC, 2, 5)
         extra = random.choice([options for options in OPTIONS if options["startingOffsets"] == "earliest"])
         options = {**random.choice(list(SUBSCRIPTIONS.values())), **extra}
-        query = Query(cluster, options, fail=False)
+        query = Query(cluster, options, fail=number % 3 == 0)
         try:
             one_history(random, cluster, query)
+        except DataLoss:
+            assert number % 3 == 0
+            lost += 1
+            continue
         except KafkaError as raised:
             assert f"there is no {TOPIC}" in str(raised) and not query.committed
             continue
         missing = wanted(cluster, options, set()) - set(query.read)
         where = f"history {number}, {options}"
-        assert missing <= cluster.removed, f"{where}: records that are there are missing: {sorted(missing)[:4]}"
+        if number % 3 == 0:  # of topics that a pattern never met nobody can know
+            met = {each for end in query.offsets for each in of_checkpoint(json.loads(end)).ids.values()}
+            missing = {each for each in missing if each.topic_id in met}
+        gone = query.removed_before if number % 3 == 0 else cluster.removed
+        assert missing <= gone, f"{where}: records that are there are missing: {sorted(missing)[:4]}"
         assert len(query.read) == len(set(query.read)), f"{where}: read twice"
         lost += bool(missing)
     assert lost > 50
