@@ -58,7 +58,8 @@ def waiting(status: Status) -> str:
 
 def head(status: Status) -> str:
     letters = f", {plural(status.dead_letters, 'dead letter')}" if status.dead_letters else ""
-    return f"{status.name}: {status.state}{letters}"
+    wait = f", {waiting(status)}" if status.state == STOPPING else ""
+    return f"{status.name}: {status.state}{wait}{letters}"
 
 
 def print_statuses(found: Sequence[Status]) -> None:
@@ -171,8 +172,6 @@ def _picture(status: Status, width: int) -> Any:
     for each in rows:
         table.add_row(*(Text(each[at]) for at in kept))
     ends = "   Ctrl-C ends" if status.state in ("starting", "running") else ""
-    if status.state == STOPPING:
-        ends = f"   {waiting(status)}"
     parts: list[Any] = [Text.assemble((status.name, "bold"), head(status)[len(status.name) :], ends)]
     errors = [f"  {text}" for text in map(under_way, status.queries) if text]
     errors += [f"  {query.name}: {query.error}" for query in status.queries if query.error and query.restarts]

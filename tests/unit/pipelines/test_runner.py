@@ -363,8 +363,11 @@ def test_what_a_run_waits_for_is_said(
          "waits for the batch of q (for 12 s now), r to finish"),
     ],
 )  # fmt: skip
-def test_words_for_what_is_waited_for(status: Status, text: str) -> None:
+def test_words_for_what_is_waited_for(status: Status, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert waiting(status) == text
+    capsys.readouterr()
+    Lines()(status)
+    assert (text in capsys.readouterr().out) is (status.state == "stopping"), "Ctrl-C says it too"
 
 
 def test_a_slow_worker_is_as_little_fatal_to_the_test_of_a_new_pipeline_as_to_a_run(
