@@ -85,7 +85,7 @@ def parsed(records: DataFrame) -> DataFrame:
     ]
     found = F.coalesce(*[F.when(applies, fields) for applies, fields in kinds])
     host = F.coalesce(F.col("key").cast("string"), F.lit("unknown"))
-    text = F.expr("make_valid_utf8(cast(value as string))")
+    text = F.rtrim(F.expr("make_valid_utf8(cast(value as string))"), F.lit("\r"))
     read = records.select("value", "timestamp", host.alias("host"), text.alias("line"))
     # A column of its own: of an expression with fields of JSON Spark makes one that parses it for each field.
     read = read.withColumn("object", F.when(line.startswith("{"), F.from_json(line, OBJECT)))

@@ -1,4 +1,4 @@
-"""Which files there are: those that the patterns name, where a known one was moved, and copies that rotation made."""
+"""Which files there are: those that the patterns name, where links lead, and the names that rotation gives to files."""
 
 from __future__ import annotations
 
@@ -6,20 +6,34 @@ import glob
 import os
 import re
 import stat
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Generic, NamedTuple, TypeVar
 
-from ottla.tail.files import HEAD_BYTES, Position
-
-COPY_S = 5.0
-"""A file that may be a copy under way is left alone until nothing was added to it for so long."""
-ROTATED = re.compile(r"[.-][0-9][0-9A-Za-z:._-]*")
-"""What logrotate and loggers add to the name of a file that they rotate: `.1`, `-20261125`, `.2026-11-25_09`."""
+DIGITS = r"[0-9][0-9:._+TZ-]*"
+BEHIND = re.compile(r"[._-][0-9][0-9A-Za-z:._+-]*|\.(?:old|bak|prev)")
+"""What rotation adds behind a name: `.1`, `-20261125`, `.2026-11-25_09`, `.20261127-101010`, `.old`."""
+BEFORE_EXTENSION = rf"[._-]{DIGITS}"
+"""What rotation puts before the extension: `app-20261127.log`, `app.2026-11-27.log`, `app.1.log`."""
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".Z", ".zip", ".tmp", ".swp")
+LINKS_MAX = 40
+"""Links from one to the next that are followed, as Linux does."""
+LISTINGS_MAX = 6
+"""Times that a directory is listed while files in it are renamed."""
+REPLACED_NAMES_MAX = 4096
+"""Compiled forms of names that are kept."""
 
+T = TypeVar("T")
 FileId = tuple[int, int]
 """Device and inode."""
+
+
+class Found(NamedTuple):
+    path: str
+    at: FileId
+    size: int
+    changed_ns: int
 
 
 @dataclass
@@ -28,13 +42,8 @@ class Finder:
 
     patterns: Sequence[str]
     warn: Callable[[str], None]
-    _siblings: dict[str, set[FileId]] = field(default_factory=dict)
-    """By path: the rotated files beside it that were there when it was last looked at."""
-    _unreadable: set[str] = field(default_factory=set)
-
-    @property
-    def unreadable(self) -> int:
-        return len(self._unreadable)
+    unreadable: set[str] = field(default_factory=set)
+    """Paths of files that are there, and cannot be opened."""
 
     def matches(self) -> dict[FileId, str]:
         """Regular files that the patterns name, each once. Links are followed."""
@@ -55,104 +64,113 @@ class Finder:
         except FileNotFoundError:
             return None
         except OSError as error:
-            if path not in self._unreadable:
-                self._unreadable.add(path)
+            if path not in self.unreadable:
+                self.unreadable.add(path)
                 self.warn(f"{path}: {error.strerror}; it is tried again")
             return None
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             return None
-        self._unreadable.discard(path)
+        self.unreadable.discard(path)
         return descriptor
 
-    def new_siblings(self, path: str) -> list[str]:
-        """Rotated files beside `path` that were not there at the last call, oldest first: each was `path` meanwhile."""
-        before = self._siblings.get(path)
-        now = {at: name for name, at in siblings(path)}
-        self._siblings[path] = set(now)
-        if before is None:
-            return []
-        return sorted((name for at, name in now.items() if at not in before), key=changed_ns)
 
-    def moved(self, position: Position) -> str | None:
-        """Where the file with this position is now: renamed, or as the copy that was made before it was truncated."""
-        copies = []
-        for name, at in siblings(position.path):
-            descriptor = self.open(name)
-            if descriptor is None:
-                continue
-            try:
-                if position.describes(descriptor):
-                    if at[1] == position.inode:
-                        return name
-                    if position.offset:
-                        copies.append(name)
-            except OSError:
-                continue
-            finally:
-                os.close(descriptor)
-        return max(copies, key=changed_ns, default=None)
-
-
-def file_id(path: str) -> FileId | None:
-    """Device and inode of a regular file, or None."""
+def look(path: str) -> Found | None:
+    """The regular file that has this path, or a link with this path leads to."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):
         return None
-    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    return Found(path, (found.st_dev, found.st_ino), found.st_size, found.st_mtime_ns)
 
 
-def siblings(path: str) -> Iterator[tuple[str, FileId]]:
-    """Files in the directory of `path` with its name and what rotation adds."""
-    directory, base = os.path.split(path)
-    try:
-        with os.scandir(directory or ".") as entries:
-            names = [entry.name for entry in entries if entry.name.startswith(base)]
-    except OSError:
-        return
-    for name in sorted(names):
-        if ROTATED.fullmatch(name[len(base) :]) and not name.endswith(COMPRESSED):
-            place = os.path.join(directory, name)
-            at = file_id(place)
-            if at is not None:
-                yield place, at
+def file_id(path: str) -> FileId | None:
+    """Device and inode of a regular file, or None."""
+    found = look(path)
+    return None if found is None else found.at
 
 
-def changed_ns(path: str) -> int:
-    try:
-        return os.stat(path).st_mtime_ns
-    except OSError:
-        return 0
+def places(path: str) -> tuple[str, ...]:
+    """Where `path` lies, without links to directories, then where it leads to, link by link; the last is no link.
 
-
-def known_position(descriptor: int, path: str, stored: Mapping[str, Position]) -> Position | None:
-    """What is known of an open file. Raises OSError.
-
-    A device's number may be another after a restart: the inode and the bytes say that it is the same file then.
+    Rotation renames a link, or what a link leads to, and leaves the old file beside it: each place is looked at.
     """
-    found = os.fstat(descriptor)
-    position = stored.get(f"{found.st_dev}-{found.st_ino}")
-    if position is not None:
-        return position if position.describes(descriptor) else None
-    for other in stored.values():
-        if other.inode == found.st_ino and other.path == path and other.offset and other.describes(descriptor):
-            return other
-    return None
+    found: list[str] = []
+    while len(found) < LINKS_MAX:
+        directory, base = os.path.split(path)
+        place = os.path.join(os.path.realpath(directory or "."), base)
+        if place in found:
+            break
+        found.append(place)
+        try:
+            target = os.readlink(place)
+        except (OSError, ValueError):
+            break
+        path = os.path.join(os.path.dirname(place), target)
+    return tuple(found)
 
 
-def may_be_copy(descriptor: int, known: Iterable[Position]) -> bool:
-    """Whether it holds what was sent from another file: a copy that is made, or is made just now. Raises OSError.
+@lru_cache(maxsize=REPLACED_NAMES_MAX)
+def _rotated_names(base: str) -> re.Pattern[str]:
+    stem, extension = os.path.splitext(base)
+    names = re.escape(base) + f"(?:{BEHIND.pattern})"
+    if extension:
+        names += f"|{re.escape(stem)}{BEFORE_EXTENSION}{re.escape(extension)}(?:{BEHIND.pattern})?"
+    return re.compile(names)
 
-    `copytruncate` copies the file and then truncates it: what the copy has more is read when the file is truncated.
+
+def is_rotated_name(name: str, base: str) -> bool:
+    """Whether rotation gives the name `name` to a file that is called `base`; both without a directory."""
+    if not name.startswith(os.path.splitext(base)[0]) or name.endswith(COMPRESSED):
+        return False
+    return _rotated_names(base).fullmatch(name) is not None
+
+
+class Originals(Generic[T]):
+    """Places of followed files, by the names that rotation makes of them. A look does not depend on their number."""
+
+    def __init__(self) -> None:
+        self._by_beginning: dict[tuple[str, str], dict[str, T]] = {}
+
+    def add(self, place: str, value: T) -> None:
+        directory, base = os.path.split(place)
+        for beginning in {base, os.path.splitext(base)[0]}:
+            self._by_beginning.setdefault((directory, beginning), {})[base] = value
+
+    def of(self, place: str) -> T | None:
+        """The value of a file that lies beside this place, which has a name that rotation gives to that file."""
+        directory, name = os.path.split(place)
+        for end, letter in enumerate(name):
+            if letter in "._-" and end:
+                for base, value in self._by_beginning.get((directory, name[:end]), {}).items():
+                    if is_rotated_name(name, base):
+                        return value
+        return None
+
+
+def siblings(originals: Iterable[str]) -> list[Found]:
+    """Files beside each of these places with a name that rotation gives; each once.
+
+    Listed until nothing was renamed meanwhile: a file that gets another name is seen under one of both.
     """
-    found = os.fstat(descriptor)
-    begin = os.pread(descriptor, HEAD_BYTES, 0)
-    grows = time.time() - found.st_mtime < COPY_S
-    for position in known:
-        if position.offset and position.is_prefix_of(begin):
-            if found.st_size < position.offset and grows:
-                return True
-            if position.describes(descriptor):
-                return True
-    return False
+    before: list[tuple[str, FileId]] = []
+    for _ in range(LISTINGS_MAX):
+        found: dict[FileId, Found] = {}
+        for place in dict.fromkeys(originals):
+            directory, base = os.path.split(place)
+            try:
+                with os.scandir(directory or ".") as entries:
+                    names = [entry.name for entry in entries if is_rotated_name(entry.name, base)]
+            except OSError:
+                continue
+            for name in sorted(names):
+                each = look(os.path.join(directory, name))
+                if each is not None:
+                    found.setdefault(each.at, each)
+        now = [(each.path, each.at) for each in found.values()]
+        if now == before or not now:
+            break
+        before = now
+    return [*found.values()]

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line without its line end, several lines of one record, or a piece of a line that is longer than allowed."""
+    r"""A line without its `\n` (a `\r` before it stays), several lines of one record, or a piece of a line.
+
+    Pieces are sent of a line that is longer than allowed.
+    """
 
     offset: int
     """Of the first byte in the file."""
@@ -90,7 +93,7 @@ class Splitter:
                 self.offset = offset
                 found += self._pieces(each + b"\n")
             else:
-                found.append(Line(offset, each[:-1] if each.endswith(b"\r") else each))
+                found.append(Line(offset, each))
             offset += size
         self.offset = offset
 
@@ -102,7 +105,7 @@ class Splitter:
 
     def _pieces(self, data: bytes) -> list[Line]:
         found = []
-        text = _bare(data)
+        text = data.removesuffix(b"\n")
         for begin in range(0, max(1, len(text)), self.bytes_max):
             piece = text[begin : begin + self.bytes_max]
             found.append(Line(self.offset + begin, piece, partial=begin + self.bytes_max < len(text)))
@@ -111,6 +114,5 @@ class Splitter:
 
 
 def _bare(line: bytes) -> bytes:
-    if line.endswith(b"\n"):
-        line = line[:-2] if line.endswith(b"\r\n") else line[:-1]
-    return line
+    """What a regular expression is compared with: `$` is where the line ends, on Windows too."""
+    return line.removesuffix(b"\n").removesuffix(b"\r")

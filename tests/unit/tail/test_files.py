@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ottla.tail.files import LogFile, Position, position_at_end
-from ottla.tail.finder import Finder, known_position, may_be_copy
+from ottla.tail.finder import Finder, is_rotated_name, places
+from ottla.tail.relations import Relations
 from ottla.tail.state import StateFile, TailError
 
 
@@ -18,6 +19,10 @@ def opened(path: Path, position: Position | None = None) -> LogFile:
     return LogFile.open(
         descriptor, position or Position(str(path), found.st_dev, found.st_ino), str(path), 1000, None
     )  # fmt: skip
+
+
+def known(descriptor: int, path: Path, stored: dict[str, Position]) -> Position | None:
+    return Relations(Finder([], print), {}, stored).known(descriptor, str(path))
 
 
 def data(file: LogFile) -> list[bytes] | None:
@@ -47,7 +52,7 @@ def test_what_was_written_again_is_noticed(tmp_path: Path, new: bytes) -> None:
     stored = {file.position.key: file.position}
     path.write_bytes(new)  # the same inode
     os.utime(path, ns=(1, 1))
-    assert known_position(file.descriptor, str(path), stored) is None
+    assert known(file.descriptor, path, stored) is None
     assert data(file) is None
     file.restart()
     assert data(file) == new.split(b"\n")[:-1]
@@ -59,9 +64,9 @@ def test_an_inode_that_is_used_again_is_not_believed(tmp_path: Path) -> None:
     found = path.stat()
     old = Position(str(path), found.st_dev, found.st_ino, 9, b"old file\n", b"old file\n")
     descriptor = os.open(path, os.O_RDONLY)
-    assert known_position(descriptor, str(path), {old.key: old}) is None
+    assert known(descriptor, path, {old.key: old}) is None
     at_end = position_at_end(descriptor, str(path))
-    assert known_position(descriptor, str(path), {at_end.key: at_end}) == at_end
+    assert known(descriptor, path, {at_end.key: at_end}) == at_end
     assert at_end.offset == found.st_size
 
 
@@ -70,14 +75,86 @@ def test_copies_are_known_while_they_are_made(tmp_path: Path) -> None:
     path.write_bytes(b"first\nsecond\n")
     file = opened(path)
     file.read()
-    for part in (b"fi", b"first\n", b"first\nsecond\n", b"first\nsecond\nthird\n"):
+    for part in (b"", b"fi", b"first\n", b"first\nsecond\n"):
         copy.write_bytes(part)
         descriptor = os.open(copy, os.O_RDONLY)
-        assert may_be_copy(descriptor, [file.position])
-    assert Finder([], lambda _: None).moved(file.position) == str(copy)
+        assert file.has_copy(descriptor)
+        assert file.covers(descriptor) is bool(part)
+    copy.write_bytes(b"first\nsecond\nthird\n")
+    assert file.goes_on_in(descriptor)
+    relations = Relations(Finder([], print), {}, {})
+    os.truncate(path, 0)
+    assert relations.moved(file.position) == str(copy)
+    path.write_bytes(b"first\nsecond\n")
     copy.write_bytes(b"other\n")
-    assert not may_be_copy(os.open(copy, os.O_RDONLY), [file.position])
-    assert Finder([], lambda _: None).moved(file.position) is None
+    assert not file.has_copy(descriptor)
+    assert not file.goes_on_in(descriptor)
+    assert not file.covers(descriptor)
+    path.unlink()
+    assert relations.moved(file.position) is None
+
+
+def test_a_copy_that_lacks_the_end_is_known_by_what_was_read(tmp_path: Path) -> None:
+    path, copy = tmp_path / "a.log", tmp_path / "a.log.1"
+    text = b"".join(b"line %06d of a log\n" % number for number in range(40_000))
+    path.write_bytes(text)
+    file = opened(path)
+    while file.read():
+        pass
+    for size in (40, 128, 20_000, 300_000, 700_000, len(text) - 1):
+        copy.write_bytes(text[:size])
+        assert file.covers(os.open(copy, os.O_RDONLY)), size
+        copy.write_bytes(text[:60] + text[90 : 30 + size])
+        assert not file.covers(os.open(copy, os.O_RDONLY)) or size < 60, size
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "rotated"),
+    [
+        ("app.log.1", "app.log", True),
+        ("app.log-20261127", "app.log", True),
+        ("app.log.2026-11-27_09-00", "app.log", True),
+        ("0.log.20261127-101010", "0.log", True),
+        ("app-20261127.log", "app.log", True),
+        ("app.2026-11-27.log", "app.log", True),
+        ("app_2026-11-27T10:00:00+01:00.log", "app.log", True),
+        ("app.1.log", "app.log", True),
+        ("app-1.log.2", "app.log", True),
+        ("app.log.old", "app.log", True),
+        ("syslog.1", "syslog", True),
+        ("app.log", "app.log", False),
+        ("app.log.1.gz", "app.log", False),
+        ("app-20261127.log.gz", "app.log", False),
+        ("app.log.swp", "app.log", False),
+        ("app-worker.log", "app.log", False),
+        ("app2.log", "app.log", False),
+        ("app.1.txt", "app.log", False),
+        ("application-1.log", "app.log", False),
+    ],
+)
+def test_names_that_rotation_gives(name: str, base: str, rotated: bool) -> None:
+    assert is_rotated_name(name, base) is rotated
+
+
+def test_where_a_path_leads(tmp_path: Path) -> None:
+    for name in ("containers", "between", "pods"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "containers" / "x.log").symlink_to("../between/b.log")
+    (tmp_path / "between" / "b.log").symlink_to(tmp_path / "pods" / "0.log")
+    (tmp_path / "here").symlink_to("containers")
+    chain = [tmp_path / "containers" / "x.log", tmp_path / "between" / "b.log", tmp_path / "pods" / "0.log"]
+    assert [*map(os.path.realpath, map(os.path.dirname, places(str(tmp_path / "here" / "x.log"))))] == [
+        *map(os.path.realpath, map(os.path.dirname, chain))
+    ]
+    assert [os.path.normpath(each) for each in places(str(tmp_path / "here" / "x.log"))] == [*map(str, chain)]
+    (tmp_path / "loop").symlink_to("loop")
+    assert places(str(tmp_path / "loop")) == (str(tmp_path / "loop"),)
+
+
+def test_positions_of_earlier_versions_are_read() -> None:
+    fields = Position("a.log", 1, 2, 3, b"one", b"one", 4, "/var/log/a.log").to_json()
+    del fields["real"]
+    assert Position.from_json(fields) == Position("a.log", 1, 2, 3, b"one", b"one", 4)
 
 
 def test_unreadable_files_are_warned_of_once(tmp_path: Path) -> None:
@@ -87,7 +164,7 @@ def test_unreadable_files_are_warned_of_once(tmp_path: Path) -> None:
     loop.symlink_to(loop)
     assert finder.open(str(loop)) is None
     assert finder.open(str(loop)) is None
-    assert len(warnings) == finder.unreadable == 1
+    assert len(warnings) == len(finder.unreadable) == 1
     os.mkfifo(tmp_path / "pipe.log")
     assert finder.open(str(tmp_path / "pipe.log")) is None
     assert finder.matches() == {}

@@ -1,0 +1,574 @@
+"""Which files are open, and what rotation did to them: renamed, copied and truncated, written over, deleted, or
+behind a link that leads elsewhere. Nothing is sent here; `agent.py` reads what this opens.
+
+Two rules decide what a file is that was not there before. Under a name that a pattern matches and that is no rotated
+name of another followed file it is new, and read from its beginning. Beside a followed file, under a rotated name, it
+is a generation of that file: one that is known by its inode; or by its bytes a copy, of which what was not read yet is
+read; or else one that nobody has read. Where nothing decides, it is read: twice rather than never.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ottla.tail.files import HEAD_BYTES, LogFile, Position, now_ms, position_at_end
+from ottla.tail.finder import (
+    LISTINGS_MAX,
+    FileId,
+    Finder,
+    Found,
+    Originals,
+    file_id,
+    look,
+    places,
+    siblings,
+)
+from ottla.tail.lines import Line
+from ottla.tail.relations import Relations, changed, is_beside
+
+CLOSED_S = 300.0
+"""A file that was renamed is closed when nothing was added for so long; one that was deleted after the flush time."""
+TICK_MS = 100
+"""How far the clock of files may be behind ours: it goes by ticks."""
+GONE_MS = 7 * 86_400_000
+"""Positions of files that are nowhere any more are kept for so long: their disk may not be mounted yet."""
+GONE_LOOKS = 4
+"""Positions of files that are not open, of which each scan looks whether their files are still there."""
+STDIN = "-"
+
+Seen = tuple[int, int, int]
+"""A copy's size and time of its last change, and how many truncations there had been."""
+
+
+@dataclass
+class Follower:
+    finder: Finder
+    warn: Callable[[str], None]
+    line_bytes_max: int
+    start: re.Pattern[bytes] | None
+    flush_s: float
+    stored: dict[str, Position]
+    """Positions as of the last batch, of files that are not open too."""
+    files: dict[FileId, LogFile] = field(default_factory=dict)
+    changed: dict[str, Position] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    rest: list[tuple[str, list[Line]]] = field(default_factory=list)
+    """Paths, and what was held of files that were truncated or written over. These three are for the next batch."""
+    truncations: int = 0
+    files_seen: int = 0
+    _beside: dict[str, set[FileId]] = field(default_factory=dict)
+    """By place: the rotated files beside it that were there when it was last looked at."""
+    _lay: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By path that a pattern found: where it led to."""
+    _copies: dict[FileId, Seen] = field(default_factory=dict)
+    """Copies of files that hold all of it themselves: they are not read."""
+    _later: dict[FileId, tuple[str, str]] = field(default_factory=dict)
+    """Rotated files that could not be judged at the last scan: their paths, and what they were called."""
+    _looked_ms: int = 0
+    _closed: deque[str] = field(default_factory=deque)
+    """Keys of positions, in the order in which it is looked whether their files are still there."""
+
+    def __post_init__(self) -> None:
+        self._relations = Relations(self.finder, self.files, self.stored)
+
+    def scan(self, first: bool = False, from_end: bool = False) -> None:
+        """Opens what is new, and notices what was renamed or deleted. `from_end`: files without a position are new."""
+        now = now_ms()
+        before_ms, before = (now, dict(self.stored)) if first else (self._looked_ms, {})
+        found = self.finder.matches()
+        if first:
+            self._looked_ms = now
+            self._lay = {
+                path: places(path) for path in {*self.finder.patterns, *(each.path for each in before.values())}
+            }
+        for file in list(self.files.values()):
+            file.is_new = False
+            self._look_where(file, found)
+        self._judge_later()
+        unknown = [path for at, path in found.items() if at not in self.files and not self._open_known(path)]
+        opened = self._open_new(unknown, before, from_end)
+        if first:
+            for path in self.finder.patterns:
+                self._remember({place: siblings([place]) for place in places(path)})
+            self._open_moved_meanwhile(before)
+            self._open_rotated_meanwhile(before)
+        else:
+            for file in opened:
+                self._open_unseen(file.places, file.position.path, before_ms)
+        self._follow_links(found, before_ms)
+        self._copies = {at: seen for at, seen in self._copies.items() if at in found}
+        self._forget_gone()
+        if self._is_complete(found):
+            self._looked_ms = now
+            for file in self.files.values():
+                file.looked_ms = now
+
+    def truncated(self, file: LogFile) -> None:
+        """A file holds no longer what was read from it: it is read from its beginning, or closed."""
+        self.truncations += 1
+        owner = self._relations.owner(file) if file.rotated or file.is_copy else None
+        if owner is not None and not file.is_deleted():
+            self._written_over(file, owner)
+            return
+        # A copy goes on with what is held; where there is none, it is sent as it is.
+        if not self._take_copies(file):
+            self._finish(file)
+        file.restart()
+        self.note(file)
+
+    def note(self, file: LogFile) -> None:
+        if self.stored.get(file.position.key) != file.position:
+            self.stored[file.position.key] = self.changed[file.position.key] = file.position
+
+    def drop(self, file: LogFile) -> None:
+        for at in [at for at, each in self.files.items() if each is file]:
+            del self.files[at]
+        file.close()
+
+    # Renamed, or gone.
+
+    def _look_where(self, file: LogFile, found: dict[FileId, str]) -> None:
+        """Whether it was renamed, replaced or deleted; what was rotated between two looks is opened too."""
+        at = file.identity
+        if file.is_left and at in found:
+            file.current, file.is_left = found[at], False
+        if file_id(file.current) == at:
+            file.rotated, file.places = False, (file.current,) if file.is_left else places(file.current)
+        elif file_id(file.places[-1]) == at:
+            # A link leads elsewhere; the file lies where it did.
+            file.current, file.is_left = file.places[-1], True
+        elif not file.rotated:
+            file.rotated = True
+            self._open_unseen(file.places, file.position.path, self._looked_ms)
+        if file.is_past and not file.splitter.held_bytes:
+            deleted = file.is_deleted()
+            quiet_s = self.flush_s if deleted else CLOSED_S
+            if file.quiet_s() > quiet_s and at not in found:
+                self.drop(file)
+                if deleted and self.stored.pop(file.position.key, None) is not None:
+                    self.gone.add(file.position.key)
+
+    def _open_unseen(self, originals: Sequence[str], name: str, since_ms: int) -> None:
+        """Rotated files that were not there when these places were looked at, oldest first."""
+        for _ in range(LISTINGS_MAX):
+            beside = {place: siblings([place]) for place in originals}
+            if self._open_generations(self._unseen(beside, since_ms), name):
+                break
+        self._remember(beside)
+
+    def _unseen(self, beside: dict[str, list[Found]], since_ms: int) -> list[Found]:
+        found = {}
+        for place, files in beside.items():
+            before = self._beside.get(place)
+            for each in files:
+                is_new = before is not None and each.at not in before
+                # An inode may be used again, and a file may be written over.
+                if is_new or each.changed_ns >= (since_ms - TICK_MS) * 1_000_000:
+                    found[each.at] = each
+        return sorted(found.values(), key=changed)
+
+    def _is_complete(self, found: dict[FileId, str]) -> bool:
+        """Whether all that was found is open. What was renamed before it could be opened is looked for."""
+        missing = {
+            at: path
+            for at, path in found.items()
+            if at not in self.files and at not in self._copies and path not in self.finder.unreadable
+        }
+        for path in {*missing.values()}:
+            self._open_unseen(places(path), path, self._looked_ms)
+            for each in siblings(places(path)):
+                if each.at in missing:
+                    self._open_generation(each, path)
+        return all(at in self.files for at in missing)
+
+    def _follow_links(self, found: dict[FileId, str], since_ms: int) -> None:
+        """What was made, since the last look, where a link led to before it was moved, and where it leads to now."""
+        there = {path: self.files.get(at) for at, path in found.items()}
+        for path in {*there, *self._lay}:
+            file = there.get(path)
+            lies = places(path) if file is None or file.current != path else file.places
+            lay = self._lay.get(path, lies)
+            for place in set(lay) - set(lies):
+                left = look(place)
+                if left is not None and left.at not in self.files:
+                    self._open_generation(left, path)
+            if set(lies) - set(lay):
+                self._open_unseen([*set(lies) - set(lay)], path, since_ms)
+            self._lay[path] = lies
+        kept = {*self.finder.patterns, *found.values(), *(file.position.path for file in self.files.values())}
+        self._lay = {path: lies for path, lies in self._lay.items() if path in kept}
+
+    def _remember(self, beside: dict[str, list[Found]]) -> None:
+        self._beside.update((place, {each.at for each in files}) for place, files in beside.items())
+
+    def _forget_gone(self) -> None:
+        """Drops positions whose files have been nowhere for long, some at a time."""
+        if not self._closed:
+            self._closed.extend(self.stored)
+        open_keys = {file.position.key for file in self.files.values()}
+        for _ in range(min(GONE_LOOKS, len(self._closed))):
+            position = self.stored.get(self._closed.popleft())
+            if position is None or position.path == STDIN or position.key in open_keys:
+                continue
+            if 0 < position.time_ms < self._looked_ms - GONE_MS and self._relations.moved(position) is None:
+                del self.stored[position.key]
+                self.gone.add(position.key)
+
+    # Found by a pattern.
+
+    def _open_known(self, path: str) -> bool:
+        """Goes on with a file whose position is stored. Whether it is one, or cannot be read."""
+        descriptor = self.finder.open(path)
+        if descriptor is None:
+            return True
+        try:
+            now = os.fstat(descriptor)
+            position = self._relations.known(descriptor, path)
+            if position is None or (now.st_dev, now.st_ino) in self.files:
+                os.close(descriptor)
+                return position is not None
+            self._follow(descriptor, path, position, is_copy=self._is_rotated_name(path, position))
+        except OSError as error:
+            self._unreadable(descriptor, path, error)
+        return True
+
+    def _open_new(self, paths: list[str], before: dict[str, Position], from_end: bool) -> list[LogFile]:
+        """Opens files without a position: first those that others may be rotated ones of. Returns those.
+
+        `before`: the positions that an earlier agent left, at the first scan.
+        """
+        if not paths:
+            return []
+        originals = Originals[str]()
+        for file in self.files.values():
+            for place in () if file.is_copy else file.places:
+                originals.add(place, place)
+        for path in paths:
+            for place in places(path):
+                originals.add(place, place)
+        rotated = {path for path in paths if any(originals.of(place) is not None for place in places(path))}
+        opened = []
+        for path in [each for each in paths if each not in rotated]:
+            descriptor = self.finder.open(path)
+            if descriptor is not None:
+                try:
+                    original = self._open_original(descriptor, path, from_end)
+                    opened += [original] if original is not None else []
+                except OSError as error:
+                    self._unreadable(descriptor, path, error)
+        followed = self._relations.originals()
+        for path in [each for each in paths if each in rotated]:
+            descriptor = self.finder.open(path)
+            if descriptor is not None:
+                try:
+                    self._open_rotated(descriptor, path, followed, before, from_end)
+                except OSError as error:
+                    self._unreadable(descriptor, path, error)
+        return opened
+
+    def _open_original(self, descriptor: int, path: str, from_end: bool) -> LogFile | None:
+        """Raises OSError, with the descriptor open."""
+        found = os.fstat(descriptor)
+        if (found.st_dev, found.st_ino) in self.files:  # another file has the path by now
+            os.close(descriptor)
+            return None
+        stale = self.stored.get(f"{found.st_dev}-{found.st_ino}")
+        if stale is not None and stale.path == path and not stale.describes(descriptor):
+            # Truncated while no agent ran, or an inode that is used again.
+            file = self._follow(descriptor, path, stale, written_over=True)
+            self._take_copies(file)
+            file.restart()
+            self.note(file)
+            return file
+        known = self._relations.known(descriptor, path)
+        if known is not None:
+            return self._follow(descriptor, path, known)
+        new = Position(path, found.st_dev, found.st_ino)
+        file = self._follow(descriptor, path, position_at_end(descriptor, path) if from_end else new)
+        file.is_new = True
+        return file
+
+    def _open_rotated(
+        self, descriptor: int, path: str, followed: Originals[LogFile], before: dict[str, Position], from_end: bool
+    ) -> None:
+        """Raises OSError, with the descriptor open."""
+        found = os.fstat(descriptor)
+        at = (found.st_dev, found.st_ino)
+        # An empty one may be a copy that begins; there is nothing to read in it either way.
+        if at in self.files or not found.st_size or self._is_read_elsewhere(descriptor, path, followed) is not False:
+            os.close(descriptor)
+            return
+        # Another file may have the path by now, one that is known.
+        position = self._relations.known(descriptor, path) or self._relations.came_from(descriptor, path)
+        position = position or Position(path, *at)
+        if from_end or _is_cut(descriptor, path, before):
+            position = position_at_end(descriptor, path)
+        self._follow(descriptor, path, position, is_copy=True)
+
+    def _is_read_elsewhere(
+        self, descriptor: int, path: str, followed: Originals[LogFile], truncated: LogFile | None = None
+    ) -> bool | None:
+        """Whether it is a copy of a followed file that holds all of it still, or of another rotated one.
+
+        None if it is too early to say: it is written just now, or what its original holds was not read yet. `truncated`
+        is an original that is read from its beginning next. Raises OSError.
+        """
+        found = os.fstat(descriptor)
+        at, seen = (found.st_dev, found.st_ino), (found.st_size, found.st_mtime_ns, self.truncations)
+        original = next((each for place in places(path) if (each := followed.of(place))), None)
+        if original is None:
+            return False
+        is_intact = original.is_intact()
+        if original.begins_like(descriptor) if original is truncated else not is_intact:
+            return None
+        if self._copies.get(at) == seen:
+            return True
+        if not self._relations.holds_copy(original, descriptor):
+            if not all(file.is_intact() for file in self._relations.rotated_of(original)):
+                return None
+            now = os.fstat(descriptor)
+            is_same = (now.st_size, now.st_mtime_ns) == seen[:2] and original.is_intact() is is_intact
+            return False if is_same else None
+        if is_intact and not original.read_to:
+            return None
+        self._copies[at] = seen
+        return True
+
+    # Copies.
+
+    def _take_copies(self, file: LogFile) -> bool:
+        """After a truncation: goes on in the copy that holds what was read and more. Whether there is one.
+
+        Other copies are taken as read. Generations that came and went between two looks are read from the beginning.
+        """
+        copies: list[tuple[int, str, int]] = []
+        beside, own = {place: siblings([place]) for place in file.places}, file.identity
+        unseen = self._unseen(beside, file.read_ms)
+        for name, at, *_ in {each.at: each for files in beside.values() for each in files}.values():
+            if at == own or self._is_kept(at, file):
+                continue
+            descriptor = self.finder.open(name)
+            if descriptor is None:
+                continue
+            try:
+                known = self._relations.known(descriptor, name)
+                further = 0 if known is None else known.offset
+                if further < file.read_to and file.goes_on_in(descriptor):
+                    copies.append((os.fstat(descriptor).st_size, name, descriptor))
+                    continue
+                if further:
+                    os.close(descriptor)
+                    continue
+                if file.read_to and file.covers(descriptor) and not file.begins_like(descriptor):
+                    self._follow_to_end(descriptor, name, file)
+                    continue
+            except OSError as error:
+                self.warn(f"{name}: {error.strerror}")
+            os.close(descriptor)
+        for rank, (_, name, descriptor) in enumerate(sorted(copies, reverse=True)):
+            if rank == 0:
+                self._follow(descriptor, name, file.position, is_copy=True)
+            else:  # a copy of a copy, or one that is being made
+                found = os.fstat(descriptor)
+                self._later[found.st_dev, found.st_ino] = name, file.position.path
+                os.close(descriptor)
+        for each in unseen:
+            self._open_generation(each, file.position.path, truncated=file)
+        self._remember(beside)
+        return bool(copies)
+
+    def _is_kept(self, at: FileId, truncated: LogFile) -> bool:
+        """Whether a file is open, and what it was. A rotated one that was written over is closed."""
+        file = self.files.get(at)
+        if file is None:
+            return False
+        try:
+            is_copy = file.read_to < truncated.read_to and truncated.goes_on_in(file.descriptor)
+            if not (file.is_copy or file.rotated) or (file.is_intact() and not is_copy):
+                return True
+        except OSError:
+            pass
+        self._let_go(file)
+        return False
+
+    def grew(self, file: LogFile) -> None:
+        """A rotated file that was read to its end has more: a late writer, or a copy was made over it."""
+        owner = self._relations.owner(file)
+        if owner is not None and self._relations.holds_copy(owner, file.descriptor):
+            self._let_go(file)
+
+    def _written_over(self, file: LogFile, owner: LogFile) -> None:
+        """A rotated file holds something else: a copy of its original or of another rotated file, or a new log.
+
+        Files are copied from the oldest on, so that several may hold something else: what one of them held is looked
+        for in the others. What is left is judged like a file that was not there before.
+        """
+        path, name, at = file.current, file.position.path, file.identity
+        self._let_go(file)
+        for other in self._relations.rotated_of(owner):
+            if not other.is_closed and not other.is_intact():
+                self._let_go(other)
+        if owner.is_intact() and at not in self.files:
+            self._later[at] = path, name
+
+    def _let_go(self, file: LogFile) -> None:
+        if not self._open_moved(file.position):
+            self._finish(file)
+            self.note(file)
+        self.drop(file)
+
+    def _finish(self, file: LogFile) -> None:
+        self.rest.append((file.position.path, file.finish(unfinished=True)))
+
+    def _follow_to_end(self, descriptor: int, path: str, original: LogFile) -> None:
+        end = position_at_end(descriptor, original.position.path)
+        self._follow(descriptor, path, replace(end, real=original.places[-1]), is_copy=True)
+
+    # Rotated.
+
+    def _open_generations(self, found: Iterable[Found], name: str) -> bool:
+        """Whether all were still where they were found."""
+        missed = [each for each in found if not self._open_generation(each, name)]
+        return not missed
+
+    def _open_generation(self, found: Found, name: str, truncated: LogFile | None = None) -> bool:
+        """A rotated file that nobody has read, unless it is known or a copy. `name` is what it was called.
+
+        `truncated`: its original, if that was truncated just now. False if another file has this path by now, or none.
+        """
+        path, at = found.path, found.at
+        descriptor = self.finder.open(path)
+        if descriptor is None:
+            return False
+        try:
+            now = os.fstat(descriptor)
+            if (now.st_dev, now.st_ino) != at or at in self.files or not now.st_size:
+                os.close(descriptor)
+                if (now.st_dev, now.st_ino) == at and not now.st_size:
+                    self._later[at] = path, name  # a late writer may add to it, or a copy begins
+                return (now.st_dev, now.st_ino) == at
+            position = self._relations.known(descriptor, path)
+            if position is None or position.offset < now.st_size:
+                elsewhere = self._is_read_elsewhere(descriptor, path, self._relations.originals(), truncated)
+                if elsewhere is not False:
+                    os.close(descriptor)
+                    if elsewhere is None:
+                        self._later[at] = path, name
+                    return True
+            position = position or self._relations.came_from(descriptor, path)
+            new = Position(name, *at, real=places(name)[-1])
+            self._follow(descriptor, path, position or new, is_copy=True)
+        except OSError as error:
+            self._unreadable(descriptor, path, error)
+        return True
+
+    def _judge_later(self) -> None:
+        later, self._later = self._later, {}
+        for at, (path, name) in later.items():
+            found = look(path)
+            if found is None or found.at != at:
+                found = next((each for each in siblings(places(name)) if each.at == at), None)
+            if found is not None and (not found.size or not self._open_generation(found, name)):
+                self._later[at] = found.path, name
+
+    def _open_moved_meanwhile(self, before: dict[str, Position]) -> None:
+        """The rest of files that were rotated while no agent ran, and of those that a link led to."""
+        open_keys = {file.position.key for file in self.files.values()}
+        for position in before.values():
+            if position.key not in open_keys and position.path != STDIN:
+                self._open_moved(position)
+
+    def _open_rotated_meanwhile(self, before: dict[str, Position]) -> None:
+        """Files made and rotated while no agent ran: unknown, and newer than the last look at what is beside them."""
+        last_ms: dict[str, int] = {}
+        originals: dict[str, list[str]] = {}
+        for position in before.values():
+            path = position.path
+            last_ms[path] = max(position.time_ms, last_ms.get(path, 0))
+            originals.setdefault(path, [*places(path)]).append(position.real)
+        for path, time_ms in last_ms.items():
+            if path == STDIN:
+                continue
+            there = [*filter(None, originals[path])]
+            for _ in range(LISTINGS_MAX):
+                # What a link led to may have been made again before the link was moved.
+                found = [*siblings(there), *filter(None, map(look, there))]
+                newer = [each for each in found if each.changed_ns >= (time_ms - TICK_MS) * 1_000_000]
+                if self._open_generations(sorted(newer, key=changed), path):
+                    break
+
+    def _open_moved(self, position: Position) -> bool:
+        """The rest of a file that was rotated, under the name it has now. Whether there is one."""
+        path = self._relations.moved(position)
+        descriptor = None if path is None else self.finder.open(path)
+        if path is None or descriptor is None:
+            return False
+        found = os.fstat(descriptor)
+        if (found.st_dev, found.st_ino) in self.files:
+            os.close(descriptor)
+            return True
+        try:
+            own = self._relations.known(descriptor, path)
+            further = position if own is None or own.offset < position.offset else own
+            file = self._follow(descriptor, path, further, is_copy=True)
+            if found.st_ino == position.inode and self._relations.is_left(path, position):
+                file.is_copy, file.is_left, file.places = False, True, (path,)  # a link leads elsewhere
+        except OSError as error:
+            self._unreadable(descriptor, path, error)
+        return True
+
+    # Opened, and closed.
+
+    def _is_rotated_name(self, path: str, position: Position) -> bool:
+        """Whether a file is found under a rotated name of where it was found first."""
+        return path != position.path and is_beside(places(path), position)
+
+    def _follow(
+        self, descriptor: int, path: str, position: Position, is_copy: bool = False, written_over: bool = False
+    ) -> LogFile:
+        """`written_over`: the file is known not to hold what its position says. Raises OSError."""
+        found = os.fstat(descriptor)
+        at = (found.st_dev, found.st_ino)
+        stale = self.stored.get(f"{at[0]}-{at[1]}")
+        if not written_over and stale is not None and not stale.describes(descriptor):
+            self._open_moved(stale)  # an inode that is used again, or a rotated file that was written over
+            if at in self.files:
+                os.close(descriptor)
+                return self.files[at]
+        file = LogFile.open(descriptor, position, path, self.line_bytes_max, self.start)
+        file.places, file.is_copy = places(path), is_copy
+        file.looked_ms = self._looked_ms
+        lay = position.real if is_copy and position.real else file.places[-1]
+        file.position = replace(position, device=at[0], inode=at[1], real=lay, time_ms=self._looked_ms)
+        self.files[at] = file
+        self.files_seen += 1
+        if not is_copy:
+            for place in file.places:
+                self._beside.setdefault(place, {each.at for each in siblings([place])})
+        self.note(file)
+        return file
+
+    def _unreadable(self, descriptor: int, path: str, error: OSError) -> None:
+        os.close(descriptor)
+        self.warn(f"{path}: {error.strerror}")
+
+
+def _is_cut(descriptor: int, path: str, before: dict[str, Position]) -> bool:
+    """Whether it is a copy that an earlier agent saw, of a file that was truncated since. Raises OSError."""
+    found = os.fstat(descriptor)
+    begin = os.pread(descriptor, HEAD_BYTES, 0)
+    lies = places(path)
+    for position in before.values():
+        if (
+            position.real
+            and position.offset > found.st_size
+            and found.st_mtime_ns < position.time_ms * 1_000_000
+            and begin[: len(position.head)] == position.head[: len(begin)]
+            and is_beside(lies, position)
+        ):
+            return True
+    return False
