@@ -121,14 +121,27 @@ def test_follows_through_rename_truncation_and_deletion(node: Broker, tmp_path: 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_agent_and_node_are_killed(tmp_path: Path, delivery: str) -> None:
-    rng, log, topic, total = random.Random(13), tmp_path / "app.log", "killed", 60_000
+    """One log lies behind a link and is renamed, as a container's is; the other is copied and truncated."""
+    rng, topic, total = random.Random(13), "killed", 60_000
     wanted = lines(0, total)
+    for name in ("pods", "containers"):
+        (tmp_path / name).mkdir()
+    link, pod, log = tmp_path / "containers" / "x.log", tmp_path / "pods" / "0.log", tmp_path / "app.log"
+    link.symlink_to("../pods/0.log")
+
+    def rotate(number: int) -> None:
+        pod.rename(f"{pod}.20261127-{number:06d}")
+        copies = [Path(f"{log}.{age}") for age in range(1, number + 1)]
+        for old, new in zip(reversed(copies[:-1]), reversed(copies), strict=False):
+            old.rename(new)
+        copies[0].write_bytes(log.read_bytes())
+        os.truncate(log, 0)
 
     def write() -> None:
         for first in range(0, total, 500):
-            append(log, *wanted[first : first + 500])
+            append(pod if first % 1000 else log, *wanted[first : first + 500])
             if first % 15_000 == 14_500:
-                log.rename(tmp_path / f"app.log.{(total - first) // 100}")
+                rotate(first // 15_000 + 1)
             time.sleep(0.08)
 
     with Broker(keep=tmp_path / "node") as broker:
@@ -136,7 +149,7 @@ def test_agent_and_node_are_killed(tmp_path: Path, delivery: str) -> None:
         writer.start()
         reader = Reader(broker.bootstrap, topic)
         for kill in range(5):
-            agent = Agent(broker.bootstrap, topic, tmp_path, str(log), delivery=delivery)
+            agent = Agent(broker.bootstrap, topic, tmp_path, str(log), str(link), delivery=delivery)
             # One that has stored no position yet does not know later what it had begun with.
             reader.until(len(set(reader.values)) + 1)
             time.sleep(rng.uniform(1.0, 2.5))
@@ -147,7 +160,7 @@ def test_agent_and_node_are_killed(tmp_path: Path, delivery: str) -> None:
                 time.sleep(2)
             agent.kill()
         writer.join()
-        agent = Agent(broker.bootstrap, topic, tmp_path, str(log), delivery=delivery)
+        agent = Agent(broker.bootstrap, topic, tmp_path, str(log), str(link), delivery=delivery)
         reader.until(total)
         found = Counter(reader.settle(5))
         agent.ended()
