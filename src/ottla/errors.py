@@ -22,7 +22,7 @@ _without_hypothesis()
 
 from kio.schema.errors import ErrorCode  # noqa: E402
 
-__all__ = ["ErrorCode", "KafkaError", "OttlaError"]
+__all__ = ["ErrorCode", "KafkaError", "MissingOffsets", "OttlaError"]
 
 
 class OttlaError(Exception):
@@ -36,3 +36,7 @@ class KafkaError(Exception):
         super().__init__(code.name if message is None else f"{code.name}: {message}")
         self.code = code
         self.message = message
+
+
+class MissingOffsets(KafkaError):
+    """INVALID_RECORD: a leader sent batches with a gap before them, which only a log that was compacted has."""

@@ -8,6 +8,7 @@ topic wants fsynced are on disk before that. Logs that diverge are cut together,
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -37,6 +38,8 @@ FETCH_VERSIONS = (13, 17)
 """Topic ids; every broker with KRaft has them, and says where logs diverge. 18 is of interest to the quorum only."""
 LIST_OFFSETS_VERSIONS = (4, 10)
 LATEST, EARLIEST = -1, -2
+COMPLAINT_VERSIONS = (3, 4)
+"""Of OffsetForLeaderEpoch, from the first that says which replica asks."""
 
 INTERRUPT_AFTER_S = 0.01
 """Partitions get a new leader by the hundred in one change of the metadata, and topics come in a row."""
@@ -121,6 +124,8 @@ class ReplicaFetcher:
         """What an answer asks for besides the next fetch, with the offset to cut at."""
         self._unsafe: list[Followed] = []
         """What was appended and is to be on disk before the next fetch."""
+        self._suspicious: list[Followed] = []
+        """What the leader sent cannot be right."""
 
     # What is followed.
 
@@ -312,6 +317,8 @@ class ReplicaFetcher:
                 self._unsafe.append(followed)
         if outcome.error is not None:
             self._log(followed, outcome.error)
+            if outcome.is_suspicious:
+                self._suspicious.append(followed)
         if outcome.next is Next.FETCH:
             self._ready[key] = followed
         elif outcome.next is Next.BACK_OFF:
@@ -330,6 +337,26 @@ class ReplicaFetcher:
         if Next.FIND_OFFSETS in found:
             await self._find_offsets([followed for followed, _ in found[Next.FIND_OFFSETS].values()])
         await self._flush(self._unsafe)
+        if self._suspicious:
+            await self._complain()
+
+    async def _complain(self) -> None:
+        """Ask where the leader's epochs end, which a follower has no other reason to: an Ottla has its log checked
+        then, and gives it up where it is damaged. Kafka answers, and that is all."""
+        suspicious, self._suspicious = self._suspicious, []
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for followed in suspicious:
+            topic, number = followed.topic_partition
+            epoch = followed.leader_epoch
+            row = {"partition": number, "current_leader_epoch": epoch, "leader_epoch": epoch}
+            topics.setdefault(topic, []).append(row)
+        request = {
+            "replica_id": self._host.settings().node_id,
+            "topics": [{"topic": name, "partitions": rows} for name, rows in topics.items()],
+        }
+        key = ApiKey.OFFSET_FOR_LEADER_EPOCH
+        with contextlib.suppress(KafkaError):  # the next error says it again
+            await self._client.ask(self.address, key, request, versions=COMPLAINT_VERSIONS)
 
     def _back_off(self, followed: Followed) -> None:
         key = key_of(followed)
@@ -382,6 +409,9 @@ class ReplicaFetcher:
                 (over if start.starts_over else cut)[log] = start.offset
                 found = fields(log=str(log), offset=start.offset, leader_start=starts[key], leader_end=ends[key])
                 _LOG.warning("log is out of its leader's range", extra=found)
+            else:  # it is in there, and the leader said that it is not: by epochs that one of the two has wrong
+                log.health.report(log.log_end_offset)
+                self._suspicious.append(followed)
         failed = {**await self._host.logs.truncate(cut), **await self._host.logs.start_over(over)}
         for followed in lost:
             if followed.log in failed:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from typing import Any, NamedTuple
 
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, MissingOffsets
 from ottla.model import LeaderEpoch, Millis, NodeId, Offset, TopicPartition
 from ottla.protocol.fetch import EpochEndOffset, FetchedPartition, FetchPartition, records_length
 from ottla.protocol.record_batch import HEADER_SIZE, LOG_OVERHEAD
@@ -20,6 +20,13 @@ from ottla.replication.replica_log import Appended, ReplicaLog
 FIRST_BACKOFF_MS = 20
 """After the first error of a row of them. Most are those of a leader that has not heard yet that it is one, and what is
 to be committed waits for its followers; `replica.fetch.backoff.ms` is what it doubles up to."""
+
+
+GAP_BELIEVED_AFTER = 8
+"""Errors in a row, some seconds: a leader that hears of a gap (`Outcome.is_suspicious`) has looked by then whether its
+log is damaged, and would not lead any more. What it still sends was compacted before the topic's policy changed."""
+
+_SUSPICIOUS = frozenset({ErrorCode.corrupt_message, ErrorCode.invalid_record})
 
 
 class Next(enum.Enum):
@@ -42,6 +49,8 @@ class Outcome(NamedTuple):
     offset: Offset = -1
     appended: Appended | None = None
     error: KafkaError | None = None
+    is_suspicious: bool = False
+    """What the leader sent may be damaged in its log, of which it is to hear."""
 
 
 _FETCH = Outcome(Next.FETCH)
@@ -121,9 +130,12 @@ class Followed:
                 self.next_offset = self.log.log_end_offset
             self.partition.follow(answered.high_watermark, answered.log_start_offset)
         except KafkaError as error:
+            if isinstance(error, MissingOffsets) and self.failures >= GAP_BELIEVED_AFTER:
+                self.log.cleaned_offset = self.log.log_start_offset  # it has gaps, which the next start has to know
             # A batch that was damaged on its way comes again; a disk that cannot be written does not heal by itself.
             give_up = error.code is ErrorCode.kafka_storage_error and not self.log.is_open
-            return Outcome(Next.GIVE_UP if give_up else Next.BACK_OFF, error=error)
+            is_suspicious = error.code in _SUSPICIOUS
+            return Outcome(Next.GIVE_UP if give_up else Next.BACK_OFF, error=error, is_suspicious=is_suspicious)
         self.failures = 0
         self.has_answer = True
         self.lag = max(0, answered.high_watermark - self.log.log_end_offset)

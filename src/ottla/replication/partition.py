@@ -489,6 +489,11 @@ class Partition:
             if replica_id in self.isr and replica.log_start_offset <= offset <= replica.end_offset
         ]
 
+    def end_of_replica(self, replica_id: NodeId) -> Offset | None:
+        """Up to where a follower has what this leader has; None for one that is none or has not said it."""
+        replica = self._remote.get(replica_id)
+        return None if replica is None or replica.end_offset < 0 else replica.end_offset
+
     def broker_epoch_of(self, replica_id: NodeId) -> int:
         """Of the broker that fetched last as this replica, -1 if it did not say."""
         replica = self._remote.get(replica_id)

@@ -51,6 +51,8 @@ class ReplicaLog(Protocol):
 
     high_watermark: Offset
     """Records below it are committed. Only the partition sets it; goes down only with a truncation."""
+    cleaned_offset: Offset | None
+    """Compacted up to here, so that offsets may be missing; None where none are."""
 
     @property
     def is_open(self) -> bool:

@@ -104,6 +104,7 @@ class FutureLogs:
             raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
         log.fsync_later(partition_metadata_path(path))
         log.topic_id = topic_id
+        log.cleaned_offset = 0  # it may have the gaps of the log, until it is in its place
         self._logs[key] = log
         return log
 

@@ -39,7 +39,7 @@ from ottla.storage.segment_list import Replacement, SegmentList
 from ottla.storage.stamp import Stamped
 from ottla.storage.transaction_index import AbortedTransaction
 from ottla.storage.truncation import TruncationParts, Truncator
-from ottla.storage.validation import CLIENT, REPLICATION, Origin, check_produce_version, validate
+from ottla.storage.validation import CLIENT, REPLICATION, Origin, check_follows, check_produce_version, validate
 
 __all__ = ["ColdRead", "Log", "LogParts", "LogSlice"]
 
@@ -318,7 +318,8 @@ class Log:
         return info
 
     def append_as_follower(self, records: Buffer, *, now_ms: Millis) -> AppendInfo:
-        """Append batches that a leader numbered; they start at or above the log end. Raises `KafkaError`."""
+        """Append batches that a leader numbered; they start at or above the log end. Raises `KafkaError`, and
+        `MissingOffsets` for a gap where the log is not known to have gaps (`cleaned_offset`)."""
         self._health.check()
         state = self._state
         buffer, headers, max_timestamp, _, _ = validate(
@@ -329,12 +330,9 @@ class Log:
         first, size, epoch = headers[0], len(buffer), headers[-1].leader_epoch
         if first.base_offset < state.log_end == state.log_start <= first.last_offset:
             self.truncate_fully_and_start_at(first.base_offset)  # empty; the leader's start is inside a batch
-        if first.base_offset < state.log_end:
-            raise KafkaError(
-                ErrorCode.invalid_record,
-                f"Unexpected offset in append to {self.topic_partition}. First offset {first.base_offset} is less than "
-                f"the next offset {state.log_end}.",
-            )
+        if first.base_offset != state.log_end or len(headers) > 1:
+            may_have_gaps = state.cleaned is not None or self.config.compact
+            check_follows(headers, state.log_end, self.topic_partition, may_have_gaps=may_have_gaps)
         self._writer.append(buffer, size, headers, max_timestamp, now_ms)
         return self._appended(first.base_offset, NO_TIMESTAMP, max_timestamp, epoch, size, len(headers))
 

@@ -94,8 +94,12 @@ class LogHealth:
     def suspect(self, error: Exception, offset: Offset | None) -> None:
         """A reader met this error in what it read from `offset` on, or anywhere: have the log checked if the error
         says that bytes are wrong."""
-        wrong = getattr(error, "code", None) in (ErrorCode.corrupt_message, ErrorCode.kafka_storage_error)
-        if wrong and self.on_suspicion is not None and self.is_open:
+        if getattr(error, "code", None) in (ErrorCode.corrupt_message, ErrorCode.kafka_storage_error):
+            self.report(offset)
+
+    def report(self, offset: Offset | None) -> None:
+        """Have the log checked from `offset` on, or all of it: somebody has reason to."""
+        if self.on_suspicion is not None and self.is_open:
             self.on_suspicion(offset)
 
     def close(self) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import enum
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
-from ottla.errors import ErrorCode, KafkaError
-from ottla.model import NO_PRODUCER_ID, NO_TIMESTAMP, Buffer
+from ottla.errors import ErrorCode, KafkaError, MissingOffsets
+from ottla.model import NO_PRODUCER_ID, NO_TIMESTAMP, Buffer, Offset, TopicPartition
 from ottla.protocol import _records
 from ottla.protocol.compression import DECOMPRESSED_BYTES_MAX, Codec, TooLong, compress, room_for
 from ottla.protocol.crc32c import crc32c
@@ -387,6 +387,25 @@ def _validate_replicated(records: Buffer) -> Validated:
             offset_of_max_timestamp = last
         headers.append(header)
     return Validated(view[:end], headers, max_timestamp, offset_of_max_timestamp, NO_TIMESTAMP)
+
+
+def check_follows(headers: Sequence[BatchHeader], log_end: Offset, key: TopicPartition, *, may_have_gaps: bool) -> None:
+    """Whether a leader's batches, which are in order, are what follows the log end. Raises INVALID_RECORD, and
+    `MissingOffsets`: a base offset lies outside the checksum, and only its place tells that it is wrong."""
+    if headers[0].base_offset < log_end:
+        raise KafkaError(
+            ErrorCode.invalid_record,
+            f"Unexpected offset in append to {key}. First offset {headers[0].base_offset} is less than the next offset "
+            f"{log_end}.",
+        )
+    if not may_have_gaps:
+        for header in headers:
+            if header.base_offset != log_end:
+                raise MissingOffsets(
+                    ErrorCode.invalid_record,
+                    f"offsets {log_end} to {header.base_offset - 1} are missing in what the leader of {key} sent",
+                )
+            log_end = header.next_offset
 
 
 def _check_claims(header: BatchHeader) -> None:

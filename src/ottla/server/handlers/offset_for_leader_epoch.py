@@ -1,4 +1,8 @@
-"""OffsetForLeaderEpoch, versions 2-4: where a leader epoch ends in the leader's log (KIP-101, KIP-279, KIP-320)."""
+"""OffsetForLeaderEpoch, versions 2-4: where a leader epoch ends in the leader's log (KIP-101, KIP-279, KIP-320).
+
+Followers learn that from fetches. One that asks all the same cannot append what it got from here, or finds no end to
+diverging: the leader then has its log checked for damage from where the follower is.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,9 @@ def handle(context: RequestContext, request: Any) -> Handling:
                 partition = context.node.replicas.find(topic.topic, asked.partition)
                 partition.check_leader(asked.current_leader_epoch)
                 epoch, end = partition.end_of_epoch(asked.leader_epoch)
+                follower_end = partition.end_of_replica(request.replica_id) if request.replica_id >= 0 else None
+                if follower_end is not None:
+                    partition.log.health.report(follower_end)
             except KafkaError as refused:
                 error = refused.code
             answers.append(
