@@ -115,7 +115,12 @@ def read(
         return found
     except KafkaError as error:
         traffic.failed_fetches += 1
-        return Read(error.code)
+        code = error.code
+        if code is ErrorCode.offset_out_of_range and not partition.is_leader and asked[1] > log.log_end_offset:
+            # The leader may have it. A consumer that has not heard yet who leads would start over or skip (Kafka's
+            # would), where this replica is fetched again and was asked before.
+            code = ErrorCode.not_leader_or_follower
+        return Read(code)
 
 
 class Follower:
