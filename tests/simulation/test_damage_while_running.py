@@ -7,6 +7,7 @@ epochs; whole directories) x who meets it (a reader, the scrubber after a start 
 
 from __future__ import annotations
 
+import asyncio
 import posixpath
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,11 +15,14 @@ from typing import Any
 import pytest
 
 from ottla.errors import ErrorCode
-from ottla.metadata.image import DIRECTORY_LOST
+from ottla.metadata.image import DIRECTORY_LOST, PartitionRegistration
+from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import iterate_batches, iterate_records
+from ottla.simulation.wire import Disconnected
 from ottla.simulation.world import DIRECTORY, Machine
 from ottla.testing.disk import SimulatedFileSystem
 from tests.simulation.test_replicas import ALL, Replicated, records
+from tests.simulation.test_three_nodes import NODES
 
 COUNT = 24
 BATCH_BYTES = 400
@@ -322,3 +326,103 @@ def test_directories_that_changed_places_are_fetched_again() -> None:
         await cluster.healed(machine)
 
     run_watched(9, work)
+
+
+class Coordinated(Watched):
+    """A group that commits."""
+
+    def offsets(self) -> PartitionRegistration | None:
+        return self.nodes()[0].image.partition("__consumer_offsets", 0)
+
+    async def ask_coordinator(self, key: ApiKey, version: int, values: dict[str, Any]) -> Any:
+        registration = self.offsets()
+        host = NODES[0] if registration is None else NODES[registration.leader - 1]
+        return await self.ask(host, key, version, values)
+
+    async def commit(self, offset: int) -> None:
+        partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": None}
+        values = {
+            "group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "",
+            "topics": [{"name": "t", "partitions": [partition]}],
+        }  # fmt: skip
+        while True:
+            answer = await self.ask_coordinator(ApiKey.OFFSET_COMMIT, 8, values)
+            if not answer["topics"][0]["partitions"][0]["error_code"]:
+                return
+            await asyncio.sleep(0.1)
+
+    async def committed(self) -> int:
+        """-1 while there is no answer."""
+        values = {"groups": [{"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}]}]}
+        try:
+            (group,) = (await self.ask_coordinator(ApiKey.OFFSET_FETCH, 8, {**values, "require_stable": False}))[
+                "groups"
+            ]
+        except (Disconnected, OSError):
+            return -1
+        if group["error_code"]:
+            return -1
+        return int(group["topics"][0]["partitions"][0]["committed_offset"])
+
+
+def test_a_coordinator_that_cannot_load_its_damaged_log_lets_another_one_lead() -> None:
+    """Its groups are coordinated by a replica that is sound, and the damaged one is fetched again."""
+
+    async def work(cluster: Any) -> None:
+        await cluster.topic()
+        await cluster.ask(NODES[0], ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
+        await cluster.until(lambda: cluster.offsets() is not None and len(cluster.offsets().isr) == 3)
+        for offset in range(1, 6):
+            await cluster.commit(offset)
+        registration = cluster.offsets()
+        first = next(each for each in registration.replicas if each != registration.leader)
+        leader, damaged = cluster.machines[registration.leader - 1], cluster.machines[first - 1]
+        path = posixpath.join(DIRECTORY, "__consumer_offsets-0", f"{0:020d}.log")
+        await cluster.until(lambda: damaged.disk.size(path) == leader.disk.size(path))
+        change(damaged.disk, path, 100, b"\xa5")
+        leader.crash(power_loss=False)
+        while await cluster.committed() != 5:  # noqa: ASYNC110  in virtual time
+            await asyncio.sleep(0.1)
+        assert cluster.offsets().leader not in (first, registration.leader)
+        leader.start()
+        await cluster.until(lambda: len(cluster.offsets().isr) == 3)
+        assert [name for name in damaged.disk.listdir(DIRECTORY) if name.startswith("__c") and "-stray" in name]
+
+    more = {"offsets.topic.replication.factor": "3", "offsets.topic.num.partitions": "1", **NO_SCRUBBING}
+
+    async def test(cluster: Any) -> None:
+        await work(cluster)
+
+    Coordinated(11, more).run(test)
+
+
+def test_a_damaged_replica_that_counts_as_eligible_is_not_elected_while_it_is_fetched_again() -> None:
+    """With two replicas and min.insync.replicas=2 the damaged one stays an eligible leader (KIP-966): the controller
+    knows its log as lost until it is in sync, and elects nobody when the other one dies."""
+
+    async def work(cluster: Watched) -> None:
+        await cluster.topic((1, 2), min_insync_replicas="2", **SMALL)
+        await cluster.until(lambda: len(cluster.partition().isr) == 2)
+        await cluster.write((1, 2))
+        machine = cluster.leading()
+        number = cluster.machines.index(machine) + 1
+        other = cluster.machines[2 - number]
+        node = machine.node
+        assert node is not None
+        states: list[tuple[bool, bool, int]] = []
+
+        def look(partition: Any) -> None:
+            if partition.topic_partition.topic == "t":
+                found = cluster.partition(machine)
+                states.append((number in found.isr, found.directory(number) == DIRECTORY_LOST, found.leader))
+
+        node.replicas.on_leadership.append(look)
+        DAMAGES["a record"](machine.disk)
+        scrub(cluster, machine)
+        await cluster.until(lambda: bool(cluster.aside(machine)))
+        await cluster.until(lambda: sorted(cluster.partition().isr) == [1, 2])
+        await cluster.until(lambda: cluster.partition().directory(number) != DIRECTORY_LOST)
+        assert states and all(is_lost for in_sync, is_lost, _ in states if not in_sync)
+        assert cluster.log(number).log_end_offset == COUNT and other.is_serving
+
+    run_watched(12, work)
