@@ -14,8 +14,10 @@ cdef class CompiledConnection:
     cdef public bint _ended
     cdef public long long _fast
     cdef public long long _fast_head
+    cdef public Py_ssize_t _growth
     cdef public bytes _head
     cdef public bint _holding
+    cdef public object _lent
     cdef public object _linger
     cdef public bint _muted
     cdef public double _muted_until_s
@@ -28,6 +30,7 @@ cdef class CompiledConnection:
     cdef public bint _queued
     cdef public Scheduler _scheduler
     cdef public Py_ssize_t _start
+    cdef public bint _starved
     cdef public object _transport
     cdef public long long _unsent
     cdef public object _waiting

@@ -4,7 +4,7 @@ Receiving. All connections of a node share one receive buffer, because the loop 
 over without anything in between. Whole frames are handled right there. The head of a frame that has not wholly arrived
 is kept as it is while it is short, else it moves to a buffer of the connection's own, which grows with what arrives. So
 no connection holds more than twice what was sent, an idle one nothing, and the records of a produce request go from the
-receive buffer to the page cache without a copy.
+receive buffer to the page cache without a copy. What all of them may hold is limited (`receiving.py`).
 
 Order. As in Kafka, one request of a connection is handled at a time, and the next one waits for it. An API marked
 `pipelined` (produce, which waits for replicas or an fsync) lets others of its kind begin, no other: their answers leave
@@ -29,13 +29,13 @@ from ottla.clock import elapsed_s
 from ottla.drivers.cooperative import SLICE
 from ottla.logs import fields
 from ottla.protocol.messages import MalformedRequest
-from ottla.server import dispatch
+from ottla.server import dispatch, receiving
 from ottla.server.dispatch import Outcome
 from ottla.server.outbox import Outbox
 
 # isort: off
 from ottla.server.api import (
-    BYTES_COST_SHIFT, HALF_CLOSED_SECONDS_MAX, HEAD_BYTES_MAX, KEEP_BYTES_MAX, KEEP_BYTES_MIN, OUTBOX_BYTES_MAX,
+    BYTES_COST_SHIFT, HALF_CLOSED_SECONDS_MAX, HEAD_BYTES_MAX, KEEP_BYTES_MIN, OUTBOX_BYTES_MAX,
     PENDING_MAX, RECEIVE_AHEAD_BYTES, REQUEST_COST, TURN_BYTES_MAX, Call, CloseConnection, Deferred, InOrder,
     Response, Shortcut, Slot,
 )  # fmt: skip
@@ -63,10 +63,10 @@ class CompiledConnection:
     """`Connection` without its base class, which is Python's: a compiled class cannot have one."""
 
     __slots__ = (
-        "_end", "_ended", "_fast", "_fast_head", "_head", "_holding", "_linger", "_listener", "_muted",
-        "_muted_until_s", "_own", "_own_view", "_paused", "_pending", "_queued", "_scheduler", "_start", "_transport",
-        "_unmuting", "_unsent", "_waiting", "answer_together", "apis", "client_host", "closed", "closing",
-        "listener_name", "outbox", "principal", "quotas", "shortcuts", "tick",
+        "_end", "_ended", "_fast", "_fast_head", "_growth", "_head", "_holding", "_lent", "_linger", "_listener",
+        "_muted", "_muted_until_s", "_own", "_own_view", "_paused", "_pending", "_queued", "_scheduler", "_start",
+        "_starved", "_transport", "_unmuting", "_unsent", "_waiting", "answer_together", "apis", "client_host",
+        "closed", "closing", "listener_name", "outbox", "principal", "quotas", "shortcuts", "tick",
     )  # fmt: skip
 
     def __init__(self, listener: Listener) -> None:
@@ -79,6 +79,12 @@ class CompiledConnection:
         self._start = 0
         """Where the first unhandled byte lies in the own buffer. Invariant: _start <= _end <= len(_own)."""
         self._end = 0
+        self._growth = 0
+        """Bytes by which the own buffer grows before the next are received."""
+        self._starved = False
+        """Whether it waits for memory, to grow."""
+        self._lent: list[tuple[int, Slot]] | None = None
+        """Sizes of buffers that were given to requests, and the last request that was begun by then."""
         self._paused = False
         self._scheduler = listener.scheduler
         self._queued = False
@@ -125,7 +131,7 @@ class CompiledConnection:
         peer = transport.get_extra_info("peername")
         self.client_host = peer[0] if isinstance(peer, tuple) else "localhost"
         sender = self._listener.network.sender(transport)
-        self.outbox = Outbox(self._listener.loop, sender, self._advance, self._send_failed)
+        self.outbox = Outbox(self._listener.loop, sender, self._advance, lambda error: self.abort())
         if not self._listener.admit(self):
             self.abort()
         elif self._listener.quotas is not None:
@@ -145,6 +151,9 @@ class CompiledConnection:
         self._pending.clear()
         self._waiting = None
         self._drop_own()
+        if self._lent is not None:
+            receiving.return_lent(self)
+        self._listener.buffers.over(self)
         self._listener.remove(self)
 
     def when_lost(self, callback: Callable[[], None]) -> None:
@@ -179,6 +188,8 @@ class CompiledConnection:
                 view[: len(head)] = head
                 return view[len(head) :]
             return view
+        if self._growth:
+            view = receiving.enlarge(self)
         return view[self._end :] if self._end else view
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -395,10 +406,14 @@ class CompiledConnection:
         return frame if self.give_received() else memoryview(bytearray(frame))
 
     def give_received(self) -> bool:
-        """Leave the buffer of this connection's own, if that is where frames come from now, to who handles them."""
+        """Leave the buffer of this connection's own, if that is where frames come from now, to who handles them. It
+        counts as this connection's until the request is answered."""
         if self._own is None:
             return False
-        self._drop_own()
+        size = len(self._own) + self._growth
+        self._own = self._own_view = None
+        self._start = self._end = self._growth = 0
+        self._listener.loop.call_soon(receiving.lend, self, size)
         return True
 
     def _result(self, call: Call, result: Response | BaseException) -> Response:
@@ -430,6 +445,8 @@ class CompiledConnection:
             done = pending.popleft()
             self._write(done.call, done.response, done.began_s)
         self._holding = self._holding and bool(pending)
+        if self._lent is not None:
+            receiving.return_lent(self)
         self._listener.send(self)
 
     def send(self) -> None:
@@ -473,7 +490,7 @@ class CompiledConnection:
             self._consume(self._own, self._own_view, self._start, self._end)
         if self.closing and not self._pending and not self.outbox.queued:
             self.close()
-        elif self._paused and not self._blocked() and self._transport is not None:
+        elif self._paused and not self._starved and not self._blocked() and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
 
@@ -485,7 +502,7 @@ class CompiledConnection:
         own = self._own
         if rest == 0:
             self._start = self._end = 0
-            if own is not None and (len(own) < KEEP_BYTES_MIN or len(own) > KEEP_BYTES_MAX):
+            if own is not None and not KEEP_BYTES_MIN <= len(own) <= self._listener.buffers.keep_bytes_max:
                 self._drop_own()
             return
         if rest <= HEAD_BYTES_MAX and (own is None or len(own) < KEEP_BYTES_MIN) and not self._blocked():
@@ -493,46 +510,35 @@ class CompiledConnection:
             self._drop_own()
             self._head = head
             return
-        room = max(rest + RECEIVE_AHEAD_BYTES, min(need, 2 * rest))
-        if own is None or len(own) < room:
+        if own is None or (data is not own and len(own) < rest + RECEIVE_AHEAD_BYTES):
+            room = max(rest + RECEIVE_AHEAD_BYTES, min(need, 2 * rest))
             fresh = bytearray(room)
             fresh[:rest] = view[start:end]
             self._drop_own()
             self._own, self._own_view = fresh, memoryview(fresh)
             self._listener.buffers.taken(room)
-            self._start, self._end = 0, rest
-        elif data is not own:
-            own[:rest] = view[start:end]
-            self._start, self._end = 0, rest
-        elif len(own) - start >= need and len(own) > end:
+            self._end = rest
+        elif data is own and len(own) - start >= need and len(own) > end:
             self._start, self._end = start, end
         else:
             assert self._own_view is not None
             self._own_view[:rest] = view[start:end]
             self._start, self._end = 0, rest
-        if self._blocked() and len(self._own or b"") - self._end < RECEIVE_AHEAD_BYTES:
-            self._pause()
+        room = len(self._own or b"")
+        if self._blocked():
+            if room - self._end < RECEIVE_AHEAD_BYTES:
+                self._pause()
+        elif room == self._end and not self._growth and not self._starved:
+            receiving.ask_for_more(self, rest, need)
 
     def _drop_own(self) -> None:
         if self._own is not None:
-            self._listener.buffers.dropped(len(self._own))
-        self._own = self._own_view = None
-        self._start = self._end = 0
+            self._listener.buffers.dropped(len(self._own) + self._growth)
+            self._own = self._own_view = None
+            self._start = self._end = self._growth = 0
+            if self._lent is None:
+                self._listener.buffers.over(self)
         self._head = b""
-
-    def sweep(self, ticks_max: int) -> None:
-        """Called at every tick of the listener: close after more than `ticks_max` in which nothing came or went."""
-        tick = self._listener.tick
-        if self.outbox.queued != self._unsent:
-            self._unsent = self.outbox.queued
-            self.tick = tick
-        if tick - self.tick > ticks_max:
-            if self.idle:
-                self.close()
-            elif self._paused or self._unsent:  # else its end would be noticed
-                self.abort()
-        elif tick != self.tick:
-            self.trim()
 
     def trim(self) -> None:
         """Give back an empty buffer of a connection that has been quiet."""
@@ -562,9 +568,6 @@ class CompiledConnection:
         """An internal error: log it, and end the connection, whose client would wait for ever."""
         what = "closing a connection: its request met an error in the node"
         _REQUESTS.error(what, exc_info=error, extra=fields(client=self.client_host))
-        self.abort()
-
-    def _send_failed(self, error: OSError) -> None:
         self.abort()
 
     @property

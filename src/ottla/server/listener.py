@@ -17,8 +17,9 @@ from ottla.errors import OttlaError
 from ottla.logs import fields
 from ottla.metrics.instruments import NodeMetrics
 from ottla.protocol.messages import ApiKey
-from ottla.server.api import OF_BROKERS, RECEIVE_BUFFER_BYTES, ApiSet
+from ottla.server.api import OF_BROKERS, ApiSet
 from ottla.server.connection import CompiledConnection, Connection
+from ottla.server.receiving import Receiving
 
 if TYPE_CHECKING:
     from ottla.metadata.delta import MetadataDelta
@@ -33,12 +34,6 @@ MEANT_TO_WAIT = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 
 _NETWORK = logging.getLogger("ottla.network")
 _REQUESTS = logging.getLogger("ottla.requests")
-
-GIVE_BACK_BYTES_MIN = 16 << 20
-"""A rush of clients has left more behind than a busy node takes and drops all the time."""
-
-GIVE_BACK_SECONDS = 1.0
-"""How long after it free memory is given back, at most that often."""
 
 SWEEPS_PER_IDLE_TIME = 8
 """How often, within `connections.max.idle.ms`, silent connections are looked for."""
@@ -112,35 +107,6 @@ def cannot_listen(where: str, error: OSError, how: str = "") -> OttlaError:
     return OttlaError(f"cannot listen on {where}: {reason}; {advice}{how}")
 
 
-class ReceiveBuffers:
-    """The bytes of all buffers that connections have of their own."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.bytes = 0
-        self._loop = loop
-        self._bytes_max = 0
-        """Since free memory was last given back."""
-        self._waiting = False
-
-    def taken(self, size: int) -> None:
-        self.bytes += size
-        if self.bytes > self._bytes_max:
-            self._bytes_max = self.bytes
-
-    def dropped(self, size: int) -> None:
-        self.bytes -= size
-        if self._bytes_max - self.bytes >= GIVE_BACK_BYTES_MIN and not self._waiting:
-            self._waiting = True
-            self._loop.call_later(GIVE_BACK_SECONDS, self._give_back)
-
-    def _give_back(self) -> None:
-        from ottla import memory
-
-        self._waiting = False
-        self._bytes_max = self.bytes
-        memory.give_back()
-
-
 class Listener:
     """Accepts clients on one address."""
 
@@ -153,7 +119,7 @@ class Listener:
         limits: ConnectionLimits,
         request_bytes_max: int,
         idle_ms_max: int,
-        receive_buffer: bytearray,
+        receiving: Receiving,
         metrics: NodeMetrics | None = None,
         slow_ms: int = -1,
         apis: ApiSet = OF_BROKERS,
@@ -165,9 +131,9 @@ class Listener:
         self.loop = asyncio.get_running_loop()
         self.scheduler = scheduler_of(self.loop)
         self.request_bytes_max = request_bytes_max
-        self.receive_buffer = receive_buffer
-        self.receive_view = memoryview(receive_buffer)
-        self.buffers = ReceiveBuffers(self.loop)
+        self.receive_buffer = receiving.buffer
+        self.receive_view = memoryview(receiving.buffer)
+        self.buffers = receiving.of(apis)
         self.metrics = NodeMetrics() if metrics is None else metrics
         self.slow_s = slow_ms / 1000 if slow_ms >= 0 else math.inf
         """Requests that take longer are logged (`ottla.log.slow.request.ms`)."""
@@ -193,6 +159,7 @@ class Listener:
         self.answering: dict[CompiledConnection, None] | None = None
         """While answers are given together: whom there is something to send to."""
         self._answers: deque[Callable[[], None]] = deque()
+        self.buffers.serve(self)
         self._limits = limits
         self._counted: set[CompiledConnection] = set()
         self._unheard: dict[asyncio.Task[None], None] = {}
@@ -337,13 +304,22 @@ class Listener:
     def _sweep(self, ticks_max: int) -> None:
         self.tick += 1
         for connection in list(self.connections):
-            connection.sweep(ticks_max)
+            end_if_idle(connection, self.tick, ticks_max)
         self._schedule_sweep()
 
 
-def new_receive_buffer() -> bytearray:
-    """The buffer that all listeners of a node share."""
-    return bytearray(RECEIVE_BUFFER_BYTES)
+def end_if_idle(connection: CompiledConnection, tick: int, ticks_max: int) -> None:
+    """Close after more than `ticks_max` in which nothing came or went."""
+    if connection.outbox.queued != connection._unsent:
+        connection._unsent = connection.outbox.queued
+        connection.tick = tick
+    if tick - connection.tick > ticks_max:
+        if connection.idle:
+            connection.close()
+        elif connection._paused or connection._unsent:  # else its end would be noticed
+            connection.abort()
+    elif tick != connection.tick:
+        connection.trim()
 
 
 def limit_of(node: Node, listener: str) -> int:

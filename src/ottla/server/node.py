@@ -29,7 +29,8 @@ from ottla.metrics.instruments import NodeMetrics
 from ottla.model import SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.server.api import OF_BROKERS, OF_CONTROLLERS, ApiSet
-from ottla.server.listener import ConnectionLimits, Listener, changed_quotas, check_address, limit, new_receive_buffer
+from ottla.server.listener import ConnectionLimits, Listener, changed_quotas, check_address, limit
+from ottla.server.receiving import Receiving
 from ottla.server.log_settings import LogSettings
 from ottla.server.metadata_changes import log_changes, log_start
 from ottla.server.replica_manager import ReplicaManager
@@ -135,7 +136,7 @@ class Node:
         self.controller_endpoints: dict[str, Endpoint] = {}
         """Where others reach the controller of this node, by listener."""
         self._limits = ConnectionLimits.from_settings(config)
-        self._receive_buffer: bytearray | None = None
+        self._receiving: Receiving | None = None
         self.serving = False
         """Whether clients are accepted."""
         self.start_seconds = 0.0
@@ -506,13 +507,12 @@ class Node:
     ) -> dict[str, Endpoint]:
         """Take listening sockets, and say under which names and ports others reach them."""
         config = self.config
-        if self._receive_buffer is None:
-            self._receive_buffer = new_receive_buffer()
+        frame_bytes_max = config["socket.request.max.bytes"]
+        self._receiving = self._receiving or Receiving(config["queued.max.request.bytes"], frame_bytes_max)
         for spec in listeners:
             listener = Listener(
-                self, spec.name, network=self.network, limits=self._limits,
-                request_bytes_max=config["socket.request.max.bytes"],
-                idle_ms_max=config["connections.max.idle.ms"], receive_buffer=self._receive_buffer,
+                self, spec.name, network=self.network, limits=self._limits, request_bytes_max=frame_bytes_max,
+                idle_ms_max=config["connections.max.idle.ms"], receiving=self._receiving,
                 metrics=self.metrics, slow_ms=config["ottla.log.slow.request.ms"], apis=apis,
             )  # fmt: skip
             self.ports[spec.name] = await listener.bind(spec.host, spec.port)

@@ -19,7 +19,8 @@ from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.server import api
 from ottla.server.api import Deferred, EncodedResponse
-from ottla.server.listener import ConnectionLimits, Listener, new_receive_buffer
+from ottla.server.listener import ConnectionLimits, Listener
+from ottla.server.receiving import Receiving
 
 
 def answer(correlation_id: int, body: bytes) -> EncodedResponse:
@@ -71,9 +72,9 @@ async def listening(**options: Any) -> AsyncIterator[tuple[Listener, int]]:
         "PLAINTEXT",
         network=SystemNetwork(),
         limits=limits,
-        request_bytes_max=options.pop("request_bytes_max", 10_000_000),
+        request_bytes_max=options.get("request_bytes_max", 10_000_000),
         idle_ms_max=options.pop("idle_ms_max", 600_000),
-        receive_buffer=new_receive_buffer(),
+        receiving=Receiving(options.pop("queued_bytes_max", -1), options.pop("request_bytes_max", 10_000_000)),
     )
     port = await listener.bind("127.0.0.1", 0)
     await listener.accept()

@@ -15,6 +15,7 @@ from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.server import api
 from ottla.server.api import CloseConnection, Deferred
+from ottla.server.listener import end_if_idle
 from tests.unit.server import stub
 
 
@@ -358,7 +359,7 @@ def test_idle_connections_are_closed(monkeypatch: Any) -> None:
 def sweep(listener: Any, ticks_max: int) -> None:
     listener.tick += 1
     for each in list(listener.connections):
-        each.sweep(ticks_max)
+        end_if_idle(each, listener.tick, ticks_max)
 
 
 def test_a_client_gone_behind_requests_that_wait_is_noticed(monkeypatch: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ottla import memory
-from ottla.server import api, connection, listener
+from ottla.server import api, connection, receiving
 from tests.unit.server import stub
 
 CLIENTS = 20
@@ -70,7 +70,7 @@ def test_a_frame_that_comes_byte_by_byte_holds_little(monkeypatch: Any) -> None:
 def test_a_rush_that_is_over_gives_memory_back_to_the_system(monkeypatch: Any, clients: int) -> None:
     """Twelve hold more than GIVE_BACK_BYTES_MIN together, two do not."""
     given: list[int] = []
-    monkeypatch.setattr(listener, "GIVE_BACK_SECONDS", 0.0)
+    monkeypatch.setattr(receiving, "GIVE_BACK_SECONDS", 0.0)
     monkeypatch.setattr(memory, "give_back", lambda: given.append(1))
     stub.serve(monkeypatch, stub.echo)
 
@@ -91,6 +91,128 @@ def test_a_rush_that_is_over_gives_memory_back_to_the_system(monkeypatch: Any, c
             assert not given
 
     stub.run(test())
+
+
+LARGE = 3_000_000
+LIMIT = 2_000_000
+
+
+def test_frames_of_many_clients_are_received_within_the_limit_and_one_frame(monkeypatch: Any) -> None:
+    """All send at once, ten times what there is room for; each is answered, and small requests meanwhile."""
+    stub.serve(monkeypatch, stub.echo)
+    body = bytes(range(250)) * (LARGE // 250)
+
+    async def test() -> None:
+        async with stub.listening(queued_bytes_max=LIMIT) as (listening, port):
+            clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(8)]
+            buffers = listening.buffers
+            most, waited, small = 0, 0, 0
+            taken = type(buffers).taken
+
+            def watched(self: Any, size: int) -> None:
+                nonlocal most
+                taken(self, size)
+                most = max(most, self.bytes)
+
+            monkeypatch.setattr(type(buffers), "taken", watched)
+            asking = [asyncio.create_task(ask(each, body)) for each in clients]
+            bystander = await asyncio.open_connection("127.0.0.1", port)
+            while not all(each.done() for each in asking):
+                waited = max(waited, buffers.waiting)
+                small += buffers.is_scarce
+                assert await ask(bystander, b"small") == (7, b"small")
+            assert [await each for each in asking] == [(7, body)] * 8
+            assert waited > 1 and small > 1
+            assert LIMIT <= most <= LIMIT + LARGE + receiving.GROWTH_BYTES_MAX + 8 * 2 * receiving.NARROW_BYTES
+            await stub.until(lambda: not buffers.bytes and not buffers.is_scarce and buffers.first is None)
+            assert len(listening.receive_view) == len(listening.receive_buffer)
+            for _, writer in [*clients, bystander]:
+                writer.close()
+
+    stub.run(test())
+
+
+async def ask(client: Any, body: bytes) -> tuple[int, bytes]:
+    reader, writer = client
+    writer.write(stub.frame(body, 7))
+    return await stub.read_frame(reader)
+
+
+def test_who_keeps_others_waiting_for_memory_and_sends_nothing_is_disconnected(monkeypatch: Any) -> None:
+    monkeypatch.setattr(receiving, "STALL_SECONDS", 0.02)
+    stub.serve(monkeypatch, stub.echo)
+
+    async def test() -> None:
+        async with stub.listening(queued_bytes_max=LIMIT) as (listening, port):
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+            for _, writer in silent:
+                writer.write(stub.frame(bytes(LARGE), 1)[: LARGE // 2])
+            await stub.until(lambda: listening.buffers.first is not None)
+            honest = await asyncio.open_connection("127.0.0.1", port)
+            body = b"x" * LARGE
+            assert await ask(honest, body) == (7, body)
+            for _, writer in [*silent, honest]:
+                writer.close()
+            await stub.until(lambda: not listening.connections and not listening.buffers.bytes)
+
+    stub.run(test())
+
+
+def test_a_frame_counts_until_its_request_is_answered(monkeypatch: Any) -> None:
+    waiting: list[api.Deferred] = []
+
+    def handle(context: Any, request: bytes) -> Any:
+        assert context.session.give_received()
+        waiting.append(api.Deferred())
+        return waiting[-1]
+
+    stub.serve(monkeypatch, handle)
+    body = bytes(LARGE)
+
+    async def test() -> None:
+        async with stub.listening() as (listening, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(stub.frame(body, 7))
+            await stub.until(lambda: waiting)
+            (client,) = listening.connections
+            await stub.until(lambda: client._lent)
+            assert client._own is None and listening.buffers.bytes >= LARGE
+            waiting[0].complete(stub.answer(7, b""))
+            assert await stub.read_frame(reader) == (7, b"")
+            assert not listening.buffers.bytes
+            writer.write(stub.frame(body, 8))
+            await stub.until(lambda: len(waiting) == 2 and client._lent)
+            writer.close()
+            await stub.until(lambda: not listening.connections)
+            assert not listening.buffers.bytes
+
+    stub.run(test())
+
+
+def test_a_large_frame_is_copied_once_not_once_for_each_piece_of_it(monkeypatch: Any) -> None:
+    """Counts the bytes that are moved between buffers of a connection's own."""
+    stub.serve(monkeypatch, stub.echo)
+    moved = 0
+    real = receiving.enlarge
+
+    def enlarge(client: Any) -> memoryview:
+        nonlocal moved
+        own = client._own
+        view = real(client)
+        moved += client._end if client._own is not own else 0
+        return view
+
+    monkeypatch.setattr(receiving, "enlarge", enlarge)
+
+    async def test() -> None:
+        async with stub.listening() as (_, port):
+            client = await asyncio.open_connection("127.0.0.1", port)
+            body = bytes(9_000_000)
+            assert await ask(client, body) == (7, body)
+            client[1].close()
+
+    stub.run(test())
+    assert moved == 0
 
 
 def test_free_memory_can_be_given_back() -> None:
