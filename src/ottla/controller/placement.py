@@ -8,6 +8,7 @@ small rack lead more.) Then everything is shuffled, so that no pair of brokers s
 
 from __future__ import annotations
 
+import heapq
 import random as random_module
 from collections.abc import Container, Iterable, Sequence
 from itertools import zip_longest
@@ -111,6 +112,8 @@ def check_manual(image: MetadataImage, replicas: Sequence[NodeId], replication_f
     """Raises KafkaError INVALID_REPLICA_ASSIGNMENT. `replication_factor` is that of the topic's other partitions."""
     if not replicas:
         raise _assignment("The manual partition assignment includes an empty replica list.")
+    if len(replicas) > len(image.brokers):  # some are wrong, and the least one that is will do: there may be many
+        replicas = heapq.nsmallest(len(image.brokers) + 1, replicas)
     ordered = sorted(replicas)
     for index, broker in enumerate(ordered):
         if broker not in image.brokers:

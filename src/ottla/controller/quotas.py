@@ -13,6 +13,9 @@ from ottla.protocol.internal.metadata_records import ClientQuotaRecord, QuotaEnt
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 
+ROWS_PER_STEP = 500
+"""Of the answer."""
+
 _INTEGRAL = {"producer_byte_rate": (1 << 63) - 1, "consumer_byte_rate": (1 << 63) - 1}
 _USER_KEYS: Mapping[str, int | None] = {**_INTEGRAL, "request_percentage": None, "controller_mutation_rate": None}
 _IP_KEYS: Mapping[str, int | None] = {"connection_creation_rate": (1 << 31) - 1}
@@ -47,8 +50,12 @@ def alter_client_quotas(image: MetadataImage, request: Mapping[str, Any]) -> Ste
             rows[entity] = names, error
         else:
             rows[entity] = names, None
-    answer = {"entries": [_row(names, error) for names, error in rows.values()]}
-    return Decision(answer, () if request.get("validate_only") else records)
+    entries = []
+    for names, error in rows.values():
+        entries.append(_row(names, error))
+        if len(entries) % ROWS_PER_STEP == 0:
+            yield
+    return Decision({"entries": entries}, () if request.get("validate_only") else records)
 
 
 def _row(names: Names, error: KafkaError | None) -> dict[str, Any]:

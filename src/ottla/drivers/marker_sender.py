@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.coordinator.effects import Marker
 from ottla.coordinator.transaction.effects import SendMarkers
+from ottla.drivers.cooperative import SLICE, run_yielding, scheduler_of
 from ottla.drivers.node_client import NodeClient
 from ottla.drivers.tasks import cancelled
 from ottla.drivers.transaction_markers import MarkerHost, write_marker
@@ -34,6 +36,12 @@ RETRY_S: Final = 0.05
 MARKERS_PER_REQUEST: Final = 1_000
 PARTITIONS_PER_REQUEST: Final = 10_000
 """A fraction of what a broker decodes; the rest goes in the next request."""
+
+LOCAL_AT_ONCE: Final = 32
+"""Appends to logs of this node between two looks at its clients: a millisecond."""
+
+PARTITIONS_AT_ONCE: Final = 500
+"""To look up who leads a partition, or to note that its marker is written, costs a microsecond or two."""
 
 VERSIONS: Final = (1, 2)
 
@@ -102,7 +110,8 @@ class MarkerSender:
         self._waiting: list[_Item] = []
         """Those that have no leader, or failed: tried again after a moment, and when the metadata change."""
         self._retry: asyncio.Handle | None = None
-        self._local: list[_Item] = []
+        self._local: deque[_Item] = deque()
+        """What this node writes itself. While there is any, `_write_local` is going to be called."""
         self._stopped = False
 
     async def stop(self) -> None:
@@ -130,7 +139,20 @@ class MarkerSender:
 
     def send(self, shard: Sending, markers: SendMarkers) -> None:
         """Reports to `shard`, never before this returns."""
-        self._send(shard, markers, markers.partitions)
+        self._send_some(shard, markers, markers.partitions, 0)
+
+    def _send_some(
+        self, shard: Sending, markers: SendMarkers, partitions: Sequence[TopicPartition], start: int
+    ) -> None:
+        """Begin with the partitions from `start` on; the rest when there is time again."""
+        if self._stopped or not shard.is_serving:
+            return
+        end = start + PARTITIONS_AT_ONCE
+        self._send(shard, markers, partitions[start:end])
+        if end < len(partitions):
+            scheduler = scheduler_of(asyncio.get_running_loop())
+            scheduler.spent += SLICE
+            scheduler.wait(partial(self._send_some, shard, markers, partitions, end))
 
     def metadata_changed(self) -> None:
         """Others may lead now."""
@@ -168,10 +190,22 @@ class MarkerSender:
         return broker.id
 
     def _write_local(self) -> None:
-        items, self._local = self._local, []
-        for item in items:
-            if item.shard.is_serving:
-                write_marker(self._node, item.marker(), partial(self._answered, item))
+        """A slice's worth of markers; the rest when there is time again."""
+        room = LOCAL_AT_ONCE
+        while self._local and room > 0:
+            item = self._local.popleft()
+            if not item.shard.is_serving:
+                continue
+            some, rest = item.partitions[:room], item.partitions[room:]
+            if rest:
+                self._local.appendleft(item._replace(partitions=rest))
+                item = item._replace(partitions=some)
+            room -= len(some)
+            write_marker(self._node, item.marker(), partial(self._answered, item))
+        scheduler = scheduler_of(asyncio.get_running_loop())
+        scheduler.spent += SLICE * (LOCAL_AT_ONCE - room) // LOCAL_AT_ONCE
+        if self._local:
+            scheduler.wait(self._write_local)
 
     async def _ask(self, leader: NodeId) -> None:
         """Send what is there for a broker, one request after the other, until there is nothing."""
@@ -186,8 +220,13 @@ class MarkerSender:
                     for item in items:
                         self._wait(item)
                     continue
+                seen = 0
                 for item in items:
                     self._answered(item, answer.get(item.markers.producer_id, {}))
+                    seen += len(item.partitions)
+                    if seen >= PARTITIONS_AT_ONCE:
+                        seen = 0
+                        await asyncio.sleep(0)
         finally:
             del self._asking[leader]
 
@@ -213,13 +252,7 @@ class MarkerSender:
         answer = await self._client.ask(
             Address(endpoint.host, endpoint.port), ApiKey.WRITE_TXN_MARKERS, values, versions=VERSIONS
         )
-        found: dict[int, dict[TopicPartition, ErrorCode]] = {}
-        for marker in answer.response.markers:
-            errors = found.setdefault(marker.producer_id, {})
-            for topic in marker.topics:
-                for each in topic.partitions:
-                    errors[TopicPartition(topic.name, each.partition_index)] = ErrorCode(each.error_code)
-        return found
+        return await run_yielding(_errors_in(answer.response))
 
     def _answered(self, item: _Item, errors: Mapping[TopicPartition, ErrorCode]) -> None:
         """What became of the markers of an item; one that is not named is tried again."""
@@ -260,7 +293,21 @@ class MarkerSender:
         items, self._waiting = self._waiting, []
         for item in items:
             if item.shard.is_serving:
-                self._send(item.shard, item.markers, item.partitions)
+                self._send_some(item.shard, item.markers, item.partitions, 0)
+
+
+def _errors_in(response: Any) -> Generator[int, None, dict[int, dict[TopicPartition, ErrorCode]]]:
+    """By producer id."""
+    found: dict[int, dict[TopicPartition, ErrorCode]] = {}
+    for marker in response.markers:
+        errors = found.setdefault(marker.producer_id, {})
+        for topic in marker.topics:
+            for number, each in enumerate(topic.partitions, start=1):
+                errors[TopicPartition(topic.name, each.partition_index)] = ErrorCode(each.error_code)
+                if number % PARTITIONS_AT_ONCE == 0:
+                    yield 2 * PARTITIONS_AT_ONCE
+        yield 2 + len(marker.topics)
+    return found
 
 
 def _entry(marker: Marker) -> dict[str, Any]:

@@ -14,10 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.node_connection import NodeConnection, decoded
 from ottla.drivers.tasks import cancelled
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network import Address, Network
+from ottla.protocol import stepwise
+from ottla.protocol.messages import MalformedRequest
 
 JITTER = 0.2
 """Nodes that lost the same peer do not come back in step."""
@@ -93,9 +96,14 @@ class NodeClient:
         except TimeoutError:
             raise KafkaError(ErrorCode.request_timed_out, f"no connection to {address} in time") from None
         version = connection.version_of(api_key, versions)
-        request = connection.encode(api_key, version, values)
+        if stepwise.is_long(values):
+            request = await run_yielding(stepwise.encode_request(api_key, version, 0, connection.client_id, values))
+        else:
+            request = connection.encode(api_key, version, values)
         frame = await connection.send(request, max(deadline - loop.time(), 0.0))
-        return Answer(version, decoded(api_key, version, frame))
+        if len(frame) <= stepwise.LONG_BYTES:
+            return Answer(version, decoded(api_key, version, frame))
+        return Answer(version, await decoded_in_steps(api_key, version, memoryview(bytes(frame))))
 
     def versions_of(self, address: Address) -> Mapping[int, tuple[int, int]]:
         """What a node serves that there is a connection to, by API; empty without."""
@@ -168,6 +176,14 @@ class NodeClient:
             if destination.connection is not None:
                 destination.connection.fail(KafkaError(ErrorCode.network_exception, "this node is shutting down"))
         self._destinations.clear()
+
+
+async def decoded_in_steps(api_key: int, version: int, frame: memoryview) -> Any:
+    """The response entity in a long frame. Raises KafkaError (NETWORK_EXCEPTION) for bytes that are none."""
+    try:
+        return await run_yielding(stepwise.decode_response(api_key, version, frame))
+    except MalformedRequest as error:
+        raise KafkaError(ErrorCode.network_exception, f"a response that cannot be read: {error}") from error
 
 
 def _connected(destination: _Destination, task: asyncio.Task[NodeConnection]) -> None:

@@ -18,7 +18,7 @@ from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.node_client import NodeClient
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network import Address
-from ottla.protocol import messages
+from ottla.protocol import stepwise
 from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.protocol.principal import encode_principal
 from ottla.protocol.stepwise import plain
@@ -170,7 +170,7 @@ class RemoteControllerChannel:
         self, address: Address, api_key: ApiKey, request: Mapping[str, Any], timeout_ms: int
     ) -> dict[str, Any]:
         answer = await self._own.ask(address, api_key, request, versions=OWN[api_key], timeout_ms=timeout_ms)
-        response: dict[str, Any] = messages.plain(answer.response)
+        response: dict[str, Any] = await run_yielding(plain(answer.response))
         if response.get("error_code") in _AGAIN:
             raise KafkaError(ErrorCode(response["error_code"]))
         return response
@@ -187,8 +187,9 @@ class RemoteControllerChannel:
         """Raises KafkaError for what the Envelope says; errors inside are the response's."""
         if version == NEWEST_VERSION:
             version = NEWEST_FORWARDED[api_key]
+        encoding = stepwise.encode_request(api_key, version, 0, requester.client_id, request)
         envelope = {
-            "request_data": messages.encode_request(api_key, version, 0, requester.client_id, request),
+            "request_data": await run_yielding(encoding),
             "request_principal": encode_principal(requester.principal),
             "client_host_address": packed_host(requester.client_host),
         }
@@ -196,7 +197,8 @@ class RemoteControllerChannel:
         if answer.response.error_code:
             raise KafkaError(ErrorCode(answer.response.error_code), f"the controller at {address} refuses the request")
         try:
-            inner = messages.decode_response(api_key, version, answer.response.response_data or b"")[1]
+            data = memoryview(answer.response.response_data or b"")
+            inner = await run_yielding(stepwise.decode_response(api_key, version, data))
         except MalformedRequest as error:
             raise KafkaError(
                 ErrorCode.unknown_server_error, f"the controller's answer cannot be read: {error}"

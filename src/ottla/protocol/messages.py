@@ -374,16 +374,20 @@ def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
     return header
 
 
+def request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """Version 1, or 2 where the request is flexible."""
+    name = b"\xff\xff" if client_id is None else _INT16.pack(len(client_id.encode())) + client_id.encode()
+    end = b"\0" if is_flexible(api_key, version) else b""
+    return _HEADER_START.pack(api_key, version, correlation_id) + name + end
+
+
 def encode_request(
     api_key: int, version: int, correlation_id: int, client_id: str | None, values: Mapping[str, Any]
 ) -> bytes:
     """A request frame without its length prefix, as a client sends it."""
     cls = request_class(api_key, version)
-    name = b"\xff\xff" if client_id is None else _INT16.pack(len(client_id.encode())) + client_id.encode()
     out = io.BytesIO()
-    out.write(_HEADER_START.pack(api_key, version, correlation_id) + name)
-    if is_flexible(api_key, version):
-        out.write(b"\0")
+    out.write(request_header(api_key, version, correlation_id, client_id))
     writer(cls)(out, build(cls, values))
     return out.getvalue()
 

@@ -34,6 +34,10 @@ ROW_COST: Final = 5
 ROWS_AT_ONCE: Final = 50
 SCALARS_AT_ONCE: Final = 250
 """Numbers and strings cost a tenth of a row."""
+LONG_BYTES: Final = 4096
+"""What is longer is decoded in steps: it may have a thousand rows, each of which costs far more than its bytes."""
+LONG_ROWS: Final = 250
+"""What has more is encoded in steps: it costs a millisecond."""
 
 _INT32 = struct.Struct(">i")
 Steps = Generator[int, None, Any]
@@ -116,6 +120,20 @@ def _field(cls: Any, field: Any) -> _Field:
 def decode_request(api_key: int, version: int, frame: memoryview, position: int) -> Steps:
     """The request entity in `frame`, as `messages.decode_request` gives it. Raises MalformedRequest."""
     cls = request_class(api_key, version)
+    try:
+        entity, _ = yield from _decode(cls, frame.toreadonly(), position, limits.Walked(None))
+    except Exception as error:
+        if not is_about_bytes(error):
+            raise
+        raise MalformedRequest(f"{cls.__name__} v{version}: {error}") from error
+    return entity
+
+
+def decode_response(api_key: int, version: int, frame: memoryview) -> Steps:
+    """The response entity in `frame`, which stays as it is, as `messages.decode_response` gives it. Raises
+    MalformedRequest."""
+    cls = response_class(api_key, version)
+    position = len(response_header(api_key, version, 0))
     try:
         entity, _ = yield from _decode(cls, frame.toreadonly(), position, limits.Walked(None))
     except Exception as error:
@@ -225,6 +243,35 @@ def encode_response(api_key: int, version: int, correlation_id: int, values: Map
     out.write(response_header(api_key, version, correlation_id))
     yield from _encode(response_class(api_key, version), values, out)
     return out.getvalue()
+
+
+def encode_request(
+    api_key: int, version: int, correlation_id: int, client_id: str | None, values: Mapping[str, Any]
+) -> Steps:
+    """What `messages.encode_request` gives."""
+    out = io.BytesIO()
+    out.write(messages.request_header(api_key, version, correlation_id, client_id))
+    yield from _encode(request_class(api_key, version), values, out)
+    return out.getvalue()
+
+
+def is_long(values: Mapping[str, Any]) -> bool:
+    """Whether a message has so many rows, those in rows included, that it is to be encoded in steps."""
+    left = LONG_ROWS
+    arrays = [each for each in values.values() if _is_array(each)]
+    while arrays:
+        array = arrays.pop()
+        left -= len(array)
+        if left < 0:
+            return True
+        for row in array:
+            if isinstance(row, Mapping):
+                arrays += [each for each in row.values() if _is_array(each)]
+    return False
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
 
 
 class _Part(NamedTuple):

@@ -81,6 +81,8 @@ def begin(node: Node, connection: Session, frame: memoryview) -> tuple[Call, Out
             outcome = cooperative.begin(outcome)
             if isinstance(outcome, Coroutine):
                 return call, InOrder(_encoded_later(call, outcome))
+        elif isinstance(outcome, Coroutine) and not loaded.pipelined:
+            outcome = _encoded_if_long(call, outcome)
     except Exception as error:
         return call, failure(call, error)
     if loaded.learn is not None:
@@ -149,6 +151,16 @@ async def _encoded_later(call: Call, handling: Coroutine[Any, Any, Outcome]) -> 
         return await run_yielding(_encoding(call.context, held))
     except Exception as error:
         return failure(call, error)
+
+
+async def _encoded_if_long(call: Call, handling: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """What `handling` gives; a small request may have a long answer."""
+    outcome = await handling
+    if isinstance(outcome, Mapping) and stepwise.is_long(outcome):
+        held = [outcome]
+        del outcome
+        return await run_yielding(_encoding(call.context, held))
+    return outcome
 
 
 def _encoding(context: RequestContext, held: list[Mapping[str, Any]]) -> Generator[int, None, EncodedResponse]:

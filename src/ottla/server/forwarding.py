@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla.drivers.controller_channel import LocalControllerChannel, Requester
+from ottla.drivers.cooperative import run_yielding
 from ottla.protocol.messages import ApiKey
+from ottla.server.freeing import freeing
 
 if TYPE_CHECKING:
     from ottla.server.api import RequestContext
@@ -36,6 +38,9 @@ async def to_controller(context: RequestContext, asked: Mapping[str, Any]) -> di
         answer = await node.channel.send(
             ApiKey(context.api_key), asked, version=context.api_version, requester=_requester(context)
         )
+    held = [asked]
+    del asked
+    await run_yielding(freeing(held))
     delay_ms = answer.get("throttle_time")
     if delay_ms and context.session is not None and context.session.quotas is not None:
         context.session.quotas.delayed_by_controller(context, delay_ms)

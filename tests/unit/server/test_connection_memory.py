@@ -182,9 +182,10 @@ def test_a_frame_counts_until_its_request_is_answered(monkeypatch: Any) -> None:
             assert not listening.buffers.bytes
             writer.write(stub.frame(body, 8))
             await stub.until(lambda: len(waiting) == 2 and client._lent)
-            writer.close()
+            client.abort()
             await stub.until(lambda: not listening.connections)
             assert not listening.buffers.bytes
+            writer.close()
 
     stub.run(test())
 
