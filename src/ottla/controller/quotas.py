@@ -51,8 +51,8 @@ def alter_client_quotas(image: MetadataImage, request: Mapping[str, Any]) -> Ste
         else:
             rows[entity] = names, None
     entries = []
-    for names, error in rows.values():
-        entries.append(_row(names, error))
+    for names, refusal in rows.values():
+        entries.append(_row(names, refusal))
         if len(entries) % ROWS_PER_STEP == 0:
             yield
     return Decision({"entries": entries}, () if request.get("validate_only") else records)

@@ -82,7 +82,7 @@ def begin(node: Node, connection: Session, frame: memoryview) -> tuple[Call, Out
             if isinstance(outcome, Coroutine):
                 return call, InOrder(_encoded_later(call, outcome))
         elif isinstance(outcome, Coroutine) and not loaded.pipelined:
-            outcome = _encoded_if_long(call, outcome)
+            return call, _encoded_if_long(call, outcome)
     except Exception as error:
         return call, failure(call, error)
     if loaded.learn is not None:
@@ -153,7 +153,7 @@ async def _encoded_later(call: Call, handling: Coroutine[Any, Any, Outcome]) -> 
         return failure(call, error)
 
 
-async def _encoded_if_long(call: Call, handling: Coroutine[Any, Any, Outcome]) -> Outcome:
+async def _encoded_if_long(call: Call, handling: Coroutine[Any, Any, Response]) -> Response:
     """What `handling` gives; a small request may have a long answer."""
     outcome = await handling
     if isinstance(outcome, Mapping) and stepwise.is_long(outcome):

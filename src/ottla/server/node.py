@@ -30,9 +30,9 @@ from ottla.model import SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.server.api import OF_BROKERS, OF_CONTROLLERS, ApiSet
 from ottla.server.listener import ConnectionLimits, Listener, changed_quotas, check_address, limit
-from ottla.server.receiving import Receiving
 from ottla.server.log_settings import LogSettings
 from ottla.server.metadata_changes import log_changes, log_start
+from ottla.server.receiving import Receiving
 from ottla.server.replica_manager import ReplicaManager
 from ottla.storage.log_manager import LogManager
 from ottla.storage.room import full_disk_error

@@ -51,9 +51,9 @@ NODE: tuple[Setting, ...] = (
             doc="Requests that Kafka queues before it stops reading from sockets. Ottla holds back each connection "
                 "by itself."),
     Setting("queued.max.request.bytes", LONG, "-1",
-            doc="Bytes of requests of clients that may be received or handled at once, those that arrive whole in 64 KB "
-                "left out; the node reads no more of what needs more, but for one request at a time. With -1 twice "
-                "socket.request.max.bytes, where Kafka has no limit."),
+            doc="Bytes of requests that may be received or handled at once, those left out that arrive whole in 64 KB. "
+                "Beyond it one large request at a time is read on. With -1 twice socket.request.max.bytes, where Kafka "
+                "has no limit."),
     Setting("early.start.listeners", LIST, None, ListOf(), acts=False,
             doc="Listeners that open before the authorizer has finished its start."),
     Setting("config.providers", LIST, "", ListOf(), mode=CLUSTER_WIDE,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ottla.config.validation import validate_topic_name
 from ottla.coordinator.group.requests import StreamsHeartbeat, TaskRows
-from ottla.coordinator.group.streams.topology import TopologyStatus
+from ottla.coordinator.group.streams.topology import ITEMS_MAX, TopologyStatus
 from ottla.drivers.controller_channel import Requester
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.features import STREAMS_VERSION
@@ -83,8 +83,28 @@ def check_enabled(context: RequestContext) -> None:
         raise KafkaError(ErrorCode.unsupported_version)
 
 
+def _check_size(topology: Any) -> Generator[int, None, None]:
+    """Raises STREAMS_INVALID_TOPOLOGY. What is counted is looked at by the coordinator in one piece, and kept."""
+    items = 0
+    for each in topology.subtopologies:
+        internal = (*each.state_changelog_topics, *each.repartition_source_topics)
+        items += 1 + len(each.source_topics) + len(each.source_topic_regex) + len(each.repartition_sink_topics)
+        items += len(internal) + sum(len(topic.topic_configs) for topic in internal)
+        for group in each.copartition_groups:
+            items += 1 + len(group.source_topics) + len(group.source_topic_regex)
+            items += len(group.repartition_source_topics)
+        yield 1 + len(internal) + len(each.copartition_groups)
+    if items > ITEMS_MAX:
+        message = (
+            f"The topology has {items} subtopologies, topics, settings of topics and copartition groups; it may have "
+            f"{ITEMS_MAX}."
+        )
+        raise KafkaError(ErrorCode.streams_invalid_topology, message)
+
+
 def _check_names(topology: Any) -> Generator[int, None, None]:
-    """Raises STREAMS_INVALID_TOPOLOGY for topics that no application may have."""
+    """Raises STREAMS_INVALID_TOPOLOGY for topics that no application may have, or too many of them."""
+    yield from _check_size(topology)
     names: dict[str, None] = {}
     for each in topology.subtopologies:
         of_one = [

@@ -7,9 +7,11 @@ subtopology which writes to it. Topics that are joined must have equally many.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Final
 
 from ottla.errors import ErrorCode, KafkaError
@@ -18,6 +20,14 @@ from ottla.protocol.internal.streams_group_records import StreamsGroupTopologyVa
 PartitionsOf = Callable[[str], int | None]
 """How many partitions a topic of the cluster has; None where it does not exist."""
 _NAMES_SHOWN: Final = 3
+
+ITEMS_MAX: Final = 3_000
+"""Subtopologies, topics, their settings and groups of joined topics that a topology may have: ten times what the
+largest applications have. What a group keeps of it takes a megabyte at most, and a member's first heartbeat some 30 ms,
+in one piece."""
+
+TASKS_MAX: Final = 10_000
+"""Of a group; to assign them takes some 50 ms in one piece."""
 
 
 class TopologyStatus(IntEnum):
@@ -86,6 +96,7 @@ def configure(topology: StreamsGroupTopologyValue, partitions_of: PartitionsOf) 
         counts.decide(copartitioned)
         subtopologies = {each.subtopology_id: counts.configured(each) for each in topology.subtopologies}
         subtopologies = {name: subtopologies[name] for name in sorted(subtopologies)}
+        _check_tasks(subtopologies)
         missing = _missing(topology, subtopologies, partitions_of)
     except _Unready as error:
         return _checked(ConfiguredTopology(topology.epoch, None, {}, error.status, str(error)))
@@ -105,6 +116,14 @@ def _check_sources(topology: StreamsGroupTopologyValue, partitions_of: Partition
     missing = sorted(name for name in sources if partitions_of(name) is None)
     if missing:
         raise _Unready(TopologyStatus.MISSING_SOURCE_TOPICS, f"Source topics {_names(missing)} are missing.")
+
+
+def _check_tasks(subtopologies: Mapping[str, ConfiguredSubtopology]) -> None:
+    """Raises _Unready: with fewer partitions the topology could run."""
+    tasks = sum(each.tasks for each in subtopologies.values())
+    if tasks > TASKS_MAX:
+        detail = f"The topology has {tasks} tasks with the partitions of its topics; a group may have {TASKS_MAX}."
+        raise _Unready(TopologyStatus.INCORRECTLY_PARTITIONED_TOPICS, detail)
 
 
 class _Counts:
@@ -142,36 +161,52 @@ class _Counts:
         )
 
     def _repartitioned(self) -> dict[str, int]:
-        """By repartition topic: in rounds, since one may be read to fill another."""
+        """By repartition topic. One may be read to fill another: Kafka goes over the subtopologies in rounds, and what it
+        finds depends on their order. The visits that find something are made here in the same order, the others not."""
         repartition = [topic for each in self._subtopologies for topic in each.repartition_source_topics]
         found = {topic.name: topic.partitions for topic in repartition if topic.partitions}
-        while True:
-            is_open = has_found = False
-            for each in self._subtopologies:
-                for name in each.repartition_sink_topics:
-                    if name in found:
-                        continue
-                    read = [found.get(topic.name) for topic in each.repartition_source_topics]
-                    read += [self._partitions_of(source) for source in each.source_topics]
-                    count = max((one for one in read if one is not None), default=None)
-                    if count is None:
-                        is_open = True
-                    else:
-                        found[name] = count
-                        has_found = True
-            if not is_open:
-                break
-            if not has_found:
-                raise _invalid(
-                    "Failed to compute number of partitions for all repartition topics. "
-                    "There may be loops in the topology that cannot be resolved."
-                )
+        readers: dict[str, list[int]] = {}
+        for place, each in enumerate(self._subtopologies):
+            for topic in each.repartition_source_topics:
+                readers.setdefault(topic.name, []).append(place)
+        visits = [(0, place) for place in range(len(self._subtopologies))]
+        done = set()
+        while visits:
+            round_number, place = heapq.heappop(visits)
+            if place in done:
+                continue
+            each = self._subtopologies[place]
+            sinks = [name for name in each.repartition_sink_topics if name not in found]
+            count = self._most_read(each, found) if sinks else None
+            if count is None:
+                continue
+            done.add(place)
+            found.update(dict.fromkeys(sinks, count))
+            for name in sinks:
+                for reader in readers.get(name, ()):
+                    heapq.heappush(visits, (round_number if reader > place else round_number + 1, reader))
+        if any(name not in found for each in self._subtopologies for name in each.repartition_sink_topics):
+            raise _invalid(
+                "Failed to compute number of partitions for all repartition topics. "
+                "There may be loops in the topology that cannot be resolved."
+            )
         if any(topic.name not in found for topic in repartition):
             raise _invalid(
                 "Failed to compute number of partitions for all repartition topics, because "
                 "a repartition source topic is never used as a sink topic."
             )
         return found
+
+    def _most_read(self, each: Subtopology, found: Mapping[str, int]) -> int | None:
+        """Partitions of the largest topic that it reads, of those whose number is known."""
+        read = [found.get(topic.name) for topic in each.repartition_source_topics]
+        read += [self._partitions_of(source) for source in each.source_topics]
+        return max((one for one in read if one is not None), default=None)
+
+    @cached_property
+    def _fixed_counts(self) -> frozenset[int]:
+        """They stay as they are: a group of joined topics with others is refused."""
+        return frozenset(self._count(name) for name in self._fixed)
 
     def _copartitions(self, names: frozenset[str]) -> dict[str, int]:
         """Of the repartition topics among topics that are joined."""
@@ -180,7 +215,7 @@ class _Counts:
         if others:
             count = _same(others.values(), others)
         elif self._fixed:  # those of the whole topology, as Kafka has it
-            count = _same([self._count(name) for name in self._fixed], ours)
+            count = _same(self._fixed_counts, ours)
         else:
             count = max(ours.values())
         for name, found in ours.items():
