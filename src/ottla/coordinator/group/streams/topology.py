@@ -161,8 +161,8 @@ class _Counts:
         )
 
     def _repartitioned(self) -> dict[str, int]:
-        """By repartition topic. One may be read to fill another: Kafka goes over the subtopologies in rounds, and what it
-        finds depends on their order. The visits that find something are made here in the same order, the others not."""
+        """By repartition topic. One may be read to fill another: Kafka visits the subtopologies in rounds, and what it
+        finds depends on their order. The visits that find something are made here in the same order, no others."""
         repartition = [topic for each in self._subtopologies for topic in each.repartition_source_topics]
         found = {topic.name: topic.partitions for topic in repartition if topic.partitions}
         readers: dict[str, list[int]] = {}

@@ -1,0 +1,208 @@
+"""Counts what a node does between two looks at its sockets, and makes requests in which an array is long."""
+
+from __future__ import annotations
+
+import asyncio
+import pkgutil
+import socket
+import struct
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from ottla import coordinator as coordinator_package
+from ottla.model import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
+from ottla.protocol import messages
+from ottla.protocol.messages import ApiKey
+from tests.unit.server.node import running
+
+ROWS = 3000
+CALLS_MAX = 28_000
+"""Of Python and C functions, between two looks at the sockets: some two milliseconds. A loop over all rows that does
+not yield makes ten calls for each, in decoding, handling or encoding."""
+
+TOPIC = "t"
+PARTITIONS = 8
+KNOWN = {"name", "topic", "topic_name", "resource_name"}
+
+
+class CountingLoop(asyncio.SelectorEventLoop):
+    """Counts the calls of each of its rounds, the greatest number of which is `worst`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.worst = 0
+        self.rounds = 0
+        self.where = ""
+        """What the first round was doing when it had made too many."""
+        self._enough = CALLS_MAX
+
+    def forget(self) -> None:
+        self.worst = self.rounds = 0
+        self.where = ""
+
+    def _run_once(self) -> None:
+        before = self.calls
+        self._enough = before + CALLS_MAX if not self.where else sys.maxsize
+        super()._run_once()  # type: ignore[misc]
+        self.rounds += 1
+        self.worst = max(self.worst, self.calls - before)
+
+    def count(self, frame: Any, event: str, argument: Any) -> None:
+        if event in ("call", "c_call"):
+            self.calls += 1
+            if self.calls > self._enough:
+                self._enough = sys.maxsize
+                self.where = "".join(traceback.format_stack(frame, 8))
+
+
+def kinds(cls: Any) -> Iterator[tuple[Any, Any]]:
+    from kio.serial._introspect import classify_field
+
+    return ((field, classify_field(field)) for field in fields(cls))
+
+
+def arrays(cls: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The paths of all arrays in a request, those in rows of others included."""
+    from kio.serial._introspect import EntityField, EntityTupleField
+
+    for field, kind in kinds(cls):
+        here = (*path, field.name)
+        if kind.is_array:
+            yield here
+        if isinstance(kind, EntityField | EntityTupleField):
+            yield from arrays(kind.type_, here)
+
+
+def filled(cls: Any, long: tuple[str, ...], known: bool, number: int = 0, path: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A request with ROWS items in the array at `long` and one in every other."""
+    from kio.serial._introspect import EntityField, EntityTupleField
+
+    values: dict[str, Any] = {}
+    for field, kind in kinds(cls):
+        here = (*path, field.name)
+        count = ROWS if here == long else 1
+        if isinstance(kind, EntityTupleField):
+            values[field.name] = [filled(kind.type_, long, known, each or number, here) for each in range(count)]
+        elif isinstance(kind, EntityField):
+            if field.default is MISSING or long[: len(here)] == here:
+                values[field.name] = filled(kind.type_, long, known, number, here)
+        elif kind.is_array:
+            values[field.name] = [scalar(field, known, each or number) for each in range(count)]
+        elif "tag" not in field.metadata:
+            values[field.name] = scalar(field, known, number)
+    return values
+
+
+def scalar(field: Any, known: bool, number: int) -> Any:
+    kind, name = field.metadata["kafka_type"], field.name
+    if kind == "string":
+        return TOPIC if known and name in KNOWN else f"{name}-{number}"
+    if kind in ("bytes", "records"):
+        return b"" if kind == "bytes" else None
+    if kind == "uuid":
+        return UUID(int=number + 1)
+    if kind == "bool":
+        return False
+    if kind in ("int32", "int64") and "epoch" not in name and "id" not in name:
+        return -1 if name == "timestamp" else number % PARTITIONS if known else number
+    if name == "resource_type":
+        return 2
+    if kind == "error_code":
+        return 0
+    if kind.startswith(("timedelta", "datetime")):
+        return 1000
+    return -1 if kind.startswith("int") and ("epoch" in name or "generation" in name) else 0
+
+
+class Client:
+    """Sends from a thread of its own, so that its work is not counted."""
+
+    def __init__(self, loop: CountingLoop, port: int) -> None:
+        self.loop = loop
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+
+    async def ask(self, frame: bytes, answers: int = 1) -> tuple[int, int]:
+        """(most calls between two looks at the sockets, looks) until the request was answered."""
+        await asyncio.sleep(0)  # what this round has done is not the node's work
+        self.loop.forget()
+        await self.loop.run_in_executor(None, self._ask, frame, answers)
+        return self.loop.worst, self.loop.rounds
+
+    def _ask(self, frame: bytes, answers: int) -> None:
+        threading.Thread(target=self.socket.sendall, args=(frame,), daemon=True).start()
+        for _ in range(answers):
+            (size,) = struct.unpack(">i", self._exactly(4))
+            self._exactly(size)
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            data += self.socket.recv(size - len(data)) or self._gone()
+        return bytes(data)
+
+    @staticmethod
+    def _gone() -> bytes:
+        raise ConnectionError
+
+
+def counted(tmp_path: Path, test: Callable[[Any, Client], Any], **settings: str) -> None:
+    loop = CountingLoop()
+
+    async def run() -> None:
+        async with running(str(tmp_path), {"num.partitions": str(PARTITIONS), **settings}) as node:
+            (port,) = node.ports.values()
+            client = Client(loop, port)
+            create = [{"name": TOPIC, "num_partitions": PARTITIONS, "replication_factor": 1}]
+            await client.ask(request(ApiKey.CREATE_TOPICS, 5, {"topics": create, "timeout_ms": 1000}))
+            coordinator = {"key_type": 0, "coordinator_keys": ["g"]}
+            await client.ask(request(ApiKey.FIND_COORDINATOR, 4, coordinator))
+            coordinator = {"key_type": 1, "coordinator_keys": ["x"]}
+            await client.ask(request(ApiKey.FIND_COORDINATOR, 4, coordinator))
+            coordinator = {"key_type": 2, "coordinator_keys": ["g:AAAAAAAAAAAAAAAAAAAAAA:0"]}
+            await client.ask(request(ApiKey.FIND_COORDINATOR, 6, coordinator))
+            await loaded(node)
+            sys.setprofile(loop.count)
+            try:
+                await test(node, client)
+            finally:
+                sys.setprofile(None)
+            client.socket.close()
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(run())
+
+
+async def loaded(node: Any) -> None:
+    """The coordinators' topics are made when they are first asked for; what that imports and loads is not counted, nor
+    are imports of what only some groups need."""
+    for module in pkgutil.walk_packages(coordinator_package.__path__, f"{coordinator_package.__name__}."):
+        import_module(module.name)
+    for topic, coordinator in (
+        (OFFSETS_TOPIC, lambda: node.groups),
+        (TRANSACTION_TOPIC, lambda: node.transactions),
+        (SHARE_STATE_TOPIC, lambda: node.share_coordinator),
+    ):
+        while not is_led(node, topic) or coordinator().loading():  # noqa: ASYNC110  nothing says so
+            await asyncio.sleep(0.001)
+
+
+def is_led(node: Any, topic: str) -> bool:
+    image = node.image.topic(topic)
+    here = [node.replicas.get(topic, number) for number in (() if image is None else image.partitions)]
+    return bool(here) and all(partition is not None and partition.is_leader for partition in here)
+
+
+def framed(body: bytes | bytearray) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def request(key: int, version: int, values: dict[str, Any]) -> bytes:
+    return framed(messages.encode_request(key, version, 1, "c", values))
