@@ -18,7 +18,7 @@ from ottla.logs import fields
 from ottla.registry import api_errors, records
 from ottla.registry.api_errors import ApiError
 from ottla.registry.handlers import ROUTES, SLOW, WRITES, Handler, Text, already_registered, register
-from ottla.registry.parsed import MissingLibrary
+from ottla.registry.parsed import InvalidSchema, MissingLibrary
 from ottla.registry.requests import Call
 from ottla.registry.service import Service
 from ottla.registry.store import StoreError
@@ -94,6 +94,9 @@ class Application:
             return Response(status_code=499)
         except ApiError as error:
             return _response({"error_code": error.code, "message": error.message}, error.status, accepted)
+        except (InvalidSchema, RecursionError) as error:  # it could be parsed, but is too deep for the form asked for
+            known = api_errors.invalid_schema(f"Invalid schema, details: {error}")
+            return _response({"error_code": known.code, "message": known.message}, known.status, accepted)
         except (MissingLibrary, StoreError) as error:
             return _response({"error_code": 50001, "message": str(error)}, 500, accepted)
         except Exception as error:

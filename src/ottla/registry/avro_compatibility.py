@@ -8,11 +8,13 @@ place of what it finds in a union.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from avro.schema import Schema
+
+from ottla.registry.parsed import check_stack
 
 _PROMOTIONS: Final = {
     "long": ("int",),
@@ -59,12 +61,16 @@ def differences(reader: Schema, writer: Schema) -> list[Difference]:
 class _Walk:
     """One comparison. Types may contain themselves: a pair that is being compared counts as alike."""
 
-    def __init__(self, pairs: set[tuple[int, int]] | None = None, failed: set[tuple[int, int]] | None = None) -> None:
-        self._pairs = set() if pairs is None else pairs
-        self._failed = set() if failed is None else failed
+    def __init__(self) -> None:
+        self._pairs: dict[tuple[int, int], None] = {}
+        """Pairs of named types that count as alike, in the order in which that was taken for granted."""
+        self._failed: set[tuple[int, int]] = set()
         """Pairs of a branch and a writer that are not alike even if all that is being compared is."""
+        self._branches: dict[int, _Branches] = {}
+        """Of a reader's unions, by identity: the schemas outlive the walk."""
 
     def compare(self, reader: Any, writer: Any, path: tuple[str, ...]) -> Iterator[Difference]:
+        """Raises InvalidSchema for what is nested too deeply."""
         if writer.type in _UNIONS and reader.type not in _UNIONS:
             for branch in writer.schemas:
                 yield from self.compare(reader, branch, path)
@@ -74,10 +80,10 @@ class _Walk:
             if writer.type not in _PROMOTIONS.get(reader.type, ()):
                 info = f"reader type: {reader.type.upper()} not compatible with writer type: {writer.type.upper()}"
                 yield _found("TYPE_MISMATCH", path, info)
-        elif reader.type == "array":
-            yield from self.compare(reader.items, writer.items, (*path, "items"))
-        elif reader.type == "map":
-            yield from self.compare(reader.values, writer.values, (*path, "values"))
+        elif reader.type in ("array", "map"):
+            inner = "items" if reader.type == "array" else "values"
+            check_stack()
+            yield from self.compare(getattr(reader, inner), getattr(writer, inner), (*path, inner))
         elif reader.type not in _PRIMITIVES:
             yield from self._named(reader, writer, path)
 
@@ -92,21 +98,26 @@ class _Walk:
 
     def _takes(self, union: Any, writer: Any) -> bool:
         """Whether one branch does. What a comparison that failed took for granted does not count for the next."""
-        for branch in union.schemas:
+        branches = self._branches.get(id(union))
+        if branches is None:
+            branches = self._branches[id(union)] = _Branches(union.schemas)
+        for branch in branches.candidates(writer):
             pair = (id(branch), id(writer))
             if pair in self._failed:
                 continue
-            walk = _Walk(set(self._pairs), self._failed)
-            if not any(True for _ in walk.compare(branch, writer, ())):
-                self._pairs |= walk._pairs
+            granted = len(self._pairs)
+            if next(self.compare(branch, writer, ()), None) is None:
                 return True
+            while len(self._pairs) > granted:
+                self._pairs.popitem()
             self._failed.add(pair)
         return False
 
     def _named(self, reader: Any, writer: Any, path: tuple[str, ...]) -> Iterator[Difference]:
         if (id(reader), id(writer)) in self._pairs:
             return
-        self._pairs.add((id(reader), id(writer)))
+        check_stack()
+        self._pairs[id(reader), id(writer)] = None
         if reader.name != writer.name and writer.fullname not in _aliases(reader):
             yield _found("NAME_MISMATCH", (*path, "name"), f"expected: {writer.fullname}")
         if reader.type == "fixed":
@@ -114,16 +125,18 @@ class _Walk:
                 info = f"expected: {writer.size}, found: {reader.size}"
                 yield _found("FIXED_SIZE_MISMATCH", (*path, "size"), info)
         elif reader.type == "enum":
-            missing = [symbol for symbol in writer.symbols if symbol not in reader.symbols]
+            known = frozenset(reader.symbols)
+            missing = [symbol for symbol in writer.symbols if symbol not in known]
             if missing and reader.props.get("default") not in reader.symbols:
                 yield _found("MISSING_ENUM_SYMBOLS", (*path, "symbols"), f"[{', '.join(missing)}]")
         else:
             yield from self._fields(reader, writer, path)
 
     def _fields(self, reader: Any, writer: Any, path: tuple[str, ...]) -> Iterator[Difference]:
+        written_fields = writer.fields_dict  # the library makes it anew each time
         for index, field in enumerate(reader.fields):
             place = (*path, "fields", str(index))
-            written = _written_field(field, writer)
+            written = _written_field(field, written_fields)
             if written is not None:
                 yield from self.compare(field.type, written.type, (*place, "type"))
             elif not field.has_default:
@@ -145,9 +158,31 @@ def _aliases(schema: Any) -> Iterable[str]:
         yield alias if "." in alias or not space else f"{space}.{alias}"
 
 
-def _written_field(field: Any, writer: Any) -> Any:
+def _written_field(field: Any, written: Mapping[str, Any]) -> Any:
     """The writer's field of the same name, or else of one of the reader's aliases."""
     for name in (field.name, *(field.props.get("aliases") or ())):
-        if name in writer.fields_dict:
-            return writer.fields_dict[name]
+        if name in written:
+            return written[name]
     return None
+
+
+class _Branches:
+    """A reader's union, by what each branch may take: of the named types those that have the writer's name or an alias
+    for it, and all that have no name, of which there is one of each kind."""
+
+    def __init__(self, schemas: Sequence[Any]) -> None:
+        self._unnamed: list[tuple[int, Any]] = []
+        self._named: dict[str, list[tuple[int, Any]]] = {}
+        for place, branch in enumerate(schemas):
+            if branch.type in _PRIMITIVES or branch.type in ("array", "map"):
+                self._unnamed.append((place, branch))
+                continue
+            for name in {branch.name, *(f".{each}" for each in _aliases(branch))}:
+                self._named.setdefault(name, []).append((place, branch))
+
+    def candidates(self, writer: Any) -> list[Any]:
+        """The branches that may take it, in their order."""
+        if writer.type in _PRIMITIVES or writer.type in ("array", "map"):
+            return [branch for _, branch in self._unnamed]
+        found = [*self._named.get(writer.name, ()), *self._named.get(f".{writer.fullname}", ())]
+        return [branch for _, branch in sorted(dict(found).items())]

@@ -75,9 +75,36 @@ def _tree(text: str) -> Any:
 
 def _checked(tree: Any, names: Names) -> avro.schema.Schema:
     try:
-        return avro.schema.make_avsc_object(tree, names)
-    except (avro.errors.AvroException, TypeError, KeyError, AttributeError) as error:
+        schema = avro.schema.make_avsc_object(tree, names)
+    except (avro.errors.AvroException, TypeError, KeyError, AttributeError, ValueError) as error:
         raise InvalidSchema(str(error) or type(error).__name__) from error
+    _check_aliases(tree)
+    return schema
+
+
+def _check_aliases(tree: Any) -> None:
+    """Of named types and fields: an array of names, which Avro's Python library does not look at. Raises
+    InvalidSchema."""
+    if isinstance(tree, list):
+        for each in tree:
+            _check_aliases(each)
+    elif isinstance(tree, dict):
+        kind = tree["type"]
+        if isinstance(kind, dict | list):
+            _check_aliases(kind)
+        elif kind in _NAMED:
+            fields = tree.get("fields") or ()
+            for each in (tree, *fields):
+                aliases = each.get("aliases", ())
+                if not isinstance(aliases, list | tuple):
+                    raise InvalidSchema(f"aliases not an array: {_dumps(aliases)}")
+                for alias in aliases:
+                    if not isinstance(alias, str):
+                        raise InvalidSchema(f"alias not a string: {_dumps(alias)}")
+            for each in fields:
+                _check_aliases(each["type"])
+        elif kind in ("array", "map"):
+            _check_aliases(tree["items" if kind == "array" else "values"])
 
 
 def _dumps(tree: Any) -> str:
@@ -110,15 +137,15 @@ def _collect(tree: Any, enclosing: str, found: dict[str, tuple[Any, str]]) -> No
             _collect(each, enclosing, found)
     elif isinstance(tree, dict):
         kind = tree.get("type")
-        if kind in _NAMED:
+        if isinstance(kind, dict | list):
+            _collect(kind, enclosing, found)
+        elif kind in _NAMED:
             found[_full(tree["name"], tree.get("namespace"), enclosing)] = (tree, enclosing)
             inner, _ = _split(tree["name"], tree.get("namespace"), enclosing)
             for each in tree.get("fields", ()):
                 _collect(each["type"], inner, found)
         elif kind in ("array", "map"):
             _collect(tree["items" if kind == "array" else "values"], enclosing, found)
-        elif isinstance(kind, dict | list):
-            _collect(kind, enclosing, found)
 
 
 def _canonical(

@@ -245,7 +245,12 @@ class Catalog:
         if level == "NONE":
             return []
         older = [(each.version, self.parsed_record(each)) for each in chosen]
-        found = compatibility.problems(level, schema, older)
+        try:
+            found = compatibility.problems(level, schema, older)
+        except (InvalidSchema, RecursionError) as error:
+            raise api_errors.invalid_schema(
+                f"Schema {_short(proposal.text)} cannot be compared with the versions before it: {error}"
+            ) from error
         return [*found, f"{{validateFields: 'false', compatibility: '{level}'}}"] if found else []
 
 

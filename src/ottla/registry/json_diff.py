@@ -7,15 +7,16 @@ may be added or removed depends on the content model: open (other properties are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Final
 
 from ottla.registry import json_messages, json_objects
 from ottla.registry.json_nodes import Node
 from ottla.registry.matching import largest_matching
+from ottla.registry.parsed import check_stack
 
 COMPATIBLE: Final = frozenset({
     "ID_CHANGED", "DESCRIPTION_CHANGED", "TITLE_CHANGED", "DEFAULT_CHANGED", "SCHEMA_REMOVED", "TYPE_EXTENDED",
@@ -96,7 +97,8 @@ class Comparison:
         return all(each.kind in COMPATIBLE for each in self.changes)
 
     def compare(self, old: Node | None, new: Node | None) -> None:
-        """Changes between two places, either of which may not be there."""
+        """Changes between two places, either of which may not be there. Raises InvalidSchema for what is nested too
+        deeply."""
         if old is None and new is None:
             return
         if old is None:
@@ -117,6 +119,7 @@ class Comparison:
             memory.has_assumed |= pair not in memory.incompatible
             return memory.incompatible.get(pair, [])
         memory.under_way.add(pair)
+        check_stack()
         inner = Comparison(memory)
         _compare_kinds(inner, old, new)
         memory.under_way.discard(pair)
@@ -229,8 +232,8 @@ def _limit(node: Node, word: str) -> Any:
 
 
 def _compare_multiples(comparison: Comparison, old: Any, new: Any) -> None:
-    before = None if old is None else Decimal(str(old))
-    after = None if new is None else Decimal(str(new))
+    before = None if old is None else Fraction(str(old))
+    after = None if new is None else Fraction(str(new))
     if before == after:
         return
     if before is None:
@@ -266,7 +269,23 @@ def same(left: Any, right: Any) -> bool:
 
 
 def _has_all(values: Sequence[Any], wanted: Sequence[Any]) -> bool:
-    return all(any(same(each, value) for value in values) for each in wanted)
+    """Whether each of `wanted` is the `same` as one of the values."""
+    known = {frozen(each) for each in values}
+    return all(frozen(each) in known for each in wanted)
+
+
+def frozen(value: Any) -> Hashable:
+    """A value that is equal to that of another where the two are the `same`: a boolean is no number, but within an
+    array or an object, where Python takes 1 and true for equal."""
+    return (bool, value) if isinstance(value, bool) else _inner(value)
+
+
+def _inner(value: Any) -> Hashable:
+    if isinstance(value, list):
+        return tuple(map(_inner, value))
+    if isinstance(value, dict):
+        return frozenset((name, _inner(each)) for name, each in value.items())
+    return value  # type: ignore[no-any-return]
 
 
 def _compare_negations(comparison: Comparison, old: Node, new: Node) -> None:
@@ -292,27 +311,60 @@ def _compare_combined(comparison: Comparison, old: Node, new: Node) -> None:
         comparison.add("PRODUCT_TYPE_EXTENDED" if new.criterion == "allOf" else "SUM_TYPE_EXTENDED")
     elif len(before) > len(after):
         comparison.add("PRODUCT_TYPE_NARROWED" if old.criterion == "allOf" else "SUM_TYPE_NARROWED")
-    found: dict[tuple[int, int], list[Change]] = {}
-    for index, each in enumerate(before):
-        with comparison.inside(old.criterion, str(index)):
-            for other, candidate in enumerate(after):
-                trial = comparison.trial()
-                trial.compare(each, candidate)
-                if trial.is_compatible:
-                    found[index, other] = trial.changes
+    _match(comparison, old.criterion, before, after)
+
+
+def _match(comparison: Comparison, criterion: str, before: Sequence[Node], after: Sequence[Node]) -> None:
+    """Each of the smaller side's alternatives has to go with one of the other side, and no two with the same.
+
+    Those that are written alike are tried with each other first, and only the rest are all compared. Where that does
+    not find enough, all are: one that is written alike may have to go with another."""
+    wanted = min(len(before), len(after))
+    places = {(each.kind, _inner(each.tree)): place for place, each in enumerate(after)}
+    alike = [
+        (index, places[key]) for index, each in enumerate(before) if (key := (each.kind, _inner(each.tree))) in places
+    ]
+    found = _edges(comparison, criterion, before, after, alike)
+    lefts, rights = {left for left, _ in found}, {right for _, right in found}
+    rest = [
+        (left, right)
+        for left in range(len(before))
+        if left not in lefts
+        for right in range(len(after))
+        if right not in rights
+    ]
+    found |= _edges(comparison, criterion, before, after, rest)
     matched = largest_matching(found.keys(), len(before))
+    if len(matched) < wanted and alike:
+        every = [(left, right) for left in range(len(before)) for right in range(len(after))]
+        found |= _edges(comparison, criterion, before, after, [each for each in every if each not in found])
+        matched = largest_matching(found.keys(), len(before))
     for edge in matched:
         comparison.changes += found[edge]
-    if len(matched) < min(len(before), len(after)):
+    if len(matched) < wanted:
         comparison.add("COMBINED_TYPE_SUBSCHEMAS_CHANGED")
 
 
-def _distinct(parts: Sequence[Node]) -> list[Node]:
-    found: list[Node] = []
-    for each in parts:
-        if not any(each.kind == other.kind and each.tree == other.tree for other in found):
-            found.append(each)
+def _edges(
+    comparison: Comparison, criterion: str, before: Sequence[Node], after: Sequence[Node],
+    pairs: Iterable[tuple[int, int]],
+) -> dict[tuple[int, int], list[Change]]:  # fmt: skip
+    """The pairs of which the one alternative can become the other, with the changes that it takes."""
+    found: dict[tuple[int, int], list[Change]] = {}
+    for left, right in pairs:
+        with comparison.inside(criterion, str(left)):
+            trial = comparison.trial()
+            trial.compare(before[left], after[right])
+            if trial.is_compatible:
+                found[left, right] = trial.changes
     return found
+
+
+def _distinct(parts: Sequence[Node]) -> list[Node]:
+    found: dict[Hashable, Node] = {}
+    for each in parts:
+        found.setdefault((each.kind, _inner(each.tree)), each)
+    return [*found.values()]
 
 
 _KINDS: Final[dict[str, Any]] = {

@@ -87,7 +87,7 @@ def _finds(pattern: str, name: str) -> bool:
 
 
 def _compare_required(comparison: Comparison, old: Node, new: Node) -> None:
-    was, now = old.get("required") or (), new.get("required") or ()
+    was, now = _required(old), _required(new)
     after = new.children("properties")
     for name in old.children("properties"):
         if name not in after:
@@ -99,14 +99,20 @@ def _compare_required(comparison: Comparison, old: Node, new: Node) -> None:
             comparison.add(f"REQUIRED_ATTRIBUTE_{with_default}ADDED", "required", name)
 
 
+def _required(node: Node) -> frozenset[str]:
+    """The names of properties that have to be there. (In draft 3 a property says so itself, by a boolean.)"""
+    names = node.get("required")
+    return frozenset(names) if isinstance(names, list) else frozenset()
+
+
 def _compare_properties(comparison: Comparison, old: Node, new: Node) -> None:
-    before, after = old.children("properties"), new.children("properties")
+    before, after, required = old.children("properties"), new.children("properties"), _required(new)
     for name in dict.fromkeys([*before, *after]):
         with comparison.inside("properties", name):
             if name not in after:
                 _removed_property(comparison, before[name], new, name)
             elif name not in before:
-                _added_property(comparison, old, after[name], name, name in (new.get("required") or ()))
+                _added_property(comparison, old, after[name], name, name in required)
             else:
                 comparison.compare(before[name], after[name])
 

@@ -16,9 +16,26 @@ from typing import Any, Final, Protocol
 from ottla.errors import OttlaError
 from ottla.registry.records import AVRO, JSON, PROTOBUF
 
+FRAMES_LEFT_MIN: Final = 60
+"""Of Python's stack, for what a comparison does at one place: the library behind references in JSON Schemas, which is
+written in Rust, aborts where there are none left."""
+
 
 class InvalidSchema(ValueError):
     """It is no schema of its kind: the text says why."""
+
+
+def check_stack() -> None:
+    """A comparison is about to go down one level more. Raises InvalidSchema where the stack has no room for it."""
+    try:
+        _go_down(FRAMES_LEFT_MIN)
+    except RecursionError:
+        raise InvalidSchema("it is nested too deeply to be compared") from None
+
+
+def _go_down(frames: int) -> None:
+    if frames:
+        _go_down(frames - 1)
 
 
 class MissingLibrary(OttlaError):

@@ -17,6 +17,7 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorProto,
 )
 
+from ottla.registry.parsed import check_stack
 from ottla.registry.protobuf_text import scalar_name
 
 COMPATIBLE: Final = frozenset({
@@ -179,11 +180,8 @@ class _Comparison:
                 yield _change("ONEOF_REMOVED", (*path, name))
             elif name not in old_names:
                 yield _change("ONEOF_ADDED", (*path, name))
-        gone = {
-            name
-            for name in old_names
-            if name not in new_names and not any(of == name and number in after for number, of in was_in.items())
-        }
+        kept = {name for number, name in was_in.items() if number in after}
+        gone = {name for name in old_names if name not in new_names and name not in kept}
         for number in sorted({*before, *after}):
             if number not in after:
                 yield from _removed(before[number], was_in.get(number), gone, path)
@@ -231,6 +229,7 @@ class _Comparison:
         pair = (old_name, new_name)
         if pair not in self._compared:
             self._compared[pair] = []  # a message may contain itself
+            check_stack()
             assert isinstance(old.definition, DescriptorProto)
             assert isinstance(new.definition, DescriptorProto)
             place = tuple(old.local_name.split("."))
@@ -262,8 +261,12 @@ def _moved_together(
     path: Path,
 ) -> Iterator[Change]:
     """Fields that exclude each other now and did not before."""
+    members: dict[str, list[int]] = {}
+    for number, name in is_in.items():
+        if number in before:
+            members.setdefault(name, []).append(number)
     for oneof in new.oneof_decl:
-        numbers = [number for number, name in is_in.items() if name == oneof.name and number in before]
+        numbers = members.get(oneof.name, [])
         origins = {was_in.get(number, number) for number in numbers}
         if len(origins) > 1:
             from_top = sum(number not in was_in for number in numbers)
