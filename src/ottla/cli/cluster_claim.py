@@ -2,7 +2,8 @@
 
 Several nodes may be added at once, by hosts that share nothing but the cluster. A registration alone does not tell who
 was first, as a later one with another incarnation takes its place until the first heartbeat. The command that gets a
-heartbeat through has the id for a session, and others are refused (KIP-631). The node then registers as that same incarnation.
+heartbeat through has the id for a session, and others are refused (KIP-631). The node then registers as that same
+incarnation.
 """
 
 from __future__ import annotations

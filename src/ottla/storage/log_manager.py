@@ -100,6 +100,8 @@ class LogManager:
         self.producers = producers or ProducerSettings()
         config_of = topic_config or (lambda topic: defaults)
         self._opener = LogOpener(fs, clock, random, self._cache, config_of, self.producers)
+        self.unnamed = self._opener.unnamed
+        """Directories whose `partition.metadata` does not say which partition's they are."""
         self._loader = DirectoryLoader(
             fs, self._opener, self._checkpoints, self._deletions, warn, self.get, self._add, self.detach
         )
@@ -126,7 +128,7 @@ class LogManager:
         """How far `loading` is, in words; None before and after."""
         self.flush_seconds: Histogram | None = None
         """Where the times of fsyncs are counted."""
-        self.on_log_failed: Callable[[str, OSError], None] | None = None
+        self.on_log_failed: Callable[[str, OSError], None] = lambda directory, error: None
         """Called with the log directory of a log whose disk failed, and with the error."""
         self.on_log_suspected: Callable[[Log, Offset | None], None] = lambda log, offset: None
         """Called where a reader met damage in a log, from that offset on."""
@@ -153,10 +155,6 @@ class LogManager:
         """Take the `.lock` of every log directory. Raises `OttlaError` when another process holds one."""
         self._directories.lock()
 
-    def _log_failed(self, directory: str, error: OSError) -> None:
-        if self.on_log_failed is not None:
-            self.on_log_failed(directory, error)
-
     def take_offline(self, directory: str, error: OSError) -> list[Log]:
         """The disk of a log directory failed: nothing in it is used until the next start (KIP-112). Returns its logs,
         which refuse everything from now on; none where it was offline already."""
@@ -169,11 +167,6 @@ class LogManager:
         return failed
 
     # Loading
-
-    @property
-    def unnamed(self) -> dict[str, TopicPartition]:
-        """Directories whose `partition.metadata` does not say which partition's they are."""
-        return self._opener.unnamed
 
     @property
     def offline_logs(self) -> dict[TopicPartition, OfflineLog]:
@@ -241,7 +234,7 @@ class LogManager:
         self._logs[log.topic_partition] = log
         log.count_flush_seconds(self.flush_seconds)
         directory = posixpath.dirname(log.directory)
-        log.health.on_failure = partial(self._log_failed, directory)
+        log.health.on_failure = lambda error: self.on_log_failed(directory, error)
         log.health.on_full_disk = lambda: self._directories.refused(directory, self._clock.now_ms())
         log.health.on_suspicion = lambda offset: self.on_log_suspected(log, offset)
         if self._flush_timer is not None:
@@ -428,8 +421,7 @@ class LogManager:
         await self.checkpoint(*CHECKPOINTS)
 
     def rename_damaged(self, log: Log) -> None:
-        """Detach a damaged log and rename it (`...-stray`), for another one to take its place; a person deletes it.
-        Raises `KafkaError`."""
+        """Detach a damaged log and rename it (`...-stray`); a person deletes it. Raises `KafkaError`."""
         self.detach(log.topic_partition)
         log.rename_for_deletion("stray")
 
