@@ -216,8 +216,23 @@ def refuse_writes(world: World) -> str:
     return f"no writes for {node}"
 
 
+def no_descriptors(world: World) -> str:
+    """A node can open no file, as where its limit is reached, while the others have to elect a controller: its vote
+    cannot be written, as on a full disk. It goes on by itself."""
+    controller = world.controller()
+    node = world.random.choice([each for each in world.cluster.nodes if each != controller])
+    process = world.cluster.pid(node)
+    soft, hard = resource.prlimit(process, resource.RLIMIT_NOFILE)
+    resource.prlimit(process, resource.RLIMIT_NOFILE, (3, hard))  # those that are open stay open
+    world.cluster.kill(controller)
+    time.sleep(3)
+    resource.prlimit(process, resource.RLIMIT_NOFILE, (soft, hard))
+    world.cluster.restart(controller)
+    return f"no descriptors for {node}, kill {controller}"
+
+
 OF_ALL: tuple[Callable[[World], str], ...] = (kill_leader, kill_controller, kill_two, restart, pause)
-OF_OTTLA: tuple[Callable[[World], str], ...] = (*OF_ALL, isolate, cut_one_way, wipe, refuse_writes)
+OF_OTTLA: tuple[Callable[[World], str], ...] = (*OF_ALL, isolate, cut_one_way, wipe, refuse_writes, no_descriptors)
 
 
 class Cycle(NamedTuple):
@@ -340,12 +355,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--nodes", type=int, default=3, choices=(3, 5))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--side", choices=("ottla", "kafka"), default="ottla")
+    by_name = {each.__name__: each for each in OF_OTTLA}
+    parser.add_argument("--fault", choices=sorted(by_name), help="nothing but this one")
     asked = parser.parse_args(arguments)
     unsound, rounds, kinds = 0, 0, Counter[str]()
     while rounds < asked.rounds:
         seed = asked.seed + rounds
         count = min(ROUNDS_PER_CYCLE, asked.rounds - rounds)
-        chosen = random.Random(seed).choices(OF_ALL if asked.side == "kafka" else OF_OTTLA, k=count)
+        among = OF_ALL if asked.side == "kafka" else OF_OTTLA
+        chosen = random.Random(seed).choices((by_name[asked.fault],) if asked.fault else among, k=count)
         with started(asked.side, asked.nodes) as cluster:
             cycle = play(cluster, chosen, seed)
         rounds += count

@@ -104,7 +104,7 @@ def written_over(world: World) -> None:
     world.append(1)
 
 
-def created_anew(world: World) -> None:
+def new_partition(world: World) -> None:
     log = world.manager.create(PARTITION._replace(partition=7), TOPIC_ID, world.config)
     assert log.is_open
 
@@ -123,8 +123,8 @@ LOGS: dict[str, Write] = {
     "leader epochs": Write("leader-epoch-checkpoint", lambda world: world.log.flush(), REFUSED, OFFLINE, written_over),
     "leader epochs of a cut": Write("leader-epoch-checkpoint", truncated, WAITS, OFFLINE, two_epochs),
     "recovery points of a cut": Write(RECOVERY_POINT_CHECKPOINT, truncated, WAITS, OFFLINE, fill),
-    "whose log it is": Write("partition.metadata", created_anew, REFUSED, REFUSED),
-    "files of a new log": Write("t-7/", created_anew, REFUSED, OFFLINE),
+    "whose log it is": Write("partition.metadata", new_partition, REFUSED, REFUSED),
+    "files of a new log": Write("t-7/", new_partition, REFUSED, OFFLINE),
     **{
         name: Write(name, checkpoint(name), LATER, LATER, before)
         for name, before in (

@@ -275,7 +275,7 @@ class QuorumNode:
                 if log.log_end_offset > before:
                     self._undo(before)  # a full disk may have room again for the next
                 if is_passing(error) and not core.alone:
-                    asyncio.get_running_loop().call_soon(self._give_way, error)
+                    asyncio.get_running_loop().call_soon(self._no_room_to_lead, error)
                 raise
             failure = self._fail(error)
             if not isinstance(error, Exception):
@@ -442,11 +442,11 @@ class QuorumNode:
             self._carry_out(ready)
         except (OSError, KafkaError) as error:
             if is_passing(error) and self.log.log.failure is None:
-                self._give_way(error)
+                self._no_room_to_lead(error)
             else:
                 self._fail(error)
 
-    def _give_way(self, error: BaseException) -> None:
+    def _no_room_to_lead(self, error: BaseException) -> None:
         """There is no room for what only the leader writes: let another voter lead. One that is alone stands again."""
         core = self.core
         if self.stopping or self.failure is not None:
