@@ -342,14 +342,12 @@ class QuorumCore:
         far ahead to be believed (`EpochLimit`) changes nothing. Raises ValueError for a second leader of an epoch,
         which only a bug or another quorum can cause.
         """
-        if epoch < self.epoch:
+        if self.believes(epoch, now):
+            self.limit.claims.pop(voter, None)
+        elif (proven := self.limit.proven(voter, epoch, self.voters, now)) is not None:
+            self._adopt(proven, now)
+        if epoch < self.epoch or not self.believes(epoch, now):
             return self._ready()
-        if not self.believes(epoch, now):
-            proven = self.limit.proven(voter, epoch, self.voters)
-            if proven is not None:
-                self._adopt(proven, now)
-            if not self.believes(epoch, now):
-                return self._ready()
         if leader_id == self.node_id:
             if epoch > self.epoch:  # said by who knows more of this node than it does itself: a lost disk
                 self._adopt(epoch, now)

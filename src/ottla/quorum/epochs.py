@@ -22,6 +22,10 @@ EPOCHS_PER_SECOND = 100
 """How fast a replica may skip epochs for long, once it has skipped so many: an election takes longer than 10 ms, for
 votes are fsynced. Whoever sends wrong requests without a pause needs 248 days for all epochs."""
 
+CLAIM_MS_MAX = 10_000
+"""For how long the answer of a voter counts towards a majority: a replica that looks for a leader asks each of them
+every second or two, and one that was wrong may have been repaired since."""
+
 EPOCHS_LEFT_MIN = EPOCHS_AHEAD_MAX
 """A replica with fewer epochs left says so at its start: it is time for `ottla quorum repair`."""
 
@@ -54,8 +58,8 @@ class EpochLimit:
     left: int = EPOCHS_AHEAD_MAX
     """How many epochs may be skipped, at `since_ms`."""
     since_ms: Millis = 0
-    claims: dict[NodeId, LeaderEpoch] = field(default_factory=dict)
-    """What voters answered that is too far ahead to be believed of each alone."""
+    claims: dict[NodeId, tuple[LeaderEpoch, Millis]] = field(default_factory=dict)
+    """What voters answered last, and when, that is too far ahead to be believed of each alone."""
 
     def allows(self, own: LeaderEpoch, claimed: LeaderEpoch, now: Millis) -> bool:
         """Whether a replica in epoch `own` may adopt a later one because somebody says so."""
@@ -69,13 +73,14 @@ class EpochLimit:
             self.since_ms = now
         self.claims.clear()
 
-    def proven(self, voter: NodeId, claimed: LeaderEpoch, voters: VoterSet) -> LeaderEpoch | None:
+    def proven(self, voter: NodeId, claimed: LeaderEpoch, voters: VoterSet, now: Millis) -> LeaderEpoch | None:
         """A voter answered with an epoch that is not allowed. The latest epoch that a majority of the voters has
-        reached by such answers; None while they are too few."""
+        reached by such answers of the last seconds; None while they are too few."""
         if voter not in voters or claimed > EPOCH_LAST:
             return None
-        self.claims[voter] = claimed
-        reached = sorted((epoch for node_id, epoch in self.claims.items() if node_id in voters), reverse=True)
+        self.claims[voter] = claimed, now
+        fresh = {node_id: epoch for node_id, (epoch, at) in self.claims.items() if now - at <= CLAIM_MS_MAX}
+        reached = sorted((epoch for node_id, epoch in fresh.items() if node_id in voters), reverse=True)
         return reached[voters.majority - 1] if len(reached) >= voters.majority else None
 
     def _left(self, now: Millis) -> int:

@@ -11,6 +11,7 @@ from ottla.protocol.internal.quorum_records import QuorumStateFile
 from ottla.quorum.core import QuorumCore
 from ottla.quorum.election import LogEnd
 from ottla.quorum.epochs import (
+    CLAIM_MS_MAX,
     EPOCH_LAST,
     EPOCHS_AHEAD_MAX,
     EPOCHS_LEFT_MIN,
@@ -99,6 +100,18 @@ def test_two_of_five_prove_nothing() -> None:
     for number in (1, 2):
         core.heard(-1, EPOCH_LAST, 0, voter=KEYS[number].node_id)
     assert core.epoch == 7
+
+
+def test_voters_that_were_wrong_at_different_times_are_no_majority() -> None:
+    core = replica()
+    core.heard(-1, FAR, 0, voter=2)
+    core.heard(-1, FAR, CLAIM_MS_MAX + 1, voter=3)
+    assert core.epoch == 7, "the first one said it long ago"
+    core = replica()
+    core.heard(-1, FAR, 0, voter=2)
+    core.heard(-1, 7, 1, voter=2)
+    core.heard(-1, FAR, 2, voter=3)
+    assert core.epoch == 7, "the first one says something else now"
 
 
 def test_an_observer_without_anything_believes_what_leaves_room() -> None:
