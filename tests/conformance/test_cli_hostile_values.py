@@ -92,6 +92,7 @@ VALID: dict[str, list[str]] = {
     "quorum describe": [],
     "quorum add": ["1", "AAAAAAAAAAAAAAAAAAAAAQ", "CONTROLLER://127.0.0.1:9"],
     "quorum remove": ["1", "AAAAAAAAAAAAAAAAAAAAAQ"],
+    "quorum repair": ["checked"],
     "spark archive": ["ottla.tar.gz"],
     "mirror status": ["a"],
     "mirror offsets": ["a", "t"],

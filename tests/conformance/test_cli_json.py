@@ -58,6 +58,7 @@ COMMANDS: dict[str, list[str]] = {
     "ottla topic elect": ["TOPIC"],
     "ottla topic replicate": ["TOPIC", "--factor", "1", "--dry-run"],
     "ottla quorum describe": [],
+    "ottla quorum repair": ["FORMATTED/voter"],
     "ottla storage info": ["FORMATTED"],
     "ottla check": ["--seconds", "0.5", "--topic", "CHECKED"],
     "ottla server status": [],
@@ -92,6 +93,8 @@ NEED_NO_BROKER = {
     "ottla pipeline new", "ottla pipeline logs", "ottla schema list", "ottla schema show", "ottla schema check",
     "ottla schema register",
     "ottla schema diff",
+    "ottla pipeline new", "ottla schema list", "ottla schema show", "ottla schema check", "ottla schema register",
+    "ottla schema diff", "ottla quorum repair",
 }  # fmt: skip
 REFUSED = {
     "ottla pipeline stop": "activity has not run",
@@ -162,6 +165,7 @@ def filled(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     assert producer.flush(60) == 0
     formatted = str(directory.parent)
     (directory.parent / "t.avsc").write_text('{"type": "record", "name": "T", "fields": []}')
+    (directory.parent / "voter" / "__cluster_metadata-0").mkdir(parents=True)
     (directory.parent / "empty.py").write_text('"""Nothing."""\n\n\ndef build(job): ...\n')
     return {
         "TOPIC": topic, "GROUP": f"{topic}-group", "DIRECTORY": str(directory), "FORMATTED": formatted,

@@ -133,7 +133,7 @@ def repair(
             for step in steps:
                 if apply:
                     step.do()
-                print_json_line({"step": step.about, "applied": apply}) if json else print(step.about)
+                print_json_line({"kind": "step", "step": step.about, "applied": apply}) if json else print(step.about)
         except OttlaError as error:
             raise CommandFailed(str(error), FAILED) from error
         except OSError as error:
@@ -142,7 +142,9 @@ def repair(
             if held is not None:
                 held.release()
         todo += len(steps)
-    if not json:
+    if json:
+        print_json_line({"kind": "summary", "to_do": 0 if apply else todo, "applied": apply})
+    else:
         print(("Done." if apply else "Nothing was changed: --apply does it.") if todo else "Nothing is to be done.")
     return FAILED if todo and not apply else OK
 
