@@ -133,7 +133,7 @@ class _Walk:
             yield from self._fields(reader, writer, path)
 
     def _fields(self, reader: Any, writer: Any, path: tuple[str, ...]) -> Iterator[Difference]:
-        written_fields = writer.fields_dict  # the library makes it anew each time
+        written_fields = writer.fields_dict  # which the library makes each time it is asked for
         for index, field in enumerate(reader.fields):
             place = (*path, "fields", str(index))
             written = _written_field(field, written_fields)

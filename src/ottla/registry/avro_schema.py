@@ -28,6 +28,23 @@ _OWN: Final = {
 """Members that a schema of the kind has; all others are properties, which are kept as they are."""
 
 
+_make_field_objects = avro.schema.RecordSchema.make_field_objects
+
+
+def _fields(field_data: Any, names: Names, validate_names: bool = True) -> list[Any]:
+    """The fields of a record, as the library makes them, which looks for each name in a list of all before it."""
+    found: dict[str, Any] = {}
+    for each in field_data:
+        (field,) = _make_field_objects([each], names, validate_names)
+        if field.name in found:
+            raise avro.errors.SchemaParseException(f"Field name {field.name} already in use.")
+        found[field.name] = field
+    return [*found.values()]
+
+
+avro.schema.RecordSchema.make_field_objects = staticmethod(_fields)  # type: ignore[method-assign]
+
+
 class AvroSchema:
     """One schema, and the names that its references bring."""
 

@@ -38,7 +38,7 @@ class Walk:
         self.consumers.create(t=4)
         self.generations: dict[tuple[str, str], int] = {}
         self.steps = (
-            self.classic_joins, self.classic_joins, self.classic_syncs, self.classic_leaves, self.commits,
+            self.classic_joins, self.classic_joins, self.classic_asks, self.classic_leaves, self.commits,
             self.consumer_joins, self.consumer_beats, self.consumer_leaves, self.share_joins, self.share_joins,
             self.share_leaves, self.streams_join, self.streams_leave, self.deletes, self.deletes, self.time_passes,
             self.time_passes,
@@ -78,7 +78,7 @@ class Walk:
         )  # fmt: skip
         self.driver.shard.join("join", request, self.driver.now)
 
-    def classic_syncs(self, group: str) -> None:
+    def classic_asks(self, group: str) -> None:
         found = self.state.groups.get(group)
         if isinstance(found, ClassicGroup) and found.members:
             member_id = self.random.choice([found.leader, *found.members])

@@ -129,6 +129,17 @@ def work(kind: str, made: Any, size: int) -> int:
     return Work.done
 
 
+@pytest.mark.parametrize("what", AVRO)
+def test_twice_the_size_is_twice_the_work_to_parse(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(avro_schema, "json_of", lambda text: counted(json.loads(text)))
+    works = []
+    for size in (SIZE, 2 * SIZE):
+        Work.done = 0
+        schema("AVRO", AVRO[what], size)
+        works.append(Work.done)
+    assert works[1] < GROWTH_MAX * works[0], works
+
+
 @pytest.mark.parametrize(
     ("kind", "what"),
     [(kind, what) for kind, cases in (("AVRO", AVRO), ("JSON", JSON), ("PROTOBUF", PROTOBUF)) for what in cases],
