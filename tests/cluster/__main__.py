@@ -4,6 +4,9 @@
 
 `python -m tests.cluster faults [--rounds N] [--nodes 3|5] [--seed S]` breaks a cluster under load: `faults.py`.
 
+`python -m tests.cluster bumps [--turns N] [--kills N] [--seed S]` has an idempotent producer's batches refused and
+leaders killed: `bumped_epochs.py`.
+
 `python -m tests.cluster rolling [--times N]` makes a Kafka of three nodes an Ottla and a Kafka again: `rolling.py`.
 
 `python -m tests.cluster check [--side kafka|ottla]` kills a leader of a safe cluster under `ottla check`: `safe.py`.
@@ -30,6 +33,10 @@ def main() -> None:
         from tests.cluster import faults
 
         sys.exit(faults.main(sys.argv[2:]))
+    if sys.argv[1:2] == ["bumps"]:
+        from tests.cluster import bumped_epochs
+
+        sys.exit(bumped_epochs.main(sys.argv[2:]))
     if sys.argv[1:2] == ["rolling"]:
         from tests.cluster import rolling
 

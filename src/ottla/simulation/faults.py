@@ -24,6 +24,11 @@ CLUSTER = "cluster"
 ERRORS_ELSEWHERE = 0.6
 """How many of the disk errors that could be of reads and writes are of an operation and a path of all there are."""
 
+OF_STARTS = "size", "listdir"
+"""Operations that are nearly all of starts."""
+SECONDS_OF_STARTS = 5
+"""For so long such an error is waited for."""
+
 PARTS = ".log", ".index", ".snapshot", "__cluster_metadata", "__consumer_offsets", f"{TOPIC}-", "checkpoint"
 PATHS = *["/"] * 8, *PARTS
 """What the path of such an error has in it."""
@@ -252,13 +257,18 @@ class Nemesis:
         if operation != "fsync" and self.of_disks.random() < ERRORS_ELSEWHERE:
             operation, path = self.of_disks.choice(sorted(OPERATIONS)), self.of_disks.choice(PATHS)
             skip, times = self.of_disks.choice((0, 0, 1, 3)), self.of_disks.choice((1, 2, 1000))
+            if operation in OF_STARTS:
+                path, skip = "/", 0
             restart = operation == "fsync"  # the page cache has what the disk has not
-            starts = self.of_disks.random() < 0.5  # which does much that a running node never does
+            starts = self.of_disks.random() < 0.5 or operation in OF_STARTS  # which a running node hardly does
         self._says(f"disk error: {operation} {path}")
         fault = self.machine.disk.fail(operation, errno.EIO, path=path, skip=skip, times=times)
         if starts and self.machine.loop is not None:
             self.machine.crash(power_loss=False)
         await self._lasting(1)
+        for _ in range(SECONDS_OF_STARTS * (operation in OF_STARTS)):
+            if not fault.fired:
+                await self._lasting(1)
         self.world.counts["disk error"] += fault.fired
         self.world.counts[f"disk error of {operation}"] += fault.fired
         self.machine.disk.heal()
