@@ -16,6 +16,10 @@ FOR_EVER = {"log.retention.ms": "-1"}
 """Records of tests have fixed timestamps of long ago; Kafka's default of seven days would delete them under a test."""
 
 
+LOOP = os.environ.get("OTTLA_TEST_LOOP", "")
+"""uvloop or asyncio: the event loop of all nodes, by hand."""
+
+
 class NodeProcess:
     """`bootstrap` is its address, `data` its log directory unless `log.dirs` is set. As a context manager it starts and
     stops cleanly. Records stay for ever unless `settings` or a `config` file say otherwise."""
@@ -35,6 +39,8 @@ class NodeProcess:
         self.settings = dict(settings or {})
         if config is None:
             self.settings = {"group.initial.rebalance.delay.ms": "0", **FOR_EVER, **self.settings}
+            if LOOP:
+                self.settings["ottla.event.loop"] = LOOP
         self.process: subprocess.Popen[bytes] | None = None
         self.output = data.with_name(data.name + ".out")
 

@@ -33,6 +33,7 @@ from ottla.cli.check_load import Load, Plan
 from ottla.cli.exits import CommandFailed
 from ottla.model import METADATA_TOPIC
 from tests.cluster.admin import quorum
+from tests.node import LOOP
 
 T = TypeVar("T")
 
@@ -345,7 +346,7 @@ def started(side: str, nodes: int) -> Iterator[Any]:
     else:
         from ottla.testing import Cluster
 
-        with Cluster(nodes) as cluster:
+        with Cluster(nodes, {"ottla.event.loop": LOOP} if LOOP else {}) as cluster:
             yield cluster
 
 

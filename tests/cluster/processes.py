@@ -13,7 +13,7 @@ from pathlib import Path
 from ottla.storage.meta_properties import MetaProperties, decode_meta_properties
 from ottla.testing.process import reserve
 from peers.kafka import START_FAST, KafkaPeer
-from tests.node import FOR_EVER, NodeProcess
+from tests.node import FOR_EVER, LOOP, NodeProcess
 
 CONTROLLER_ID = 100
 BROKER_ID = 1
@@ -52,6 +52,11 @@ def ottla_controller(data: Path, settings: Mapping[str, str] | None = None) -> N
     return node
 
 
+def loop_of(node_id: int) -> str:
+    """The event loop of a node: one of three is on asyncio's, whose timers are not those of uvloop."""
+    return LOOP or ("asyncio" if node_id % 3 == 2 else "uvloop")
+
+
 class Voter(NodeProcess):
     """A node that is a controller, and maybe a broker. `controller` is where its controller listens."""
 
@@ -79,6 +84,7 @@ def ottla_quorum(
             "listeners": node.listeners,
             "controller.quorum.voters": ",".join(f"{n}@{each.controller}" for n, each in enumerate(nodes, start=1)),
             "ottla.cluster.id": "a-quorum-of-three-000A",
+            "ottla.event.loop": loop_of(number),
             **ONE_REPLICA,
             **FOR_EVER,
             **(settings or {}),
@@ -106,6 +112,7 @@ def ottla_broker(
             "node.id": str(node_id),
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.bootstrap.servers": controllers,
+            "ottla.event.loop": loop_of(node_id),
             **ONE_REPLICA,
             **(settings or {}),
         },

@@ -91,10 +91,7 @@ NEED_NO_BROKER = {
     "ottla log dump", "ottla log verify", "ottla log repair", "ottla storage info", "ottla spark archive",
     "ottla pipeline list", "ottla pipeline describe", "ottla pipeline status", "ottla pipeline stop",
     "ottla pipeline new", "ottla pipeline logs", "ottla schema list", "ottla schema show", "ottla schema check",
-    "ottla schema register",
-    "ottla schema diff",
-    "ottla pipeline new", "ottla schema list", "ottla schema show", "ottla schema check", "ottla schema register",
-    "ottla schema diff", "ottla quorum repair",
+    "ottla schema register", "ottla schema diff", "ottla quorum repair",
 }  # fmt: skip
 REFUSED = {
     "ottla pipeline stop": "activity has not run",

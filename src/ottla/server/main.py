@@ -52,14 +52,20 @@ def run(config: ServerConfig, attend: Attend = announce, network: SystemNetwork 
     """
     logs.configure(config["ottla.log.format"], config["ottla.log.level"])
     _raise_file_limit()
-    import uvloop
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=_loop_factory(config["ottla.event.loop"])) as runner:
         try:
             return runner.run(_serve(config, attend, network))
         finally:
             # A second signal: the loop that ignores it is taken down now, and the node is stopped already.
             signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+
+
+def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
+    if name == "asyncio":
+        return asyncio.new_event_loop
+    import uvloop
+
+    return uvloop.new_event_loop
 
 
 async def _serve(config: ServerConfig, attend: Attend, network: SystemNetwork | None) -> int:

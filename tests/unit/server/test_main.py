@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from ottla.server.main import _loop_factory
+
 PROGRAM = """
 import asyncio, errno, sys
 from ottla.config.server import ServerConfig
@@ -43,3 +47,10 @@ def test_a_node_that_gives_up_stops_cleanly_with_exit_code_1(tmp_path: Path) -> 
     assert (code, clean) == (1, True)
     assert "FATAL ottla.node: the node stops" in printed
     assert f"the controller could not be told in 30000 ms that log directory {tmp_path} failed" in printed
+
+
+@pytest.mark.parametrize("name", ["uvloop", "asyncio"])
+def test_the_event_loop_is_the_one_that_is_asked_for(name: str) -> None:
+    loop = _loop_factory(name)()
+    assert type(loop).__module__.partition(".")[0] == name
+    loop.close()

@@ -34,5 +34,8 @@ OTTLA: tuple[Setting, ...] = (
             doc="A node whose connection ends and whose listener refuses new ones, for so many milliseconds, is taken "
                 "for dead: a controller fences such a broker, voters elect another controller. -1: only "
                 "broker.session.timeout.ms and controller.quorum.fetch.timeout.ms tell."),
+    Setting("ottla.event.loop", Type.STRING, "uvloop", OneOf(("uvloop", "asyncio")),
+            doc="The event loop that the node runs on. asyncio's own is slower, and tells whether a fault is "
+                "uvloop's."),
 )
 # fmt: on
