@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import pytest
-import uvloop
 
 from ottla.model import TopicPartition
 from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE
@@ -154,25 +153,6 @@ def test_no_record_stays_unflushed_for_longer_than_flush_ms(seed: int) -> None:
         await stop(logs)
 
     run(search())
-
-
-@pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
-def test_deadlines_closer_than_a_loop_can_tell(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    """Logs of `flush.ms=1`, noted while one of them is due at once (as in a cluster, where 152 appends failed)."""
-
-    async def check() -> None:
-        logs = manager(SimulatedFileSystem(random.Random(1)))
-        logs.start_flush_timer()
-        opened = create(logs, 12, 1, 2)
-        for number in range(300):
-            append(opened[number % 12])
-            await asyncio.sleep(0.0001 * (number % 4))
-        while any(log.durable_offset < log.log_end_offset for log in opened):  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-        await stop(logs)
-
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(asyncio.wait_for(check(), 60))
 
 
 @pytest.mark.parametrize("fsync_seconds", [0.03, 0.09, 0.4])
