@@ -60,7 +60,7 @@ class Writer:
         logger.addHandler(self.log)
         self._producer = Producer({
             "bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0, "debug": "msg,eos",
-            "logger": logger, "message.timeout.ms": DELIVERY_S * 1000, "retry.backoff.ms": 10,
+            "logger": logger, "message.timeout.ms": DELIVERY_S * 1000, "retry.backoff.ms": 1, "retry.backoff.max.ms": 1,
             "batch.num.messages": 5, "queue.buffering.max.messages": 2000,
         })  # fmt: skip
         self.acknowledged: list[set[int]] = [set() for _ in range(PARTITIONS)]
