@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -13,12 +14,20 @@ from cyclopts import Parameter
 
 from ottla.cli.cluster_claim import claim, one_at_a_time
 from ottla.cli.cluster_members import members
-from ottla.cli.cluster_up import CONTROLLER_PORTS, PROPERTIES, address_of, check_settings, node_config, write_settings
+from ottla.cli.cluster_up import (
+    CONTROLLER_PORTS,
+    PROPERTIES,
+    REMOVED,
+    address_of,
+    check_settings,
+    node_config,
+    write_settings,
+)
 from ottla.cli.config_view import BROKER
 from ottla.cli.configs import Resource
 from ottla.cli.configs import describe as describe_settings
 from ottla.cli.exits import FAILED, MISUSED, CommandFailed
-from ottla.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Flag, parse_settings
+from ottla.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Flag, asked_at, parse_settings
 from ottla.cli.values import BrokerId, FilePath, Text
 from ottla.cli.voters import make_dynamic, quorum_of
 from ottla.metadata.image import Endpoint
@@ -70,12 +79,15 @@ def add(
     if path.exists():
         if listen or node_id is not None or set or controller:
             raise CommandFailed(f"{path} is there already: change it, or leave the options out", MISUSED)
-        return _run(directory, Joined())
+        if (directory / REMOVED).exists():
+            (directory / REMOVED).unlink()
+            _say("the node was removed from the cluster; it joins again")
+        return _run(directory, Joined(), bootstrap)
     given = parse_settings(set or (), "--set")
     roles = given.get("process.roles") or ("broker,controller" if controller else "broker")
     with one_at_a_time(_say) as release:
         joined = _join(directory, bootstrap, listen, node_id, roles, given)
-        return _run(directory, joined, release)
+        return _run(directory, joined, bootstrap, release)
 
 
 @dataclass(frozen=True)
@@ -91,7 +103,7 @@ def _say(text: str) -> None:
     print(f"ottla: {text}", flush=True)
 
 
-def _run(directory: Path, joined: Joined, release: Callable[[], None] = lambda: None) -> int:
+def _run(directory: Path, joined: Joined, bootstrap: str, release: Callable[[], None] = lambda: None) -> int:
     from ottla.server.supervisor import Supervised, Supervisor
 
     config = node_config(directory)
@@ -104,9 +116,11 @@ def _run(directory: Path, joined: Joined, release: Callable[[], None] = lambda: 
         if joined.upgraded:
             print("  voters of this cluster can be changed from now on: kraft.version is 1", flush=True)
         if config.is_controller:
-            print("  it votes as soon as it has caught up; see it with: ottla quorum describe", flush=True)
+            see = asked_at("ottla quorum describe", bootstrap)
+            print(f"  it votes as soon as it has caught up; see it with: {see}", flush=True)
         if config.is_broker:
-            print("  move partitions onto it with: ottla cluster balance --run", flush=True)
+            move = asked_at("ottla cluster balance --run", bootstrap)
+            print(f"  move partitions onto it with: {move}", flush=True)
 
     node = Supervised(config.node_id, config, str(directory / "pid"), str(directory / "output"))
     if once:
@@ -123,12 +137,15 @@ def _join(
     given: Mapping[str, str],
 ) -> Joined:
     """Write the settings of a new node, whose id nobody else has. Raises CommandFailed."""
-    number, settings = _settings(bootstrap, listen, node_id, roles)
+    numbers, settings = _settings(bootstrap, listen, _wanted(directory) if node_id is None else node_id, roles)
+    if node_id is not None and numbers[0] != node_id:
+        raise _taken(node_id)
+    number = numbers[0]
     text = {**settings, "log.dirs": str(directory / "data"), **given}
     check_settings(directory, text)
     incarnation_id = None
     if "broker" in roles:
-        number, incarnation_id = _claim(bootstrap, number, text, is_given=node_id is not None)
+        number, incarnation_id = _claim(bootstrap, numbers if node_id is None else [node_id], text)
     upgraded = "controller" in roles and make_dynamic(bootstrap)
     try:
         os.makedirs(directory, exist_ok=True)
@@ -140,30 +157,37 @@ def _join(
     return Joined(incarnation_id, upgraded)
 
 
-def _claim(bootstrap: str, wanted: int, text: Mapping[str, str], *, is_given: bool) -> tuple[int, UUID | None]:
-    """The id, or the next one that nobody has. Raises CommandFailed."""
+def _wanted(directory: Path) -> int | None:
+    """The id that the name of a directory stands for, as in `ottla cluster up`: node-4."""
+    found = re.fullmatch(r"node-([1-9]\d{0,8})", directory.name, re.ASCII)
+    return None if found is None else int(found[1])
+
+
+def _claim(bootstrap: str, numbers: Sequence[int], text: Mapping[str, str]) -> tuple[int, UUID | None]:
+    """The first of the ids that nobody has taken meanwhile. Raises CommandFailed."""
     cluster_id = members(bootstrap).cluster_id
     host, _, port = text["advertised.listeners"].partition(",")[0].partition("://")[2].rpartition(":")
-    for number in range(wanted, wanted + IDS_TRIED):
-        incarnation_id = claim(bootstrap, cluster_id, number, Endpoint(host.strip("[]"), int(port)))
-        if incarnation_id is not None:
-            return number, incarnation_id
-        if is_given:
-            raise _taken(number)
-        _say(f"id {number} was taken by another node meanwhile")
-    raise CommandFailed(f"{IDS_TRIED} ids from {wanted} on are taken by other nodes: give one with --node-id")
+    for number in numbers:
+        claimed = claim(bootstrap, cluster_id, number, Endpoint(host.strip("[]"), int(port)))
+        if claimed is not None:
+            return number, claimed.incarnation_id
+        if len(numbers) > 1:
+            _say(f"id {number} was taken by another node meanwhile")
+    raise _taken(numbers[0])
 
 
 def _taken(number: int) -> CommandFailed:
     return CommandFailed(f"node {number} is of the cluster already: give another --node-id", MISUSED)
 
 
-def _settings(bootstrap: str, listen: str | None, node_id: int | None, roles: str) -> tuple[int, dict[str, str]]:
-    """The id and the settings of a new node of the cluster at `bootstrap`. Raises CommandFailed."""
+def _settings(bootstrap: str, listen: str | None, wanted: int | None, roles: str) -> tuple[list[int], dict[str, str]]:
+    """The ids that a new node of the cluster at `bootstrap` may have, in order, and its settings with the first.
+    Raises CommandFailed."""
     brokers, controllers = nodes(bootstrap)
-    number = node_id if node_id is not None else max([*brokers, *controllers]) + 1
-    if number in brokers or number in controllers:
-        raise _taken(number)
+    known = {*brokers, *controllers}
+    following = max([*known, wanted or 0]) + 1
+    numbers = [] if wanted is None or wanted in known else [wanted]
+    numbers += range(following, following + IDS_TRIED)
     address = listen or _next_address(brokers)
     listeners = []
     own = {"process.roles": roles}
@@ -176,9 +200,9 @@ def _settings(bootstrap: str, listen: str | None, node_id: int | None, roles: st
     shared = {
         each.name: each.value for each in describe_settings(bootstrap, Resource(BROKER, str(_running(bootstrap))))
     }
-    return number, {
+    return numbers, {
         **own,
-        "node.id": str(number),
+        "node.id": str(numbers[0]),
         "listeners": ",".join(listeners),
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -34,16 +35,24 @@ _MOVED = frozenset({ErrorCode.not_controller, ErrorCode.request_timed_out, Error
 _TAKEN = frozenset({ErrorCode.duplicate_broker_registration, ErrorCode.stale_broker_epoch})
 
 
-def claim(bootstrap: str, cluster_id: str, wanted: int, endpoint: Endpoint) -> UUID | None:
-    """The incarnation under which the id is this command's, None where another node has it. Raises CommandFailed."""
+@dataclass(frozen=True)
+class Claim:
+    incarnation_id: UUID | None
+    """As which the node has to register; None where controllers are too old to be asked."""
+
+
+def claim(bootstrap: str, cluster_id: str, wanted: int, endpoint: Endpoint) -> Claim | None:
+    """Take an id for this command; None where another node has it. Raises CommandFailed."""
     incarnation_id = uuid4()
     for _ in range(TRIES_MAX):
         address = _controller(bootstrap)
+        if wire.version_max(address, ApiKey.BROKER_REGISTRATION) < NAMES_DIRECTORIES:
+            return Claim(None)
         code = _claim_at(address, cluster_id, wanted, endpoint, incarnation_id)
         if code in _TAKEN:
             return None
         if not code:
-            return incarnation_id
+            return Claim(incarnation_id)
         if code not in _MOVED:
             raise wire.failure_of(code, f"node {wanted} cannot be registered: ")
         time.sleep(POLL_S)
@@ -54,8 +63,6 @@ def _claim_at(address: str, cluster_id: str, wanted: int, endpoint: Endpoint, in
     """The error code of the two requests."""
     from ottla.drivers.broker_lifecycle import listeners_and_features
 
-    if wire.version_max(address, ApiKey.BROKER_REGISTRATION) < NAMES_DIRECTORIES:
-        return int(ErrorCode.none)
     registration = {
         "broker_id": wanted,
         "cluster_id": cluster_id,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from ottla.cli import interrupts, wire
 from ottla.cli.cluster_facts import Facts, facts
+from ottla.cli.cluster_members import members
+from ottla.cli.cluster_up import mark_removed
 from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
 from ottla.cli.move_board import Partition
 from ottla.cli.move_plan import (
@@ -20,7 +24,7 @@ from ottla.cli.move_plan import (
     plan_replicate,
     summary,
 )
-from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
+from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, asked_at
 from ottla.cli.output import human_bytes, plural, print_json, print_table
 from ottla.cli.reassign import POLL_S, Mover, ask, cancel, ensure_none_under_way, under_way
 from ottla.cli.status_line import StatusLine
@@ -74,7 +78,16 @@ def balance(
     ensure_none_under_way(bootstrap)
     found = facts(bootstrap, sample_s=sample)
     moves = plan_balance(found.brokers, found.partitions)
-    return _carry_out(found, moves, "is balanced", limit, json, dry_run=not run, how="ottla cluster balance --run")
+    return _carry_out(
+        found,
+        moves,
+        "is balanced",
+        limit,
+        json,
+        dry_run=not run,
+        bootstrap=bootstrap,
+        how=asked_at("ottla cluster balance --run", bootstrap),
+    )
 
 
 def drain(
@@ -103,11 +116,14 @@ def drain(
     for each in brokers:
         if not _holds(found.partitions, each):
             found.broker(each)
-    moves = _planned(lambda: plan_drain(found.brokers, found.partitions, set(brokers), fewer_copies=fewer_copies))
+    moves = _planned(
+        lambda: plan_drain(found.brokers, found.partitions, set(brokers), fewer_copies=fewer_copies), bootstrap
+    )
     names = ", ".join(map(str, brokers))
     done = f"broker {names} holds nothing" if len(brokers) == 1 else f"brokers {names} hold nothing"
-    how = f"ottla cluster drain {' '.join(map(str, brokers))}"
-    code = _carry_out(found, moves, done, limit, json, dry_run=dry_run, how=how)
+    how = f"ottla cluster drain {' '.join(map(str, brokers))}{' --fewer-copies' if fewer_copies else ''}"
+    how = asked_at(how, bootstrap)
+    code = _carry_out(found, moves, done, limit, json, dry_run=dry_run, how=how, bootstrap=bootstrap)
     gone = [] if dry_run or code != OK else let_go(bootstrap, brokers)
     if gone and not json:
         print(f"controller {', '.join(map(str, gone))} votes no more, until it is started again")
@@ -126,7 +142,8 @@ def remove(broker: BrokerId, /, *, json: AsJson = False, bootstrap: Bootstrap = 
     held = _holds(found.partitions, broker)
     if held:
         raise CommandFailed(
-            f"broker {broker} still holds {plural(held, 'partition')}\n  move them first: ottla cluster drain {broker}"
+            f"broker {broker} still holds {plural(held, 'partition')}\n"
+            f"  move them first: {asked_at(f'ottla cluster drain {broker}', bootstrap)}"
         )
     if broker in found.addresses:
         raise CommandFailed(
@@ -139,11 +156,30 @@ def remove(broker: BrokerId, /, *, json: AsJson = False, bootstrap: Bootstrap = 
     except CommandFailed:
         if not gone:  # else it was only a controller
             raise
+    note = _mark(found, broker)
     if json:
         print_json({"broker": broker, "removed": True})
     else:
         print(f"broker {broker} is no longer of this cluster")
+        if note is not None:
+            print(f"  its directory {note.parent} stays; `ottla cluster up` leaves it out, and it may be deleted")
     return OK
+
+
+def _mark(found: Facts, broker: int) -> Path | None:
+    """Note in the directory of a broker that it was removed, if it is beside that of another broker on this machine."""
+    cluster_id = members(found.bootstrap).cluster_id
+    for address in found.addresses.values():
+        try:
+            directories = wire.log_directories(address)
+        except CommandFailed:
+            continue
+        for each in directories:
+            with suppress(OSError, ValueError):  # it is of another machine, or another user's
+                note = mark_removed(each["path"], broker, cluster_id)
+                if note is not None:
+                    return note
+    return None
 
 
 def replicate(
@@ -174,13 +210,23 @@ def replicate(
     there = {each.topic for each in found.partitions}
     for name in topics:
         if name not in there:
-            raise CommandFailed(f"topic {name!r}: there is none\n  see the topics with: ottla topic list")
+            topic_list = asked_at("ottla topic list", bootstrap)
+            raise CommandFailed(f"topic {name!r}: there is none\n  see the topics with: {topic_list}")
     wanted = there if all else set(topics)
-    moves = _planned(lambda: plan_replicate(found.brokers, found.partitions, wanted, factor))
+    moves = _planned(lambda: plan_replicate(found.brokers, found.partitions, wanted, factor), bootstrap)
     copies = "1 copy" if factor == 1 else f"{factor} copies"
     subject = f"topic {topics[0]!r} has" if len(topics) == 1 else f"{plural(len(wanted), 'topic')} have"
-    how = f"ottla topic replicate {'--all' if all else ' '.join(topics)} --factor {factor}"
-    code = _carry_out(found, moves, f"{subject} {copies} of each partition", limit, json, dry_run=dry_run, how=how)
+    how = asked_at(f"ottla topic replicate {'--all' if all else ' '.join(topics)} --factor {factor}", bootstrap)
+    code = _carry_out(
+        found,
+        moves,
+        f"{subject} {copies} of each partition",
+        limit,
+        json,
+        dry_run=dry_run,
+        how=how,
+        bootstrap=bootstrap,
+    )
     if not json and not dry_run:
         _advise(bootstrap, sorted(each for each in wanted if not each.startswith("__")), factor)
     return code
@@ -191,9 +237,10 @@ def _advise(bootstrap: str, topics: Sequence[str], factor: int) -> None:
     for name in topics[:1] if factor > 2 else ():
         required = wire.topic_setting(bootstrap, name, "min.insync.replicas")
         if required is not None and int(required) < 2:
+            command = asked_at(f"ottla config set min.insync.replicas=2 --topic {name}", bootstrap)
             print(
                 f"  min.insync.replicas of {name} is {required}: acks=all may still be answered by one broker alone\n"
-                f"  with 2 it never is: ottla config set min.insync.replicas=2 --topic {name}"
+                f"  with 2 it never is: {command}"
             )
 
 
@@ -205,15 +252,24 @@ def _holds(partitions: Sequence[Partition], broker: int) -> int:
     return sum(broker in each.replicas for each in partitions)
 
 
-def _planned(plan: Callable[[], list[Move]]) -> list[Move]:
+def _planned(plan: Callable[[], list[Move]], bootstrap: str) -> list[Move]:
     try:
         return plan()
     except PlanImpossible as impossible:
-        raise CommandFailed(str(impossible)) from impossible
+        help = impossible.help and f"\n  {impossible.help}: {asked_at(impossible.command, bootstrap)}"
+        raise CommandFailed(f"{impossible}{help}") from impossible
 
 
 def _carry_out(
-    found: Facts, moves: Sequence[Move], done: str, limit: int | None, as_json: bool, *, dry_run: bool, how: str
+    found: Facts,
+    moves: Sequence[Move],
+    done: str,
+    limit: int | None,
+    as_json: bool,
+    *,
+    dry_run: bool,
+    how: str,
+    bootstrap: str,
 ) -> int:
     """Show or run a plan. `done` says what is so afterwards, `how` which command runs it."""
     if not dry_run and moves:
@@ -223,9 +279,10 @@ def _carry_out(
             Mover(found, moves, limit).run()
         except KeyboardInterrupt:
             if interrupts.ending():
-                how = "" if limit is None else ", now without --throttle"
-                print(f"what has begun goes on in the cluster{how}; watch it with: ottla cluster balance --watch")
-                print("  stop it with: ottla cluster balance --cancel")
+                rate = "" if limit is None else ", now without --throttle"
+                watch, stop = (asked_at(f"ottla cluster balance {each}", bootstrap) for each in ("--watch", "--cancel"))
+                print(f"what has begun goes on in the cluster{rate}; watch it with: {watch}")
+                print(f"  stop it with: {stop}")
             raise
     if as_json:
         print_json(_as_json(found, moves, dry_run))

@@ -17,7 +17,7 @@ from ottla.cli.cluster_facts import Facts, facts
 from ottla.cli.cluster_members import quorum_leader
 from ottla.cli.cluster_up import node_directories
 from ottla.cli.exits import MISUSED, OK, CommandFailed
-from ottla.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
+from ottla.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, asked_at
 from ottla.cli.output import plural
 from ottla.cli.processes import holder, process
 from ottla.cli.reassign import elect
@@ -130,13 +130,11 @@ def _signal(place: Path, node: int, patience_s: float) -> None:
     """Have the node's supervisor start it again. Returns when there is a new process."""
     path = place / "pid"
     before = _pid(path)
+    start = f"start it with: ottla cluster add {shlex.quote(str(place))}"
     if before is None:
-        raise CommandFailed(f"node {node} does not run: {path} is not there\n  start it with: ottla cluster up")
+        raise CommandFailed(f"node {node} does not run: {path} is not there\n  {start}")
     if not is_node(before, place):
-        raise CommandFailed(
-            f"node {node} does not run: {path} names process {before}, which is not it\n"
-            "  start it with: ottla cluster up"
-        )
+        raise CommandFailed(f"node {node} does not run: {path} names process {before}, which is not it\n  {start}")
     os.kill(before, signal.SIGTERM)
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
@@ -176,7 +174,7 @@ def _wait_until_in_sync(found: Facts, patience_s: float, line: StatusLine, when:
         if time.monotonic() > deadline:
             raise CommandFailed(
                 f"{when}: {trouble}, after {duration(patience_s)}; the other nodes were left alone\n"
-                "  see what is wrong with: ottla cluster describe"
+                f"  see what is wrong with: {asked_at('ottla cluster describe', found.bootstrap)}"
             )
         line.show(f"waiting {when}: {trouble}")
         time.sleep(POLL_S)

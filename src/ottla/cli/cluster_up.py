@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -15,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ottla.cli.exits import MISUSED, CommandFailed
-from ottla.cli.options import Flag, parse_settings
+from ottla.cli.options import Flag, asked_at, parse_settings
 from ottla.cli.output import plural
-from ottla.cli.values import FilePath, NodeCount, Port, Text
+from ottla.cli.values import FilePath, NodesOrDirectory, Port, Text
 
 if TYPE_CHECKING:
     from ottla.config.server import ServerConfig
@@ -27,13 +28,17 @@ DEFAULT_PORT = 9092
 CONTROLLER_PORTS = 10_000
 """Between a node's port for clients and its port for other nodes."""
 PROPERTIES = "server.properties"
+DIRECTORY = Path("ottla-cluster")
+NODES_MAX = 100
+REMOVED = "removed"
+"""A file beside the `server.properties` of a node that is not of the cluster any more."""
 ELECT_S_MAX = 120.0
 """How long replicas may take to catch up before preferred leaders are elected without them."""
 
 
 def up(
-    nodes: NodeCount | None = None,
-    directory: FilePath = Path("ottla-cluster"),
+    nodes: NodesOrDirectory | None = None,
+    directory: FilePath | None = None,
     /,
     *,
     port: Port = DEFAULT_PORT,
@@ -43,14 +48,15 @@ def up(
     """Run a cluster on this machine until Ctrl-C, which stops it cleanly. The same command brings it up again.
 
     Node N is in DIRECTORY/node-N: its data, its `server.properties`, its `pid`, and what it prints in `output`. From
-    three nodes on topics have three copies, and one node may be away. A node that dies is started again.
+    three nodes on topics have three copies, and one node may be away. A node that dies is started again. Nodes that
+    joined with `ottla cluster add DIRECTORY/node-N` belong to it, but for those that `ottla cluster remove` took out.
 
     Parameters
     ----------
     nodes
-        How many; those that DIRECTORY has, or 3.
+        How many; those that DIRECTORY has, or 3. May be left out: `ottla cluster up DIRECTORY`.
     directory
-        Where everything lives; made if it is not there.
+        Where everything lives, ottla-cluster unless given; made if it is not there.
     port
         Of the first node; the others have the next ones. 0 takes any that are free. Of a new directory.
     set
@@ -58,37 +64,50 @@ def up(
     no_restart
         Leave a node that dies as it is.
     """
-    from ottla.server.supervisor import Supervised, Supervisor
-
-    directory = directory.absolute()
+    count, named = _told_apart(nodes, directory)
     settings = parse_settings(set or (), "--set")
-    lock = _lock(directory)
+    lock = _lock(named.absolute())
+    try:
+        return _run(_nodes_of(named, count, port, settings), restart=not no_restart)
+    finally:
+        os.close(lock)
+
+
+def _nodes_of(named: Path, count: int | None, port: int, settings: Mapping[str, str]) -> dict[int, Path]:
+    """The nodes of a directory, which are made if there are none. Raises CommandFailed."""
+    directory = named.absolute()
     found = node_directories(directory)
     if not found:
-        _create(directory, nodes or NODES, port, settings)
-        found = node_directories(directory)
-    elif nodes is not None and nodes != len(found):
+        _create(directory, count or NODES, port, settings)
+        return node_directories(directory)
+    if count is not None and count != len(found):
+        other = max([*found, *removed_directories(directory)]) + 1
         raise CommandFailed(
-            f"{directory} has {plural(len(found), 'node')}, not {nodes}: leave the number out\n"
-            f"  another node joins with: ottla cluster add {directory}/node-{max(found) + 1}",
+            f"{directory} has {plural(len(found), 'node')}, not {count}: leave the number out\n"
+            f"  bring them up with: ottla cluster up {shlex.quote(str(named))}\n"
+            f"  another node joins then with: ottla cluster add {shlex.quote(str(named / f'node-{other}'))}",
             MISUSED,
         )
+    return found
+
+
+def _run(found: Mapping[int, Path], *, restart: bool) -> int:
+    from ottla.server.supervisor import Supervised, Supervisor
+
     configs = {number: node_config(place) for number, place in found.items()}
     supervised = [
-        Supervised(number, config, str(found[number] / "pid"), str(found[number] / "output"))
+        Supervised(config.node_id, config, str(found[number] / "pid"), str(found[number] / "output"))
         for number, config in configs.items()
     ]
     bootstrap = ",".join(map(address_of, configs.values()))
     elects = len(configs) > 1 and all(each["auto.leader.rebalance.enable"] for each in configs.values())
-    code = Supervisor(
+    return Supervisor(
         supervised,
-        restart=not no_restart,
+        restart=restart,
         ready=lambda: print(f"bootstrap: {bootstrap}", flush=True),
         say=lambda text: print(f"ottla: {text}", flush=True),
         afterwards=partial(_elect, bootstrap) if elects else None,
     ).run()
-    os.close(lock)
-    return code
 
 
 def _elect(bootstrap: str) -> None:
@@ -99,15 +118,53 @@ def _elect(bootstrap: str) -> None:
         elect_when_in_sync(bootstrap, ELECT_S_MAX)
 
 
+def _told_apart(nodes: str | None, directory: Path | None) -> tuple[int | None, Path]:
+    """How many nodes, and where; the first argument may be either. Raises CommandFailed."""
+    if nodes is None:
+        return None, directory or DIRECTORY
+    if re.fullmatch(r"[+-]?\d+", nodes, re.ASCII):
+        if not 1 <= int(nodes) <= NODES_MAX:
+            raise CommandFailed(f"how many nodes is a whole number from 1 to {NODES_MAX}, not {nodes}", MISUSED)
+        return int(nodes), directory or DIRECTORY
+    if directory is not None:
+        raise CommandFailed(f"how many nodes? {nodes!r} is not a number, and {str(directory)!r} a directory", MISUSED)
+    return None, Path(nodes)
+
+
 def node_directories(directory: Path) -> dict[int, Path]:
-    """Of the nodes in a directory, by number."""
-    places = {int(each.parent.name.removeprefix("node-")): each.parent for each in _properties(directory)}
-    return dict(sorted(places.items()))
+    """Of the nodes in a directory, by number, but for those that are not of the cluster any more."""
+    return {number: place for number, place in _places(directory) if not (place / REMOVED).exists()}
 
 
-def _properties(directory: Path) -> Sequence[Path]:
+def removed_directories(directory: Path) -> dict[int, Path]:
+    """Of nodes that `ottla cluster remove` has taken out of the cluster."""
+    return {number: place for number, place in _places(directory) if (place / REMOVED).exists()}
+
+
+def _places(directory: Path) -> Sequence[tuple[int, Path]]:
     found = directory.glob(f"node-*/{PROPERTIES}")
-    return [each for each in found if re.fullmatch(r"node-[1-9]\d{0,8}", each.parent.name, re.ASCII)]
+    places = [each.parent for each in found if re.fullmatch(r"node-[1-9]\d{0,8}", each.parent.name, re.ASCII)]
+    return sorted((int(each.name.removeprefix("node-")), each) for each in places)
+
+
+def mark_removed(data: str, broker: int, cluster_id: str) -> Path | None:
+    """Note beside a node's data, on this machine, that the node is not of the cluster any more: `ottla cluster up`
+    leaves it. `data` is that of another node of the same DIRECTORY. Where the note is; None where there is no such
+    node."""
+    from ottla.filesystem import OsFileSystem
+    from ottla.storage.meta_properties import read_meta_properties
+
+    for _, place in _places(Path(data).parent.parent):
+        path = str(place / "data")
+        meta = read_meta_properties(OsFileSystem(), path) if os.path.isdir(path) else None
+        if meta is not None and (meta.node_id, meta.cluster_id) == (broker, cluster_id):
+            note = place / REMOVED
+            note.write_text(
+                f"Broker {broker} was removed from the cluster. It joins again, with what it has, with:\n"
+                f"ottla cluster add {shlex.quote(str(place))}\n"
+            )
+            return note
+    return None
 
 
 def _lock(directory: Path) -> int:
@@ -120,9 +177,12 @@ def _lock(directory: Path) -> int:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
+        os.close(descriptor)
+        places = node_directories(directory).values()
+        bootstrap = ",".join(address_of(config) for config in map(node_config, places) if config.is_broker)
         raise CommandFailed(
-            f"a cluster runs on {directory} already\n"
-            "  see it with: ottla cluster describe; stop it with Ctrl-C where it runs"
+            f"a cluster runs on {directory} already: stop it with Ctrl-C where it runs\n"
+            f"  see it with: {asked_at('ottla cluster describe', bootstrap)}"
         ) from error
     return descriptor
 

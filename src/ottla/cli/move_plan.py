@@ -18,7 +18,11 @@ ROUNDS_MAX = 10
 
 
 class PlanImpossible(Exception):
-    """Says why there is no such plan, and what to do."""
+    """Says why there is no such plan, and what to do: `help` with a `command`."""
+
+    def __init__(self, why: str, help: str = "", command: str = "") -> None:
+        super().__init__(why)
+        self.help, self.command = help, command
 
 
 @dataclass(frozen=True)
@@ -96,8 +100,9 @@ def plan_drain(
             else:
                 raise PlanImpossible(
                     f"topic {each.topic!r} has {len(each.replicas)} copies, and {len(board.allowed)} other brokers are "
-                    f"too few for them\n  reduce them with: ottla topic replicate {each.topic} --factor "
-                    f"{len(board.allowed)}, or add --fewer-copies"
+                    "too few for them: add --fewer-copies",
+                    "or reduce them with",
+                    f"ottla topic replicate {each.topic} --factor {len(board.allowed)}",
                 )
         if after != list(each.replicas):
             board.put(each, after)
@@ -110,10 +115,8 @@ def plan_replicate(
 ) -> list[Move]:
     """Moves after which the topics have `factor` copies of each partition. Raises PlanImpossible with fewer brokers."""
     if factor > len(brokers):
-        raise PlanImpossible(
-            f"{factor} copies need {factor} brokers, and there are {len(brokers)}\n  add one with: ottla cluster add "
-            "DIRECTORY"
-        )
+        why = f"{factor} copies need {factor} brokers, and there are {len(brokers)}"
+        raise PlanImpossible(why, "add one with", "ottla cluster add DIRECTORY")
     board = Board(brokers, partitions)
     for each in sorted(board.partitions, key=lambda each: (-each.bytes, each.key)):
         if each.topic not in topics:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated
@@ -23,6 +25,12 @@ AsJson = Annotated[bool, Parameter(name="--json", negative="", show_default=Fals
 
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _AGO = re.compile(r"(\d+)([smhd])")
+
+
+def asked_at(command: str, bootstrap: str) -> str:
+    """A command that a message names, such that it works as it is printed: with the brokers that this one was given."""
+    is_default = bootstrap == (os.environ.get("OTTLA_BOOTSTRAP") or DEFAULT_BOOTSTRAP)
+    return command if is_default or not bootstrap else f"{command} -b {shlex.quote(bootstrap)}"
 
 
 def parse_pairs(pairs: Iterable[str], option: str) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ from ottla.cli.config_view import BROKER, TOPIC
 from ottla.cli.configs import Resource, change_at
 from ottla.cli.exits import CommandFailed
 from ottla.cli.move_plan import Move
+from ottla.cli.options import asked_at
 from ottla.cli.output import human_bytes, plural
 from ottla.cli.status_line import StatusLine
 from ottla.cli.units import duration
@@ -58,7 +59,8 @@ def ensure_none_under_way(bootstrap: str) -> None:
     if found:
         raise CommandFailed(
             f"{plural(len(found), 'partition')} {'is' if len(found) == 1 else 'are'} being moved already\n"
-            "  wait until that is done (ottla cluster balance --watch), or stop it with: ottla cluster balance --cancel"
+            f"  wait until that is done with: {asked_at('ottla cluster balance --watch', bootstrap)}\n"
+            f"  stop it with: {asked_at('ottla cluster balance --cancel', bootstrap)}"
         )
 
 
@@ -172,7 +174,7 @@ class Mover:
             raise CommandFailed(
                 f"{plural(len(wrong), 'partition')} did not get where they should, the first is {first.topic} "
                 f"partition {first.number}: somebody cancelled it, or moved it elsewhere\n"
-                "  see what is with: ottla cluster describe, and give the command again"
+                f"  see what is, and give the command again: {asked_at('ottla cluster describe', self._bootstrap)}"
             )
 
 
@@ -221,7 +223,8 @@ def remove_throttle(facts: Facts, topics: Collection[str]) -> None:
             failures.append(failure)
     if failures:
         raise CommandFailed(
-            f"{failures[0]}\n  a throttle may be left; take it away with: ottla cluster balance --cancel"
+            f"{failures[0]}\n  a throttle may be left; take it away with: "
+            + asked_at("ottla cluster balance --cancel", facts.bootstrap)
         ) from failures[0]
 
 

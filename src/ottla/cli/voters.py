@@ -9,6 +9,7 @@ from uuid import UUID
 
 from ottla.cli import wire
 from ottla.cli.exits import CommandFailed
+from ottla.cli.options import asked_at
 from ottla.errors import ErrorCode
 from ottla.metadata.features import KRAFT_VERSION
 from ottla.model import METADATA_TOPIC
@@ -68,7 +69,7 @@ def let_go(bootstrap: str, nodes: Iterable[int]) -> list[int]:
         named = ", ".join(map(str, leaving))
         raise CommandFailed(
             f"controller {named} decides alone about the metadata\n"
-            "  let another one join first: ottla cluster add DIRECTORY --controller"
+            f"  let another one join first: {asked_at('ottla cluster add DIRECTORY --controller', bootstrap)}"
         )
     make_dynamic(bootstrap)
     for node_id in leaving:

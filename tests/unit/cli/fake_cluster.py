@@ -26,6 +26,8 @@ class FakeCluster:
     partitions: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
     """Their replicas; the first one leads, if it runs."""
     sizes: dict[tuple[str, int], int] = field(default_factory=dict)
+    cluster_id: str = "cluster"
+    directory: str = "/data"
     asked: list[ApiKey] = field(default_factory=list)
     answers: dict[ApiKey, Callable[[Mapping[str, Any]], dict[str, Any]]] = field(default_factory=dict)
     """Of requests that a test wants answered in its own way."""
@@ -65,7 +67,13 @@ class FakeCluster:
             }
             for each in self.ids
         ]
-        return {"error_code": 0, "error_message": None, "cluster_id": "cluster", "controller_id": node, "brokers": rows}
+        return {
+            "error_code": 0,
+            "error_message": None,
+            "cluster_id": self.cluster_id,
+            "controller_id": node,
+            "brokers": rows,
+        }
 
     def _metadata(self, node: int) -> dict[str, Any]:
         """Metadata lists brokers that are away too, and names any broker as the controller."""
@@ -78,7 +86,7 @@ class FakeCluster:
         found = [
             {"name": name, "error_code": 0, "is_internal": False, "partitions": each} for name, each in topics.items()
         ]
-        return {"brokers": rows, "cluster_id": "cluster", "controller_id": node, "topics": found}
+        return {"brokers": rows, "cluster_id": self.cluster_id, "controller_id": node, "topics": found}
 
     def _describe_quorum(self, node: int) -> dict[str, Any]:
         voters = [{"replica_id": each, "replica_directory_id": None, "log_end_offset": 5} for each in self.voters]
@@ -101,7 +109,7 @@ class FakeCluster:
                 row = {"partition_index": number, "partition_size": size, "is_future_key": False}
                 topics.setdefault(topic, []).append(row)
         found = [{"name": name, "partitions": each} for name, each in topics.items()]
-        row = {"log_dir": "/data", "error_code": 0, "topics": found, "total_bytes": 100, "usable_bytes": 50}
+        row = {"log_dir": self.directory, "error_code": 0, "topics": found, "total_bytes": 100, "usable_bytes": 50}
         return {"error_code": 0, "results": [row]}
 
     def _describe_configs(self, node: int) -> dict[str, Any]:

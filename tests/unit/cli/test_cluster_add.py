@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ottla.cli import cluster_add, cluster_claim
-from ottla.cli.cluster_claim import claim, one_at_a_time
+from ottla.cli.cluster_claim import Claim, claim, one_at_a_time
 from ottla.cli.cluster_up import node_config
 from ottla.cli.exits import MISUSED, CommandFailed
 from ottla.errors import ErrorCode, KafkaError
@@ -19,7 +19,7 @@ from ottla.metadata.image import Endpoint
 from ottla.protocol.messages import ApiKey
 from ottla.server.main import _refused
 from ottla.server.supervisor import Supervised
-from tests.unit.cli.fake_cluster import FakeCluster, serve
+from tests.unit.cli.fake_cluster import BOOTSTRAP, FakeCluster, serve
 
 HERE = Endpoint("127.0.0.1", 9004)
 
@@ -29,6 +29,7 @@ class Registrations:
     and then is refused (KIP-631)."""
 
     def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster = cluster
         self.incarnations: dict[int, Any] = {}
         self.epochs: dict[int, int] = {}
         self.sessions: set[int] = set()
@@ -39,7 +40,7 @@ class Registrations:
 
     def register(self, values: Mapping[str, Any]) -> dict[str, Any]:
         broker, incarnation = values["broker_id"], values["incarnation_id"]
-        assert values["cluster_id"] == "cluster" and values["listeners"] and values["log_dirs"]
+        assert values["cluster_id"] == self.cluster.cluster_id and values["listeners"] and values["log_dirs"]
         if broker in self.sessions and self.incarnations[broker] != incarnation:
             return {"error_code": ErrorCode.duplicate_broker_registration, "broker_epoch": -1}
         self.incarnations[broker] = incarnation
@@ -64,17 +65,17 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 def test_one_of_several_has_an_id(cluster: FakeCluster) -> None:
     controller = Registrations(cluster)
     first = claim(cluster.bootstrap, "cluster", 4, HERE)
-    assert first is not None and controller.incarnations[4] == first
+    assert first is not None and controller.incarnations[4] == first.incarnation_id
     assert claim(cluster.bootstrap, "cluster", 4, HERE) is None
     assert claim(cluster.bootstrap, "cluster", 5, HERE) is not None
 
 
 def test_who_registers_and_is_overtaken_before_its_heartbeat_has_no_id(cluster: FakeCluster) -> None:
     controller = Registrations(cluster)
-    winners = []
+    winners: list[Claim | None] = []
     controller.between = lambda: winners.append(claim(cluster.bootstrap, "cluster", 4, HERE))
     assert claim(cluster.bootstrap, "cluster", 4, HERE) is None
-    assert winners == [controller.incarnations[4]]
+    assert winners == [Claim(controller.incarnations[4])]
 
 
 def test_the_controller_moves_meanwhile(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +97,7 @@ def test_the_controller_moves_meanwhile(cluster: FakeCluster, monkeypatch: pytes
 def joined(cluster: FakeCluster, directory: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
     """What `ottla cluster add` did before it runs the node."""
     found: list[Any] = []
-    monkeypatch.setattr(cluster_add, "_run", lambda directory, joined, release: found.append(joined) or 0)
+    monkeypatch.setattr(cluster_add, "_run", lambda directory, joined, bootstrap, release: found.append(joined) or 0)
     monkeypatch.setattr(cluster_claim.tempfile, "gettempdir", lambda: str(directory.parent))
     monkeypatch.setattr(cluster_add, "describe_settings", lambda bootstrap, resource: [])
     cluster_add.add(directory, bootstrap=cluster.bootstrap, **options)
@@ -154,7 +155,7 @@ def test_the_incarnation_is_of_the_first_process_only(tmp_path: Path, monkeypatc
     monkeypatch.setattr("ottla.server.supervisor.Supervisor", Fake)
     (tmp_path / "server.properties").write_text("node.id=4\nlisteners=PLAINTEXT://127.0.0.1:9004\n")
     incarnation = cluster_claim.uuid4()
-    cluster_add._run(tmp_path, cluster_add.Joined(incarnation))
+    cluster_add._run(tmp_path, cluster_add.Joined(incarnation), BOOTSTRAP)
     (node,) = made
     name = "ottla.broker.incarnation.id"
     assert node.first is not None and node.first[name] == str(incarnation)
@@ -185,3 +186,21 @@ def test_nodes_of_one_machine_are_added_one_after_the_other(tmp_path: Path, monk
 def test_a_node_whose_id_another_process_has_says_so(code: ErrorCode) -> None:
     said = _refused(4, KafkaError(code, "Another broker is registered with that broker id."))
     assert "the cluster does not take node 4" in said and "another process runs with node.id=4" in said
+
+
+def test_the_id_is_that_of_the_directory_where_nobody_has_it(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the one before was removed: its directory may be there still."""
+    Registrations(cluster)
+    for name, expected in (("node-9", 9), ("node-2", 4), ("other", 4)):
+        cluster.asked.clear()
+        Registrations(cluster)
+        joined(cluster, tmp_path / name, monkeypatch)
+        assert node_config(tmp_path / name).node_id == expected
+
+
+def test_controllers_that_cannot_be_asked(cluster: FakeCluster) -> None:
+    """Before Kafka 3.7: as it was, the next id that nobody is registered with."""
+    cluster.answers[ApiKey.API_VERSIONS] = lambda values: {"error_code": 0, "api_keys": []}
+    assert claim(cluster.bootstrap, "cluster", 4, HERE) == Claim(None)
