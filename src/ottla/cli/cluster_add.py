@@ -104,6 +104,7 @@ def _say(text: str) -> None:
 
 
 def _run(directory: Path, joined: Joined, bootstrap: str, release: Callable[[], None] = lambda: None) -> int:
+    from ottla.server.exposure import open_ports, warnings
     from ottla.server.supervisor import Supervised, Supervisor
 
     config = node_config(directory)
@@ -113,6 +114,8 @@ def _run(directory: Path, joined: Joined, bootstrap: str, release: Callable[[], 
         release()
         place = f", listening on {address_of(config)}" if config.is_broker else ""
         print(f"ottla: node {config.node_id} has joined{place}", flush=True)
+        for line in warnings(open_ports(config, {})):
+            print(line, flush=True)
         if joined.upgraded:
             print("  voters of this cluster can be changed from now on: kraft.version is 1", flush=True)
         if config.is_controller:

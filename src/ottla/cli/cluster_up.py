@@ -64,7 +64,7 @@ def up(
     no_restart
         Leave a node that dies as it is.
     """
-    count, named = _told_apart(nodes, directory)
+    count, named = _nodes_and_directory(nodes, directory)
     settings = parse_settings(set or (), "--set")
     lock = _lock(named.absolute())
     try:
@@ -92,6 +92,7 @@ def _nodes_of(named: Path, count: int | None, port: int, settings: Mapping[str, 
 
 
 def _run(found: Mapping[int, Path], *, restart: bool) -> int:
+    from ottla.server.exposure import open_ports, warnings
     from ottla.server.supervisor import Supervised, Supervisor
 
     configs = {number: node_config(place) for number, place in found.items()}
@@ -100,11 +101,17 @@ def _run(found: Mapping[int, Path], *, restart: bool) -> int:
         for number, config in configs.items()
     ]
     bootstrap = ",".join(map(address_of, configs.values()))
+
+    def ready() -> None:
+        print(f"bootstrap: {bootstrap}", flush=True)
+        for line in warnings(place for each in configs.values() for place in open_ports(each, {})):
+            print(line, flush=True)
+
     elects = len(configs) > 1 and all(each["auto.leader.rebalance.enable"] for each in configs.values())
     return Supervisor(
         supervised,
         restart=restart,
-        ready=lambda: print(f"bootstrap: {bootstrap}", flush=True),
+        ready=ready,
         say=lambda text: print(f"ottla: {text}", flush=True),
         afterwards=partial(_elect, bootstrap) if elects else None,
     ).run()
@@ -118,7 +125,7 @@ def _elect(bootstrap: str) -> None:
         elect_when_in_sync(bootstrap, ELECT_S_MAX)
 
 
-def _told_apart(nodes: str | None, directory: Path | None) -> tuple[int | None, Path]:
+def _nodes_and_directory(nodes: str | None, directory: Path | None) -> tuple[int | None, Path]:
     """How many nodes, and where; the first argument may be either. Raises CommandFailed."""
     if nodes is None:
         return None, directory or DIRECTORY

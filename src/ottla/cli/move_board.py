@@ -104,13 +104,13 @@ class Board:
 
     def lightest(self, others: Sequence[int]) -> int | None:
         """The broker that a further replica beside `others` goes to: in another rack where that can be, then the one
-        with the fewest, then the one with the fewest bytes."""
-        free = [each for each in self.allowed if each not in others]
-        return min(
-            free,
-            key=lambda each: (-self.spread([*others, each]), self.counts[each], self.bytes[each], each),
-            default=None,
-        )
+        with the fewest, then the one that leads least, then the one with the fewest bytes."""
+
+        def rank(broker: int) -> tuple[int, int, int, int, int]:
+            spread = self.spread([*others, broker])
+            return -spread, self.counts[broker], self.leads[broker], self.bytes[broker], broker
+
+        return min((each for each in self.allowed if each not in others), key=rank, default=None)
 
     def changed(self) -> Changed:
         return [(each, self.replicas[each.key]) for each in self.partitions if self.is_changed(each)]

@@ -111,6 +111,7 @@ def run_nodes(configs: Sequence[ServerConfig]) -> int:
 
     from ottla.clock import SystemClock
     from ottla.filesystem import OsFileSystem
+    from ottla.server.exposure import open_ports, warnings
     from ottla.server.local_cluster import format_directory
     from ottla.server.supervisor import Supervised, Supervisor
     from ottla.storage.meta_properties import random_directory_id, read_meta_properties
@@ -130,9 +131,15 @@ def run_nodes(configs: Sequence[ServerConfig]) -> int:
             format_directory(fs, each.metadata_log_dir, each.static, cluster_id, dice, now)
     addresses = ",".join(str(each.advertised_listeners[0]).partition("://")[2] for each in configs)
     directories = ", ".join(sorted({os.path.dirname(path) for path in configs[0].log_dirs}))
+
+    def ready() -> None:
+        print(f"ottla: listening on {addresses}, data in {directories}", flush=True)
+        for line in warnings(place for each in configs for place in open_ports(each, {})):
+            print(line, flush=True)
+
     return Supervisor(
         [Supervised(each.node_id, each) for each in configs],
         restart=True,
-        ready=lambda: print(f"ottla: listening on {addresses}, data in {directories}", flush=True),
+        ready=ready,
         say=lambda text: print(f"ottla: {text}", flush=True),
     ).run()

@@ -33,7 +33,9 @@ YOUNG_OBJECTS_MAX = 20_000
 
 
 async def announce(node: Node, _: asyncio.Event) -> None:
-    """The line that says where a node is, and one for its HTTP port."""
+    """The line that says where a node is, one for its HTTP port, and who may connect."""
+    from ottla.server.exposure import open_ports, warnings
+
     config = node.config
     first = (config.advertised_listeners or config.advertised_controller_listeners)[0]
     directories = ", ".join(config.log_dirs)
@@ -42,6 +44,8 @@ async def announce(node: Node, _: asyncio.Event) -> None:
     print(f"ottla: {what} {host}:{node.ports[first.name]}, data in {directories}", flush=True)
     if node.http is not None:
         print(f"ottla: metrics and health at {node.http.url}", flush=True)
+    for line in warnings(open_ports(config, node.ports)):
+        print(line, flush=True)
 
 
 def run(config: ServerConfig, attend: Attend = announce, network: SystemNetwork | None = None) -> int:

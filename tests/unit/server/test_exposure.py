@@ -1,0 +1,67 @@
+"""What a node says of the ports at which other machines reach it."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ottla.config.server import ServerConfig
+from ottla.server.exposure import EVERYONE, open_ports, warnings
+from ottla.server.main import announce
+
+EVERYWHERE = "port 9092 is bound to every interface, not only to the loopback address"
+
+
+def started(**settings: str) -> Any:
+    """A node that listens at these addresses, and was given port 9092 where any was asked for."""
+    overrides = {name.replace("_", "."): value for name, value in settings.items()}
+    config = ServerConfig.load(overrides={"log.dirs": "/data", **overrides}, host_name=lambda: "localhost")
+    return SimpleNamespace(config=config, ports={each.name: each.port or 9092 for each in config.listeners}, http=None)
+
+
+@pytest.mark.parametrize(
+    ("listeners", "places"),
+    [
+        ("PLAINTEXT://127.0.0.1:9092", []),
+        ("PLAINTEXT://127.0.0.9:9092", []),
+        ("PLAINTEXT://[::1]:9092", []),
+        ("PLAINTEXT://localhost:9092", []),
+        ("PLAINTEXT://:9092", [("", 9092, "PLAINTEXT")]),
+        ("PLAINTEXT://:0", [("", 9092, "PLAINTEXT")]),
+        ("PLAINTEXT://0.0.0.0:9092", [("", 9092, "PLAINTEXT")]),
+        ("PLAINTEXT://[::]:9092", [("", 9092, "PLAINTEXT")]),
+        ("PLAINTEXT://10.1.2.3:9092", [("10.1.2.3", 9092, "PLAINTEXT")]),
+        ("PLAINTEXT://somewhere:9092", [("somewhere", 9092, "PLAINTEXT")]),
+    ],
+)
+def test_which_ports_are_open(listeners: str, places: list[tuple[str, int, str]]) -> None:
+    node = started(listeners=listeners, advertised_listeners="PLAINTEXT://127.0.0.1:9092")
+    assert open_ports(node.config, node.ports) == places
+    assert len(warnings(places)) == (2 if places else 0)
+
+
+def test_the_line_of_a_start_says_both(capsys: pytest.CaptureFixture[str]) -> None:
+    node = started(listeners="PLAINTEXT://:9092", advertised_listeners="PLAINTEXT://127.0.0.1:9092")
+    asyncio.run(announce(node, asyncio.Event()))
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert first == "ottla: listening on 127.0.0.1:9092, data in /data"
+    assert (second, third) == (f"  PLAINTEXT {EVERYWHERE}", f"  {EVERYONE}")
+    node = started(listeners="PLAINTEXT://127.0.0.1:9092")
+    asyncio.run(announce(node, asyncio.Event()))
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def test_the_ports_for_other_nodes_and_for_metrics_count_too() -> None:
+    node = started(
+        node_id="1",
+        listeners="PLAINTEXT://127.0.0.1:9092,CONTROLLER://:9093",
+        controller_listener_names="CONTROLLER",
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        process_roles="broker,controller",
+        controller_quorum_voters="1@127.0.0.1:9093",
+        ottla_http_listener=":9644",
+    )
+    assert [each[1:] for each in open_ports(node.config, node.ports)] == [(9093, "CONTROLLER"), (9644, "HTTP")]
