@@ -117,3 +117,20 @@ def test_the_first_argument_is_a_number_or_a_directory(
     assert "from 1 to 100, not 0" in refused("cluster", "up", "0", "c")
     assert "from 1 to 100, not -1" in refused("cluster", "up", "--", "-1", "c")
     assert not (tmp_path / "c").exists()
+
+
+SOURCES = Path(app.__file__).parent
+
+
+def test_commands_that_messages_name_are_there() -> None:
+    """Of all files of the command line: a noun and its verb, as somebody copies them from the screen."""
+    application = app.application()
+    named: set[tuple[str, str]] = set()
+    for path in SOURCES.glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        named.update(re.findall(r"(?:with|from|first|by|see): ottla ([a-z]+) ([a-z]+)", text))
+        named.update(re.findall(r"asked_at\(f?['\"]ottla ([a-z]+) ([a-z]+)", text))
+    assert {("cluster", "add"), ("cluster", "balance"), ("cluster", "describe"), ("quorum", "describe")} <= named
+    for noun, verb in named:
+        chain, _, _ = application.parse_commands([noun, verb])
+        assert chain[0] == noun and (len(chain) == 2 or noun in ("consume", "produce", "check", "sql")), (noun, verb)
