@@ -11,6 +11,7 @@ from cyclopts import App, CycloptsError, UnusedCliTokensError, ValidationError
 from ottla.cli import interrupts
 from ottla.cli.exits import MISUSED, CommandFailed
 from ottla.cli.output import visible
+from ottla.cli.versions import version
 
 _HELP = """Ottla: a partitioned commit log that every Kafka client can use.
 
@@ -23,50 +24,59 @@ COMMANDS = {
     "topic": "ottla.cli.topics:app",
     "produce": "ottla.cli.produce:produce",
     "consume": "ottla.cli.consume:consume",
+    "group": "ottla.cli.groups:app",
+    "config": "ottla.cli.configs:app",
+    "cluster": "ottla.cli.cluster:app",
     "tail": "ottla.cli.tail:tail",
     "sql": "ottla.cli.sql:sql",
-    "group": "ottla.cli.groups:app",
-    "txn": "ottla.cli.transactions:app",
-    "config": "ottla.cli.configs:app",
+    "pipeline": "ottla.cli.pipeline:app",
+    "schema": "ottla.cli.schema:app",
+    "registry": "ottla.cli.registry:registry",
+    "check": "ottla.cli.check:check",
     "quota": "ottla.cli.quotas:app",
-    "cluster": "ottla.cli.cluster:app",
+    "mirror": "ottla.cli.mirror:app",
+    "txn": "ottla.cli.transactions:app",
     "quorum": "ottla.cli.quorum:app",
     "storage": "ottla.cli.storage:app",
-    "pipeline": "ottla.cli.pipeline:app",
-    "mirror": "ottla.cli.mirror:app",
-    "spark": "ottla.cli.spark:app",
-    "registry": "ottla.cli.registry:registry",
-    "schema": "ottla.cli.schema:app",
-    "check": "ottla.cli.check:check",
     "log": "ottla.cli.dump.command:app",
+    "spark": "ottla.cli.spark:app",
     "sim": "ottla.cli.sim:sim",
     "completion": "ottla.cli.completion:completion",
 }
-"""Where each is. Only the one that is typed is imported: what the others need would take most of a short command."""
+"""Where each is; what is used every day comes first.
 
+Only the one that is typed is imported: what the others need would take most of a short command."""
+
+
+_BEHIND_A_NOUN = {
+    "start": "ottla server start",
+    "up": "ottla cluster up",
+    "create": "ottla topic create",
+    "describe": "ottla topic describe",
+    "list": "ottla topic list",
+    "delete": "ottla topic delete",
+    "alter": "ottla topic alter",
+    "reset": "ottla group reset",
+    "set": "ottla config set",
+    "get": "ottla config get",
+    "run": "ottla pipeline run",
+}
+"""What is typed without its noun."""
 
 TERMINAL_MIN = 10
 """Columns and lines below which a terminal's size is not believed."""
 
 
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return f"ottla {version('ottla')}"
-    except PackageNotFoundError:
-        return "ottla (not installed)"
-
-
 def application(only: str | None = None) -> App:
     """Every command; with `only` no more than that one, if there is such a command."""
-    app = App(name="ottla", help=_HELP, help_format="markdown", version=_version, version_flags=["--version"])
+    app = App(name="ottla", help=_HELP, help_format="markdown", version=version, version_flags=["--version"])
     for number, (name, place) in enumerate(COMMANDS.items(), 1):
         if only in COMMANDS and name != only:
             continue
         module, _, attribute = place.partition(":")
         command = getattr(import_module(module), attribute)
         if isinstance(command, App):
+            command.sort_key = number
             app.command(command)
         else:
             app.command(command, name=name, sort_key=number)
@@ -105,6 +115,8 @@ def run(arguments: Sequence[str]) -> int:
     except CycloptsError as error:
         command = " ".join(("ottla", *(error.command_chain or ())))
         option = arguments[0].partition("=")[0] if arguments else ""
+        if option in _BEHIND_A_NOUN:
+            raise CommandFailed(f"there is no ottla {option}\n  is it: {_BEHIND_A_NOUN[option]}", MISUSED) from None
         if option in ("-b", "--bootstrap", "--json"):
             raise CommandFailed(f"{option} stands behind the command\n  see: ottla --help", MISUSED) from None
         raise CommandFailed(f"{_sentence(error)}\n  see: {command} --help", MISUSED) from None

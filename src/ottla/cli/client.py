@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 3.0
+PROBE_TIMEOUT_S = 1.0
+"""For the first bytes of an answer: a broker that hangs is waited for by the requests that follow."""
+_PROBE = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
+"""ApiVersions, version 0, without a client's name."""
 
 _UNREACHABLE = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_MSG_TIMED_OUT", "_SSL"})
 
@@ -93,11 +97,29 @@ def probe(bootstrap: str) -> None:
     failures = []
     for address in addresses(bootstrap):
         try:
-            connect(address).close()
-            return
+            with connect(address) as opened:
+                other = _spoken_instead(opened)
+            if other is None:
+                return
+            failures.append(f"{address}: {other} answers there, no broker")
         except OSError as error:
             failures.append(f"{address}: {error.strerror or error or 'no answer in time'}")
     raise nobody_answers("; ".join(failures) or "no address given")
+
+
+def _spoken_instead(opened: socket.socket) -> str | None:
+    """What speaks another protocol; None for a broker, and for what says nothing: later requests wait for it."""
+    opened.settimeout(PROBE_TIMEOUT_S)
+    try:
+        opened.sendall(_PROBE)
+        begin = opened.recv(5)
+    except OSError:
+        return None
+    if begin.startswith((b"HTTP/", b"<")):
+        return "an HTTP server"
+    if begin[:2] in (b"\x15\x03", b"\x16\x03"):
+        return "TLS"
+    return "SSH" if begin.startswith(b"SSH-") else None
 
 
 def nobody_answers(why: str) -> CommandFailed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +88,19 @@ def near(name: str, *tables: Mapping[str, Setting]) -> list[str]:
     known = sorted({each for table in tables for each, setting in table.items() if not setting.internal})
     close = difflib.get_close_matches(name, known, 3, 0.6)
     return close or [each for each in known if name in each][:5]
+
+
+def misspelt(names: Iterable[str], table: Mapping[str, Setting], what: str) -> str | None:
+    """A sentence about the first name that the table lacks, if it is near to one that it has.
+
+    Other unknown names may be known to the broker, which answers for them.
+    """
+    for name in names:
+        if find(name, table) is None:
+            close = difflib.get_close_matches(name, [each for each in table if find(each, table)], 3, 0.6)
+            if close:
+                return f"there is no setting {name!r} of {what}\n  did you mean: {', '.join(close)}"
+    return None
 
 
 def meaning(name: str, value: str | None) -> str:

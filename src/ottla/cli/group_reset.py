@@ -52,12 +52,14 @@ def reset(
     to: Annotated[Text, Parameter(allow_leading_hyphen=True)],
     topic: Annotated[list[Text] | None, Parameter(alias="-t", negative="", consume_multiple=False)] = None,
     dry_run: Flag = False,
+    execute: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Move a group's committed offsets, or where a share group goes on; refused while it has members.
+    """Move a group's committed offsets AT ONCE, or where a share group goes on; --dry-run only shows it.
 
-    What changes is shown. Offsets stay within what each partition holds.
+    Refused while the group has members. What changes is shown. Offsets stay within what each partition holds.
+    Kafka's tool shows only, until it is told to execute: this one executes.
 
     Parameters
     ----------
@@ -71,7 +73,11 @@ def reset(
         committed in unless given.
     dry_run
         Show what would change; change nothing.
+    execute
+        As without it: change. For scripts that are used to Kafka's tool.
     """
+    if dry_run and execute:
+        raise CommandFailed("--dry-run and --execute exclude each other", MISUSED)
     if position_of(to) is None and parse_time_ms(to, 0) is None:
         raise CommandFailed(f"--to wants {POSITIONS}, not {to!r}", MISUSED)
     client = admin_client(bootstrap)
@@ -221,4 +227,4 @@ def _show(group: Group, moves: Sequence[Move], dry_run: bool, as_json: bool) -> 
         if group.state not in INACTIVE:
             print(f"as long as the group is {group.state} it would be refused: stop its consumers first")
     else:
-        print(f"{changed} of {group.name} changed")
+        print(f"{changed} of {group.name} changed: offsets are moved at once, and only shown with --dry-run")

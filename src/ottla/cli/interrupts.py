@@ -48,7 +48,8 @@ class Interrupted(KeyboardInterrupt):
 
 
 class _State:
-    """`code` is what an end before the command exits with, None for 128 + the signal; `final` at the end of all."""
+    """`code` is what an end before the command exits with, None for 128 + the signal, which Ctrl-C's always is; `final`
+    at the end of all."""
 
     def __init__(self) -> None:
         self.installed = False
@@ -109,7 +110,7 @@ def _on_signal(number: int, frame: Any) -> None:
     if _state.final is not None:
         end(_state.final)
     if not _state.running:
-        end(exit_code(number) if _state.code is None else _state.code)
+        end(exit_code(number) if _state.code is None or number == signal.SIGINT else _state.code)
     if _state.came is None:
         _state.came, _state.came_at_s = number, time.monotonic()
         _thread.start_new_thread(_end_late, (exit_code(number),))

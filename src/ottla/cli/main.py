@@ -55,16 +55,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if interrupts.ending():
             return interrupts.leave(interrupts.code_of_end())
-        return interrupts.leave(_complain(*_translated(error), as_json))
+        return interrupts.leave(_complain(*_translated(error, argv), as_json))
 
 
 def _end_at_signals(code: int | None) -> None:
-    """With 128 + the signal unless `code` says otherwise, as long as `interrupts` is not there."""
+    """As long as `interrupts` is not there: with 128 + the signal, or `code` for signals that supervisors send."""
     import _signal as early  # type: ignore[import-not-found]  # without the imports of `signal`
 
     for number in (early.SIGINT, early.SIGTERM, early.SIGHUP):
         if early.getsignal(number) != early.SIG_IGN:
-            early.signal(number, lambda number, _: os._exit(128 + number if code is None else code))
+            code_of = 128 + number if code is None or number == early.SIGINT else code
+            early.signal(number, lambda _, __, code=code_of: os._exit(code))
 
 
 def _starts_a_node(argv: Sequence[str]) -> bool:
@@ -80,14 +81,27 @@ def _run(argv: list[str]) -> int:
         from ottla.cli.completion import answer
 
         return answer(argv[1:])
+    if argv == ["--version"]:
+        from ottla.cli.versions import version
+
+        print(version())
+        return OK
+    if argv[:1] == ["help"]:
+        argv = [*argv[1:], "--help"]
     from ottla.cli.app import run
 
     return run(argv)
 
 
-def _translated(error: Exception) -> tuple[str, int]:
+def _translated(error: Exception, argv: Sequence[str] = ()) -> tuple[str, int]:
     """(a sentence, an exit code) for errors of the node's set-up, of the client library, of the system, and bugs."""
     name = type(error).__name__
+    if isinstance(error, ImportError):
+        from ottla.cli.extras import missing
+
+        sentence = missing(error, argv[0] if argv else "")
+        if sentence is not None:
+            return sentence, FAILED
     if name in _CLIENT_ERRORS:
         from ottla.cli.client import explain
 

@@ -19,10 +19,21 @@ from ottla.cli.progress import bytes_in, shown
 from ottla.cli.record import Outgoing
 from ottla.cli.records_in import RECORD_BYTES_MAX, Line, lines_of, parsed_lines, text_lines
 from ottla.cli.schemas import DEFAULT_URL, TYPES, Message, RegistryUrl, SchemaFile, Subject, encoded
+from ottla.cli.topic_missing import ensure_topic
 from ottla.cli.values import FilePath, Partition, Raw, TopicName
 
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Compression = Annotated[Codec, Parameter(alias="-z", help="none, gzip, snappy, lz4 or zstd.")]
+Idempotent = Annotated[
+    bool, Parameter(negative="", show_default=False, help="Let the broker drop the duplicates that retries make.")
+]
+Create = Annotated[
+    bool,
+    Parameter(
+        negative="", show_default=False,
+        help="Create the topic if it does not exist. Without it a terminal is asked, and a script is refused.",
+    ),
+]  # fmt: skip
 Form = Literal["lines", "json", "hex", "base64", "avro", "json-schema", "protobuf"]
 
 DELIVERY_TIMEOUT_MS = 60_000
@@ -32,6 +43,8 @@ QUEUED_KIB_MAX = 128 << 10
 BATCH_BYTES = 1_000_000
 FLUSH_S = 0.2
 """Between two looks whether Ctrl-C was pressed while the last records are on their way."""
+PARTITIONS_NAMED = 8
+"""More are counted, not named."""
 LAST_S = 3.0
 """How long these are waited for once it was."""
 
@@ -92,7 +105,8 @@ def produce(
     registry: RegistryUrl = DEFAULT_URL,
     compression: Compression = "none",
     acks: Literal["all", "1", "0"] = "all",
-    idempotent: Flag = False,
+    idempotent: Idempotent = False,
+    create: Create = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
@@ -127,12 +141,11 @@ def produce(
         As --format json.
     acks
         Wait for all in-sync replicas, for the leader (1) or for nobody (0).
-    idempotent
-        Let the broker drop the duplicates that retries make.
     """
     _ensure_sense(idempotent and acks != "all", from_json, format, schema or subject or message)
     headers = tuple(map(_header, parse_pairs(header or (), "--header")))
     common = Outgoing(None, None if key is None else key.encode(errors="surrogateescape"), headers, partition)
+    ensure_topic(bootstrap, topic, create)
     lines = shown(lines_of(values, file), "producing", bytes_in(file), lambda line: len(line.data) + 1)
     records = _records(lines, common, "json" if from_json else format, key_separator, null)
     settings = _producer_settings(acks, idempotent, compression)
@@ -291,8 +304,10 @@ def _conclude(topic: str, delivered: Delivered, as_json: bool, acks: str, last_a
     elif delivered.records or not delivered.failed:
         where = "; ".join(
             f"partition {number}, offset {first}" + (f" to {last}" if last != first else "")
-            for number, (_, first, last) in partitions
+            for number, (_, first, last) in partitions[:PARTITIONS_NAMED]
         )
+        if len(partitions) > PARTITIONS_NAMED:
+            where = f"in {plural(len(partitions), 'partition')}; offsets: --json"
         known = partitions and acks != "0"
         print(f"{plural(delivered.records, 'record')} to {topic}" + (f": {where}" if known else ""))
     if delivered.first_error is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,6 +60,7 @@ def create(
     from confluent_kafka.admin import NewTopic
 
     config = parse_settings(set or (), "--set")
+    _ensure_known(config)
     new = [
         NewTopic(name, num_partitions=partitions or -1, replication_factor=replication_factor or -1, config=config)
         for name in topics
@@ -116,6 +117,7 @@ def alter(
     changes = parse_settings(set or (), "--set")
     if partitions is None and not changes and not unset:
         raise CommandFailed("nothing to change: give --partitions, --set or --unset", MISUSED)
+    _ensure_known([*changes, *(unset or ())])
     client = admin_client(bootstrap)
     if changes or unset:
         code = report_each("topic", _alter_configs(client, topic, changes, unset or ()), "altered", json)
@@ -125,6 +127,15 @@ def alter(
 
     futures = client.create_partitions([NewPartitions(topic, partitions or 0)])
     return report_each("topic", futures, f"now has {plural(partitions or 0, 'partition')}", json)
+
+
+def _ensure_known(names: Iterable[str]) -> None:
+    from ottla.cli.config_view import misspelt
+    from ottla.config import definitions
+
+    sentence = misspelt(names, definitions.TOPIC, "topics")
+    if sentence is not None:
+        raise CommandFailed(sentence, MISUSED)
 
 
 def _alter_configs(

@@ -75,16 +75,23 @@ def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
 async def _serve(config: ServerConfig, attend: Attend, network: SystemNetwork | None) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
+    came: list[int] = []
+
+    def end(number: int) -> None:
+        came.append(number)
+        stop.set()
+
     for number in _SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:  # as by `nohup`, or by a script for its background jobs
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, end, number)
     fs = OsFileSystem()
     network = network or SystemNetwork(config["socket.send.buffer.bytes"])
     node = Node(config, fs, SystemClock(), random.Random(os.urandom(16)), network)
     node.on_halt, node.on_give_up = _halt, stop.set
     try:
         if not await _started(node, stop):
-            return _exit_code(node)
+            # Who types Ctrl-C wanted a node and has none; a supervisor's SIGTERM got what it asked for.
+            return 128 + signal.SIGINT if came[:1] == [signal.SIGINT] else _exit_code(node)
         gc.freeze()
         gc.set_threshold(YOUNG_OBJECTS_MAX, 20, 20)
         await attend(node, stop)

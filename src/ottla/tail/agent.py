@@ -140,10 +140,8 @@ class Agent:
         return batch
 
     def _read_file(self, file: LogFile, batch: Batch) -> None:
-        if file.is_copy and file.has_more():
-            self._follower.grew(file)
-            if file.is_closed:
-                return
+        if file.is_copy and file.has_more() and self._follower.starts_again(file):
+            return
         lines = file.read()
         if lines is None:
             self._follower.truncated(file)

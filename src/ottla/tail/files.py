@@ -181,8 +181,8 @@ class LogFile:
         return self.rotated or self.is_copy or self.is_left
 
     def has_more(self) -> bool:
-        """Whether it has grown since it was read to its end. Raises OSError."""
-        return self.is_at_end and os.fstat(self.descriptor).st_size > self.read_to
+        """Whether it has grown since it was read to its end, or nothing of it was read. Raises OSError."""
+        return (self.is_at_end or not self.read_to) and os.fstat(self.descriptor).st_size > self.read_to
 
     @property
     def identity(self) -> tuple[int, int]:

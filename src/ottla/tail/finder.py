@@ -44,16 +44,20 @@ class Finder:
     warn: Callable[[str], None]
     unreadable: set[str] = field(default_factory=set)
     """Paths of files that are there, and cannot be opened."""
+    has_vanished: bool = False
+    """A file was renamed or removed while `matches` looked."""
 
     def matches(self) -> dict[FileId, str]:
         """Regular files that the patterns name, each once. Links are followed."""
         found: dict[FileId, str] = {}
+        self.has_vanished = False
         for pattern in self.patterns:
             paths = sorted(glob.iglob(pattern, recursive=True)) if glob.has_magic(pattern) else [pattern]
             for path in paths:
                 at = file_id(path)
                 if at is not None and not (glob.has_magic(pattern) and path.endswith(COMPRESSED)):
                     found.setdefault(at, path)
+                self.has_vanished |= at is None and glob.has_magic(pattern) and not os.path.lexists(path)
         return found
 
     def open(self, path: str) -> int | None:

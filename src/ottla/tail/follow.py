@@ -183,7 +183,7 @@ class Follower:
             for each in siblings(places(path)):
                 if each.at in missing:
                     self._open_generation(each, path)
-        return all(at in self.files for at in missing)
+        return all(at in self.files for at in missing) and not self.finder.has_vanished
 
     def _follow_links(self, found: dict[FileId, str], since_ms: int) -> None:
         """What was made, since the last look, where a link led to before it was moved, and where it leads to now."""
@@ -395,11 +395,19 @@ class Follower:
         self._let_go(file)
         return False
 
-    def grew(self, file: LogFile) -> None:
-        """A rotated file that was read to its end has more: a late writer, or a copy was made over it."""
+    def starts_again(self, file: LogFile) -> bool:
+        """Whether a rotated file, of which nothing was read yet or all, is a copy now that was made over it.
+
+        It has more than it had: a late writer's lines, or what its original holds still.
+        """
         owner = self._relations.owner(file)
-        if owner is not None and self._relations.holds_copy(owner, file.descriptor):
-            self._let_go(file)
+        if owner is None or owner.is_new or not owner.read_to:
+            return False
+        if not self._relations.holds_copy(owner, file.descriptor):
+            return False
+        self._later[file.identity] = file.current, file.position.path
+        self._let_go(file)
+        return True
 
     def _written_over(self, file: LogFile, owner: LogFile) -> None:
         """A rotated file holds something else: a copy of its original or of another rotated file, or a new log.

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
+import subprocess
+import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE
 from ottla.cli.main import _complain, main
+from ottla.cli.produce import Delivered, _conclude
+from ottla.testing import Broker
 
 
 def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,6 +50,76 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
         assert main(arguments) == OK
     out = capsys.readouterr().out
     assert "topic" in out and "server.properties" in out
+
+
+def test_help_of_a_command_and_what_is_typed_without_its_noun(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help"]) == main(["help", "topic", "create"]) == main(["help", "server", "start"]) == OK
+    out = capsys.readouterr().out
+    assert "ottla topic create [OPTIONS] TOPICS" in out
+    listed = re.findall("^│ ([a-z]+) ", out.partition("completion")[0], re.MULTILINE)
+    assert listed[:8] == ["server", "topic", "produce", "consume", "group", "config", "cluster", "tail"]
+    assert main(["start"]) == main(["start", "./data"]) == MISUSED
+    assert "ottla server start" in capsys.readouterr().err
+
+
+def test_version_and_the_module_load_little() -> None:
+    """A script that asks for the version does not wait for the libraries of the command line."""
+    program = "import sys; from ottla.cli.main import main; main(['--version']); print(*sys.modules)"
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert out.startswith("ottla ")
+    assert not {"cyclopts", "confluent_kafka", "rich", "asyncio"} & set(out.splitlines()[1].split())
+    of_module = subprocess.run([sys.executable, "-m", "ottla", "--version"], capture_output=True, text=True, check=True)
+    assert of_module.stdout == f"{out.splitlines()[0]}\n"
+
+
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x46", b"SSH-2.0-x\r\n"]
+)
+def test_something_else_answers(answer: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            opened, _ = listener.accept()
+            with opened:
+                opened.recv(100)
+                opened.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert main(["topic", "list", "-b", f"127.0.0.1:{listener.getsockname()[1]}"]) == UNREACHABLE
+        thread.join()
+    assert re.search("(an HTTP server|TLS|SSH) answers there, no broker", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("arguments", [["create", "t"], ["alter", "t"]])
+def test_a_misspelt_setting_of_a_topic(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["topic", *arguments, "--set", "retention.mss=1"]) == MISUSED
+    assert "did you mean: retention.ms" in capsys.readouterr().err
+
+
+def test_many_partitions_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    few = Delivered({number: [2, 10, 11] for number in range(2)})
+    many = Delivered({number: [2, 10, 11] for number in range(300)})
+    assert _conclude("t", few, False, "all") == _conclude("t", many, False, "all") == OK
+    assert capsys.readouterr().out.splitlines() == [
+        "4 records to t: partition 0, offset 10 to 11; partition 1, offset 10 to 11",
+        "600 records to t: in 300 partitions; offsets: --json",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"port": 70000}, "port wants a number from 0 .* to 65535, not 70000"),
+        ({"port": "9092"}, "port wants a number"),
+        ({"settings": "localhost:9092"}, "starts a node of its own"),
+        ({"topic": "t"}, "did you mean topics"),
+        ({"num_partition": 3}, "did you mean num_partitions"),
+    ],
+)
+def test_a_broker_for_tests_says_what_it_wants(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=said):
+        Broker(**arguments)
 
 
 def test_a_path_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:

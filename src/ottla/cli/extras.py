@@ -1,0 +1,45 @@
+"""Libraries that Ottla does without until a command needs them, and the extra that installs them."""
+
+from __future__ import annotations
+
+LIBRARIES = {
+    "avro": "registry",
+    "delta": "lake",
+    "duckdb": "sql",
+    "fastavro": "registry",
+    "google": "registry",
+    "grpc_tools": "registry",
+    "httpx": "registry",
+    "jsonschema": "registry",
+    "orjson": "registry",
+    "pandas": "spark",
+    "psycopg": "postgres",
+    "pyarrow": "arrow",
+    "pyiceberg": "lake",
+    "pyspark": "spark",
+    "starlette": "registry",
+    "uvicorn": "registry",
+}
+"""By the name that is imported."""
+EXTRAS = {
+    "mirror": "pipelines",
+    "pipeline": "pipelines",
+    "registry": "registry",
+    "schema": "registry",
+    "spark": "spark",
+    "sql": "sql",
+}
+"""By command: the extra that has all that it needs."""
+ALONE = frozenset({"lake", "postgres"})
+"""Extras of single pipelines: `pipelines` does not have their libraries."""
+
+
+def missing(error: ImportError, command: str) -> str | None:
+    """What to install, for a library of an extra that cannot be imported; None for anything else."""
+    library = (error.name or "").partition(".")[0]
+    extra = LIBRARIES.get(library)
+    if extra is None:
+        return None
+    if extra not in ALONE:
+        extra = EXTRAS.get(command, extra)
+    return f"{library} is not installed\n  install it with: pip install 'ottla[{extra}]'"

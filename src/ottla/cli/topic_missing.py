@@ -1,0 +1,43 @@
+"""What is done where a topic that is written to does not exist: a misspelt one is not made without a word."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+
+from ottla.cli.client import admin_client, error_of, explain, topics_of, wait
+from ottla.cli.exits import FAILED, UNREACHABLE, CommandFailed
+from ottla.cli.output import visible
+from ottla.cli.wire import topic_setting
+
+
+def ensure_topic(bootstrap: str, topic: str, create: bool) -> None:
+    """Creates a missing topic where `create`, or whoever sits at the terminal, says so. Raises CommandFailed."""
+    if topic_setting(bootstrap, topic, "max.message.bytes") is not None:
+        return
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import NewTopic
+
+    client = admin_client(bootstrap)
+    known = sorted(topics_of(client).topics)
+    if topic in known:  # its settings may not be seen
+        return
+    close = difflib.get_close_matches(topic, known, 3, 0.6)
+    meant = f"; did you mean {' or '.join(close)}?" if close else ""
+    if not create and not _is_wanted(f"topic {topic!r} does not exist{meant}"):
+        raise CommandFailed(
+            f"topic {topic!r} does not exist{meant}\n  create it with --create, or: ottla topic create {topic}"
+        )
+    try:
+        wait(client.create_topics([NewTopic(topic, num_partitions=-1, replication_factor=-1)])[topic])
+    except KafkaException as error:
+        if error_of(error).name() != "TOPIC_ALREADY_EXISTS":
+            sentence, unreachable = explain(error, f"topic {topic!r}: ")
+            raise CommandFailed(sentence, UNREACHABLE if unreachable else FAILED) from None
+
+
+def _is_wanted(sentence: str) -> bool:
+    if sys.stdin is None or sys.stderr is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    print(f"ottla: {visible(sentence)}\n  create it? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -1,0 +1,13 @@
+"""What `ottla --version` prints: without the rest of the command line, which takes half a second to load."""
+
+from __future__ import annotations
+
+
+def version() -> str:
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as of
+
+    try:
+        return f"ottla {of('ottla')}"
+    except PackageNotFoundError:
+        return "ottla (not installed)"
