@@ -101,7 +101,7 @@ class Follower:
                 self._open_unseen(file.places, file.position.path, before_ms)
         self._follow_links(found, before_ms)
         self._copies = {at: seen for at, seen in self._copies.items() if at in found}
-        self._forget_gone()
+        self._drop_gone()
         if self._is_complete(found):
             self._looked_ms = now
             for file in self.files.values():
@@ -205,7 +205,7 @@ class Follower:
     def _remember(self, beside: dict[str, list[Found]]) -> None:
         self._beside.update((place, {each.at for each in files}) for place, files in beside.items())
 
-    def _forget_gone(self) -> None:
+    def _drop_gone(self) -> None:
         """Drops positions whose files have been nowhere for long, some at a time."""
         if not self._closed:
             self._closed.extend(self.stored)
