@@ -164,12 +164,12 @@ def siblings(originals: Iterable[str]) -> list[Found]:
         found: dict[FileId, Found] = {}
         for place in dict.fromkeys(originals):
             directory, base = os.path.split(place)
+            stem = os.path.splitext(base)[0]
             try:
-                with os.scandir(directory or ".") as entries:
-                    names = [entry.name for entry in entries if is_rotated_name(entry.name, base)]
+                names = [name for name in os.listdir(directory or ".") if name.startswith(stem)]
             except OSError:
                 continue
-            for name in sorted(names):
+            for name in sorted(name for name in names if is_rotated_name(name, base)):
                 each = look(os.path.join(directory, name))
                 if each is not None:
                     found.setdefault(each.at, each)

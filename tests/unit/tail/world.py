@@ -27,7 +27,7 @@ from ottla.tail.agent import Agent, Options
 from ottla.tail.files import Position
 from ottla.tail.sinks import Batch
 
-HOOKED = {"open", "stat", "fstat", "pread", "scandir", "readlink"}
+HOOKED = {"open", "stat", "fstat", "pread", "listdir", "readlink"}
 """System calls of the agent before which the world may change."""
 LINE = re.compile(rb"(\d+):x*;")
 BANNER = b"".join(b"== the same words at the beginning of every file, line %d ==\n" % number for number in range(4))
