@@ -19,6 +19,7 @@ from ottla.config.effective import EffectiveConfig
 from ottla.controller.bootstrap import MIN_ISR
 from ottla.metadata import features
 from ottla.metadata.image import (
+    DIRECTORY_LOST,
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
     NO_LEADER,
@@ -202,7 +203,8 @@ class PartitionChange:
 
     def _find_eligible(self) -> None:
         """Nobody beside the ISR while it is large enough. Below that the high watermark stands still, so that who has
-        left the ISR has all that is committed, unless it lost what it had (KIP-966)."""
+        left the ISR has all that is committed, unless it lost what it had (KIP-966; Kafka goes on to count one that
+        says so of its log)."""
         if not self._rules.keeps_elr:
             return
         if len(self.isr) >= self._rules.min_isr:
@@ -210,6 +212,7 @@ class PartitionChange:
             return
         found = {*self._elr, *self._partition.isr}.difference(self.isr)
         found.discard(self._changes.unclean)
+        found = {each for each in found if self._directory(each) != DIRECTORY_LOST}  # its broker gave the log up
         self._elr = tuple(sorted(found.intersection(self.replicas)))
 
     def _elect(self, change: PartitionChangeRecord) -> None:

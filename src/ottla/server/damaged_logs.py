@@ -123,9 +123,13 @@ class DamagedLogs:
         committed. Where it has heard so and still nobody else could lead, that it is where it was."""
         node, image = self._node, self._node.image
         topic = image.topic(key.topic)
-        if topic is None or not features.supports_directories(image.features):
+        if topic is None:
             return {}
         node_id, place = node.node_id, (topic.id, key.partition)
+        if not features.supports_directories(image.features):
+            if registration.leader not in (NO_LEADER, node_id):
+                self._stop_following(*place)  # it falls out of the set; a leader has no way to
+            return {}
         is_lost = registration.directory(node_id) == DIRECTORY_LOST
         if registration.leader == NO_LEADER:
             partition = node.replicas.get(*key)
@@ -143,14 +147,17 @@ class DamagedLogs:
 
     async def _report(self, lost: dict[tuple[UUID, int], UUID]) -> None:
         node = self._node
-        for topic_id, number in lost:  # or it would be in sync again before it is given up
-            partition = node.replicas.by_id.get(topic_id, {}).get(number)
-            if partition is not None and node.replication is not None:
-                node.replication.fetchers.leave(partition)
+        for place in lost:  # or it would be in sync again before it is given up
+            self._stop_following(*place)
         try:
             await node.lifecycle.assign_directories(lost)
         except KafkaError as error:
             _LOG.warning("the controller does not hear of damaged logs yet", extra=fields(error=str(error)))
+
+    def _stop_following(self, topic_id: UUID, number: int) -> None:
+        partition = self._node.replicas.by_id.get(topic_id, {}).get(number)
+        if partition is not None and self._node.replication is not None:
+            self._node.replication.fetchers.leave(partition)
 
     def _give_up(self, log: Log) -> None:
         node, key = self._node, log.topic_partition

@@ -216,13 +216,10 @@ class ReplicaManager:
         return placed
 
     def _is_fetching(self, topic_id: UUID, number: int) -> bool:
-        """Whether another replica leads, and this one is not in sync."""
+        """Whether this replica is not in sync. Where nobody leads, as the others that were died, it waits for them: it
+        would be elected without their records."""
         partition = self.by_id.get(topic_id, NO_PARTITIONS).get(number)
-        return (
-            partition is not None
-            and partition.leader_id not in (NO_LEADER, self.node_id)
-            and self.node_id not in partition.isr
-        )
+        return partition is not None and self.node_id not in partition.isr
 
     def moved(self, partition: Partition) -> None:
         """A replica is in another log directory now, of which the metadata is to hear."""
