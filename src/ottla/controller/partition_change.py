@@ -212,7 +212,9 @@ class PartitionChange:
             return
         found = {*self._elr, *self._partition.isr}.difference(self.isr)
         found.discard(self._changes.unclean)
-        found = {each for each in found if self._directory(each) != DIRECTORY_LOST}  # its broker gave the log up
+        kept = {each for each in found if self._directory(each) != DIRECTORY_LOST}  # else its broker gives the log up
+        if self.isr or kept:  # the last one does not
+            found = kept
         self._elr = tuple(sorted(found.intersection(self.replicas)))
 
     def _elect(self, change: PartitionChangeRecord) -> None:

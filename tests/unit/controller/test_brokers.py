@@ -13,7 +13,7 @@ from ottla.controller.decision import Decision
 from ottla.controller.sessions import BrokerSessions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata import features
-from ottla.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
+from ottla.metadata.image import DIRECTORY_LOST, EMPTY_IMAGE, Endpoint, MetadataImage
 from ottla.protocol.internal import metadata_records as r
 from ottla.steps import at_once
 from tests.unit.metadata.images import (
@@ -394,6 +394,24 @@ def test_replicas_are_assigned_to_directories() -> None:
     ((known, unknown),) = [row["topics"] for row in decision.response["directories"]]
     assert [each["error_code"] for each in known["partitions"]] == [0, ErrorCode.unknown_topic_or_partition]
     assert [each["error_code"] for each in unknown["partitions"]] == [ErrorCode.unknown_topic_id]
+
+
+def test_a_replica_whose_log_is_lost_is_no_eligible_leader_unless_it_is_the_last() -> None:
+    """Its broker gives a damaged log up where others are in sync (DirectoryId.LOST), and has not what was committed."""
+    two_required = r.ConfigRecord(4, "", "min.insync.replicas", "2")
+    elr = r.FeatureLevelRecord(features.ELR_VERSION, 1)
+    image = two_brokers(elr, two_required, *shared())
+    place = (UUID(int=7), 0)
+    after = apply(assigned(image, {place: DIRECTORY_LOST}).records, image)
+    assert state(after) == (2, (2,), ())
+    after = apply(assigned(image, {place: UUID(int=99)}).records, image)
+    assert state(after) == (2, (2,), (1,)), "a directory that failed may come back with what was in it"
+    image = two_brokers(elr, two_required, *shared(isr=(1,)))
+    after = apply(assigned(image, {place: DIRECTORY_LOST}).records, image)
+    assert state(after) == (-1, (), (1,))
+    after = apply(assigned(after, {place: DIRECTORY}).records, after)
+    after = apply(assigned(after, {place: DIRECTORY}).records, after)
+    assert state(after) == (1, (1,), ()), "it says where it is, twice"
 
 
 def test_producer_ids_come_in_blocks_of_a_thousand() -> None:
