@@ -27,7 +27,7 @@ from ottla.storage.log_check import SegmentCheck, joined
 from ottla.storage.log_manager import LogManager
 from ottla.storage.partition_metadata import write_partition_metadata
 from ottla.storage.segment import Segment
-from ottla.storage.segment_files import LOG
+from ottla.storage.segment_files import LOG, SegmentFile
 
 _LOG = logging.getLogger("ottla.logs")
 
@@ -244,10 +244,12 @@ class LogScrubber:
 
         self._ensure_same(begun, segment)
         path = segment.path(LOG)
-        try:
-            handle = segment.open()
+        try:  # a descriptor of its own: those that readers use stay open
+            handle = await self._fs.run(lambda: SegmentFile(self._fs.open(path, read_only=True)))
         except OSError as error:
+            self._ensure_same(begun, segment)
             raise _unreadable(log, path, error) from error
+        self._ensure_same(begun, segment)
         limit = log.log_end_offset if end is None else end
         epoch_max = self._epoch_max(log.topic_partition)
         check = SegmentCheck(

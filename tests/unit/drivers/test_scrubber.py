@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ottla.drivers.cleaner import CleanerSettings, LogCleaner
-from ottla.drivers.scrubber import STEP_BYTES, LogScrubber, ScrubSettings
+from ottla.drivers.scrubber import LOOK_EVERY_S, STEP_BYTES, LogScrubber, ScrubSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.storage.config import LogConfig
 from ottla.storage.damage import DamagedLog
@@ -162,7 +162,9 @@ def test_the_scrubber_rests_for_its_rate() -> None:
             append(log, 50, size=1000)
 
         async def wait(seconds: float) -> None:
-            rests.append(seconds)
+            if seconds != LOOK_EVERY_S:  # of the scrubber's own task, which has nothing to do
+                rests.append(seconds)
+            await asyncio.sleep(0)
 
         scrubbed.scrubber._wait = wait  # type: ignore[method-assign]
         assert await scrubbed.scrubber.check(log)
