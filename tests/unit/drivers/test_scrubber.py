@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from ottla.drivers.cleaner import CleanerSettings, LogCleaner
+from ottla.drivers.log_mover import LogMover
 from ottla.drivers.scrubber import LOOK_EVERY_S, STEP_BYTES, LogScrubber, ScrubSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.storage.config import LogConfig
@@ -173,3 +174,22 @@ def test_the_scrubber_rests_for_its_rate() -> None:
         assert sum(rests) > 0.5 * read / 100_000
 
     run(new_disk(), work, bytes_per_second=100_000)
+
+
+def test_a_move_that_meets_damage_has_the_log_checked() -> None:
+    """Between log directories: the copy refuses what the log has."""
+
+    async def work(scrubbed: Scrubbed) -> None:
+        log = scrubbed.logs.create(T0, ID)
+        append(log, 10, size=100)
+        scrubbed.fs.makedirs("/other")
+        copy = scrubbed.logs.futures.create(T0, ID, log.config, "/other")
+        flip(scrubbed.fs, log, 300)
+        node = SimpleNamespace(fs=scrubbed.fs, clock=scrubbed.managed.clock)
+        mover = cast(LogMover, SimpleNamespace(_node=node))
+        with pytest.raises(KafkaError, match="corrupt_message"):
+            await LogMover._copy_some(mover, cast(Any, None), log, copy)
+        await until(lambda: bool(scrubbed.found))
+        assert "checksum" in str(scrubbed.found[0][1]) and copy.log_end_offset == 0
+
+    run(new_disk(), work, bytes_per_second=0)
