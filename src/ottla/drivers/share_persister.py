@@ -25,6 +25,7 @@ from ottla.coordinator.share.requests import (
     WriteState,
 )
 from ottla.coordinator.share.shard import partition_of
+from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.node_client import NodeClient, Timing
 from ottla.drivers.tasks import cancelled
 from ottla.errors import ErrorCode, KafkaError
@@ -32,9 +33,9 @@ from ottla.logs import fields
 from ottla.metadata.image import BrokerRegistration, MetadataImage
 from ottla.model import SHARE_STATE_TOPIC, NodeId
 from ottla.network import Address, Network
-from ottla.protocol import messages
 from ottla.protocol.internal.share_records import SharePartitionKey
 from ottla.protocol.messages import ApiKey
+from ottla.protocol.stepwise import plain
 
 _LOG = logging.getLogger("ottla.share")
 
@@ -248,7 +249,7 @@ class Persister:
                 "topics": [{"topic_id": topic_id, "partitions": each} for topic_id, each in topics.items()],
             }
             versions = next(versions for key, versions in _APIS.values() if key is api)
-            answer = messages.plain(await self.ask_broker(node_id, api, values, versions=versions))
+            answer = await run_yielding(plain(await self.ask_broker(node_id, api, values, versions=versions)))
             rows = {
                 (topic["topic_id"], row["partition"]): row for topic in answer["results"] for row in topic["partitions"]
             }

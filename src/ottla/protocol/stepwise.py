@@ -31,6 +31,8 @@ from ottla.protocol.varint import read_length, read_uvarint
 
 ROW_COST: Final = 5
 """To decode or to encode a row: some microseconds."""
+NESTED_ROW_COST: Final = 20
+"""One with arrays of its own, whatever is in them."""
 ROWS_AT_ONCE: Final = 50
 SCALARS_AT_ONCE: Final = 250
 """Numbers and strings cost a tenth of a row."""
@@ -205,7 +207,7 @@ def _decode_array(flexible: bool, field: _Field, frame: memoryview, position: in
         for _ in range(count):
             item, position = yield from _decode(field.item, frame, position, walked)
             found.append(item)
-            yield ROW_COST
+            yield NESTED_ROW_COST
         return tuple(found), position
     at_once, cost = (ROWS_AT_ONCE, ROWS_AT_ONCE * ROW_COST) if field.item else (SCALARS_AT_ONCE, SCALARS_AT_ONCE)
     for number in range(1, count + 1):
@@ -332,7 +334,7 @@ def _encode_rows(flexible: bool, cls: Any, rows: Sequence[Any] | None, out: io.B
     if _is_nested(cls):
         for row in rows:
             yield from _encode(cls, row, out)
-            yield ROW_COST
+            yield NESTED_ROW_COST
         return
     convert, write = builder(cls), writer(cls)
     for number, row in enumerate(rows, start=1):
@@ -341,9 +343,14 @@ def _encode_rows(flexible: bool, cls: Any, rows: Sequence[Any] | None, out: io.B
             yield ROWS_AT_ONCE * ROW_COST
 
 
+@cache
+def _has_tags(cls: Any) -> bool:
+    return any("tag" in field.metadata for field in fields(cls))
+
+
 def _tags(cls: Any, entity: Any) -> bytes:
     """The tagged fields of an entity without rows."""
-    if all("tag" not in field.metadata for field in fields(cls)):
+    if not _has_tags(cls):
         return b"\0"
     whole, before = io.BytesIO(), io.BytesIO()
     writer(cls)(whole, entity)

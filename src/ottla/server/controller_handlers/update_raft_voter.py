@@ -18,9 +18,9 @@ from ottla.server.handlers.add_raft_voter import LISTENERS_MAX
 async def handle(context: RequestContext, request: Any) -> Response:
     node = context.node
     if has_other_cluster(node, request.cluster_id):
-        return {"error_code": ErrorCode.inconsistent_cluster_id}
+        return _answer(context, ErrorCode.inconsistent_cluster_id)
     if len(request.listeners) > LISTENERS_MAX:
-        return {"error_code": ErrorCode.invalid_request}
+        return _answer(context, ErrorCode.invalid_request)
     quorum, levels = node.metadata.quorum, request.k_raft_version_feature
     new = Voter(
         request.voter_id,
@@ -33,6 +33,11 @@ async def handle(context: RequestContext, request: Any) -> Response:
         await quorum_changes.update(quorum, request.current_leader_epoch, new)
     except KafkaError as error:
         code = error.code
+    return _answer(context, code)
+
+
+def _answer(context: RequestContext, code: ErrorCode) -> Response:
+    quorum = context.node.metadata.quorum
     leader: dict[str, Any] = {"leader_id": quorum.leader_id, "leader_epoch": quorum.epoch}
     for each in leader_endpoints(context):
         leader.update(host=each["host"], port=each["port"])

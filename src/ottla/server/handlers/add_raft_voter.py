@@ -6,9 +6,11 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from ottla.drivers import quorum_changes
+from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.internal.quorum_records import VoterEndpoint
-from ottla.protocol.messages import ApiKey, millis, plain
+from ottla.protocol.messages import ApiKey, millis
+from ottla.protocol.stepwise import plain
 from ottla.quorum.voters import ReplicaKey, voter
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.controller_handlers.quorum_requests import has_other_cluster
@@ -38,8 +40,12 @@ def asked_voter(node: Node, request: Any, word: str) -> ReplicaKey:
 @api(ApiKey.ADD_RAFT_VOTER, versions=(0, 1), on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Awaitable[Response]:
     if forwards_quorum_request(context):
-        return to_controller(context, plain(request))
+        return _forwarded(context, request)
     return _change(context, request)
+
+
+async def _forwarded(context: RequestContext, request: Any) -> Response:
+    return await to_controller(context, await run_yielding(plain(request)))
 
 
 async def _change(context: RequestContext, request: Any) -> Response:

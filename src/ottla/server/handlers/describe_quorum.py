@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any
 
+from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import METADATA_TOPIC
-from ottla.protocol.messages import ApiKey, plain
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.stepwise import plain
 from ottla.quorum.leader import Replica
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.forwarding import forwards_quorum_request, to_controller
@@ -30,7 +32,7 @@ def handle(context: RequestContext, request: Any) -> Response | Awaitable[Respon
 
 async def _asked_of_leader(context: RequestContext, request: Any) -> Response:
     try:
-        return await to_controller(context, plain(request))
+        return await to_controller(context, await run_yielding(plain(request)))
     except KafkaError:
         if not context.node.metadata.quorum.is_leader:  # it has become that meanwhile
             raise
