@@ -153,6 +153,10 @@ class MetadataPublisher:
         if self.image.offset >= 0:
             callback(MetadataDelta.full(self.image), self.image)
 
+    def after_each(self, steps: SubscriberSteps) -> None:
+        """Have more done for every later change, with pauses, before those hear of it who wait for it."""
+        self._after.append(steps)
+
     async def wait_published(self, offset: Offset) -> None:
         """Return when the change whose last record is at `offset` is published and all is done for it, or when nothing
         is published any more."""

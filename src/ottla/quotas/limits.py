@@ -61,11 +61,12 @@ class Limits:
         if (value is not None) != (level in self._limits):
             kind = (_USER_LEVEL if level[1] is None else _BOTH_LEVEL) if level[0] is not None else _CLIENT_ID_LEVEL
             self._counts[kind] += 1 if value is not None else -1
+            if self._counts[kind] <= 1:
+                self._levels = sum(kind for kind, count in self._counts.items() if count)
         if value is None:
             self._limits.pop(level, None)
         else:
             self._limits[level] = value
-        self._levels = sum(kind for kind, count in self._counts.items() if count)
 
     def tags(self, user: str, client_id: str | None) -> Tags:
         """Whose usage a request counts as."""

@@ -68,6 +68,10 @@ class ClientQuota:
 
     def change(self, entity: Entity, value: float | None) -> None:
         self.limits.change(entity, value)
+        self.limits_changed()
+
+    def limits_changed(self) -> None:
+        """Hold all clients to the limits as they are now."""
         self._known.clear()
         for usage in self._usages.values():
             usage.limit = self._limit(usage.tags)
@@ -162,10 +166,14 @@ class ClientQuotas:
         return any(self._by_key.values())
 
     def change(self, entity: Entity, key: str, value: float | None) -> None:
-        """Keys that no quota has are ignored, as Kafka ignores them."""
+        """Holds once `limits_changed` was called. Keys that no quota has are ignored, as Kafka ignores them."""
         quota = self._by_key.get(key)
         if quota is not None:
-            quota.change(entity, value)
+            quota.limits.change(entity, value)
+
+    def limits_changed(self) -> None:
+        for quota in self._by_key.values():
+            quota.limits_changed()
 
 
 Now = Callable[[], Millis]

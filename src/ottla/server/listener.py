@@ -9,7 +9,7 @@ import logging
 import math
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla.drivers.cooperative import scheduler_of
@@ -332,14 +332,14 @@ def limit_of(node: Node, listener: str) -> int:
         return RATE_UNLIMITED
 
 
-def changed_quotas(node: Node, delta: MetadataDelta) -> NodeQuotas:
-    """The quotas of the node's clients, now that some of them have changed."""
-    from ottla.server.quotas import NodeQuotas
+def changing_quotas(node: Node, delta: MetadataDelta) -> Iterator[None]:
+    """Hold the node's clients to their quotas, some of which may have changed; others may run at each step."""
+    if delta.client_quotas:
+        from ottla.server.quotas import NodeQuotas
 
-    quotas = node.quotas = node.quotas or NodeQuotas(node)
-    quotas.apply(delta)
-    limit(node)
-    return quotas
+        quotas = node.quotas = node.quotas or NodeQuotas(node)
+        yield from quotas.applying(delta)
+        limit(node)
 
 
 def limit(node: Node) -> None:

@@ -29,7 +29,7 @@ from ottla.metrics.instruments import NodeMetrics
 from ottla.model import SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.server.api import OF_BROKERS, OF_CONTROLLERS, ApiSet
-from ottla.server.listener import ConnectionLimits, Listener, changed_quotas, check_address, limit
+from ottla.server.listener import ConnectionLimits, Listener, changing_quotas, check_address, limit
 from ottla.server.log_settings import LogSettings
 from ottla.server.metadata_changes import log_changes, log_start
 from ottla.server.receiving import Receiving
@@ -240,9 +240,9 @@ class Node:
     # Following the metadata.
 
     def _apply_settings(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """The dynamic settings of this node, and the quotas of its clients."""
-        if delta.client_quotas:
-            self.quotas = changed_quotas(self, delta)
+        """The dynamic settings of this node, and the quotas of its clients where nobody has to wait for them."""
+        if not self.serving:
+            list(changing_quotas(self, delta))  # at once
         if any(resource.type == ConfigResourceType.BROKER for resource in delta.configs):
             changed = self.config.apply_dynamic(
                 image.config(ConfigResourceType.BROKER, ""),
@@ -421,6 +421,7 @@ class Node:
                 raise
             raise full from error
         metadata_s = elapsed_s()
+        self.metadata.publisher.after_each(lambda delta, _: changing_quotas(self, delta))
         if config.is_broker:
             logs_s = await self._start_broker()
         else:
@@ -507,12 +508,11 @@ class Node:
     ) -> dict[str, Endpoint]:
         """Take listening sockets, and say under which names and ports others reach them."""
         config = self.config
-        frame_bytes_max = config["socket.request.max.bytes"]
-        self._receiving = self._receiving or Receiving(config["queued.max.request.bytes"], frame_bytes_max)
+        self._receiving = self._receiving or Receiving.from_settings(config)
         for spec in listeners:
             listener = Listener(
-                self, spec.name, network=self.network, limits=self._limits, request_bytes_max=frame_bytes_max,
-                idle_ms_max=config["connections.max.idle.ms"], receiving=self._receiving,
+                self, spec.name, network=self.network, limits=self._limits, receiving=self._receiving,
+                request_bytes_max=config["socket.request.max.bytes"], idle_ms_max=config["connections.max.idle.ms"],
                 metrics=self.metrics, slow_ms=config["ottla.log.slow.request.ms"], apis=apis,
             )  # fmt: skip
             self.ports[spec.name] = await listener.bind(spec.host, spec.port)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Generator, Iterable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from ottla.replication.fetch_session import FetchSession
     from ottla.server.connection import CompiledConnection
     from ottla.server.node import Node
+
+CHANGES_PER_STEP: Final = 200
+"""To set a quota, or to give a connection what measures it, costs a few microseconds."""
 
 STRICT_SINCE: Final[Mapping[int, int]] = {
     ApiKey.CREATE_TOPICS: 6, ApiKey.CREATE_PARTITIONS: 3, ApiKey.DELETE_TOPICS: 5,
@@ -80,17 +83,22 @@ class NodeQuotas:
     def now_ms(self) -> Millis:
         return int(self._loop.time() * 1000)
 
-    def apply(self, delta: MetadataDelta) -> None:
-        """Quotas were set or removed."""
-        for entity, changes in delta.client_quotas.items():
+    def applying(self, delta: MetadataDelta) -> Iterator[None]:
+        """Quotas were set or removed. Others may run at each step: the quotas hold at the end."""
+        for number, (entity, changes) in enumerate(delta.client_quotas.items(), start=1):
             for key, value in changes.items():
                 if entity[0][0] == IP:
                     self.addresses.change(entity, value)
                 else:
                     self.clients.change(entity, key, value)
+            if number % CHANGES_PER_STEP == 0:
+                yield
+        self.clients.limits_changed()
         for listener in self._node.listeners:
-            for connection in list(listener.connections):
+            for number, connection in enumerate(list(listener.connections), start=1):
                 connection.quotas = self.of_connection(connection)
+                if number % CHANGES_PER_STEP == 0:
+                    yield
 
     def of_connection(self, connection: CompiledConnection) -> ConnectionQuotas | None:
         """What measures its requests; None while there are no quotas."""

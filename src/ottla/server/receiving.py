@@ -16,8 +16,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.logs import fields
 from ottla.server.api import KEEP_BYTES_MAX, RECEIVE_AHEAD_BYTES, RECEIVE_BUFFER_BYTES
@@ -268,6 +269,10 @@ class Receiving:
         self.buffer = bytearray(RECEIVE_BUFFER_BYTES)
         self._limit = limit_of(queued_bytes_max, frame_bytes_max)
         self._kinds: dict[object, ReceiveBuffers] = {}
+
+    @classmethod
+    def from_settings(cls, config: Mapping[str, Any]) -> Receiving:
+        return cls(config["queued.max.request.bytes"], config["socket.request.max.bytes"])
 
     def of(self, kind: object) -> ReceiveBuffers:
         """Those that the listeners of a kind share. Requests of clients leave room for those of nodes."""

@@ -171,6 +171,27 @@ def test_a_large_change_of_the_metadata(tmp_path: Path) -> None:
     counted(tmp_path, test)
 
 
+def test_many_client_quotas(tmp_path: Path) -> None:
+    """They are decided, recorded, published, described, and taken away again."""
+
+    def altered(*, remove: bool) -> bytes:
+        ops = [{"key": "producer_byte_rate", "value": 1e9, "remove": remove}]
+        entities = [[{"entity_type": "client-id", "entity_name": f"client{n}"}] for n in range(ROWS)]
+        entries = [{"entity": entity, "ops": ops} for entity in entities]
+        return request(ApiKey.ALTER_CLIENT_QUOTAS, 1, {"entries": entries, "validate_only": False})
+
+    async def test(node: Any, client: Client) -> None:
+        for remove in (False, True):
+            worst, rounds = await client.ask(altered(remove=remove))
+            assert len(node.image.client_quotas) == (0 if remove else ROWS)
+            assert worst <= CALLS_MAX and rounds > 10, (worst, client.loop.where)
+            described = request(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, {"components": [], "strict": False})
+            worst, _ = await client.ask(described)
+            assert worst <= CALLS_MAX, (worst, client.loop.where)
+
+    counted(tmp_path, test)
+
+
 def test_a_transaction_of_many_partitions(tmp_path: Path) -> None:
     """All of them in one request, then the markers of its end."""
     create = [{"name": "large", "num_partitions": ROWS, "replication_factor": 1}]
