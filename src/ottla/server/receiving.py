@@ -55,7 +55,7 @@ def limit_of(queued_bytes_max: int, frame_bytes_max: int) -> int:
 
 
 class ReceiveBuffers:
-    """The bytes of all buffers that the connections of some listeners have of their own, and who waits for more."""
+    """The bytes of all buffers that connections of some listeners have of their own, and the connections that wait."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limit: int, receive_buffer: bytearray) -> None:
         self.bytes = 0

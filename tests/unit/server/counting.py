@@ -44,7 +44,7 @@ class CountingLoop(asyncio.SelectorEventLoop):
         """What the first round was doing when it had made too many."""
         self._enough = CALLS_MAX
 
-    def forget(self) -> None:
+    def restart(self) -> None:
         self.worst = self.rounds = 0
         self.where = ""
 
@@ -132,7 +132,7 @@ class Client:
     async def ask(self, frame: bytes, answers: int = 1) -> tuple[int, int]:
         """(most calls between two looks at the sockets, looks) until the request was answered."""
         await asyncio.sleep(0)  # what this round has done is not the node's work
-        self.loop.forget()
+        self.loop.restart()
         await self.loop.run_in_executor(None, self._ask, frame, answers)
         return self.loop.worst, self.loop.rounds
 

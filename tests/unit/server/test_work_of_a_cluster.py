@@ -170,7 +170,7 @@ def test_requests_that_brokers_forward_and_controllers_serve(tmp_path: Path) -> 
             version = min(TABLE[key].max_version, CONTROLLER_TABLE[key].max_version)
             for path, values in long_requests(key, version):
                 for each in members:
-                    each.loop.forget()
+                    each.loop.restart()
                 pool.submit(ask, broker_port, request(key, version, values)).result(TIMEOUT_S)
                 failures += too_much(members, "forwarded", ApiKey(key).name, path)
                 asked += 1
@@ -178,7 +178,7 @@ def test_requests_that_brokers_forward_and_controllers_serve(tmp_path: Path) -> 
             version = CONTROLLER_TABLE[key].max_version
             for path, values in long_requests(key, version):
                 for each in members:
-                    each.loop.forget()
+                    each.loop.restart()
                 pool.submit(ask, controller_port, request(key, version, values)).result(TIMEOUT_S)
                 failures += too_much(members, "of a controller", ApiKey(key).name, path)
                 asked += 1
