@@ -196,11 +196,10 @@ class MarkerSender:
             item = self._local.popleft()
             if not item.shard.is_serving:
                 continue
-            some, rest = item.partitions[:room], item.partitions[room:]
-            if rest:
-                self._local.appendleft(item._replace(partitions=rest))
-                item = item._replace(partitions=some)
-            room -= len(some)
+            if len(item.partitions) > room:
+                self._local.appendleft(item._replace(partitions=item.partitions[room:]))
+                item = item._replace(partitions=item.partitions[:room])
+            room -= len(item.partitions)
             write_marker(self._node, item.marker(), partial(self._answered, item))
         scheduler = scheduler_of(asyncio.get_running_loop())
         scheduler.spent += SLICE * (LOCAL_AT_ONCE - room) // LOCAL_AT_ONCE

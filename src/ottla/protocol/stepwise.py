@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from ottla.model import ZERO_UUID
 from ottla.protocol import limits, messages
@@ -272,8 +273,12 @@ def is_long(values: Mapping[str, Any]) -> bool:
     return False
 
 
+_NO_ARRAYS: Final = frozenset({int, str, bytes, bytearray, memoryview, bool, float, dict, type(None), UUID})
+"""Types looked up: `isinstance` of an abstract class is slow."""
+
+
 def _is_array(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
+    return type(value) not in _NO_ARRAYS and isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
 class _Part(NamedTuple):

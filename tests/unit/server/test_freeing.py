@@ -20,8 +20,8 @@ from ottla.server import api
 from ottla.server.freeing import COST_AT_ONCE, freeing, without_frames
 from ottla.server.handlers import TABLE
 from tests.unit.server import stub
+from tests.unit.server.counting import Client, CountingLoop, arrays, filled, request
 from tests.unit.server.node import running
-from tests.unit.server.test_work_between_yields import Client, CountingLoop, arrays, filled, request
 
 ROWS = 20_000
 BLOCKS_MAX = 12_000
