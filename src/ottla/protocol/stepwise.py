@@ -370,7 +370,9 @@ def _tags(cls: Any, entity: Any) -> bytes:
 
 
 def plain(entity: Any) -> Steps:
-    """What `messages.plain` gives for a request, with the zero uuid, which kio reads as None, as the id that it is."""
+    """What `messages.plain` gives for a message, with the zero uuid, which kio reads as None, as the id that it is."""
+    if not hasattr(type(entity), "__dataclass_fields__"):
+        return messages.plain(entity)
     found = {}
     for field in fields(entity):
         value = getattr(entity, field.name)

@@ -32,7 +32,6 @@ from ottla.server.api import (
     Session,
     Slice,
 )
-from ottla.server.freeing import freeing, without_frames
 from ottla.server.handlers import TABLE
 from ottla.server.long_answers import RowsOf
 from ottla.steps import at_once
@@ -124,6 +123,8 @@ async def _long(call: Call, frame: memoryview, offset: int) -> Outcome:
     call.request = await run_yielding(loaded.decode_in_steps(context.api_version, frame, offset))
     outcome = await _encoded_later(call, _handled(call))
     if not loaded.pipelined:
+        from ottla.server.freeing import freeing  # an idle node does without
+
         held = [call.request]
         call.request = None
         await run_yielding(freeing(held))
@@ -166,6 +167,8 @@ async def _encoded_if_long(call: Call, handling: Coroutine[Any, Any, Response]) 
 
 def _encoding(context: RequestContext, held: list[Mapping[str, Any]]) -> Generator[int, None, EncodedResponse]:
     """The answer in `held`, encoded and freed."""
+    from ottla.server.freeing import freeing
+
     key, version = context.api_key, context.api_version
     body = yield from stepwise.encode_response(key, version, context.correlation_id, held[0])
     yield from _counting(context, held[0])
@@ -204,6 +207,8 @@ def _refusal(call: Call, error: BaseException) -> Response | Handling:
         )  # fmt: skip
         _REQUESTS.error("a request failed", exc_info=error, extra=which)
         error = KafkaError(ErrorCode.unknown_server_error)
+    from ottla.server.freeing import without_frames
+
     without_frames(error)
     response = call.api.on_error(call.context, call.request, error)
     if isinstance(response, EncodedResponse):  # what is in others is seen when they are encoded
