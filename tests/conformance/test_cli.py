@@ -107,6 +107,17 @@ def test_looking_at_a_topic_makes_no_other(fresh_node: NodeProcess) -> None:
     assert [each["topic"] for each in listed] == ["t"], "neither __consumer_offsets nor what was asked for"
 
 
+def test_a_misspelt_topic_is_not_made_without_a_word(bootstrap: str, topic: str) -> None:
+    ottla(bootstrap, "topic", "create", topic)
+    misspelt = f"{topic}s"
+    said = ottla(bootstrap, "produce", misspelt, "a", code=1)
+    assert f"did you mean {topic}" in said and "--create" in said
+    assert misspelt not in ottla(bootstrap, "topic", "list").split()
+    assert "1 record" in ottla(bootstrap, "produce", misspelt, "a", "--create")
+    assert "1 record" in ottla(bootstrap, "produce", misspelt, "b", "--create")
+    assert ottla(bootstrap, "consume", misspelt) == "a\nb\n"
+
+
 def test_a_record_too_large_is_reported_by_its_line(bootstrap: str, topic: str, tmp_path: Path) -> None:
     """The topic takes less than librdkafka's batches, so these have to be small enough."""
     ottla(bootstrap, "topic", "create", topic, "--set", "max.message.bytes=1000")

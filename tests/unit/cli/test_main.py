@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import socket
@@ -16,6 +17,7 @@ import pytest
 from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE
 from ottla.cli.main import _complain, main
 from ottla.cli.produce import Delivered, _conclude
+from ottla.cli.topic_missing import _is_wanted
 from ottla.testing import Broker
 
 
@@ -120,6 +122,21 @@ def test_many_partitions_are_counted(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_broker_for_tests_says_what_it_wants(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises((TypeError, ValueError), match=said):
         Broker(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("typed", "is_terminal", "wanted"),
+    [("y\n", True, True), ("\n", True, False), ("n\n", True, False), ("y\n", False, False)],
+)
+def test_a_terminal_is_asked(typed: str, is_terminal: bool, wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stream(io.StringIO):
+        def isatty(self) -> bool:
+            return is_terminal
+
+    monkeypatch.setattr(sys, "stdin", Stream(typed))
+    monkeypatch.setattr(sys, "stderr", said := Stream())
+    assert _is_wanted("topic 'ordres' does not exist") is wanted
+    assert ("create it?" in said.getvalue()) is is_terminal
 
 
 def test_a_path_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
