@@ -248,7 +248,7 @@ for format, file, text in (
     ("json-schema", {str(schema)!r}, '{{"a": 1}}'),
 ):
     topic = {topic!r} + format
-    assert main(["produce", topic, text, "--format", format, "--schema", file]) == 0
+    assert main(["produce", topic, text, "--format", format, "--schema", file, "--create"]) == 0
     assert main(["consume", topic, "--format", format]) == 0
     assert main(["schema", "show", topic + "-value"]) == 0
 import ottla.registry.server, ottla.registry.app, ottla.registry.protobuf_schema, ottla.registry.json_schema
