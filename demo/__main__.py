@@ -202,7 +202,7 @@ def _ottla(bootstrap: str, *arguments: str, is_about_brokers: bool = True) -> No
 def _how_to_go_on() -> None:
     _step("How to go on")
     _say("$ .venv/bin/ottla server start                         # a node of your own, data in ./ottla-data")
-    _say("$ tail -F /var/log/dpkg.log | .venv/bin/ottla produce events")
+    _say("$ tail -F /var/log/dpkg.log | .venv/bin/ottla produce events --create")
     _say("$ .venv/bin/ottla consume events --follow              # or any Kafka client, at 127.0.0.1:9092")
     _say("$ .venv/bin/ottla pipeline list                        # what there is, and describe NAME")
     _say("$ .venv/bin/ottla pipeline new mine --from activity    # one of your own to start from")
