@@ -12,10 +12,16 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import ROW_COST, Handling, RequestContext, api
 
+WITH_REPLICA_ID = 3
+"""Version from which on a request says whether a replica or a client asks."""
+
+NO_REPLICA = -1
+
 
 @api(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4))
 def handle(context: RequestContext, request: Any) -> Handling:
     topics = []
+    replica_id = request.replica_id if context.api_version >= WITH_REPLICA_ID else NO_REPLICA
     for topic in request.topics:
         answers = []
         for asked in topic.partitions:
@@ -24,7 +30,7 @@ def handle(context: RequestContext, request: Any) -> Handling:
                 partition = context.node.replicas.find(topic.topic, asked.partition)
                 partition.check_leader(asked.current_leader_epoch)
                 epoch, end = partition.end_of_epoch(asked.leader_epoch)
-                follower_end = partition.end_of_replica(request.replica_id) if request.replica_id >= 0 else None
+                follower_end = partition.end_of_replica(replica_id) if replica_id >= 0 else None
                 if follower_end is not None:
                     partition.log.health.report(follower_end)
             except KafkaError as refused:
