@@ -77,6 +77,8 @@ SENTENCES = (
     "codes are Kafka's."
 )
 NAMED_ERRORS = "Where Kafka answers UNKNOWN_SERVER_ERROR to a request that makes no sense, Ottla names the error."
+EMPTY_GROUPS = "The epoch of an empty consumer, share or streams group is that of its assignment (KAFKA-20442)."
+MISSING_TOPICS = "A streams group goes on where a topic of its tasks is not there, or was deleted."
 NEGATIVE_SIZES = "Sizes below zero in a Fetch count as zero."
 TIMEOUTS = "Administrative requests are answered when done: their time limits are not looked at."
 UNBOUNDED = "Numbers of threads that Ottla does not have are accepted whatever they are."
@@ -100,6 +102,28 @@ NOT_SERVED = "ApiVersions and the features in it name only what is served."
 
 def _unknown_server_error_is_named(seen: Seen) -> bool:
     return seen.theirs == "unknown_server_error" and seen.mine not in ("none", MISSING)
+
+
+def _kafka_fails(seen: Seen) -> bool:
+    return bool(seen.row()[1].get("error_code") == "unknown_server_error")
+
+
+def _fails_only_there(seen: Seen) -> bool:
+    return _kafka_fails(seen) and seen.row()[0]["error_code"] == "none"
+
+
+def _group_is_empty(seen: Seen) -> bool:
+    """And its assignment has the epoch that it has itself."""
+    mine, _ = seen.row()
+    return mine["members"] == [] and mine["assignment_epoch"] == mine["group_epoch"]
+
+
+def _joined_an_empty_group(seen: Seen) -> bool:
+    """The first member that joins is assigned to at the next interval only, and has the epoch of the assignment."""
+    mine, theirs = seen.row()
+    if isinstance(seen.mine, str):
+        return "greater member epoch" in seen.mine and "greater member epoch" in str(seen.theirs)
+    return bool(seen.request["instance_id"] and mine["error_code"] == theirs["error_code"] == "none")
 
 
 def _isolation_is_unknown(seen: Seen) -> bool:
@@ -202,6 +226,14 @@ EXEMPTIONS = [
            _both_explain, used_by="log"),
     Exempt(ApiKey.CONSUMER_GROUP_HEARTBEAT, "error_message", SENTENCES,
            lambda seen: seen.request.get("subscribed_topic_regex") and _both_explain(seen)),
+    Exempt(ApiKey.CONSUMER_GROUP_DESCRIBE, "groups.assignment_epoch", EMPTY_GROUPS, _group_is_empty),
+    Exempt(ApiKey.SHARE_GROUP_DESCRIBE, "groups.assignment_epoch", EMPTY_GROUPS, _group_is_empty),
+    Exempt(ApiKey.CONSUMER_GROUP_HEARTBEAT, "member_epoch error_message", EMPTY_GROUPS, _joined_an_empty_group),
+    Exempt(ApiKey.STREAMS_GROUP_HEARTBEAT, "error_code error_message", NAMED_ERRORS,
+           lambda seen: _kafka_fails(seen) and not _fails_only_there(seen)),
+    Exempt(ApiKey.STREAMS_GROUP_HEARTBEAT, "error_code member_id member_epoch heartbeat_interval status active_tasks "
+           "standby_tasks warmup_tasks endpoint_information_epoch "
+           "partitions_by_user_endpoint", MISSING_TOPICS, _fails_only_there),
     Exempt(ApiKey.DESCRIBE_QUORUM, "topics.partitions.high_watermark", OF_EACH,
            lambda seen: min(seen.mine, seen.theirs) > 0),
     Exempt(ApiKey.INIT_PRODUCER_ID, "producer_id", OF_EACH,

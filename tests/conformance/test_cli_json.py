@@ -216,8 +216,8 @@ def test_what_is_not_there(bootstrap: str, ask: Ask, tmp_path: Path, monkeypatch
         "TRANSACTION": "no-such-id"
     }
     for name, typed in COMMANDS.items():
-        if not absent.keys() & set(typed) or name in ABOUT_ANYTHING:
-            continue  # about nothing in particular, or it would make the topic
+        if not absent.keys() & set(typed) or name in ABOUT_ANYTHING or name.startswith("ottla mirror"):
+            continue  # about nothing in particular, or it would make the topic, or the mirror is missed first
         code, _, complaints = ask(arguments(name, **absent))
         assert code == 1 and len(complaints) == 1, name
         assert any(each in complaints[0]["error"] for each in absent.values()), name

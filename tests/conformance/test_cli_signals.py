@@ -461,7 +461,8 @@ def test_a_repair_that_is_interrupted(tmp_path: Path, commands: Commands) -> Non
     with NodeProcess(tmp_path / "data") as node:
         env = {"OTTLA_BOOTSTRAP": node.bootstrap}
         for _ in range(5):
-            assert commands.wait(commands.start("produce", "r", "one", "two", "x" * 5000, env=env)).code == 0
+            written = commands.start("produce", "r", "one", "two", "x" * 5000, "--create", env=env)
+            assert commands.wait(written).code == 0
     log = node.data / "r-0" / f"{0:020d}.log"
     data = bytearray(log.read_bytes())
     data[len(data) // 2 : len(data) // 2 + 4] = b"\xff\0\xff\0"

@@ -325,8 +325,6 @@ def logs(
         show(log, lines, follow=follow, as_json=json)
     except FileNotFoundError:
         raise CommandFailed(f"{visible(name)} has no log: there is no {log}", FAILED) from None
-    except OSError as error:
-        raise CommandFailed(f"{log} cannot be read: {error.strerror}", FAILED) from None
     except KeyboardInterrupt:
         if not follow:
             raise

@@ -6,15 +6,16 @@ import difflib
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ottla.config import definitions
 from ottla.testing.lifetime import Lifetime
 from ottla.testing.process import BrokerError, Process, ending, with_output
 
 PORT_MAX = 65535
+ALIKE = 0.75
+"""From which likeness on a keyword is taken for a misspelt argument, not for a setting."""
 
 Setting: TypeAlias = str | int | float | bool | list[str] | tuple[str, ...] | None
 """None leaves the default."""
@@ -43,7 +44,7 @@ class Broker(Lifetime):
         port: int = 0,
         **keywords: Setting,
     ) -> None:
-        ensure_settings("Broker", settings, keywords, port, {"topics", "keep", "port"})
+        ensure_settings("Broker", settings, keywords, port, ("topics", "keep", "port"))
         named = {name.replace("_", "."): value for name, value in keywords.items()}
         self.settings = as_text({**(settings or {}), **named})
         self.topics = topic_requests(topics)
@@ -169,8 +170,9 @@ def topic_requests(topics: Topics) -> list[dict[str, Any]]:
     return [topic_request(name, each) for name, each in wanted.items()]
 
 
-def ensure_settings(what: str, settings: Any, keywords: Mapping[str, Any], port: Any, arguments: Iterable[str]) -> None:
-    """Raises TypeError or ValueError for what cannot be meant: an address, a port out of range, an unknown setting."""
+def ensure_settings(what: str, settings: Any, keywords: Mapping[str, Any], port: Any, arguments: Sequence[str]) -> None:
+    """Raises TypeError or ValueError for what cannot be meant: an address, a port out of range, an argument that is
+    misspelt."""
     if settings is not None and not isinstance(settings, Mapping):
         raise TypeError(
             f"{what} starts a node of its own, and takes settings by name, not {settings!r}: "
@@ -178,16 +180,10 @@ def ensure_settings(what: str, settings: Any, keywords: Mapping[str, Any], port:
         )
     if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= PORT_MAX:
         raise ValueError(f"port wants a number from 0 (any free one) to {PORT_MAX}, not {port!r}")
-    for name in keywords:
-        dotted = name.replace("_", ".")
-        if definitions.BROKER.get(dotted) is None:
-            known = [*arguments, *(each.replace(".", "_") for each in definitions.BROKER)]
-            close = difflib.get_close_matches(name, known, 3, 0.6)
-            if close:  # the node says what it thinks of others
-                meant = " or ".join(close)
-                raise TypeError(
-                    f"{what} has no argument {name!r}, the broker no setting {dotted!r}; did you mean {meant}?"
-                )
+    for name in keywords:  # the node itself says which setting it does not know
+        close = difflib.get_close_matches(name, arguments, 1, ALIKE)
+        if close:
+            raise TypeError(f"{what} has no argument {name!r}; did you mean {close[0]}?")
 
 
 def as_text(settings: Mapping[str, Setting]) -> dict[str, str]:
