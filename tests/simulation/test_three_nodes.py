@@ -124,6 +124,7 @@ class Cluster:
         async def main() -> None:
             await self.until(self.is_settled)
             await work(self)
+            await self.until(lambda: len({each.image.offset for each in self.nodes()}) == 1)
             self.check()
 
         with self.world.logging():
