@@ -115,6 +115,9 @@ def test_disk_errors_are_of_every_operation_and_change_nothing_else(monkeypatch:
     async def at_once(nemesis: faults.Nemesis, seconds: float) -> None:
         nemesis.random.uniform(0.1, 2 * seconds)
 
+    async def at_no_time(nemesis: faults.Nemesis, fault: Fault) -> None:
+        pass
+
     def drawn(elsewhere: float) -> tuple[set[str], list[float]]:
         monkeypatch.setattr(faults, "ERRORS_ELSEWHERE", elsewhere)
         world = World(0)
@@ -140,6 +143,7 @@ def test_disk_errors_are_of_every_operation_and_change_nothing_else(monkeypatch:
         return met, after
 
     monkeypatch.setattr(faults.Nemesis, "_lasting", at_once)
+    monkeypatch.setattr(faults.Nemesis, "_fired", at_no_time)
     assert drawn(faults.ERRORS_ELSEWHERE)[0] == OPERATIONS
     assert drawn(0.0)[0] == {"read", "write", "fsync"}
     assert drawn(0.0)[1] == drawn(1.0)[1]

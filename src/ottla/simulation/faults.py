@@ -11,7 +11,7 @@ from typing import TypeAlias
 from ottla.simulation.clients import Client
 from ottla.simulation.groups import TOPIC
 from ottla.simulation.world import QUICK_S, World
-from ottla.testing.disk import OPERATIONS
+from ottla.testing.disk import OPERATIONS, Fault
 
 FaultKind: TypeAlias = Callable[[], Awaitable[None]]
 
@@ -266,9 +266,8 @@ class Nemesis:
         if starts and self.machine.loop is not None:
             self.machine.crash(power_loss=False)
         await self._lasting(1)
-        for _ in range(SECONDS_OF_STARTS * (operation in OF_STARTS)):
-            if not fault.fired:
-                await self._lasting(1)
+        if operation in OF_STARTS:
+            await self._fired(fault)
         self.world.counts["disk error"] += fault.fired
         self.world.counts[f"disk error of {operation}"] += fault.fired
         self.machine.disk.heal()
@@ -279,6 +278,12 @@ class Nemesis:
         elif restart:
             self.machine.disk.restart(power_loss=True)
             self.world.losses += 1
+
+    async def _fired(self, fault: Fault) -> None:
+        """Wait for a fault to strike, some seconds at most, without drawing from what other faults draw from."""
+        for _ in range(SECONDS_OF_STARTS):
+            if not fault.fired:
+                await asyncio.sleep(1)
 
     async def _slow(self) -> None:
         self._says("slow disk")
