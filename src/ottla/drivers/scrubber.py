@@ -219,7 +219,7 @@ class LogScrubber:
                 end = segments[number + 1].base_offset if number + 1 < len(segments) else None
                 if end is None or end > (log.log_start_offset if start is None else start):
                     with contextlib.suppress(_SegmentGone):  # retention or the cleaner took it
-                        found.append(await self._check_segment(begun, segment, end, gaps))
+                        found.append(await self._check_segment(begun, segment, gaps))
         except _Stale:
             return False
         except DamagedLog as damaged:
@@ -233,9 +233,7 @@ class LogScrubber:
         self._compare_epochs(log, found)
         return True
 
-    async def _check_segment(
-        self, begun: _Begun, segment: Segment, end: Offset | None, gaps: list[tuple[Offset, Offset]]
-    ) -> SegmentCheck:
+    async def _check_segment(self, begun: _Begun, segment: Segment, gaps: list[tuple[Offset, Offset]]) -> SegmentCheck:
         """Raises `DamagedLog`, and `_Stale` where the log was cut or closed meanwhile."""
         log = begun.log
 
@@ -243,18 +241,17 @@ class LogScrubber:
             return stop <= log.log_start_offset or has_gaps(log) or is_known(gaps, first, stop)
 
         self._ensure_same(begun, segment)
-        path = segment.path(LOG)
+        path, begin = segment.path(LOG), segment.base_offset
         try:  # a descriptor of its own: those that readers use stay open
             handle = await self._fs.run(lambda: SegmentFile(self._fs.open(path, read_only=True)))
         except OSError as error:
             self._ensure_same(begun, segment)
             raise _unreadable(log, path, error) from error
         self._ensure_same(begun, segment)
-        limit = log.log_end_offset if end is None else end
+        # Now, not when the check began: the active one of before may have been rolled, hours ago.
+        limit = next((each.base_offset for each in log.segments if each.base_offset > begin), log.log_end_offset)
         epoch_max = self._epoch_max(log.topic_partition)
-        check = SegmentCheck(
-            handle, segment.base_offset, segment.size, adjoins=may_be_missing, limit=limit, epoch_max=epoch_max
-        )
+        check = SegmentCheck(handle, begin, segment.size, adjoins=may_be_missing, limit=limit, epoch_max=epoch_max)
         while not check.is_done:
             began_s = self._now_s()
             try:

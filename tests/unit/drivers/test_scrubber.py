@@ -193,3 +193,22 @@ def test_a_move_that_meets_damage_has_the_log_checked() -> None:
         assert "checksum" in str(scrubbed.found[0][1]) and copy.log_end_offset == 0
 
     run(new_disk(), work, bytes_per_second=0)
+
+
+def test_a_log_that_rolls_while_it_is_read_is_not_damaged() -> None:
+    """What was its active segment when the check began has others behind it when its turn comes."""
+
+    async def work(scrubbed: Scrubbed) -> None:
+        log = scrubbed.logs.create(T0, ID)
+        for _ in range(3):
+            append(log, 10)
+            log.roll()
+        append(log, 10)
+        check = asyncio.ensure_future(scrubbed.scrubber.check(log))
+        while not check.done():
+            append(log, 1)
+            log.roll()
+            await asyncio.sleep(0)
+        assert check.result() and not scrubbed.found
+
+    run(new_disk(), work)
