@@ -20,6 +20,8 @@ from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import iterate_batches, iterate_records
 from ottla.simulation.wire import Disconnected
 from ottla.simulation.world import DIRECTORY, Machine
+from ottla.storage.damage import Damage as NoticedDamage
+from ottla.storage.damage import DamagedLog
 from ottla.testing.disk import SimulatedFileSystem
 from tests.simulation.test_replicas import ALL, Replicated, records
 from tests.simulation.test_three_nodes import NODES
@@ -326,6 +328,46 @@ def test_directories_that_changed_places_are_fetched_again() -> None:
         await cluster.healed(machine)
 
     run_watched(9, work)
+
+
+def test_a_replica_that_joins_the_set_when_damage_is_found_is_not_empty_in_it() -> None:
+    """The leader asks for it as the replica is caught up, and the replica's own metadata does not say so yet: elected
+    now it would lead without the records."""
+
+    async def work(cluster: Watched) -> None:
+        await cluster.filled()
+        machine, leader = cluster.following(), cluster.leading()
+        number = cluster.machines.index(machine) + 1
+        machine.stop()
+        await cluster.until(lambda: len(cluster.partition(leader).isr) == 2)
+        node = leader.node
+        assert node is not None and node.replicas.ask_isr is not None
+        ask, asked = node.replicas.ask_isr, list[Any]()
+        seen: list[int] = []
+
+        def find_damage(partition: Any, isr: tuple[int, ...]) -> None:
+            ask(partition, isr)
+            if partition.topic_partition.topic == "t" and not asked:
+                asked.append(isr)
+                damaged = machine.node
+                assert number in isr and damaged is not None and machine.loop is not None
+                error = DamagedLog(NoticedDamage(LOG, LOG, 0, "what the scrubber says", ""))
+                machine.loop.call_soon(lambda: damaged.damaged_logs._found(cluster.log(number), error))
+
+        def look(delta: Any, image: Any) -> None:
+            partition = image.partition("t", 0)
+            if asked and number in partition.isr and partition.directory(number) != DIRECTORY_LOST:
+                replica = None if machine.node is None else machine.node.replicas.get("t", 0)
+                seen.append(-1 if replica is None else replica.log.log_end_offset)
+
+        node.replicas.ask_isr = find_damage
+        node.metadata.publisher.subscribe(look)
+        machine.start()
+        await cluster.until(lambda: bool(asked))
+        await cluster.healed(machine)
+        assert set(seen) <= {COUNT, COUNT + 1}, "it may be elected, and has not all"
+
+    run_watched(13, work, NO_SCRUBBING)
 
 
 class Coordinated(Watched):

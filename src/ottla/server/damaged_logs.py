@@ -42,6 +42,8 @@ class DamagedLogs:
         self._node = node
         self.scrubber = LogScrubber(node.fs, node.logs, node.log_settings.of_scrubber, self._found, self._epoch_of)
         self._known: dict[Log, DamagedLog] = {}
+        self._quiet: set[TopicPartition] = set()
+        """Damaged logs that are followed no more, where the controller knows no directories."""
         self._asking: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         node.metadata.publisher.subscribe(self._apply)
@@ -91,7 +93,7 @@ class DamagedLogs:
                 del self._known[log]
                 continue
             registration = self._registration(key)
-            if registration is not None and self._may_begin_again(registration):
+            if registration is not None and self._may_begin_again(key, registration):
                 self._give_up(log)
             elif registration is not None:
                 waits = True
@@ -115,8 +117,17 @@ class DamagedLogs:
         found = self._node.image.partition(*key)
         return found if found is not None and self._node.node_id in found.replicas else None
 
-    def _may_begin_again(self, registration: PartitionRegistration) -> bool:
-        return self._node.replicas.may_start_over(registration)
+    def _may_begin_again(self, key: TopicPartition, registration: PartitionRegistration) -> bool:
+        """Whether a log that is in use may be given up. Its leader may be about to have it join the in-sync set, by
+        what it was, and this node would be the last to know. So the controller hears first that it is lost: then it
+        either takes it out of the set again, or refuses the leader, who has not seen that change."""
+        if not self._node.replicas.may_start_over(registration):
+            return False
+        if features.supports_directories(self._node.image.features):
+            return registration.directory(self._node.node_id) == DIRECTORY_LOST
+        is_quiet = key in self._quiet  # nothing else can be said to such a controller: it is not followed for a while
+        self._quiet.add(key)
+        return is_quiet
 
     def _to_report(self, key: TopicPartition, registration: PartitionRegistration) -> dict[tuple[UUID, int], UUID]:
         """What the controller is to hear of a damaged log: that it is lost, where another replica has all that is
@@ -138,8 +149,7 @@ class DamagedLogs:
                 node.note_directories()
             return {}
         others = [each for each in registration.isr if each != node_id and self._is_active(each)]
-        counts = node_id in registration.isr or (node_id in registration.elr and not is_lost)
-        return {place: DIRECTORY_LOST} if others and counts else {}
+        return {place: DIRECTORY_LOST} if others and (node_id in registration.isr or not is_lost) else {}
 
     def _is_active(self, node_id: int) -> bool:
         broker = self._node.image.brokers.get(node_id)
@@ -163,6 +173,7 @@ class DamagedLogs:
         node, key = self._node, log.topic_partition
         partition = node.replicas.get(*key)
         error = self._known.pop(log)
+        self._quiet.discard(key)
         if partition is None:
             return
         where = fields(partition=key, error=str(error.damage))
