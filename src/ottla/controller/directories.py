@@ -73,6 +73,10 @@ class _Assignment:
         if record is not None:
             self.records.append(record)
             partition = changed_partition(partition, record)
+            elected = None if partition.leader >= 0 else self._changes.of(topic, number, partition).record()
+            if elected is not None:  # where it was before, it could not lead
+                self.records.append(elected)
+                partition = changed_partition(partition, elected)
         if not is_online(self._broker, directory):
             self.offline.append(PartitionPlace(topic, number, partition))
         return ErrorCode.none

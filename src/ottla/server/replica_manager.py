@@ -340,7 +340,8 @@ class ReplicaManager:
         directory_id = ids.get(posixpath.dirname(log.directory))
         if directory_id not in (None, assigned):
             self._placed[topic_id, key.partition] = directory_id
-            if assigned == DIRECTORY_LOST:
+            is_last = registration.leader == NO_LEADER and self.node_id in registration.elr  # which is not given up
+            if assigned == DIRECTORY_LOST and not is_last:
                 self._lost.add((topic_id, key.partition))
         return log
 
