@@ -22,9 +22,10 @@ FIRST_BACKOFF_MS = 20
 to be committed waits for its followers; `replica.fetch.backoff.ms` is what it doubles up to."""
 
 
-GAP_BELIEVED_AFTER = 8
-"""Errors in a row, some seconds: a leader that hears of a gap (`Outcome.is_suspicious`) has looked by then whether its
-log is damaged, and would not lead any more. What it still sends was compacted before the topic's policy changed."""
+GAP_BELIEVED_AFTER = 32
+"""Errors in a row, half a minute: a leader that hears of a gap (`Outcome.is_suspicious`) has looked by then whether its
+log is damaged, also where that is at the end of a large segment on a slow disk, and would not lead any more. What it
+still sends was compacted before the topic's policy changed."""
 
 _SUSPICIOUS = frozenset({ErrorCode.corrupt_message, ErrorCode.invalid_record})
 

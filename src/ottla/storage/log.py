@@ -100,10 +100,13 @@ class Log:
         self.repaired = False
         """Something was cut off a file then, which a power failure must not bring back."""
         self._note_unflushed: Callable[[], None] | None = None
+        self.config = config
         self.update_config(config)
 
     def update_config(self, config: LogConfig) -> None:
         """Follow the topic's settings from now on."""
+        if self.config.compact and not config.compact and self._state.cleaned is None:
+            self._state.cleaned = self._state.log_start  # it may have gaps, from a leader that was compacted
         self.config = config
         self._writer.limits, self._policy, self._rules = limits_and_policy(config)
         self._flush_messages = config.flush_messages if config.flush_ms > 0 else 1
@@ -331,8 +334,7 @@ class Log:
         if first.base_offset < state.log_end == state.log_start <= first.last_offset:
             self.truncate_fully_and_start_at(first.base_offset)  # empty; the leader's start is inside a batch
         if first.base_offset != state.log_end or len(headers) > 1:
-            may_have_gaps = state.cleaned is not None or self.config.compact
-            check_follows(headers, state.log_end, self.topic_partition, may_have_gaps=may_have_gaps)
+            check_follows(headers, state, self.topic_partition, is_compacted=self.config.compact)
         self._writer.append(buffer, size, headers, max_timestamp, now_ms)
         return self._appended(first.base_offset, NO_TIMESTAMP, max_timestamp, epoch, size, len(headers))
 

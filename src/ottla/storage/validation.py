@@ -11,10 +11,10 @@ import enum
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from ottla.errors import ErrorCode, KafkaError, MissingOffsets
-from ottla.model import NO_PRODUCER_ID, NO_TIMESTAMP, Buffer, Offset, TopicPartition
+from ottla.model import NO_PRODUCER_ID, NO_TIMESTAMP, Buffer, TopicPartition
 from ottla.protocol import _records
 from ottla.protocol.compression import DECOMPRESSED_BYTES_MAX, Codec, TooLong, compress, room_for
 from ottla.protocol.crc32c import crc32c
@@ -42,6 +42,9 @@ from ottla.protocol.record_batch import (
     set_max_timestamp_and_attributes,
     unpack_header,
 )
+
+if TYPE_CHECKING:
+    from ottla.storage.log_state import LogState
 
 RECORD_ERRORS_MAX: Final = 100
 """Records that an error names one by one; a batch may hold a million, and nobody reads past the first few."""
@@ -389,23 +392,29 @@ def _validate_replicated(records: Buffer) -> Validated:
     return Validated(view[:end], headers, max_timestamp, offset_of_max_timestamp, NO_TIMESTAMP)
 
 
-def check_follows(headers: Sequence[BatchHeader], log_end: Offset, key: TopicPartition, *, may_have_gaps: bool) -> None:
+def check_follows(headers: Sequence[BatchHeader], state: LogState, key: TopicPartition, *, is_compacted: bool) -> None:
     """Whether a leader's batches, which are in order, are what follows the log end. Raises INVALID_RECORD, and
-    `MissingOffsets`: a base offset lies outside the checksum, and only its place tells that it is wrong."""
+    `MissingOffsets`: a base offset lies outside the checksum, and only its place tells that it is wrong. What a leader
+    has compacted is noted in `state`: the topic's policy may be another one when somebody looks for gaps."""
+    log_end = state.log_end
     if headers[0].base_offset < log_end:
         raise KafkaError(
             ErrorCode.invalid_record,
             f"Unexpected offset in append to {key}. First offset {headers[0].base_offset} is less than the next offset "
             f"{log_end}.",
         )
-    if not may_have_gaps:
-        for header in headers:
-            if header.base_offset != log_end:
-                raise MissingOffsets(
-                    ErrorCode.invalid_record,
-                    f"offsets {log_end} to {header.base_offset - 1} are missing in what the leader of {key} sent",
-                )
-            log_end = header.next_offset
+    if state.cleaned is not None:
+        return
+    for header in headers:
+        if header.base_offset != log_end:
+            if is_compacted:
+                state.cleaned = state.log_start
+                return
+            raise MissingOffsets(
+                ErrorCode.invalid_record,
+                f"offsets {log_end} to {header.base_offset - 1} are missing in what the leader of {key} sent",
+            )
+        log_end = header.next_offset
 
 
 def _check_claims(header: BatchHeader) -> None:
