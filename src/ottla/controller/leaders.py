@@ -12,7 +12,8 @@ from ottla.controller.decision import Decision, Steps
 from ottla.controller.elections import CHANGES_PER_STEP
 from ottla.controller.partition_change import Changes, Election
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.image import NO_LEADER, MetadataImage, PartitionRegistration
+from ottla.metadata.image import DIRECTORY_LOST, NO_LEADER, MetadataImage, PartitionRegistration, TopicImage
+from ottla.metadata.replay import changed_partition
 from ottla.metadata.replica_index import PARTITIONS_PER_STEP
 from ottla.protocol.internal.metadata_records import PartitionChangeRecord
 
@@ -80,10 +81,30 @@ def _elect(
     change = changes.of(topic, number, partition)
     change.election = Election.PREFERRED if is_preferred else Election.UNCLEAN
     record = change.record()
-    if record is None:
+    found = [record] if record is not None else [] if is_preferred else _elect_lost(changes, topic, number, partition)
+    if not found:
         return _NO_PREFERRED if is_preferred else _NO_ELIGIBLE
-    records.append(record)
+    records += found
     return ErrorCode.none, None
+
+
+def _elect_lost(
+    changes: Changes, topic: TopicImage, number: int, partition: PartitionRegistration
+) -> list[PartitionChangeRecord]:
+    """Elect a replica whose log is called lost, of a broker that lives: it was damaged, and given up for others that
+    never came back. Nothing but such a request elects it, as it may have nothing."""
+    placed = changes.of(topic, number, partition)
+    for each in partition.replicas:
+        broker = changes.image.brokers.get(each)
+        if partition.directory(each) == DIRECTORY_LOST and broker is not None and broker.active:
+            placed.directories[each] = changes.directory(each)
+    first = placed.record() if placed.directories else None
+    if first is None:
+        return []
+    change = changes.of(topic, number, changed_partition(partition, first))
+    change.election = Election.UNCLEAN
+    second = change.record()
+    return [] if second is None else [first, second]
 
 
 _NOT_NEEDED = ErrorCode.election_not_needed, "Leader election not needed for topic partition."

@@ -8,8 +8,9 @@ from uuid import UUID
 import pytest
 
 from ottla.controller import leaders, reassignments
+from ottla.controller.directories import assign_replicas_to_dirs, assignment_request
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.image import MetadataImage
+from ottla.metadata.image import DIRECTORY_LOST, MetadataImage
 from ottla.protocol.internal import metadata_records as r
 from ottla.steps import at_once
 from tests.unit.metadata.images import apply, broker_records, feature_records, settings, topic_records
@@ -146,6 +147,28 @@ def test_an_unclean_leader_is_elected_by_request_whatever_the_settings_say() -> 
     image = apply([r.FenceBrokerRecord(node, node) for node in (1, 2, 3)], image)
     rows, _ = elect(image, 1, None)
     assert set(rows.values()) == {ErrorCode.eligible_leaders_not_available}
+
+
+def test_a_replica_that_was_given_up_is_elected_by_request_where_nobody_else_lives() -> None:
+    """Its log was damaged and is called lost; those that it was given up for never come back."""
+    image = cluster(leader=-1, isr=(2,), eligible_leader_replicas=())
+    place = _, number = image.topics_by_name["t"].id, 0
+    request = assignment_request(1, image.brokers[1].epoch, {place: DIRECTORY_LOST})
+    image = apply([r.FenceBrokerRecord(node, node) for node in (2, 3)], image)
+    image = apply(at_once(assign_replicas_to_dirs(image, request, settings(image))).records, image)
+    partition = image.partition("t", number)
+    assert partition is not None and partition.directory(1) == DIRECTORY_LOST and partition.leader == -1
+    by_settings = at_once(leaders.elect_unclean_leaders(apply([UNCLEAN], image), settings(image))).records
+    assert number not in {each.partition_id for each in by_settings}
+    rows, after = elect(image, 1, [{"topic": "t", "partitions": [number]}])
+    partition = after.partition("t", number)
+    assert rows == {("t", number): 0} and partition is not None
+    assert (partition.leader, partition.isr, partition.directory(1)) == (1, (1,), UUID(int=0xD1))
+    gone = apply([r.FenceBrokerRecord(1, 1)], image)
+    assert (
+        elect(gone, 1, [{"topic": "t", "partitions": [number]}])[0]["t", number]
+        == ErrorCode.eligible_leaders_not_available
+    )
 
 
 def test_the_controller_balances_leaders_by_itself_in_decisions_that_are_not_too_large() -> None:
