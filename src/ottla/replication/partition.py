@@ -26,6 +26,9 @@ __all__ = ["ACKS_ALL", "ACKS_LEADER", "ACKS_NONE", "Partition"]
 LAG_MS_MAX = 30_000
 """Default of replica.lag.time.max.ms."""
 
+FOLLOWED_MS = 1000
+"""A follower asks again after replica.fetch.wait.max.ms (500) at the latest, whatever there is to fetch."""
+
 EVERYBODY = 1 << 62
 """So many bytes that every waiting fetch looks again."""
 
@@ -493,6 +496,12 @@ class Partition:
         """Up to where a follower has what this leader has; None for one that is none or has not said it."""
         replica = self._remote.get(replica_id)
         return None if replica is None or replica.end_offset < 0 else replica.end_offset
+
+    def is_followed(self, now_ms: Millis) -> bool:
+        """Whether one of the others in sync has fetched lately, if there are any: one that does not may have another
+        leader, of which this node has not heard. By the time of `on_follower_fetch`."""
+        others = [replica for replica_id, replica in self._remote.items() if replica_id in self.isr]
+        return not others or any(now_ms - replica.fetched_ms < FOLLOWED_MS for replica in others)
 
     def broker_epoch_of(self, replica_id: NodeId) -> int:
         """Of the broker that fetched last as this replica, -1 if it did not say."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from uuid import uuid4
 
 import pytest
@@ -11,6 +12,7 @@ from ottla.metadata.image import PartitionRegistration
 from ottla.model import TopicPartition
 from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.replication.replica_log import Appended
+from ottla.server.handlers.produce import _unless_deposed
 from ottla.storage.validation import Origin
 from tests.unit.storage.logs import NOW, batch, load, new_disk
 
@@ -108,3 +110,22 @@ def test_what_the_node_writes_itself_is_refused_as_ever(leader: Leader) -> None:
     with pytest.raises(KafkaError) as caught:
         leader.append(0, origin=Origin.COORDINATOR)
     assert caught.value.code is ErrorCode.not_enough_replicas
+
+
+def test_a_leader_that_is_not_followed_does_not_say_that_records_are_missing(leader: Leader) -> None:
+    """It may have been deposed without a word of it, and the producer has sent them to the next leader."""
+
+    async def told(in_ms: int) -> ErrorCode:
+        now_ms = int(asyncio.get_running_loop().time() * 1000)
+        leader.partition.on_follower_fetch(OTHER, 0, leader.epoch, now_ms - in_ms)
+        with pytest.raises(KafkaError) as refused:
+            leader.append(5)
+        return _unless_deposed(leader.partition, refused.value).code
+
+    assert asyncio.run(told(5_000)) == ErrorCode.not_leader_or_follower
+    assert asyncio.run(told(500)) == ErrorCode.out_of_order_sequence_number
+    leader.change((ME,))
+    leader.partition.set_min_isr(1)
+    assert asyncio.run(told(5_000)) == ErrorCode.out_of_order_sequence_number, "nobody else could lead"
+    other = KafkaError(ErrorCode.invalid_producer_epoch)
+    assert _unless_deposed(leader.partition, other) is other

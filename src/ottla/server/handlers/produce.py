@@ -394,8 +394,9 @@ def handle(context: RequestContext, request: ProduceRequest) -> Handling:
                     raise KafkaError(ErrorCode.invalid_required_acks)
                 guard = NOT_TRANSACTIONAL if guards is None else _guard_of(guards, partition)
                 info = yield from _append(context, request, partition, data.records, guard)
-            except KafkaError as error:
+            except KafkaError as refused:
                 failed = True
+                error = _unless_deposed(partition, refused)
                 answers.append(_failed(data.index, error, partition))
                 _count_failure(context, error, partition, data.records)
                 _note_refusal(context, topic, data, error)
@@ -480,6 +481,16 @@ def _is_transactional(request: ProduceRequest) -> bool:
 
 def _appended(index: int, info: Appended) -> ProducedPartition:
     return ProducedPartition(index, 0, info.first_offset, info.log_append_time_ms, info.log_start_offset)
+
+
+def _unless_deposed(partition: Partition | None, error: KafkaError) -> KafkaError:
+    """A leader that was cut off does not hear that another one leads, and what the producer has sent there is missing
+    here. Told so, librdkafka takes records for lost (`RefusedBatches`): it is to ask who leads. Kafka tells it."""
+    if error.code is not ErrorCode.out_of_order_sequence_number or partition is None:
+        return error
+    if partition.is_followed(int(asyncio.get_running_loop().time() * 1000)):
+        return error
+    return KafkaError(ErrorCode.not_leader_or_follower, f"no follower was heard of lately; {error}")
 
 
 def _count_failure(context: RequestContext, error: KafkaError, partition: Partition | None, records: Any) -> None:
