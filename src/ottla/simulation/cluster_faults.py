@@ -275,12 +275,20 @@ class ClusterNemesis(Nemesis):
     # Nodes.
 
     async def _wipe(self) -> None:
-        """A node loses its disk; of a fixed quorum no voter, whose vote would be given twice."""
+        """A node loses its disk; of a fixed quorum no voter, whose vote would be given twice, and none of two, after
+        which nobody could be elected any more: the new disk is another voter (KIP-853)."""
         found = self.machines if self.may_wipe_voters else [each for each in self.brokers if each not in self.voters]
+        needed = self._needed_voters()
+        found = [each for each in found if each.node_id not in needed]
         if found and self.world.wipes < self.wipes_max:
             self.machine = self.random.choice(found)
             self._says(f"wipe: {self.machine.name}")
             self.machine.wipe()
+
+    def _needed_voters(self) -> set[int]:
+        """Those of a quorum that somebody takes for one of two voters or one."""
+        quorums = [each.node.metadata.quorum.core.voters for each in self.machines if each.node is not None]
+        return {key.node_id for voters in quorums if len(voters) < 3 for key in voters.keys}
 
     async def fail_directory(self) -> None:
         """One of two log directories fails, until the node is started again."""
