@@ -137,6 +137,11 @@ class Invariants:
                 self._partition(machine, (key.topic, key.partition), partition, row.state or (-1, -1, False, 0), leads)
                 row.state = state
                 self.world.counts["partition states checked"] += 1
+        damaged_logs = vars(node).get("damaged_logs")  # made with the first records
+        if damaged_logs is not None:
+            for key, why in damaged_logs.damaged().items():
+                if "cannot be read" not in why:  # as a disk error says it
+                    self.violated("what was written is not damaged", f"{machine.name} says so of {key}: {why}")
 
     def may_coordinate(self, host: str, group: str) -> bool:
         """Whether a broker leads the partition of a group's committed offsets, by the newest metadata."""
