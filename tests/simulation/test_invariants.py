@@ -50,3 +50,30 @@ def test_what_a_leader_of_before_acknowledged_late_proves_nothing() -> None:
     with pytest.raises(Violation, match="acknowledged b'other', and b'kept' before"):
         history.acknowledge(key, 5, [b"other"], sent, ACKS_ALL)
     world.close()
+
+
+@pytest.mark.parametrize(
+    ("replicas", "epoch", "topic_id", "is_released"),
+    [((1,), 8, 5, True), ((1, 2), 8, 5, False), ((1,), 7, 5, False), ((1,), 8, 6, False)],
+)
+def test_only_who_was_released_without_the_leaders_knowledge_need_not_have_what_is_committed(
+    monkeypatch: pytest.MonkeyPatch, replicas: tuple[int, ...], epoch: int, topic_id: int, is_released: bool
+) -> None:
+    world = World(1)
+    leader, other = (world.machine(f"node{number}", {"node.id": str(number)}) for number in (1, 2))
+    invariants = Invariants(world, History(world, fsynced=True), ("node1", "node2"), lambda topic: True)
+    ends = {"node1": 10, "node2": 0}
+    monkeypatch.setattr(invariants, "view", lambda machine, key: SimpleNamespace(end=ends[machine.name]))
+    row = SimpleNamespace(replicas=replicas, partition_epoch=epoch)
+    topic = SimpleNamespace(id=UUID(int=topic_id), partitions={0: row})
+    node: Any = SimpleNamespace(image=SimpleNamespace(topic={"t": topic}.get))
+    monkeypatch.setattr(other, "node", node)
+    led: Any = SimpleNamespace(isr=(1, 2), node_id=1, partition_epoch=7, topic_id=UUID(int=5))
+    if is_released:
+        invariants._in_sync_have(("t", 0), led, 10)
+    else:
+        with pytest.raises(Violation, match="in-sync replicas"):
+            invariants._in_sync_have(("t", 0), led, 10)
+    assert leader.node is None
+    monkeypatch.undo()
+    world.close()

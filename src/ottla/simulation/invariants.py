@@ -231,18 +231,20 @@ class Invariants:
             machine = self._machines.get(replica)
             if machine is None or (machine.losses and not self.history.fsynced) or machine.wipes:
                 continue  # what it had may be gone, which the leader cannot know
-            if self._is_released(machine, key):
-                continue  # it knows before the leader that it is no replica any more, and has deleted its log
+            if self._is_released(machine, key, partition):
+                continue
             end = self.view(machine, key).end
             if end < high_watermark:
                 text = f"{key} is committed up to {high_watermark} by {partition.node_id}, {machine.name} ends at {end}"
                 self.violated("in-sync replicas have what is committed", text)
 
-    def _is_released(self, machine: Machine, key: Key) -> bool:
-        """Whether the committed metadata that a node has seen gives the partition to others."""
+    def _is_released(self, machine: Machine, key: Key, led: Partition) -> bool:
+        """Whether a node knows of a later change than the leader that the partition is not its any more: it has deleted
+        its log, and the leader may still commit by what it said before. It waits for all others in sync as well, whom
+        that change left there: so nothing that is committed depends on this one."""
         topic = None if machine.node is None else machine.node.image.topic(key[0])
-        registration = None if topic is None else topic.partitions.get(key[1])
-        return registration is not None and machine.node_id not in registration.replicas
+        now = None if topic is None or topic.id != led.topic_id else topic.partitions.get(key[1])
+        return now is not None and machine.node_id not in now.replicas and now.partition_epoch > led.partition_epoch
 
     def _must_hold(self, key: Key, start: int) -> bool:
         committed = self._committed.get(key)
