@@ -192,7 +192,7 @@ class QuorumStateWriter:
         self._written = written
         self._newest: QuorumStateFile | None = None
         self._task: asyncio.Task[None] | None = None
-        self._retry: asyncio.TimerHandle | None = None
+        self._retry: asyncio.Handle | None = None
         self._delay_s = RETRY_SECONDS
         self._logged_s = -LOG_SECONDS
         self._stopped = False

@@ -494,7 +494,7 @@ class QuorumNode:
             self._states.begin(state)
 
     async def persisted(self) -> None:
-        """Until all that this node has promised is on disk. Raises KafkaError if the disk failed, or has no room now."""
+        """Until all that this node has promised is on disk. Raises KafkaError if the disk failed or has no room now."""
         await self._states.idle()
         if refusal := self.failure or self._states.refused:
             raise refusal

@@ -45,7 +45,7 @@ class DamagedLogs:
         self._quiet: set[TopicPartition] = set()
         """Damaged logs that are followed no more, where the controller knows no directories."""
         self._asking: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         node.metadata.publisher.subscribe(self._apply)
         closers.append(self.stop)
         self.scrubber.start()

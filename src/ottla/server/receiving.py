@@ -73,7 +73,7 @@ class ReceiveBuffers:
         self._listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
         self._waiting: dict[CompiledConnection, int] = {}
         """The bytes that each needs next, in the order in which they came."""
-        self._watch: asyncio.TimerHandle | None = None
+        self._watch: asyncio.Handle | None = None
         self._seen = 0
         """Bytes that `first` had received when the watch last looked."""
         self._bytes_max = 0
