@@ -30,6 +30,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """They stop a node cleanly, as they do Kafka's."""
 YOUNG_OBJECTS_MAX = 20_000
 """Requests make few reference cycles, so the collector may look less often than every 700 allocations."""
+YOUNG_COLLECTIONS_MAX = 1
+"""Nobody is served while the collector looks at what is young: three times YOUNG_OBJECTS_MAX at most, some 10 ms."""
+MIDDLE_COLLECTIONS_MAX = 200
+"""All objects are looked at after 8 million new ones that stay, if they are then a quarter more than before."""
 
 
 async def announce(node: Node, _: asyncio.Event) -> None:
@@ -93,7 +97,7 @@ async def _serve(config: ServerConfig, attend: Attend, network: SystemNetwork | 
             # Who types Ctrl-C wanted a node and has none; a supervisor's SIGTERM got what it asked for.
             return 128 + signal.SIGINT if came[:1] == [signal.SIGINT] else _exit_code(node)
         gc.freeze()
-        gc.set_threshold(YOUNG_OBJECTS_MAX, 20, 20)
+        gc.set_threshold(YOUNG_OBJECTS_MAX, YOUNG_COLLECTIONS_MAX, MIDDLE_COLLECTIONS_MAX)
         await attend(node, stop)
         await stop.wait()
     finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.server.main import _loop_factory
+from ottla.server.main import YOUNG_OBJECTS_MAX, _loop_factory
 
 PROGRAM = """
 import asyncio, errno, sys
@@ -54,3 +54,25 @@ def test_the_event_loop_is_the_one_that_is_asked_for(name: str) -> None:
     loop = _loop_factory(name)()
     assert type(loop).__module__.partition(".")[0] == name
     loop.close()
+
+
+def test_the_collector_looks_at_few_objects_at_once(tmp_path: Path) -> None:
+    """Nobody is served meanwhile, and a topic of 9,000 partitions makes a million objects that stay."""
+    what = """
+    import gc
+    looked = []
+
+    def look(phase, about):
+        if phase == "start":
+            looked.append(sum(len(gc.get_objects(generation=each)) for each in range(about["generation"] + 1)))
+
+    gc.callbacks.append(look)
+    kept = [[] for _ in range(1_000_000)]
+    gc.callbacks.clear()
+    print(len(looked), max(looked), file=sys.stderr)
+    stop.set()
+"""
+    code, printed, _ = ended(tmp_path, what)
+    collections, most = map(int, printed.split())
+    assert code == 0 and collections > 40
+    assert most < 3.2 * YOUNG_OBJECTS_MAX
