@@ -215,6 +215,8 @@ class ServerConfig(Mapping[str, Any]):
             if why is not None:
                 raise OttlaError(why)
         self._check_http_port()
+        if 0 < self["queued.max.request.bytes"] < self["socket.request.max.bytes"]:
+            raise OttlaError("queued.max.request.bytes must be larger or equal to socket.request.max.bytes")
         for name, least in (("log.roll.ms", 1), ("log.retention.ms", None), ("log.retention.minutes", None)):
             value = self[name]
             if value is not None and value < 1 and not (least is None and value == -1):

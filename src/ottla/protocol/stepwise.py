@@ -284,13 +284,16 @@ def _is_array(value: Any) -> bool:
 class _Part(NamedTuple):
     name: str
     item: Any
-    """The class of the rows, of an array of them; None for what kio writes as a whole."""
+    """The class of the rows, of an array of them."""
+    inner: Any
+    """The class of a single entity that has arrays. Without both kio writes the field."""
+    is_nullable: bool
 
 
 @cache
 def _parts(cls: Any) -> tuple[list[_Part], Any]:
     """The fields of `cls` in order, tagged ones left out, and how kio writes each that is no array of rows."""
-    from kio.serial._introspect import EntityTupleField, classify_field
+    from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
     from kio.serial._serialize import get_field_writer
 
     parts = []
@@ -300,7 +303,8 @@ def _parts(cls: Any) -> tuple[list[_Part], Any]:
             continue
         kind = classify_field(field)
         item = kind.type_ if isinstance(kind, EntityTupleField) else None
-        parts.append(_Part(field.name, item))
+        inner = kind.type_ if isinstance(kind, EntityField) and not _schema(kind.type_).is_leaf else None
+        parts.append(_Part(field.name, item, inner, is_optional(field)))
         if item is None:
             write[field.name] = get_field_writer(
                 field, flexible=cls.__flexible__, is_request_header=False, is_tag=False
@@ -312,16 +316,30 @@ def _parts(cls: Any) -> tuple[list[_Part], Any]:
 def _is_nested(cls: Any) -> bool:
     """Whether rows of `cls` have rows of their own, and no tagged fields, which kio writes."""
     parts, _ = _parts(cls)
-    return len(parts) == len(fields(cls)) and any(part.item is not None for part in parts)
+    return len(parts) == len(fields(cls)) and any(part.item is not None or part.inner is not None for part in parts)
 
 
 def _encode(cls: Any, values: Mapping[str, Any], out: io.BytesIO) -> Steps:
     parts, write = _parts(cls)
     arrays = {part.name: values.get(part.name) for part in parts if part.item is not None}
-    around = build(cls, {**values, **{name: () for name in arrays if arrays[name] is not None}})
-    for name, item in parts:
+    inners: dict[str, Mapping[str, Any]] = {}
+    for part in parts:
+        if part.inner is not None and isinstance(value := values.get(part.name), Mapping):
+            inners[part.name] = value
+    rest = {name: values[name] for name in values if name not in inners} if inners else values
+    around = build(cls, {**rest, **{name: () for name in arrays if arrays[name] is not None}})
+    for name, item, inner, is_nullable in parts:
+        if name in inners:
+            if is_nullable:
+                out.write(b"\x01")
+            yield from _encode(inner, inners[name], out)
+            continue
         if item is None:
-            write[name](out, getattr(around, name))
+            value = getattr(around, name)
+            if isinstance(value, tuple) and len(value) > SCALARS_AT_ONCE:
+                yield from _encode_scalars(cls.__flexible__, write[name], value, out)
+            else:
+                write[name](out, value)
             continue
         rows = arrays[name]
         if rows is None:
@@ -329,6 +347,18 @@ def _encode(cls: Any, values: Mapping[str, Any], out: io.BytesIO) -> Steps:
         yield from _encode_rows(cls.__flexible__, item, rows, out)
     if cls.__flexible__:
         out.write(_tags(cls, around))
+
+
+def _encode_scalars(
+    flexible: bool, write: Callable[[Any, Any], None], items: tuple[Any, ...], out: io.BytesIO
+) -> Steps:
+    out.write(array_length(len(items), flexible))
+    for start in range(0, len(items), SCALARS_AT_ONCE):
+        some = items[start : start + SCALARS_AT_ONCE]
+        piece = io.BytesIO()
+        write(piece, some)
+        out.write(memoryview(piece.getbuffer())[len(array_length(len(some), flexible)) :])
+        yield len(some)
 
 
 def _encode_rows(flexible: bool, cls: Any, rows: Sequence[Any] | None, out: io.BytesIO) -> Steps:
@@ -341,11 +371,33 @@ def _encode_rows(flexible: bool, cls: Any, rows: Sequence[Any] | None, out: io.B
             yield from _encode(cls, row, out)
             yield NESTED_ROW_COST
         return
-    convert, write = builder(cls), writer(cls)
+    convert, write, names = builder(cls), writer(cls), _scalar_arrays(cls)
+    scalars = 0
     for number, row in enumerate(rows, start=1):
+        many = 0
+        for name in names if isinstance(row, Mapping) else ():
+            many += len(row.get(name) or ())
+        if many > SCALARS_AT_ONCE and not _has_tags(cls):
+            yield from _encode(cls, row, out)
+            continue
         write(out, convert(row))
-        if number % ROWS_AT_ONCE == 0:
-            yield ROWS_AT_ONCE * ROW_COST
+        scalars += many
+        if number % ROWS_AT_ONCE == 0 or scalars > SCALARS_AT_ONCE:
+            yield ROWS_AT_ONCE * ROW_COST + scalars
+            scalars = 0
+
+
+@cache
+def _scalar_arrays(cls: Any) -> tuple[str, ...]:
+    """The fields of `cls` that are arrays of numbers, strings or ids."""
+    from kio.serial._introspect import classify_field
+
+    items = {part.name: part.item for part in _parts(cls)[0]}
+    return tuple(
+        field.name
+        for field in fields(cls)
+        if field.name in items and items[field.name] is None and classify_field(field).is_array
+    )
 
 
 @cache
@@ -360,7 +412,7 @@ def _tags(cls: Any, entity: Any) -> bytes:
     whole, before = io.BytesIO(), io.BytesIO()
     writer(cls)(whole, entity)
     parts, write = _parts(cls)
-    for name, item in parts:
+    for name, item, *_ in parts:
         if item is None:
             write[name](before, getattr(entity, name))
         else:

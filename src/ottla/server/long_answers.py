@@ -24,10 +24,15 @@ async def encoded(
     """`values` as a response; see `encode_response_in_steps`."""
     if len(values[rows]) <= ROWS_PER_STEP:
         return values
-    await run_yielding(_counting(context, values[rows]))
+    from ottla.server.freeing import freeing  # an idle node does without
+
+    held = [values]
+    del values
+    await run_yielding(_counting(context, held[0][rows]))
     parts = await run_yielding(
-        encode_response_in_steps(context.api_key, context.api_version, context.correlation_id, values, rows, shared)
+        encode_response_in_steps(context.api_key, context.api_version, context.correlation_id, held[0], rows, shared)
     )
+    await run_yielding(freeing(held))
     return EncodedResponse([b"".join(parts)])  # thousands of parts would cost more to send than to join
 
 

@@ -70,6 +70,10 @@ REFUSED = [
     ({"num.partitions": "many"}, "allowed is at least 1, and this is not a number"),
     ({"log.retention.ms": "0"}, r"log.retention.ms is 0: it must be -1 \(no limit\) or at least 1"),
     ({"log.roll.ms": "0"}, "log.roll.ms is 0: it must be at least 1"),
+    (
+        {"queued.max.request.bytes": "104857599"},
+        "queued.max.request.bytes must be larger or equal to socket.request.max.bytes",
+    ),
     ({"listeners": "9092"}, "listeners: '9092' is not of the form NAME://host:port"),
     ({"listeners": "PLAINTEXT://h:70000"}, "with a port from 0 to 65535"),
     ({"listeners": "FAST://h:1"}, "no security protocol is given for listener FAST; add FAST:PLAINTEXT"),

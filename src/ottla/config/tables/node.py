@@ -53,7 +53,7 @@ NODE: tuple[Setting, ...] = (
     Setting("queued.max.request.bytes", LONG, "-1",
             doc="Bytes of requests that may be received or handled at once, those left out that arrive whole in 64 KB. "
                 "Beyond it one large request at a time is read on. With -1 twice socket.request.max.bytes, where Kafka "
-                "has no limit."),
+                "has no limit. A positive value is at least socket.request.max.bytes."),
     Setting("early.start.listeners", LIST, None, ListOf(), acts=False,
             doc="Listeners that open before the authorizer has finished its start."),
     Setting("config.providers", LIST, "", ListOf(), mode=CLUSTER_WIDE,

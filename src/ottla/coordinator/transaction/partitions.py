@@ -21,7 +21,7 @@ def add(state: ShardState, token: Token, request: AddPartitions) -> None:
     _check_producer(entry, request.producer_id, request.producer_epoch)
     now = entry.transaction
     is_new = now.state is not State.ONGOING
-    if is_new or any(each not in now.partitions for each in request.partitions):
+    if is_new or not all(map(now.partitions.__contains__, request.partitions)):
         following = replace(
             now,
             state=State.ONGOING,

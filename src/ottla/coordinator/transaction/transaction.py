@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
+from itertools import chain, repeat
 from typing import Final
 
 from ottla.model import (
@@ -141,14 +143,20 @@ class Transaction:
             state=state,
             last_update_ms=value.transaction_last_update_timestamp_ms,
             start_ms=value.transaction_start_timestamp_ms,
-            partitions=partition_set(
-                TopicPartition(each.topic, number) for each in topics for number in each.partition_ids
-            ),
+            partitions=partition_set(chain.from_iterable(map(_named, topics))),
             previous_producer_id=value.previous_producer_id,
             next_producer_id=value.next_producer_id,
             last_producer_epoch=value.last_producer_epoch,
             client_version=value.client_transaction_version,
         )
+
+
+_new_topic_partition = partial(tuple.__new__, TopicPartition)
+"""Without a call of a Python function for each: a transaction may have thousands."""
+
+
+def _named(topic: PartitionsSchema) -> Iterable[TopicPartition]:
+    return map(_new_topic_partition, zip(repeat(topic.topic), topic.partition_ids, strict=False))
 
 
 def partition_set(partitions: Iterable[TopicPartition] = ()) -> Partitions:

@@ -285,6 +285,23 @@ def _array_reader(read_item: Read, flexible: bool, nullable: bool) -> Read:
     return read
 
 
+def _int_array_writer(format_: str, flexible: bool, nullable: bool) -> Write:
+    """Writer of an array of numbers, all in one pack."""
+    write_length = _write_length(flexible, small=False)
+    letter = format_[1]
+
+    def write(out: bytearray, value: Sequence[Any] | None) -> None:
+        if value is None:
+            if not nullable:
+                raise UnsupportedVersion("null in an array that this version has no null for")
+            write_length(out, -1)
+            return
+        write_length(out, len(value))
+        out += struct.pack(f">{len(value)}{letter}", *value)
+
+    return write
+
+
 def _int_array_reader(format_: str, flexible: bool, nullable: bool) -> Read:
     """Reader of an array of numbers, all in one unpack."""
     read_length = _read_length(flexible, False, nullable)
@@ -333,8 +350,9 @@ def _field_codec(plan: _Spec, version: int, flexible: bool) -> tuple[Write, Read
         return _item_codec(plan.type, version, flexible, nullable, 0 if is_tagged else 0xFF)
     write, read = _item_codec(item, version, flexible, nullable=False)
     fixed = _PRIMITIVES[item].fixed if isinstance(item, str) else None
-    reader = _int_array_reader(fixed, flexible, nullable) if fixed else _array_reader(read, flexible, nullable)
-    return _array_writer(write, flexible, nullable), reader
+    if fixed:
+        return _int_array_writer(fixed, flexible, nullable), _int_array_reader(fixed, flexible, nullable)
+    return _array_writer(write, flexible, nullable), _array_reader(read, flexible, nullable)
 
 
 def _nullable_struct(cls: type, version: int, flexible: bool, null_byte: int) -> tuple[Write, Read]:
