@@ -300,6 +300,7 @@ def encode_response_in_steps(
     row_class = _element(cls, rows)
     shared_class = None if shared is None else _element(row_class, shared)
     known: dict[int, bytes] = {}
+    done: list[bytes] = []
     parts = [around[:start], array_length(len(values[rows]), flexible)]
     for number, row in enumerate(values[rows], start=1):
         array = None if shared is None or shared_class is None else row.get(shared)
@@ -317,9 +318,10 @@ def encode_response_in_steps(
                 known[id(array)] = tail
             parts += (_encoded(row_class, [{**row, shared: ()}])[: -length_bytes - end_bytes], tail)
         if number % ROWS_PER_STEP == 0:
+            done.append(b"".join(parts))
+            parts.clear()
             yield
-    parts.append(around[start + length_bytes :])
-    return parts
+    return [*done, *parts, around[start + length_bytes :]]
 
 
 def _bytes_before(built: Any, name: str, flexible: bool) -> int:

@@ -196,3 +196,32 @@ def test_create_topics_is_refused_in_steps_and_leaves_nothing(tmp_path: Path, wi
         await stub.until(lambda: sys.getallocatedblocks() - before < ROWS // 2)
 
     counted(tmp_path, test)
+
+
+def test_an_answer_that_a_handler_made_is_freed_in_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_collector: None
+) -> None:
+    def answer(rows: int) -> dict[str, Any]:
+        error = {"error_code": 0, "error_message": None}
+        names = [{"entity_type": "client-id", "entity_name": f"c{number}"} for number in range(rows)]
+        return {"entries": [{**error, "entity": [name]} for name in names], "throttle_time": 0}
+
+    made: list[dict[str, Any]] = []
+
+    async def controller(context: Any, asked: Any) -> dict[str, Any]:
+        return made.pop()
+
+    frame = request(ApiKey.ALTER_CLIENT_QUOTAS, 1, {"entries": [], "validate_only": False})
+
+    async def test(node: Any, client: Client) -> None:
+        made.append(answer(300))
+        await client.ask(frame)
+        made.append(answer(ROWS))
+        await asyncio.sleep(0.01)
+        worst, rounds = await client.ask(frame)
+        assert worst <= BLOCKS_MAX and rounds > 10, (worst, rounds)
+
+    api.load(ApiKey.ALTER_CLIENT_QUOTAS)
+    monkeypatch.setattr("ottla.server.handlers.alter_client_quotas.to_controller", controller)
+    counted(tmp_path, test)
+    assert not made
