@@ -20,7 +20,7 @@ from ottla.protocol.messages import ROWS_PER_STEP, ApiKey
 from ottla.protocol.metadata import TOPICS_PER_STEP
 from ottla.server.handlers.describe_configs import RESOURCES_AT_ONCE_MAX
 from ottla.server.node import Node
-from ottla.server.replica_manager import LOGS_PER_STEP
+from ottla.server.replica_manager import DELETIONS_PER_STEP, LOGS_PER_STEP
 from ottla.steps import at_once
 from tests.unit.server.node import Client, batch, running
 
@@ -95,7 +95,7 @@ def test_logs_are_created_and_deleted_a_few_at_a_time(
             deleted = PerTurn(turns, "schedule_deletion", monkeypatch)
             answer = await client.ask(ApiKey.DELETE_TOPICS, 6, deletion(names))
             assert all(not row["error_code"] for row in answer["responses"])
-            assert deleted.calls.total() == COUNT and max(deleted.calls.values()) <= LOGS_PER_STEP
+            assert deleted.calls.total() == COUNT and max(deleted.calls.values()) <= DELETIONS_PER_STEP
             assert sum(name.endswith("-delete") for name in os.listdir(tmp_path)) == COUNT
             client.close()
 
