@@ -38,6 +38,12 @@ NARROW_BYTES: Final = 65_536
 GROWTH_BYTES_MAX: Final = 1 << 20
 """A buffer doubles up to here, then it grows by this: a fraction of a millisecond, little of it for nothing."""
 
+GROWTH_PER_ROUND_MAX: Final = 4 << 20
+"""What all buffers together grow by between two looks at the sockets; beyond it each takes what is received at once."""
+
+_ZEROS: Final = bytes(GROWTH_BYTES_MAX)
+"""Never written, so it takes no memory."""
+
 STALL_SECONDS: Final = 5.0
 STALL_BYTES_MIN: Final = 4 << 20
 """How much the connection that the others wait for has to send in this time."""
@@ -76,6 +82,8 @@ class ReceiveBuffers:
         self._watch: asyncio.Handle | None = None
         self._seen = 0
         """Bytes that `first` had received when the watch last looked."""
+        self._grown = 0
+        """Bytes by which buffers have grown since the loop looked at its sockets."""
         self._bytes_max = 0
         """Since free memory was last given back."""
         self._gives_back = False
@@ -107,6 +115,18 @@ class ReceiveBuffers:
             self._become_scarce()
         self._go_on()
         return False
+
+    def growth(self, size: int) -> int:
+        """How much of `size` a buffer grows by now: to fill it with zeros takes time, and many may want it at once."""
+        if self._grown + size > GROWTH_PER_ROUND_MAX:
+            size = min(size, NARROW_BYTES)
+        if not self._grown:
+            self._loop.call_soon(self._next_round)
+        self._grown += size
+        return size
+
+    def _next_round(self) -> None:
+        self._grown = 0
 
     def dropped(self, size: int) -> None:
         self.bytes -= size
@@ -214,16 +234,17 @@ def _grow(connection: CompiledConnection, size: int) -> None:
 
 def enlarge(connection: CompiledConnection) -> memoryview:
     """Let the own buffer grow: where it is, if nobody has a view of it, else to a copy."""
-    own, view, size = connection._own, connection._own_view, connection._growth
+    own, view = connection._own, connection._own_view
     assert own is not None and view is not None
+    size = connection._listener.buffers.growth(connection._growth)
     try:
         view.release()
-        own.extend(bytes(size))
+        own.extend(memoryview(_ZEROS)[:size])
     except BufferError:
         own = bytearray(len(own) + size)
         own[: connection._end] = memoryview(connection._own or b"")[: connection._end]
         connection._own = own
-    connection._growth = 0
+    connection._growth -= size
     connection._own_view = memoryview(own)
     return connection._own_view
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ def test_half_a_frame_takes_no_more_than_twice_what_was_sent(monkeypatch: Any, s
             await stub.until(lambda: len(clients) == CLIENTS and all(received(each) == size for each in clients))
             most = size if size <= api.HEAD_BYTES_MAX else 2 * size + api.RECEIVE_AHEAD_BYTES
             assert all(size <= held(each) <= most for each in clients)
-            assert listening.buffers.bytes == sum(len(each._own or b"") for each in clients)
+            assert listening.buffers.bytes == sum(len(each._own or b"") + each._growth for each in clients)
             for writer in writers:
                 writer.close()
             await stub.until(lambda: not listening.connections)
@@ -214,6 +215,37 @@ def test_a_large_frame_is_copied_once_not_once_for_each_piece_of_it(monkeypatch:
 
     stub.run(test())
     assert moved == 0
+
+
+def test_many_buffers_grow_by_little_in_one_round() -> None:
+    """Each by all that was granted in the end."""
+    clients, size = 25, receiving.GROWTH_BYTES_MAX
+
+    async def test() -> None:
+        buffers = receiving.Receiving().of("clients")
+        growing = []
+        for _ in range(clients):
+            own = bytearray(100)
+            listening = SimpleNamespace(buffers=buffers)
+            growing.append(
+                SimpleNamespace(_own=own, _own_view=memoryview(own), _growth=size, _end=100, _listener=listening)
+            )
+        rounds = 0
+        while any(each._growth for each in growing):
+            before = sum(len(each._own) for each in growing)
+            for each in growing:
+                if each._growth:
+                    before_this = len(each._own)
+                    receiving.enlarge(each)  # type: ignore[arg-type]
+                    assert len(each._own) > before_this and each._growth == size + 100 - len(each._own)
+            grown = sum(len(each._own) for each in growing) - before
+            assert grown <= receiving.GROWTH_PER_ROUND_MAX + clients * receiving.NARROW_BYTES
+            rounds += 1
+            await asyncio.sleep(0)
+        assert 3 < rounds < 10
+        assert all(len(each._own_view) == len(each._own) == size + 100 for each in growing)
+
+    stub.run(test())
 
 
 def test_free_memory_can_be_given_back() -> None:
