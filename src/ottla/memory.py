@@ -37,6 +37,20 @@ def give_back() -> None:
         trim(0)
 
 
+_MMAP_THRESHOLD: Final = -3
+"""M_MMAP_THRESHOLD of malloc.h."""
+
+LARGE_BYTES: Final = 4 << 20
+
+
+def grow_large_in_place() -> None:
+    """From now on what has LARGE_BYTES or more is mapped apart, and grows without being copied: the kernel moves its
+    pages. glibc does so from 128 KB on, but only until something larger was freed, then from 32 MB on."""
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:
+        set_option(_MMAP_THRESHOLD, LARGE_BYTES)
+
+
 def _switches() -> tuple[Callable[[], None], Callable[[], None]]:
     """(objects come from malloc from now on, and from where they came before); both do nothing where that cannot be.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -244,6 +246,45 @@ def test_many_buffers_grow_by_little_in_one_round() -> None:
             await asyncio.sleep(0)
         assert 3 < rounds < 10
         assert all(len(each._own_view) == len(each._own) == size + 100 for each in growing)
+
+    stub.run(test())
+
+
+MAPPED = """
+import ctypes
+from ottla import memory
+
+class Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd rest uord ford keep".split()]
+    _fields_ += [("more", ctypes.c_size_t)]
+
+look = getattr(ctypes.CDLL(None), "mallinfo2", None)
+if look is not None:
+    look.restype = Info
+    del (large := [bytearray(30 << 20)])[:]  # from now on glibc maps apart only what is larger
+    memory.grow_large_in_place()
+    before = look().hblks
+    kept = [bytearray(memory.LARGE_BYTES) for _ in range(3)]
+    assert look().hblks - before == 3
+"""
+
+
+def test_large_buffers_are_mapped_apart_whatever_was_freed_before() -> None:
+    subprocess.run([sys.executable, "-c", MAPPED], check=True)
+
+
+def test_a_node_that_receives_something_large_has_it_grow_where_it_is(monkeypatch: Any) -> None:
+    stub.serve(monkeypatch, stub.echo)
+    asked: list[int] = []
+    monkeypatch.setattr(memory, "grow_large_in_place", lambda: asked.append(1))
+
+    async def test() -> None:
+        async with stub.listening() as (_, port):
+            client = await asyncio.open_connection("127.0.0.1", port)
+            assert await ask(client, bytes(500_000)) == (7, bytes(500_000)) and not asked
+            for _ in range(2):
+                assert await ask(client, bytes(5_000_000)) == (7, bytes(5_000_000)) and asked == [1]
+            client[1].close()
 
     stub.run(test())
 
