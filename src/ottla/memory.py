@@ -40,7 +40,7 @@ def give_back() -> None:
 _MMAP_THRESHOLD: Final = -3
 """M_MMAP_THRESHOLD of malloc.h."""
 
-LARGE_BYTES: Final = 4 << 20
+LARGE_BYTES: Final = 2 << 20
 
 
 def grow_large_in_place() -> None:
