@@ -94,7 +94,7 @@ def refused_by_broker(
                     log_dirs=log_dirs,
                 )
         except KafkaError as error:
-            refused[place] = error
+            refused[place] = error.with_traceback(None)  # which would keep the request
     return refused
 
 

@@ -47,7 +47,7 @@ def alter_client_quotas(image: MetadataImage, request: Mapping[str, Any]) -> Ste
         try:
             records += _altered(image, entity, names, entry["ops"])
         except KafkaError as error:
-            rows[entity] = names, error
+            rows[entity] = names, error.with_traceback(None)  # which would keep the request
         else:
             rows[entity] = names, None
     entries = []

@@ -25,7 +25,7 @@ async def to_controller(context: RequestContext, asked: Mapping[str, Any]) -> di
     """The active controller's answer to a client's request, as mappings. Raises KafkaError.
 
     Who asks at a controller's own listener, for itself or in an Envelope, wants that controller: NOT_CONTROLLER sends
-    them on to the one that is active.
+    them on to the one that is active. `asked` is freed here in steps, if the caller has no name for it.
     """
     node = context.node
     if context.listener_name in node.controller_endpoints:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ottla import memory
+from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
@@ -225,3 +226,38 @@ def test_an_answer_that_a_handler_made_is_freed_in_steps(
     monkeypatch.setattr("ottla.server.handlers.alter_client_quotas.to_controller", controller)
     counted(tmp_path, test)
     assert not made
+
+
+FORWARDED = [
+    (ApiKey.ALTER_CLIENT_QUOTAS, ("entries",)),
+    (ApiKey.DELETE_TOPICS, ("topics",)),
+    (ApiKey.CREATE_PARTITIONS, ("topics",)),
+    (ApiKey.ELECT_LEADERS, ("topic_partitions",)),
+    (ApiKey.ALTER_PARTITION_REASSIGNMENTS, ("topics",)),
+    (ApiKey.LIST_PARTITION_REASSIGNMENTS, ("topics",)),
+]
+
+
+@pytest.mark.parametrize(
+    ("key", "path"), FORWARDED, ids=lambda each: ApiKey(each).name.lower() if each in TABLE else ""
+)
+def test_what_was_sent_on_to_the_controller_is_freed_in_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_collector: None, key: int, path: tuple[str, ...]
+) -> None:
+    """The request as mappings: no handler holds it any longer than `to_controller`."""
+    version = TABLE[key].max_version
+    api.load(key)
+    held: list[int] = []
+
+    async def watched(steps: Any) -> Any:
+        if steps.__name__ == "freeing":
+            held.append(sys.getrefcount(steps.gi_frame.f_locals["held"][0]))
+        return await run_yielding(steps)
+
+    monkeypatch.setattr("ottla.server.forwarding.run_yielding", watched)
+
+    async def test(node: Any, client: Client) -> None:
+        await client.ask(request(key, version, filled(messages.request_class(key, version), path, False, 1)))
+
+    counted(tmp_path, test)
+    assert held == [2], held  # the list, and the argument of `getrefcount`

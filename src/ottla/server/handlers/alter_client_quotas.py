@@ -23,5 +23,4 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
 
 @api(ApiKey.ALTER_CLIENT_QUOTAS, versions=(0, 1), on_error=_on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
-    asked = await run_yielding(plain(request))
-    return await encoded(context, await to_controller(context, asked), "entries")
+    return await encoded(context, await to_controller(context, await run_yielding(plain(request))), "entries")

@@ -20,6 +20,5 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
 
 @api(ApiKey.CREATE_PARTITIONS, versions=(0, 3), on_error=_on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
-    asked = await run_yielding(plain(request))
-    answer = await to_controller(context, asked)
+    answer = await to_controller(context, await run_yielding(plain(request)))
     return await encoded(context, answer, "results")

@@ -26,6 +26,5 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
 
 @api(ApiKey.DELETE_TOPICS, versions=(1, 6), on_error=_on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
-    asked = await run_yielding(plain(request))
-    answer = await to_controller(context, asked)
+    answer = await to_controller(context, await run_yielding(plain(request)))
     return await encoded(context, answer, "responses")

@@ -16,8 +16,7 @@ from ottla.server.forwarding import to_controller
 
 @api(ApiKey.UPDATE_FEATURES, versions=(0, 2))
 async def handle(context: RequestContext, request: Any) -> Response:
-    asked = await run_yielding(plain(request))
-    answer = await to_controller(context, asked)
+    answer = await to_controller(context, await run_yielding(plain(request)))
     if context.api_version >= 2:
         answer = {name: value for name, value in answer.items() if name != "results"}
     return answer if answer.get("error_code") else {**answer, "error_message": None}  # a remote one may say why
