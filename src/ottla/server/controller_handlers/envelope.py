@@ -39,15 +39,22 @@ async def handle(context: RequestContext, request: Any) -> Response:
             context.listener_name, principal,
         )  # fmt: skip
         loaded = OF_CONTROLLERS.load(header.api_key)
-        asked = await _decoded(loaded, header, frame)
+        call = Call(loaded, inner, await _decoded(loaded, header, frame))
     except MalformedRequest as error:
         raise KafkaError(ErrorCode.invalid_request, str(error)) from error
     except ValueError as error:  # what is no address
         raise KafkaError(ErrorCode.invalid_request, str(error)) from error
     try:
-        data = await dispatch.answer(Call(loaded, inner, asked))
+        data = await dispatch.answer(call)
     except KafkaError as error:
         return {"error_code": error.code}
+    finally:
+        held = [call.request]
+        call.request = None
+        if len(frame) > loaded.long_bytes:
+            from ottla.server.freeing import freeing  # an idle node does without
+
+            await run_yielding(freeing(held))
     return {"error_code": ErrorCode.none, "response_data": data}
 
 
