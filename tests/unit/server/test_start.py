@@ -99,7 +99,7 @@ async def stop_while_recovering(crashed: Path) -> None:
         assert sum(log.recovered_bytes for log in again.logs) > 0
 
 
-OTTLA_MODULES_MAX = 200
+OTTLA_MODULES_MAX = 204
 """At the start of a node that is alone. Each costs every start up to a millisecond, and memory: what is needed
 later, or by clusters only, is imported there."""
 NOT_AT_A_START = (

@@ -152,7 +152,7 @@ def test_retries_of_idempotent_producers_are_not_appended() -> None:
 
 
 def test_followers_take_the_leaders_offsets() -> None:
-    log = load(new_disk())
+    log = load(new_disk(), LogConfig(cleanup_policy=frozenset({"compact"})))
     data = batch(2, base_offset=0, leader_epoch=3) + batch(3, base_offset=5, leader_epoch=4)
     info = log.append_as_follower(data, now_ms=NOW)
     assert (info.first_offset, info.last_offset, info.batch_count, log.log_end_offset) == (0, 7, 2, 8)

@@ -386,6 +386,7 @@ class World:
         with path.open("ab"):
             pass
         real = path.stat().st_ino
+        self._seen.discard(real)  # the file system has given a file's inode to another, as it likes
         used = {self._inodes.get(each.stat().st_ino) for each in path.parent.iterdir()}
         self._free = [each for each in self._free if each not in used]
         if self._free and self.rng.random() < 0.5:
