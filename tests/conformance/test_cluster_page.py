@@ -60,9 +60,10 @@ class Reader:
         )  # fmt: skip
         self.terminals[name] = process
         assert process.stdout is not None
-        line = process.stdout.readline()
-        serves = SERVES.match(line)
-        assert serves, f"{command}\n{line}{process.stdout.read()}"
+        said, serves = "", None
+        while serves is None and (line := process.stdout.readline()):  # it says first what it does
+            said, serves = said + line, SERVES.match(line)
+        assert serves, f"{command}\n{said}"
         if serves["bootstrap"]:
             self.environ["OTTLA_BOOTSTRAP"] = serves["bootstrap"]
 
