@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.test_cli import ottla
 from tests.cluster.admin import quorum
+from tests.conformance.test_cli import ottla
 from tests.node import NodeProcess
 
 
