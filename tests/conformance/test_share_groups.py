@@ -17,7 +17,7 @@ from tests.conformance.twins import Twins, comparable
 
 COMMAND = "consumer.group.ShareGroupCommand"
 _ASSIGNMENT_EPOCH = re.compile(r"(\sEmpty\s+\d+\s+)\d+")
-"""Of an empty group, behind its own epoch."""
+"""The assignment epoch of an empty group, behind its own epoch."""
 
 
 def share_consume(shell: Shell, bootstrap: str, group: str, topic: str, count: int, *arguments: str) -> list[str]:

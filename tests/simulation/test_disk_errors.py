@@ -218,7 +218,7 @@ def test_a_write_of_the_metadata_log_finds_no_room(error: int) -> None:
 AT_START = "meta.properties", "bootstrap.checkpoint", ".lock", "zero_copy"
 """Written at a start, which is refused: `test_a_start_on_a_full_disk_says_how_much_room_it_needs`."""
 ELSEWHERE = ".kafka_cleanshutdown", ".deleted", "-delete", "known-gaps"
-"""Of a stop, whose next start checks more; and names of what goes."""
+"""Writes of a stop, whose next start checks more; and names of what goes."""
 
 
 def test_every_write_of_a_node_is_walked() -> None:

@@ -139,12 +139,12 @@ def _nodes_and_directory(nodes: str | None, directory: Path | None) -> tuple[int
 
 
 def node_directories(directory: Path) -> dict[int, Path]:
-    """Of the nodes in a directory, by number, but for those that are not of the cluster any more."""
+    """The nodes in a directory, by number, without those that were removed from the cluster."""
     return {number: place for number, place in _places(directory) if not (place / REMOVED).exists()}
 
 
 def removed_directories(directory: Path) -> dict[int, Path]:
-    """Of nodes that `ottla cluster remove` has taken out of the cluster."""
+    """The nodes that `ottla cluster remove` has taken out of the cluster."""
     return {number: place for number, place in _places(directory) if (place / REMOVED).exists()}
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 Key = tuple[str, int]
 
 BYTES_TOLERANCE, RATE_TOLERANCE = 0.05, 0.2
-"""Of a broker's mean: brokers that are closer are even, and moving more costs more than it brings. Rates are of a
+"""Share of a broker's mean: brokers that are closer are even, and moving more costs more than it brings. Rates are of a
 moment."""
 BYTES_EVEN, RATE_EVEN = 1 << 20, 1 << 16
 """Brokers that differ by less are even too."""
@@ -24,7 +24,7 @@ GAIN_MIN = 0.99
 GOOD_ENOUGH = 0.1
 """A replica is taken without looking at the others if it is as close as this to what would be best."""
 STEPS_MAX = 10_000
-"""Of each kind, in one plan; another plan continues."""
+"""Steps of each kind in one plan; another plan continues."""
 NEIGHBOURS = 4
 """So many replicas of about the wanted size are tried in exchange for one."""
 DETOURS_MAX = 50

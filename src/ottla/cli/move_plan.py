@@ -65,7 +65,7 @@ def _moves(board: Board) -> list[Move]:
 
 
 def _even_out_what_changes(board: Board) -> None:
-    """Of partitions that are moved anyhow, place the new replicas and choose the leaders such that brokers are even."""
+    """Place the new replicas of partitions that are moved anyhow, and choose their leaders so that brokers are even."""
 
     def is_new(partition: Partition, broker: int) -> bool:
         return broker not in partition.replicas

@@ -28,7 +28,7 @@ _HOSTS: Final = ("web-1", "web-2", "db-1")
 
 
 def samples(name: str, count: int, now: datetime, random: Random) -> Iterator[Sample]:
-    """Of the pipeline `name`. Raises KeyError for one that does not come with Ottla."""
+    """The samples of the pipeline `name`. Raises KeyError for one that does not come with Ottla."""
     return _SAMPLES[name](count, now, random)
 
 

@@ -47,7 +47,7 @@ class Waits(logging.Handler):
         self._said_s = float("-inf")
 
     def settings(self) -> dict[str, Any]:
-        """Of the producer whose log it is."""
+        """Settings of the producer whose log it is."""
         logger = logging.Logger("librdkafka")
         logger.addHandler(self)
         return {"debug": "msg", "logger": logger, "log_level": 7}

@@ -14,7 +14,7 @@ from ottla.protocol.internal.metadata_records import ClientQuotaRecord, QuotaEnt
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 
 ROWS_PER_STEP = 500
-"""Of the answer."""
+"""Rows of the answer between two yields."""
 
 _INTEGRAL = {"producer_byte_rate": (1 << 63) - 1, "consumer_byte_rate": (1 << 63) - 1}
 _USER_KEYS: Mapping[str, int | None] = {**_INTEGRAL, "request_percentage": None, "controller_mutation_rate": None}

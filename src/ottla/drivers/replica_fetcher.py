@@ -39,7 +39,7 @@ FETCH_VERSIONS = (13, 17)
 LIST_OFFSETS_VERSIONS = (4, 10)
 LATEST, EARLIEST = -1, -2
 COMPLAINT_VERSIONS = (3, 4)
-"""Of OffsetForLeaderEpoch, from the first that says which replica asks."""
+"""Version of OffsetForLeaderEpoch, from the first that says which replica asks."""
 
 INTERRUPT_AFTER_S = 0.01
 """Partitions get a new leader by the hundred in one change of the metadata, and topics come in a row."""

@@ -31,8 +31,8 @@ EPOCHS_LEFT_MIN = EPOCHS_AHEAD_MAX
 
 _LAST_FROM = EPOCH_LAST - EPOCHS_LEFT_MIN + 1
 _RENUMBERED_FROM = _LAST_FROM - (0x3F << 24)
-"""Of an epoch that a repair moves there the first byte changes, from 7f to 40, and no other one: no crash can leave it
-half written. A thousand million elections are left then."""
+"""First epoch of a repaired log. A repair changes the first byte of an epoch, from 7f to 40, and no other one: no crash
+can leave it half written. A thousand million elections are left then."""
 
 
 def is_among_the_last(epoch: LeaderEpoch) -> bool:

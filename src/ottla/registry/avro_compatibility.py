@@ -67,7 +67,7 @@ class _Walk:
         self._failed: set[tuple[int, int]] = set()
         """Pairs of a branch and a writer that are not alike even if all that is being compared is."""
         self._branches: dict[int, _Branches] = {}
-        """Of a reader's unions, by identity: the schemas outlive the walk."""
+        """Branches of a reader's unions, by identity: the schemas outlive the walk."""
 
     def compare(self, reader: Any, writer: Any, path: tuple[str, ...]) -> Iterator[Difference]:
         """Raises InvalidSchema for what is nested too deeply."""

@@ -100,8 +100,8 @@ def _checked(tree: Any, names: Names) -> avro.schema.Schema:
 
 
 def _check_aliases(tree: Any) -> None:
-    """Of named types and fields: an array of names, which Avro's Python library does not look at. Raises
-    InvalidSchema."""
+    """Check the aliases of named types and fields: an array of names, which Avro's Python library does not look at.
+    Raises InvalidSchema."""
     if isinstance(tree, list):
         for each in tree:
             _check_aliases(each)

@@ -37,7 +37,7 @@ class SegmentCheck:
         self._limit = limit
         self._epoch_max = epoch_max
         self.position = 0
-        """Of the batch that is next."""
+        """Position of the batch that is next."""
         self.next_offset = base_offset
         self.epochs: list[tuple[LeaderEpoch, Offset]] = []
         """Each leader epoch with the first batch that has it."""

@@ -21,10 +21,10 @@ MARK_BYTES = 16 << 10
 """While a file is read, the bytes before some places in it are kept in memory, at least so far apart: see `Marks`."""
 MARKS_MAX = 128
 RECENT_BYTES = 16 << 10
-"""Of what was read last, so much is kept in memory for each file. See `Marks`."""
+"""Bytes of what was read last: so much is kept in memory for each file. See `Marks`."""
 COMPARED_BYTES = 4096
 COMPARED_PLACES = 16
-"""Of a file and what may be its copy, so many pieces of this size are compared; of shorter files, everything."""
+"""Pieces of a file and what may be its copy: so many pieces of this size are compared; of shorter files, everything."""
 TICK_NS = 100_000_000
 """A file system's times go by ticks, of 4 to 10 ms: a file changed so lately may change again without a new time."""
 

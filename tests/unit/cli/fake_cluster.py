@@ -30,7 +30,7 @@ class FakeCluster:
     directory: str = "/data"
     asked: list[ApiKey] = field(default_factory=list)
     answers: dict[ApiKey, Callable[[Mapping[str, Any]], dict[str, Any]]] = field(default_factory=dict)
-    """Of requests that a test wants answered in its own way."""
+    """Answers to requests that a test wants answered in its own way."""
 
     @property
     def bootstrap(self) -> str:

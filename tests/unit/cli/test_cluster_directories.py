@@ -43,7 +43,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
 def cluster(
     tmp_path: Path, started: list[list[int]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> FakeCluster:
-    """Of four nodes in the directory "my shop", the last of which was stopped."""
+    """Four nodes in the directory "my shop", the last of which was stopped."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cluster_claim.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(cluster_add, "describe_settings", lambda bootstrap, resource: [])
@@ -123,7 +123,7 @@ SOURCES = Path(app.__file__).parent
 
 
 def test_commands_that_messages_name_are_there() -> None:
-    """Of all files of the command line: a noun and its verb, as somebody copies them from the screen."""
+    """Commands named in all files of the command line: a noun and its verb, as somebody copies them from the screen."""
     application = app.application()
     named: set[tuple[str, str]] = set()
     for path in SOURCES.glob("*.py"):

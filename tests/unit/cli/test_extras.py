@@ -18,7 +18,7 @@ from tests.conformance.test_cli_hostile_values import VALID
 
 ROOT = Path(__file__).parents[3]
 MODULES = {"delta-spark": "delta", "grpcio-tools": "grpc_tools", "protobuf": "google"}
-"""Of distributions that are imported by another name."""
+"""Modules of distributions that are imported by another name."""
 NEEDS = re.compile(r"(pipeline|mirror|registry|schema|sql|spark)")
 STARTS = {"server start", "cluster up", "cluster add", "cluster restart", "sim", "registry", "completion"}
 """Nodes and histories; they need no extra, or are asked on their own."""

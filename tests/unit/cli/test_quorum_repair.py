@@ -16,7 +16,7 @@ from ottla.quorum.epochs import EPOCH_LAST, EPOCHS_AHEAD_MAX
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Of a metadata log that ends with epoch 7, and whose voter believed the last epoch."""
+    """The directory of a metadata log that ends with epoch 7, and whose voter believed the last epoch."""
     path = tmp_path / "__cluster_metadata-0"
     path.mkdir()
     batch = build_batch([SimpleRecord(1, None, b"x")], base_offset=0, leader_epoch=7)

@@ -16,7 +16,7 @@ from ottla.steps import at_once
 from tests.unit.server.counting import filled, kinds
 
 CALLS_MAX = 6_000
-"""Of one step, a millisecond: 250 strings. With 3,000 numbers, which kio writes with three calls each, it was more."""
+"""Calls in one step, a millisecond: 250 strings. With 3,000 numbers, which take three calls each, it was more."""
 
 
 def long_scalars(cls: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

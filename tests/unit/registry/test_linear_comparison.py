@@ -15,7 +15,7 @@ from ottla.registry.parsed import Resolved
 
 SIZE = 150
 GROWTH_MAX = 2.4
-"""Of the work where the size doubles; the square would be 4."""
+"""Growth of the work where the size doubles; the square would be 4."""
 
 
 class Work:

@@ -24,8 +24,8 @@ from tests.unit.server.node import running
 
 ROWS = 3000
 CALLS_MAX = 28_000
-"""Of Python and C functions, between two looks at the sockets: some two milliseconds. A loop over all rows that does
-not yield makes ten calls for each, in decoding, handling or encoding."""
+"""Calls of Python and C functions between two looks at the sockets: some two milliseconds. A loop over all rows that
+does not yield makes ten calls for each, in decoding, handling or encoding."""
 
 TOPIC = "t"
 PARTITIONS = 8

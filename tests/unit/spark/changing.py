@@ -161,9 +161,9 @@ class Query:
         self.is_over = False
         self.read: list[Record] = []
         self.offsets: list[str] = []
-        """Of the checkpoint: where each batch ends."""
+        """Files of the checkpoint that say where each batch ends."""
         self.committed = 0
-        """Of the checkpoint: how many of them are done."""
+        """Number of batches that are done, by the checkpoint."""
         self.removed_before: set[Record] = set()
         """What was gone before the first batch was done: until then a query has not begun."""
         self.start_process()

@@ -258,7 +258,7 @@ def test_a_recreated_topic_is_read_from_its_beginning_and_that_is_said(caplog: p
 
 @pytest.mark.parametrize("again", [3, 9])
 def test_checkpoints_without_ids_are_gone_on_with_and_get_them(again: int) -> None:
-    """Of Spark's own connector, or of an older build: ids are known from the first look on, without a new record."""
+    """A checkpoint of Spark's own connector, or of an older build: ids are known from the first look on."""
     cluster = Simulated()
     cluster.create(TOPIC, 2, 5)
     query = Query(cluster, {"subscribe": TOPIC, "startingOffsets": "earliest"}, fail=True)

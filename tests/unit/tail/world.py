@@ -104,7 +104,7 @@ class Topic:
     world: World
     exactly_once: bool
     lines: list[tuple[int, bytes]] = field(default_factory=list)
-    """Of which run of the agent, and the value."""
+    """The run of the agent, and the value."""
     positions: dict[str, str] = field(default_factory=dict)
     unsaved: dict[str, str | None] = field(default_factory=dict)
     committed: int = 0

@@ -99,7 +99,8 @@ class ClassicGroup:
         return len(self.members) == self.awaiting_join_count and not self.pending_members
 
     def has_fewer_places_taken_than(self, limit: int) -> bool:
-        """Of a rebalance: places are taken by those who have joined, and kept for static members that have not."""
+        """Whether a rebalance has room: places are taken by those who have joined, and kept for static members that
+        have not."""
         if self.awaiting_join_count + len(self.static_members) < limit:  # also counts who is both
             return True
         awaited = sum(1 for each in self.static_members.values() if self.members[each].awaiting_join is None)

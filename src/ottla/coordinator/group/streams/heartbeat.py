@@ -211,7 +211,7 @@ class _Heartbeat:
     # What it runs
 
     def _topology(self, group: StreamsGroup, member: StreamsMember) -> Topology:
-        """That of the group. Raises INVALID_REQUEST for another one, and FENCED_MEMBER_EPOCH where there is none."""
+        """The topology of the group. Raises INVALID_REQUEST for another one, FENCED_MEMBER_EPOCH without one."""
         said = self._request.topology
         known = group.topology
         if said is not None:

@@ -27,7 +27,7 @@ largest applications have. What a group keeps of it takes a megabyte at most, an
 in one piece."""
 
 TASKS_MAX: Final = 10_000
-"""Of a group; to assign them takes some 50 ms in one piece."""
+"""Tasks of a group; to assign them takes some 50 ms in one piece."""
 
 
 class TopologyStatus(IntEnum):
