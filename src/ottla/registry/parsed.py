@@ -17,8 +17,8 @@ from ottla.errors import OttlaError
 from ottla.registry.records import AVRO, JSON, PROTOBUF
 
 FRAMES_LEFT_MIN: Final = 60
-"""Frames of Python's stack for what a comparison does at one place: the library behind references in JSON Schemas, which
-is written in Rust, aborts where there are none left."""
+"""Frames of Python's stack for what a comparison does at one place: the library behind references in JSON Schemas is
+written in Rust, and aborts where there are none left."""
 
 
 class InvalidSchema(ValueError):

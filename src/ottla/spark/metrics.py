@@ -16,7 +16,7 @@ from ottla.spark.offsets import Offsets, of_topics
 
 def source_metrics(progress: Mapping[str, Any]) -> list[dict[str, str]]:
     """Give the metrics that Spark's Kafka connector has by these names, for each source in its order; none for sources
-    of other kinds. `progress` is `query.lastProgress`, one of `query.recentProgress`, or a listener's `event.progress`."""
+    of other kinds. `progress` is `query.lastProgress`, one of `query.recentProgress`, or `event.progress`."""
     return [_metrics(_offsets(source["endOffset"]), _offsets(source["latestOffset"])) for source in progress["sources"]]
 
 
