@@ -41,9 +41,9 @@ def test_groups_show_what_is_done(spark: Any, bootstrap: str, topics: Topics, to
     runner.start()
     runner.join(500)
     assert run.status.state == "stopped", run.status.error
-    assert (
-        dict.fromkeys(("halves", "counts"), 20).items()
-        <= {name: lag for each in shown for name, lag in each.items() if lag is not None}.items()
-    ), "how far a first batch is behind"
+    # A batch may be done before anybody looks; the one that keeps state takes longer.
+    assert {lag for each in shown for lag in each.values() if lag is not None} == {20}, (
+        "how far a first batch is behind"
+    )
     for group in f"ottla-{topic}", f"ottla-{topic}-counts":
         assert topics.committed(group) == {(settings["input"], 0): 20}
