@@ -123,7 +123,8 @@ def _joined_an_empty_group(seen: Seen) -> bool:
     mine, theirs = seen.row()
     if isinstance(seen.mine, str):
         return "greater member epoch" in seen.mine and "greater member epoch" in str(seen.theirs)
-    return bool(seen.request["instance_id"] and mine["error_code"] == theirs["error_code"] == "none")
+    joined = seen.request["instance_id"] and seen.request["member_epoch"] == 0 and seen.mine > seen.theirs
+    return bool(joined and mine["error_code"] == theirs["error_code"] == "none")
 
 
 def _isolation_is_unknown(seen: Seen) -> bool:
