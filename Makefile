@@ -65,10 +65,10 @@ nightly:  ## all of it with the newest Python there is, the whole client matrix 
 conformance: peers  ## the rest of the client matrix: Node, Rust, Kafka Streams (fetches and builds them)
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m matrix tests/conformance
 
-compatibility: peers  ## run every client and tool, and write what was found into docs/compatibility.md
-	rm -f docs/compatibility.json
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m client --compatibility docs/compatibility.json tests/conformance; \
-		status=$$?; $(PY) -m tests.conformance.compatibility docs/compatibility.json docs/compatibility.md; exit $$status
+compatibility: peers  ## run every client and tool, and write what was found into docs/reference/compatibility.md
+	rm -f docs/reference/compatibility.json
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m client --compatibility docs/reference/compatibility.json tests/conformance; \
+		status=$$?; $(PY) -m tests.conformance.compatibility docs/reference/compatibility.json docs/reference/compatibility.md; exit $$status
 
 lint: setup  ## formatting, linting, types, the direction of imports, and whether every bug can still be planted
 	$(VENV)/bin/ruff format --check .

@@ -207,7 +207,9 @@ def _how_to_go_on() -> None:
     _say("$ .venv/bin/ottla pipeline list                        # what there is, and describe NAME")
     _say("$ .venv/bin/ottla pipeline new mine --from activity    # one of your own to start from")
     _say("$ .venv/bin/python -m demo --keep                      # this again, and the cluster stays")
-    _say("docs/pipelines.md is about pipelines, docs/cluster.md about clusters, docs/architecture.md how it all works.")
+    _say(
+        "docs/spark/pipelines.md is about pipelines, docs/production/cluster.md about clusters, docs/architecture.md how it all works."
+    )
 
 
 def _step(title: str) -> None:

@@ -1,4 +1,4 @@
-"""`docs/cli.md`, rendered from the commands themselves: `python -m tools.cli_page docs/cli.md`."""
+"""`docs/reference/cli.md`, rendered from the commands themselves: `python -m tools.cli_page docs/reference/cli.md`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools.pages import write_page
 
 _HEAD = """# The command line
 
-This page is rendered from the commands: `python -m tools.cli_page docs/cli.md`. `ottla COMMAND --help` says the same.
+This page is rendered from the commands: `python -m tools.cli_page docs/reference/cli.md`. `ottla COMMAND --help` says the same.
 
 ```
 ottla server start ./data

@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md from the table of settings: `python -m tools.configuration_page [FILE]`.
+"""Writes docs/reference/settings.md from the table of settings: `python -m tools.configuration_page [FILE]`.
 
 Without a file it writes to standard output. A test fails when the file in the repository is not what this gives.
 """
@@ -16,7 +16,7 @@ from tools.pages import write_page
 INTRODUCTION = """\
 # Configuration
 
-This page is rendered from the table of settings: `python -m tools.configuration_page docs/configuration.md`.
+This page is rendered from the table of settings: `python -m tools.configuration_page docs/reference/settings.md`.
 
 Settings have the names, types, defaults and ranges of Apache Kafka 4.3. A node takes them, the later over the earlier,
 from
@@ -32,7 +32,7 @@ An unknown name or a value out of range is refused, with the name, the value and
 file.
 
 A setting marked with a dagger (†) is accepted, checked and reported, but does nothing in this version; a start lists
-those that the file sets. The few that would protect something are refused instead, see [drop-in.md](drop-in.md).
+those that the file sets. The few that would protect something are refused instead, see [drop-in.md](../kafka/drop-in.md).
 
 ## A node without configuration
 

@@ -1,4 +1,4 @@
-"""Writes docs/guarantees.md from docs/guarantees.json: `python -m tools.guarantees_page [FILE]`.
+"""Writes docs/reference/guarantees.md from docs/reference/guarantees.json: `python -m tools.guarantees_page [FILE]`.
 
 `--measure N` plays N seeds of each configuration and event in the simulation first, and writes the JSON file. A test
 fails when the page in the repository is not what this gives.
@@ -17,15 +17,15 @@ from ottla.simulation import guarantees
 from tools.pages import write_page
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "docs" / "guarantees.json"
+RESULTS = ROOT / "docs" / "reference" / "guarantees.json"
 
 INTRODUCTION = """\
 # Guarantees, measured
 
 What a replicated topic loses, and for how long it takes no records, is a matter of its settings. This page is no
-promise on paper: `python -m tools.guarantees_page --measure {seeds} docs/guarantees.md`, at commit {commit}, played
+promise on paper: `python -m tools.guarantees_page --measure {seeds} docs/reference/guarantees.md`, at commit {commit}, played
 each cell (runs each: {seeds}) in the simulation, which runs the real code of three controllers and three brokers
-([architecture.md](architecture.md)).
+([architecture.md](../architecture.md)).
 One producer without idempotence writes to a partition with three replicas; three seconds later something happens to
 them, for eight seconds; then everything comes back.
 
@@ -104,7 +104,7 @@ Exactly once holds for what is read from topics and written to topics. What `tra
 in a database, happens again. Readers want `isolation.level=read_committed` (the default of librdkafka and of `ottla
 consume`, in Java to be set), and see what was committed. `ottla txn list` shows what is open.
 """
-EXAMPLES = ROOT / "docs" / "examples"
+EXAMPLES = ROOT / "docs" / "reference" / "examples"
 
 
 def delivery() -> list[str]:

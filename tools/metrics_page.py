@@ -1,4 +1,4 @@
-"""Writes docs/metrics.md from the table: `python -m tools.metrics_page [FILE]`.
+"""Writes docs/reference/metrics.md from the table: `python -m tools.metrics_page [FILE]`.
 
 Without a file it writes to standard output. A test fails when the file in the repository is not what this gives.
 """
@@ -14,7 +14,7 @@ from tools.pages import write_page
 INTRODUCTION = """\
 # Metrics, health and logs
 
-This page is rendered: `python -m tools.metrics_page docs/metrics.md`.
+This page is rendered: `python -m tools.metrics_page docs/reference/metrics.md`.
 
     ottla server start --http 127.0.0.1:9404
 
@@ -44,10 +44,10 @@ In tests: `with Broker(ottla_http_listener="127.0.0.1:9404") as broker:`.
 
 ## Prometheus and Grafana
 
-The repository has what is needed to start with: [deploy/prometheus/prometheus.yml](../deploy/prometheus/prometheus.yml)
-scrapes a node, [deploy/prometheus/alerts.yml](../deploy/prometheus/alerts.yml) has alerts on partitions that are
+The repository has what is needed to start with: [deploy/prometheus/prometheus.yml](../../deploy/prometheus/prometheus.yml)
+scrapes a node, [deploy/prometheus/alerts.yml](../../deploy/prometheus/alerts.yml) has alerts on partitions that are
 offline, on groups that fall behind and on disks that fill up, and
-[deploy/grafana/ottla.json](../deploy/grafana/ottla.json) is a dashboard: in Grafana *Dashboards, New, Import*, then
+[deploy/grafana/ottla.json](../../deploy/grafana/ottla.json) is a dashboard: in Grafana *Dashboards, New, Import*, then
 choose the Prometheus data source.
 
 Names are those of Kafka's dashboards: what the widespread configuration of the JMX exporter makes of Kafka's metrics,

@@ -1,4 +1,4 @@
-"""`python -m tools.pipeline_picture docs/pipeline.svg`: the picture of a pipeline as a terminal shows it.
+"""`python -m tools.pipeline_picture docs/spark/pipeline.svg`: the picture of a pipeline as a terminal shows it.
 
 With `--status FILE` of a run's own `status.json`, which is what the picture in the documents is of.
 """

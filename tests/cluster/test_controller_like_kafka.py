@@ -92,7 +92,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Controller,
 
 
 def test_what_is_served(both: tuple[Controller, Controller]) -> None:
-    """No version that Kafka's controller does not have; what is missing is said in docs/compatibility.md."""
+    """No version that Kafka's controller does not have; what is missing is said in docs/reference/compatibility.md."""
     ours, kafkas = (
         {each["api_key"]: (each["min_version"], each["max_version"]) for each in answer["api_keys"]}
         for answer in (each.ask(ApiKey.API_VERSIONS, 3, SOFTWARE) for each in both)

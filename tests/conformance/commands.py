@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 CODES = {0, 1, 2, 3, 129, 130, 143}
-"""What `docs/cli.md` lists."""
+"""What `docs/reference/cli.md` lists."""
 PATIENCE_S = 3.0
 """After which a command that goes on is asked to end: it follows, watches or serves."""
 SERVES = re.compile(rb"^(ottla: listening on|ottla: schema registry at|bootstrap:) ", re.MULTILINE)

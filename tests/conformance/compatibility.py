@@ -23,8 +23,8 @@ import pytest
 from tests.conformance.catalogue import CATALOGUE, SECTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "docs" / "compatibility.json"
-PAGE = ROOT / "docs" / "compatibility.md"
+RESULTS = ROOT / "docs" / "reference" / "compatibility.json"
+PAGE = ROOT / "docs" / "reference" / "compatibility.md"
 PROPERTY = "client"
 VALUES_IN_ORDER = ("none", "gzip", "snappy", "lz4", "zstd")
 BEGIN, END = "<!-- begin: made by `make compatibility` -->", "<!-- end: made by `make compatibility` -->"
@@ -244,7 +244,7 @@ def made_from(commits: list[str]) -> str:
 
 
 def render(results: dict[str, dict[str, Any]], commits: list[str]) -> str:
-    """The tables of docs/compatibility.md."""
+    """The tables of docs/reference/compatibility.md."""
     by_client: dict[str, list[dict[str, Any]]] = {}
     for test in results.values():
         for name in test["clients"]:

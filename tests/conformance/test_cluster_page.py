@@ -1,4 +1,4 @@
-"""The commands of docs/cluster.md, as somebody types them: in one terminal and others, from top to bottom."""
+"""The commands of docs/production/cluster.md, as somebody types them: in one terminal and others, from top to bottom."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 
 
 def test_the_commands_of_the_page(reader: Reader) -> None:
-    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "production" / "cluster.md").read_text(encoding="utf-8")
     steps = list(STEP.finditer(page))
     for step in steps:
         if step["how"] == "run":

@@ -1,4 +1,4 @@
-"""The examples of `docs/guarantees.md`, and what a crash in the middle of each leaves behind."""
+"""The examples of `docs/reference/guarantees.md`, and what a crash in the middle of each leaves behind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.testing import Broker
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "reference" / "examples"
 COUNT = 30
 FATAL = 17
 """The number of the order at which the program dies the first time."""

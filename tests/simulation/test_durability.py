@@ -1,4 +1,4 @@
-"""What `docs/durability.md` promises of each flush setting, when the power goes at any moment."""
+"""What `docs/inside/durability.md` promises of each flush setting, when the power goes at any moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples of docs/spark.md run as they stand, one after the other, but for the broker's address."""
+"""The examples of docs/spark/tables.md run as they stand, one after the other, but for the broker's address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from ottla.testing import Registry
 from tests.spark.topics import Topics
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark" / "tables.md"
 _EXAMPLE = re.compile(r"<!-- run -->\n```python\n(.*?)```", re.DOTALL)
 _ADDRESS = "127.0.0.1:9092"
 _REGISTRY = "http://127.0.0.1:8081"

@@ -1,4 +1,4 @@
-"""The pipeline that docs/pipelines.md writes is run as it stands, and what the page names is there."""
+"""The pipeline that docs/spark/pipelines.md writes is run as it stands, and what the page names is there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.pipelines.runner.state import QueryStatus, Status
 from tests.spark.pipelines import feed, rows
 from tests.spark.pipelines import names as topics
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "pipelines.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "spark" / "pipelines.md").read_text(encoding="utf-8")
 _PIPELINE = re.compile(r"<!-- pipeline: (\w+) -->\n```python\n(.*?)```", re.DOTALL)
 
 

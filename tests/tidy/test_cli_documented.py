@@ -1,4 +1,4 @@
-"""`docs/cli.md` says what the commands say, and what the documents tell people to type is accepted."""
+"""`docs/reference/cli.md` says what the commands say, and what the documents tell people to type is accepted."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ottla.cli.app import application
 from tools import cli_page as page
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def test_the_page_is_what_the_commands_render() -> None:
-    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert text == page.document(), "stale: run `python -m tools.cli_page docs/cli.md`"
+    text = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    assert text == page.document(), "stale: run `python -m tools.cli_page docs/reference/cli.md`"
 
 
 def typed_commands() -> list[str]:

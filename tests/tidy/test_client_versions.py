@@ -29,7 +29,7 @@ def locked() -> dict[str, str]:
 
 
 def test_versions_in_the_results_are_those_of_the_lock_files() -> None:
-    results = json.loads((ROOT / "docs" / "compatibility.json").read_text())["tests"]
+    results = json.loads((ROOT / "docs" / "reference" / "compatibility.json").read_text())["tests"]
     ran = [each for test in results.values() for each in test["clients"].items()]
     found = {name: {each["version"] for client, each in ran if client == name and each["version"]} for name in locked()}
     assert found == {name: {version} for name, version in locked().items()}, "run `make compatibility`"

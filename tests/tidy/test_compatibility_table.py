@@ -1,4 +1,4 @@
-"""`docs/compatibility.md` says exactly what a node advertises."""
+"""`docs/reference/compatibility.md` says exactly what a node advertises."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def documented() -> dict[str, tuple[int, int]]:
-    text = (ROOT / "docs" / "compatibility.md").read_text()
+    text = (ROOT / "docs" / "reference" / "compatibility.md").read_text()
     rows = re.findall(r"^\| (\w+) \((\d+)\) \| (\d+)-(\d+) \|", text, re.MULTILINE)
     return {name: (int(low), int(high)) for name, _, low, high in rows}
 

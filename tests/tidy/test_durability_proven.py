@@ -1,4 +1,4 @@
-"""Each statement of `docs/durability.md` names the tests that fail when it is false, and these tests exist.
+"""Each statement of `docs/inside/durability.md` names the tests that fail when it is false, and these tests exist.
 
 A statement is a sentence (or a part of one) or a cell of a table; behind it stands `<!-- proof: test_a, test_b -->`, or
 `<!-- no claim -->` where nothing is promised. A name that two files have is written `file.py::test_a`.
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "durability.md"
+PAGE = ROOT / "docs" / "inside" / "durability.md"
 HOW_IT_IS_TESTED = "## How it is tested"
 
 _COMMENT = re.compile(r"<!--\s*(.*?)\s*-->", re.DOTALL)

@@ -1,4 +1,4 @@
-"""`docs/guarantees.md` is what was measured, and `ottla topic explain` promises no more than that."""
+"""`docs/reference/guarantees.md` is what was measured, and `ottla topic explain` promises no more than that."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def words(*, min_isr: int, is_unclean: bool, is_flushed: bool) -> dict[str, str]
 
 
 def test_the_page_is_what_was_measured() -> None:
-    text = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
-    assert text == render.page(RESULTS), "stale: run `python -m tools.guarantees_page docs/guarantees.md`"
+    text = (ROOT / "docs" / "reference" / "guarantees.md").read_text(encoding="utf-8")
+    assert text == render.page(RESULTS), "stale: run `python -m tools.guarantees_page docs/reference/guarantees.md`"
     measured = {(row["acks"], row["min_isr"], row["is_unclean"], row["is_flushed"], row["event"]) for row in ROWS}
     assert measured == {(*each, event) for each in guarantees.configurations() for event in guarantees.EVENTS}
     assert not [row for row in ROWS if row["failures"]], "a promise was broken"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -20,5 +20,6 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 def test_every_page_is_reached_from_the_readme() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    missing = [path.name for path in (ROOT / "docs").glob("*.md") if f"docs/{path.name}" not in text]
+    pages = (str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
+    missing = [page for page in pages if page not in text]
     assert missing == []

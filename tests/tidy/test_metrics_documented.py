@@ -1,4 +1,4 @@
-"""`docs/metrics.md` says what the table of metrics says; dashboard and alerts ask for nothing else."""
+"""`docs/reference/metrics.md` says what the table of metrics says; dashboard and alerts ask for nothing else."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ WORDS = {"sum", "max", "rate", "by", "topk", "histogram_quantile", "label_values
 
 
 def test_the_page_is_what_the_table_renders() -> None:
-    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    assert text == render.document(), "stale: run `python -m tools.metrics_page docs/metrics.md`"
+    text = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    assert text == render.document(), "stale: run `python -m tools.metrics_page docs/reference/metrics.md`"
 
 
 def test_every_logger_is_in_the_page() -> None:

@@ -1,4 +1,4 @@
-"""`docs/configuration.md` says what the table of settings says, and the table what the code does."""
+"""`docs/reference/settings.md` says what the table of settings says, and the table what the code does."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SOURCES = ROOT / "src" / "ottla"
 
 
 def test_the_page_is_what_the_table_renders() -> None:
-    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-    assert page == render.document(), "stale: run `python -m tools.configuration_page docs/configuration.md`"
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
+    assert page == render.document(), "stale: run `python -m tools.configuration_page docs/reference/settings.md`"
 
 
 def test_rendering_to_a_file_and_to_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,7 @@
 """What is lost and what is unavailable, measured: every way to ask for safety against every way to lose it.
 
 Three brokers and three controllers of the real code, one producer, one partition with three replicas. The table of
-`docs/guarantees.md` is made of this by `python -m tools.guarantees_page`.
+`docs/reference/guarantees.md` is made of this by `python -m tools.guarantees_page`.
 """
 
 from __future__ import annotations

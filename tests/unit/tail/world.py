@@ -594,7 +594,7 @@ class World:
         owed = set().union(*self.on_disk().values()) - self._exempt
         missing = sorted(owed - set(ids))
         assert not missing, f"{self.plan}: {len(missing)} lines are missing: {missing[:10]}"
-        if self.plan.exactly_once and self.plan.rotation is not copied_twice:  # see docs/logs.md
+        if self.plan.exactly_once and self.plan.rotation is not copied_twice:  # see docs/spark/logs.md
             twice = sorted(number for number, count in ids.items() if count > 1)
             assert not twice, f"{self.plan}: {len(twice)} lines came twice: {twice[:10]}"
             self._check_order()
