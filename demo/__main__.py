@@ -208,7 +208,7 @@ def _how_to_go_on() -> None:
     _say("$ .venv/bin/ottla pipeline new mine --from activity    # one of your own to start from")
     _say("$ .venv/bin/python -m demo --keep                      # this again, and the cluster stays")
     _say(
-        "docs/spark/pipelines.md is about pipelines, docs/production/cluster.md about clusters, docs/architecture.md how it all works."
+        "More: docs/spark/pipelines.md (pipelines), docs/production/cluster.md (clusters), docs/architecture.md (inside)."
     )
 
 

@@ -15,7 +15,8 @@ from tools.pages import write_page
 
 _HEAD = """# The command line
 
-This page is rendered from the commands: `python -m tools.cli_page docs/reference/cli.md`. `ottla COMMAND --help` says the same.
+This page is rendered from the commands (`python -m tools.cli_page docs/reference/cli.md`).
+`ottla COMMAND --help` says the same.
 
 ```
 ottla server start ./data

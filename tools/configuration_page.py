@@ -32,7 +32,8 @@ An unknown name or a value out of range is refused, with the name, the value and
 file.
 
 A setting marked with a dagger (†) is accepted, checked and reported, but does nothing in this version; a start lists
-those that the file sets. The few that would protect something are refused instead, see [drop-in.md](../kafka/drop-in.md).
+those that the file sets. The few that would protect something are refused instead, see
+[drop-in.md](../kafka/drop-in.md).
 
 ## A node without configuration
 

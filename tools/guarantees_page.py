@@ -23,8 +23,8 @@ INTRODUCTION = """\
 # Guarantees, measured
 
 What a replicated topic loses, and for how long it takes no records, is a matter of its settings. This page is no
-promise on paper: `python -m tools.guarantees_page --measure {seeds} docs/reference/guarantees.md`, at commit {commit}, played
-each cell (runs each: {seeds}) in the simulation, which runs the real code of three controllers and three brokers
+promise on paper: `python -m tools.guarantees_page --measure {seeds} docs/reference/guarantees.md`, at commit {commit},
+played each cell (runs each: {seeds}) in the simulation, which runs the real code of three controllers and three brokers
 ([architecture.md](../architecture.md)).
 One producer without idempotence writes to a partition with three replicas; three seconds later something happens to
 them, for eight seconds; then everything comes back.

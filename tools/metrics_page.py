@@ -44,7 +44,8 @@ In tests: `with Broker(ottla_http_listener="127.0.0.1:9404") as broker:`.
 
 ## Prometheus and Grafana
 
-The repository has what is needed to start with: [deploy/prometheus/prometheus.yml](../../deploy/prometheus/prometheus.yml)
+The repository has what is needed to start with:
+[deploy/prometheus/prometheus.yml](../../deploy/prometheus/prometheus.yml)
 scrapes a node, [deploy/prometheus/alerts.yml](../../deploy/prometheus/alerts.yml) has alerts on partitions that are
 offline, on groups that fall behind and on disks that fill up, and
 [deploy/grafana/ottla.json](../../deploy/grafana/ottla.json) is a dashboard: in Grafana *Dashboards, New, Import*, then

@@ -1,7 +1,7 @@
 """Where answers differ from Kafka's on purpose: a field of an API, when that holds, and the reason.
 
-Each reason is in docs/reference/compatibility.md, under "Where answers differ on purpose". A row that no difference needs
-any more fails a `test_every_exemption_is_used`, as does one that nothing documents.
+Each reason is in docs/reference/compatibility.md, under "Where answers differ on purpose". A row that no difference
+needs any more fails a `test_every_exemption_is_used`, as does one that nothing documents.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The commands of docs/production/cluster.md, as somebody types them: in one terminal and others, from top to bottom."""
+"""The commands of docs/production/cluster.md, as a reader types them in several terminals, from top to bottom."""
 
 from __future__ import annotations
 

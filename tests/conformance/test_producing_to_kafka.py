@@ -1,4 +1,4 @@
-"""The producer and the sink's decisions beside Apache Kafka: what `docs/inside/exactly-once.md` says of it holds there too."""
+"""The producer and the sink's decisions beside Apache Kafka: `docs/inside/exactly-once.md` holds there too."""
 
 from __future__ import annotations
 

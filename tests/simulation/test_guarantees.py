@@ -1,4 +1,4 @@
-"""Some cells of `docs/reference/guarantees.md`, measured again: all of them by `python -m tools.guarantees_page --measure 1`."""
+"""Some cells of `docs/reference/guarantees.md`, measured again (`python -m tools.guarantees_page --measure 1` does all)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of clients in `docs/reference/compatibility.md` are what the client tests of this tree found, all of them."""
+"""The tables of clients in `docs/reference/compatibility.md` are what the client tests of this tree found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every metric that a node exposes: the one list behind the answers of `/metrics` and behind `docs/reference/metrics.md`.
+"""Every metric that a node exposes: the source of the answers of `/metrics` and of `docs/reference/metrics.md`.
 
 Names are those that dashboards for Kafka know: what the widespread configuration of the JMX exporter makes of Kafka's
 own metrics, and kafka_exporter's for the lag of groups. What neither has begins with `ottla_`.

@@ -1,7 +1,8 @@
 """What holds in a cluster at every step, seen with the insides of all its nodes and disks at once.
 
 Looked at behind each event of a node, as far as it changed: leaders, epochs and high watermarks of the quorum and of
-every partition, and what the disks hold below them. The names are those of the page of promises (`docs/reference/guarantees.md`).
+every partition, and what the disks hold below them. The names are those of
+`docs/reference/guarantees.md`.
 """
 
 from __future__ import annotations

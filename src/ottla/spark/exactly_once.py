@@ -1,5 +1,6 @@
-"""How a micro-batch is written exactly once: who decides, what is repeated, what is undone. `docs/inside/exactly-once.md` says
-why it is right, and `tests/unit/spark/test_exactly_once.py` walks its crash points.
+"""How a micro-batch is written exactly once: who decides, what is repeated, what is undone.
+
+`docs/inside/exactly-once.md` says why it is right, and `tests/unit/spark/test_exactly_once.py` walks its crash points.
 
 Each attempt of a task writes in a transaction of its own and leaves it open. The driver then *decides*: one record, in
 a compacted topic, names the batch and the transactions that are its result. Whatever is decided is committed, by this
