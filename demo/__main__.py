@@ -207,9 +207,7 @@ def _how_to_go_on() -> None:
     _say("$ .venv/bin/ottla pipeline list                        # what there is, and describe NAME")
     _say("$ .venv/bin/ottla pipeline new mine --from activity    # one of your own to start from")
     _say("$ .venv/bin/python -m demo --keep                      # this again, and the cluster stays")
-    _say(
-        "More: docs/spark/pipelines.md (pipelines), docs/production/cluster.md (clusters), docs/architecture.md (inside)."
-    )
+    _say("More: docs/spark/pipelines.md (pipelines), docs/production/cluster.md (clusters), docs/architecture.md.")
 
 
 def _step(title: str) -> None:

@@ -1,4 +1,4 @@
-"""Some cells of `docs/reference/guarantees.md`, measured again (`python -m tools.guarantees_page --measure 1` does all)."""
+"""Some cells of `docs/reference/guarantees.md`, measured again (all: `python -m tools.guarantees_page --measure 1`)."""
 
 from __future__ import annotations
 
