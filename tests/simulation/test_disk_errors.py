@@ -1,8 +1,8 @@
 """Every write of a node, with the errors that pass (no room, no file descriptor) and with one that does not.
 
 `LOGS` has the writes of the logs of topics, `QUORUM` those of the metadata log; `docs/inside/durability.md` says
-the same in words. An error that passes never takes anything offline: what needed the write is refused or waits, and goes on as soon
-as the disk does. `test_every_write_of_a_node_is_walked` looks for writes that neither table has.
+the same in words. An error that passes never takes anything offline: what needed the write is refused or waits, and
+goes on as soon as the disk does. `test_every_write_of_a_node_is_walked` looks for writes that neither table has.
 """
 
 from __future__ import annotations
