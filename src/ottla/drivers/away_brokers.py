@@ -29,14 +29,15 @@ it still answered."""
 class AwayBrokers:
     """All methods belong to the event loop's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_begun: bool = False) -> None:
+        """`has_begun`: nobody was away before the first change. Else that change is all that there is."""
         self._until_s: dict[NodeId, float] = {}
         """By the loop's time. The metadata does not say when a broker was fenced: a node that starts counts from its
         start on."""
-        self._begun = False
+        self._begun = has_begun
 
     def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """A metadata change; the first one is all that there is."""
+        """A metadata change."""
         for node_id in delta.brokers:
             now, before = image.brokers.get(node_id), delta.base.brokers.get(node_id)
             if now is None or not now.fenced:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.drivers.controller_nodes import ControllerNodes
 from ottla.drivers.node_client import NodeClient
+from ottla.drivers.quorum_epochs import check_epochs
 from ottla.drivers.quorum_peers import quorum_timing
 from ottla.drivers.tasks import cancelled
 from ottla.errors import ErrorCode, KafkaError
@@ -242,6 +243,7 @@ class MetadataFollower:
                 await node.end_snapshot(part)
         else:
             if answered.records:
+                check_epochs(answered.records, node.epoch)
                 node.append_fetched(answered.records)
             if answered.high_watermark >= 0:
                 node.advance(answered.high_watermark)

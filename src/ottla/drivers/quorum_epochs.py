@@ -4,13 +4,17 @@ a start makes of those on disk."""
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.logs import fields
-from ottla.model import Buffer, LeaderEpoch, Millis, NodeId
+from ottla.model import Buffer, LeaderEpoch, NodeId
 from ottla.protocol.record_batch import iterate_batches
 from ottla.quorum.core import QuorumCore
 from ottla.quorum.epochs import EPOCH_LAST, EPOCHS_AHEAD_MAX, EPOCHS_LEFT_MIN
+
+if TYPE_CHECKING:
+    from ottla.drivers.quorum_node import QuorumNode
 
 _LOG = logging.getLogger("ottla.controller")
 
@@ -18,24 +22,24 @@ LOGGED_EVERY_MS = 60_000
 """How often a claim that is not believed is logged at most."""
 
 
-class EpochDoubts:
-    """Logs what others claim and this node does not believe, now and then: they may say it many times a second."""
+def believes(node: QuorumNode, epoch: LeaderEpoch, who: NodeId) -> bool:
+    """Whether a node adopts an epoch that `who` claims; one that it does not is logged."""
+    if node.core.believes(epoch, node.now_ms()):
+        return True
+    log_doubt(node, epoch, who)
+    return False
 
-    def __init__(self) -> None:
-        self._next_ms: Millis = 0
 
-    def believes(self, core: QuorumCore, epoch: LeaderEpoch, now: Millis, who: NodeId) -> bool:
-        """Whether the replica adopts an epoch that `who` claims."""
-        if core.believes(epoch, now):
-            return True
-        if now >= self._next_ms:
-            self._next_ms = now + LOGGED_EVERY_MS
-            _LOG.error(
-                "an epoch is claimed that no election can have reached, and is not adopted; if this node logs that of "
-                "most voters, its own quorum-state is wrong: stop it and run ottla quorum repair",
-                extra=fields(claimed_epoch=epoch, epoch=core.epoch, node=who),
-            )
-        return False
+def log_doubt(node: QuorumNode, epoch: LeaderEpoch, who: NodeId) -> None:
+    """Log that a node does not believe an epoch, now and then: others may claim it many times a second."""
+    now = node.now_ms()
+    if node.doubts_logged_ms is None or now - node.doubts_logged_ms >= LOGGED_EVERY_MS:
+        node.doubts_logged_ms = now
+        _LOG.error(
+            "an epoch is claimed that no election can have reached, and is not adopted; if this node logs that of "
+            "most voters, its own quorum-state is wrong: stop it and run ottla quorum repair",
+            extra=fields(claimed_epoch=epoch, epoch=node.epoch, node=who),
+        )
 
 
 def check_epochs(records: Buffer, epoch: LeaderEpoch) -> None:

@@ -19,7 +19,6 @@ from ottla.controller.decision import RECORDS_PER_DECISION_MAX
 from ottla.drivers.controller_nodes import ControllerNodes
 from ottla.drivers.metadata_log import LoadedBatch, MetadataLog, SnapshotPart, control_items
 from ottla.drivers.quorum_disk import MetadataCutter, MetadataFlusher, QuorumStateWriter, write_snapshot
-from ottla.drivers.quorum_epochs import EpochDoubts, check_epochs, check_stored
 from ottla.drivers.quorum_metrics import QuorumMetrics, step
 from ottla.drivers.quorum_settings import QuorumInfo, QuorumSettings
 from ottla.errors import ErrorCode, KafkaError
@@ -75,7 +74,8 @@ class QuorumNode:
         self._timer: asyncio.Handle | None = None
         self._timer_at_s = 0.0
         self._links: QuorumLinks | None = None
-        self._doubts = EpochDoubts()
+        self.doubts_logged_ms: Millis | None = None
+        """When a claim of an epoch was last logged that this node does not believe."""
         self._undoing: asyncio.Task[None] | None = None
         self._started = self.stopping = False
         self._told: tuple[NodeId, LeaderEpoch] = (-1, 0)
@@ -107,7 +107,10 @@ class QuorumNode:
         self.core = QuorumCore.of(
             me, configurations, stored, log_end, self.random, settings.timing, can_vote=settings.can_vote
         )
-        check_stored(self.core, self.log.directory, has_state=stored is not None)
+        if self.core.has_doubtful_epochs:
+            from ottla.drivers.quorum_epochs import check_stored  # few starts have to ask
+
+            check_stored(self.core, self.log.directory, has_state=stored is not None)
         self._know_voters()
 
     @step
@@ -317,17 +320,15 @@ class QuorumNode:
         from_leader: bool = False,
         voter: NodeId = -1,
     ) -> None:
-        """Another node, or the leader itself, says who leads; `voter` answered so. Raises KafkaError for what cannot
-        be."""
+        """Another node, or the leader itself, says who leads; `voter` answered so. Raises KafkaError."""
         self.controllers.know(endpoints)
         self._heard(lambda: self.core.heard(leader_id, epoch, self.now_ms(), from_leader=from_leader, voter=voter))
-        self.believes(epoch, voter if voter >= 0 else leader_id)
+        if not self.core.believes(epoch, self.now_ms()):
+            from ottla.drivers.quorum_epochs import log_doubt  # a node that is alone hears of no epoch
+
+            log_doubt(self, epoch, voter if voter >= 0 else leader_id)
         if leader_id >= 0 and (leader_id, epoch) == (self.core.leader_id, self.core.epoch):
             self.controllers.found(leader_id, epoch, endpoints)
-
-    def believes(self, epoch: LeaderEpoch, who: NodeId) -> bool:
-        """Whether this node adopts an epoch that `who` claims; one that it does not is logged."""
-        return self._doubts.believes(self.core, epoch, self.now_ms(), who)
 
     def on_fetched(self, leader_id: NodeId, epoch: LeaderEpoch) -> None:
         """The leader answered a fetch. Raises KafkaError for what cannot be."""
@@ -349,7 +350,6 @@ class QuorumNode:
         if self.failure is not None:
             raise self.failure
         core, log = self.core, self.log.log
-        check_epochs(records, core.epoch)
         self.log.append(records, self._clock.now_ms())
         self.metrics.fetched(log.log_end_offset - core.end_offset)
         core.on_appended(log.log_end_offset, self.last_epoch)

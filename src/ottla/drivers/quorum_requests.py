@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ottla.drivers.quorum_epochs import believes
 from ottla.drivers.quorum_metrics import step
 from ottla.drivers.quorum_node import QuorumNode
 from ottla.errors import ErrorCode, KafkaError
@@ -105,7 +106,7 @@ def _refusal(node: QuorumNode, claimant: NodeId, epoch: LeaderEpoch) -> ErrorCod
         return ErrorCode.broker_not_available
     if epoch < node.epoch:
         return ErrorCode.fenced_leader_epoch
-    return ErrorCode.none if claimant >= 0 and node.believes(epoch, claimant) else ErrorCode.invalid_request
+    return ErrorCode.none if claimant >= 0 and believes(node, epoch, claimant) else ErrorCode.invalid_request
 
 
 def _is_me(node: QuorumNode, voter: ReplicaKey | None) -> bool:

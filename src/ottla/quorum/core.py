@@ -6,8 +6,7 @@ records, fsync the log and report that with `on_flushed`. What it wants to say t
 (`requests`), as long as it wants it; when `on_timeout` is to be called, should nothing happen, is `deadline_ms`. Times
 are milliseconds of a clock that only goes forward.
 
-A replica is its node and its log directory together: a voter that comes back with an empty disk is another one
-(KIP-853).
+A replica is its node and its log directory together: a voter with a new disk is another one (KIP-853).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from ottla.protocol.internal.quorum_records import (
     VotersRecord,
 )
 from ottla.quorum.election import Election, LogEnd, backoff_ms, election_timeout_ms, successor_backoff_ms
-from ottla.quorum.epochs import EPOCH_LAST, EPOCHS_AHEAD_MAX, EpochLimit
+from ottla.quorum.epochs import EPOCH_LAST, EPOCHS_AHEAD_MAX, EPOCHS_LEFT_MIN, EpochLimit
 from ottla.quorum.leader import CHECK_QUORUM_FACTOR, Leadership, Replica
 from ottla.quorum.state import NOTHING, BeginRequest, EndRequest, Ready, Request, Role, Timing, VoteRequest
 from ottla.quorum.voters import Configuration, Configurations, ReplicaKey, VoterSet, says_the_same, voter
@@ -152,8 +151,7 @@ class QuorumCore:
         return LogEnd(self.last_epoch, self.end_offset)
 
     def next_request_ms(self, busy: Container[NodeId]) -> Millis | None:
-        """When to look at `requests`, should nothing happen before, apart from those to `busy` voters; None for
-        never."""
+        """When to look at `requests`, should nothing happen before, but not at those to `busy` voters; None: never."""
         return None if self.leadership is None or self.alone else self.leadership.next_begin_ms(busy)
 
     # Time.
@@ -376,6 +374,12 @@ class QuorumCore:
     def is_far_ahead(self) -> bool:
         """Whether the epoch is further ahead of the log than elections without a record can have brought it."""
         return self.epoch > self.last_epoch + EPOCHS_AHEAD_MAX
+
+    @property
+    def has_doubtful_epochs(self) -> bool:
+        """Whether the epochs on disk are further apart than elections bring them, or among the last ones."""
+        apart, last = abs(self.epoch - self.last_epoch), max(self.epoch, self.last_epoch)
+        return apart > EPOCHS_AHEAD_MAX or EPOCH_LAST - last < EPOCHS_LEFT_MIN
 
     def _adopt(self, epoch: LeaderEpoch, now: Millis) -> None:
         """A newer epoch has begun, of whoever it is."""

@@ -1,4 +1,4 @@
-"""Logs that a node has started and what a change of the metadata means, in an operator's words."""
+"""Logs that a node has started and what a change of the metadata means, in an operator's words; and who is away."""
 
 from __future__ import annotations
 
@@ -34,6 +34,17 @@ def log_start(node: Node, metadata_s: float, logs_s: float) -> None:
         start_ms=round(node.start_seconds * 1000),
     )
     _NODE_LOG.info("node started", extra=found)
+
+
+def follow_brokers(node: Node, delta: MetadataDelta, image: MetadataImage) -> None:
+    """Note which brokers are away, from the first other broker on."""
+    if node.away is None:
+        if len(image.brokers) == (node.node_id in image.brokers):
+            return
+        from ottla.drivers.away_brokers import AwayBrokers  # a node that is alone does without
+
+        node.away = AwayBrokers(has_begun=delta.base.offset >= 0)
+    node.away.apply(delta, image)
 
 
 def log_changes(delta: MetadataDelta, image: MetadataImage) -> None:

@@ -16,7 +16,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.clock import elapsed_s
-from ottla.drivers.away_brokers import AwayBrokers
 from ottla.drivers.cleaner import LogCleaner
 from ottla.drivers.cooperative import run_yielding, scheduler_of
 from ottla.drivers.group_coordinator import GroupCoordinatorDriver
@@ -31,11 +30,10 @@ from ottla.replication.fetch_session import FetchSessionCache
 from ottla.server.api import OF_BROKERS, OF_CONTROLLERS, ApiSet
 from ottla.server.listener import ConnectionLimits, Listener, changing_quotas, check_address, limit
 from ottla.server.log_settings import LogSettings
-from ottla.server.metadata_changes import log_changes, log_start
+from ottla.server.metadata_changes import follow_brokers, log_changes, log_start
 from ottla.server.receiving import Receiving
 from ottla.server.replica_manager import ReplicaManager
 from ottla.storage.log_manager import LogManager
-from ottla.storage.room import full_disk_error
 
 if TYPE_CHECKING:
     import random as random_module
@@ -45,6 +43,7 @@ if TYPE_CHECKING:
     from ottla.config.listeners import Listener as ListenerSpec
     from ottla.config.server import ServerConfig
     from ottla.drivers.active_controller import ActiveController
+    from ottla.drivers.away_brokers import AwayBrokers
     from ottla.drivers.broker_lifecycle import BrokerLifecycle
     from ottla.drivers.controller_channel import ControllerChannel
     from ottla.drivers.log_mover import LogMover
@@ -145,7 +144,7 @@ class Node:
         """Metrics and health, where `ottla.http.listener` asks for them."""
         self.lost: Mapping[int, int] = {}
         """Brokers whose process seems to be gone, with the epochs of these incarnations."""
-        self.away = AwayBrokers()
+        self.away: AwayBrokers | None = None  # made with the first other broker
         self.leaving = False
         """Whether `stop` was called; until others lead what this node led, it serves."""
         self.stopping = False
@@ -262,7 +261,7 @@ class Node:
     def _apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """A metadata change: dynamic settings of this node first, since new logs take their defaults from them."""
         self._apply_settings(delta, image)
-        self.away.apply(delta, image)
+        follow_brokers(self, delta, image)
         self.replicas.apply(delta, image)
         if self.replication is None and self.replicas.has_peers:
             self._start_replication()
@@ -402,9 +401,8 @@ class Node:
         self.logs.lock()
         self._closers.append(self._close_logs)
         online = set(self.logs.online_dirs)
-        metadata_dir = self.config.metadata_log_dir
-        if posixpath.normpath(metadata_dir) in self.logs.offline_dirs:
-            raise OttlaError(f"{metadata_dir} holds the metadata log, without which a node cannot start")
+        if posixpath.normpath(config.metadata_log_dir) in self.logs.offline_dirs:
+            raise OttlaError(f"{config.metadata_log_dir} holds the metadata log, without which a node cannot start")
         self._closers.append(self.metadata.stop)
         try:
             usable = [path for path in self.config.log_dirs if posixpath.normpath(path) in online]
@@ -416,7 +414,9 @@ class Node:
             if config.is_broker:
                 await self.metadata.catch_up()
         except (KafkaError, OSError) as error:
-            full = full_disk_error(self.fs, sorted({metadata_dir, *online}), error)
+            from ottla.storage.room import full_disk_error
+
+            full = full_disk_error(self.fs, sorted({config.metadata_log_dir, *online}), error)
             if full is None:
                 raise
             raise full from error

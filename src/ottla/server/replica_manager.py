@@ -10,6 +10,7 @@ import logging
 import posixpath
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -19,7 +20,6 @@ from ottla.metadata.image import DIRECTORIES_RESERVED, DIRECTORY_LOST, NO_LEADER
 from ottla.metrics.instruments import NodeMetrics
 from ottla.model import METADATA_TOPIC, Millis, NodeId, Offset, TopicPartition
 from ottla.replication.partition import Partition, nearest_replica
-from ottla.server.refusals import Refusals
 from ottla.storage.config import LogConfig
 from ottla.storage.log import Log
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ottla.metadata.delta import MetadataDelta
     from ottla.metadata.image import MetadataImage, PartitionRegistration
     from ottla.replication.throttle import Throttle
+    from ottla.server.refusals import Refusals
     from ottla.storage.log_manager import LogManager
     from ottla.storage.offline_logs import OfflineLog
 
@@ -78,7 +79,6 @@ class ReplicaManager:
         self._prepared: dict[UUID, dict[int, Partition]] = {}
         """Partitions, by topic, that `prepare` made for the change that is about to be published."""
         self._brokers: Mapping[NodeId, BrokerRegistration] = {}
-        self.refusals = Refusals(logs.producers.refused)
         self._refusal_logged_ms: Millis | None = None
         """When a refusal was last logged."""
         self.missing: dict[TopicPartition, KafkaError] = {}
@@ -106,6 +106,13 @@ class ReplicaManager:
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self.by_name.values():
             yield from partitions.values()
+
+    @cached_property
+    def refusals(self) -> Refusals:
+        """Made with the first records that are refused."""
+        from ottla.server.refusals import Refusals
+
+        return Refusals(self.logs.producers.refused)
 
     def warn_of_refusal(self, partition: Partition, error: KafkaError, now_ms: Millis) -> None:
         """Log a warning that records were refused because of the disk, unless one was logged shortly before."""
@@ -276,7 +283,7 @@ class ReplicaManager:
         log = self._open(key, topic_id, config, registration)
         self.missing.pop(key, None)
         partition = Partition(self.node_id, key, topic_id, log, self._live_epoch)
-        self.refusals.batches.named(topic_id, *key)
+        self.logs.producers.refused.named(topic_id, *key)
         partition.min_isr = config.min_insync_replicas
         partition.traffic = self.metrics.topic(key.topic)
         partition.on_caught_up = self._on_caught_up

@@ -12,7 +12,6 @@ from uuid import UUID
 from immutables import Map
 
 from ottla.config.server import ServerConfig
-from ottla.drivers.away_brokers import AwayBrokers
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import KafkaError
 from ottla.metadata.image import (
@@ -99,7 +98,7 @@ def node_of(image: MetadataImage, **settings: str) -> Any:
     controller = Controller()
     node = SimpleNamespace(
         lost={},
-        away=AwayBrokers(),
+        away=None,
         image=image,
         config=ServerConfig.load(overrides=overrides),
         channel=controller,

@@ -11,7 +11,6 @@ from typing import Any
 
 import uvloop
 
-from ottla.drivers.away_brokers import AwayBrokers
 from ottla.metadata.image import EMPTY_IMAGE
 from ottla.metrics.instruments import NodeMetrics
 from ottla.network import SystemNetwork
@@ -61,9 +60,7 @@ def serve_later(monkeypatch: Any, *, pipelined: bool = False) -> list[Deferred]:
 @asynccontextmanager
 async def listening(**options: Any) -> AsyncIterator[tuple[Listener, int]]:
     metadata = SimpleNamespace(controller_versions=options.pop("controller_versions", {}))
-    node: Any = SimpleNamespace(
-        image=EMPTY_IMAGE, metrics=NodeMetrics(), lost={}, away=AwayBrokers(), metadata=metadata
-    )
+    node: Any = SimpleNamespace(image=EMPTY_IMAGE, metrics=NodeMetrics(), lost={}, away=None, metadata=metadata)
     limits = ConnectionLimits(
         options.pop("connections_max", 1000), options.pop("per_host_max", 1000), options.pop("overrides", {})
     )

@@ -22,6 +22,7 @@ from ottla.protocol.produce import ProducedPartition, ProducedTopic, ProduceResp
 from ottla.replication.share.session import SharedPartition
 from ottla.server import api
 from ottla.server.handlers.produce import _hint_at_leaders, endpoints_of, known_leader
+from ottla.server.metadata_changes import follow_brokers
 from ottla.server.metadata_view import MetadataView
 from ottla.server.share_groups import leaders
 from ottla.testing.loop import SimulatedTime
@@ -62,16 +63,17 @@ def test_every_api_is_walked() -> None:
 class World:
     """A node that has seen brokers 1 to 3 and what became of broker 2, in virtual time."""
 
-    def __init__(self, *images: MetadataImage, lost: bool = False, wait_s: float = 0.0) -> None:
+    def __init__(self, *images: MetadataImage, lost: bool = False, wait_s: float = 0.0, node_id: int = 1) -> None:
         time = SimulatedTime(1)
         loop = time.loop("node")
         self.node = node_of(images[-1])
         self.node.lost = {2: images[-1].brokers[2].epoch} if lost else {}
+        self.node.node_id = node_id
 
         async def follow() -> list[int]:
             before = EMPTY_IMAGE
             for image in images:
-                self.node.away.apply(MetadataDelta.between(before, image), image)
+                follow_brokers(self.node, MetadataDelta.between(before, image), image)
                 before = image
             await asyncio.sleep(wait_s)
             view = MetadataView(images[-1], "PLAINTEXT", self.node.lost, self.node.away)
@@ -92,6 +94,8 @@ FENCED = image(fenced=True)
 STOPPED = image(fenced=True, in_controlled_shutdown=True)
 BACK = image(fenced=True, epoch=8)
 UNFENCED = image(epoch=8)
+ALONE = image_of(brokers=(broker(1),))
+ALONE_FENCED = image_of(brokers=(replace(broker(2), fenced=True),))
 WITHOUT = image_of(brokers=(broker(1), broker(3)))
 
 
@@ -120,6 +124,24 @@ WITHOUT = image_of(brokers=(broker(1), broker(3)))
 )  # fmt: skip
 def test_how_long_a_broker_is_listed(images: list[MetadataImage], wait_s: float, listed: bool) -> None:
     assert World(*images, wait_s=wait_s).listed == ([1, 2, 3] if listed else [1, 3])
+
+
+@pytest.mark.parametrize(
+    ("images", "node_id", "listed"),
+    [
+        ([ALONE], 1, None),
+        ([ALONE, ALIVE, FENCED], 1, [1, 2, 3]),
+        ([ALONE, FENCED], 1, [1, 3]),  # the others are new, and 2 has yet to come
+        ([EMPTY_IMAGE, ALONE, FENCED], 1, [1, 3]),
+        ([ALONE_FENCED], 2, None),
+        ([ALONE_FENCED, FENCED], 1, [1, 2, 3]),  # a node that joins, where the only other one is away
+    ],
+)  # fmt: skip
+def test_who_is_away_is_followed_from_the_first_other_broker_on(
+    images: list[MetadataImage], node_id: int, listed: list[int] | None
+) -> None:
+    world = World(*images, node_id=node_id)
+    assert (None if world.node.away is None else world.listed) == listed
 
 
 def test_a_change_of_a_fenced_broker_does_not_begin_its_time_again() -> None:
@@ -180,10 +202,10 @@ def test_a_broker_that_is_listed_and_gone_leads_and_coordinates_nothing(
 
 async def _wait_for(node: Any, images: list[MetadataImage]) -> None:
     """The same in the time of the loop that the requests are answered in."""
-    node.away = AwayBrokers()
+    node.away = None
     before = EMPTY_IMAGE
     for each in images:
-        node.away.apply(MetadataDelta.between(before, each), each)
+        follow_brokers(node, MetadataDelta.between(before, each), each)
         before = each
 
 
