@@ -542,8 +542,11 @@ class Partition:
 
     def delete_records(self, offset: Offset) -> Offset:
         """Move the log start up to `offset` (-1: the high watermark), and return it. Raises KafkaError: what is not
-        committed is OFFSET_OUT_OF_RANGE."""
+        committed is OFFSET_OUT_OF_RANGE. Where the leader before may have committed it, and this one does not know yet,
+        it is NOT_LEADER_OR_FOLLOWER, after which clients come again; Kafka calls it out of range."""
         self.check_leader()
+        if self.log.high_watermark < offset <= self.epoch_start:
+            raise KafkaError(ErrorCode.not_leader_or_follower)
         return self.log.delete_records(offset)
 
     def wait_for_deletion(self, offset: Offset, done: Done) -> Wait | None:

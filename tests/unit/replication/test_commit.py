@@ -447,6 +447,21 @@ def test_what_is_in_the_log_of_a_new_leader_is_fsynced_where_the_topic_asks_for_
 # Deleting records.
 
 
+def test_what_the_leader_before_may_have_committed_is_deleted_later() -> None:
+    partition, _ = leading((1, 2, 3))
+    for _ in range(5):
+        append(partition)
+    partition.update(registration(epoch=1, partition_epoch=1, isr=(1, 2, 3)))
+    append(partition)
+    assert [refused(lambda end=end: partition.delete_records(end)) for end in (1, 5, 6)] == [
+        ErrorCode.not_leader_or_follower, ErrorCode.not_leader_or_follower, ErrorCode.offset_out_of_range
+    ]  # fmt: skip
+    for replica in (2, 3):
+        fetch(partition, replica, 5, epoch=1)
+    assert partition.delete_records(5) == 5
+    assert refused(lambda: partition.delete_records(6)) is ErrorCode.offset_out_of_range
+
+
 def test_a_deletion_waits_until_every_living_replica_has_done_it() -> None:
     live = {2: 40, 3: 41}
     partition, _ = leading((1, 2, 3), live=live)
