@@ -80,6 +80,8 @@ class ClusterNemesis(Nemesis):
             self._says(f"kill of a leader: {leader.name}")
             leader.crash(power_loss=False)
             await asyncio.sleep(5)
+        if self.must_elect and not self.world.counts["ISR shrunk"]:
+            await self._leave_in_sync_set()
         closing = self.world.random("nemesis/closing")  # so that all before is the same, drawn or not
         if self.must_elect and closing.random() < TAKEN_OVER:
             await self._take_over(closing)
@@ -89,6 +91,16 @@ class ClusterNemesis(Nemesis):
         if len(self.voters) > 2 and not self.may_wipe_voters and voting.random() < FULL_VOTER:
             self.world.network.heal()
             await self._full_voter(voting)
+
+    async def _leave_in_sync_set(self) -> None:
+        """A run whose faults were all short: a broker is away for longer than its session."""
+        leader = self._leader()
+        if leader is not None:
+            self._says(f"longer than a session: {leader.name}")
+            leader.wanted = False
+            leader.crash(power_loss=False)
+            await asyncio.sleep(5)
+            leader.comes_back()
 
     def _leader(self) -> Machine | None:
         """A broker that leads something."""

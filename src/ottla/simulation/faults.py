@@ -257,8 +257,6 @@ class Nemesis:
         if operation != "fsync" and self.of_disks.random() < ERRORS_ELSEWHERE:
             operation, path = self.of_disks.choice(sorted(OPERATIONS)), self.of_disks.choice(PATHS)
             skip, times = self.of_disks.choice((0, 0, 1, 3)), self.of_disks.choice((1, 2, 1000))
-            if operation in OF_STARTS:
-                path, skip = "/", 0
             restart = operation == "fsync"  # the page cache has what the disk has not
             starts = self.of_disks.random() < 0.5 or operation in OF_STARTS  # which a running node hardly does
         self._says(f"disk error: {operation} {path}")
@@ -266,7 +264,10 @@ class Nemesis:
         if starts and self.machine.loop is not None:
             self.machine.crash(power_loss=False)
         await self._lasting(1)
-        if operation in OF_STARTS:
+        if operation in OF_STARTS and not await self._fired(fault):
+            fault.path, fault.skip = "/", 0  # no start looks there, or not so often
+            if self.machine.loop is not None:
+                self.machine.crash(power_loss=False)
             await self._fired(fault)
         self.world.counts["disk error"] += fault.fired
         self.world.counts[f"disk error of {operation}"] += fault.fired
@@ -279,11 +280,12 @@ class Nemesis:
             self.machine.disk.restart(power_loss=True)
             self.world.losses += 1
 
-    async def _fired(self, fault: Fault) -> None:
+    async def _fired(self, fault: Fault) -> bool:
         """Wait for a fault to strike, some seconds at most, without drawing from what other faults draw from."""
         for _ in range(SECONDS_OF_STARTS):
             if not fault.fired:
                 await asyncio.sleep(1)
+        return fault.fired > 0
 
     async def _slow(self) -> None:
         self._says("slow disk")
