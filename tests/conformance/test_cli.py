@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from ottla.compiled import how
 from tests.node import NodeProcess
 
 
@@ -243,7 +244,9 @@ class TestServer:
         ottla(fresh_node.bootstrap, "produce", "t", "a")
         assert fresh_node.stop() == 0
         said = [line for line in fresh_node.output.read_text().splitlines() if not re.match(r"\d{4}-\d\d-\d\dT", line)]
-        assert said == [f"ottla: listening on {fresh_node.bootstrap}, data in {fresh_node.data}"], "beside the log"
+        assert said == [f"ottla: listening on {fresh_node.bootstrap}, data in {fresh_node.data} ({how()})"], (
+            "beside the log"
+        )
 
     def test_it_stops_and_leaves_a_sound_directory(self, fresh_node: NodeProcess) -> None:
         bootstrap = fresh_node.bootstrap

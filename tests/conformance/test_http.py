@@ -12,6 +12,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer
 from prometheus_client.parser import text_string_to_metric_families
 
+from ottla.compiled import how
 from ottla.testing import Broker
 from peers.kafka import free_port
 from tests.node import NodeProcess
@@ -94,7 +95,7 @@ def test_logs_are_objects_and_the_first_line_stays(tmp_path: Path) -> None:
         assert node.process.wait(300) == 0
         node.process = None
     lines = node.output.read_text().splitlines()
-    assert f"ottla: listening on {node.bootstrap}, data in {node.data}" in lines
+    assert f"ottla: listening on {node.bootstrap}, data in {node.data} ({how()})" in lines
     assert f"ottla: metrics and health at http://127.0.0.1:{port}" in lines
     found = [json.loads(line) for line in lines if not line.startswith("ottla: ")]
     events = [each["event"] for each in found]

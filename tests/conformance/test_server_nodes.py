@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.compiled import how
 from ottla.protocol.messages import ApiKey
 from ottla.testing.process import BrokerError, reserve
 from tests.cluster.admin import ask, create, in_sync, until
@@ -60,7 +61,7 @@ def test_three_nodes_of_one_host(tmp_path: Path, port: int) -> None:
     bootstrap = ",".join(f"127.0.0.1:{port + number}" for number in range(NODES))
     first = bootstrap.split(",")[0]
     with start(directory, port) as up:
-        assert said(up) == f"ottla: listening on {bootstrap}, data in {directory}"
+        assert said(up) == f"ottla: listening on {bootstrap}, data in {directory} ({how()})"
         until(lambda: racks(first), {number: socket.gethostname() for number in range(1, NODES + 1)}.__eq__)
         assert create(first, "t", factor=NODES) == 0
         send(bootstrap, "t", b"a")

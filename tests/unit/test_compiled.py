@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.compiled import how
 from tools import compiled
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,6 +35,24 @@ def test_both_ways_are_there() -> None:
     assert "ottla.protocol._records" in NAMES
     assert all(name.endswith(EXTENSION_SUFFIXES[0]) for name in files_of(NAMES))
     assert all(name.endswith(".py") for name in files_of(NAMES, OTTLA_INTERPRETED="1"))
+
+
+def test_a_node_and_the_version_say_which_it_is(tmp_path: Path) -> None:
+    built = sum(compiled.built(module) is not None for module in compiled.typed_modules())
+    assert how() == {0: "interpreted", len(NAMES): "compiled"}.get(built, f"{built} of {len(NAMES)} modules compiled")
+    said = subprocess.run(
+        [sys.executable, "-m", "ottla", "--version"], env={**os.environ, "OTTLA_INTERPRETED": "1"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert said.stdout.endswith(" (interpreted)\n")
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.py").touch()
+        (tmp_path / f"{name}.pxd").touch()
+    assert how(str(tmp_path)) == "interpreted"
+    (tmp_path / f"a{EXTENSION_SUFFIXES[0]}").touch()
+    assert how(str(tmp_path)) == "1 of 2 modules compiled"
+    (tmp_path / f"b{EXTENSION_SUFFIXES[0]}").touch()
+    assert how(str(tmp_path)) == "compiled"
 
 
 def test_what_is_stale_is_found(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def run_nodes(configs: Sequence[ServerConfig]) -> int:
     import random
 
     from ottla.clock import SystemClock
+    from ottla.compiled import how
     from ottla.filesystem import OsFileSystem
     from ottla.server.exposure import open_ports, warnings
     from ottla.server.local_cluster import format_directory
@@ -133,7 +134,7 @@ def run_nodes(configs: Sequence[ServerConfig]) -> int:
     directories = ", ".join(sorted({os.path.dirname(path) for path in configs[0].log_dirs}))
 
     def ready() -> None:
-        print(f"ottla: listening on {addresses}, data in {directories}", flush=True)
+        print(f"ottla: listening on {addresses}, data in {directories} ({how()})", flush=True)
         for line in warnings(place for each in configs for place in open_ports(each, {})):
             print(line, flush=True)
 

@@ -7,7 +7,9 @@ def version() -> str:
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as of
 
+    from ottla.compiled import how
+
     try:
-        return f"ottla {of('ottla')}"
+        return f"ottla {of('ottla')} ({how()})"
     except PackageNotFoundError:
-        return "ottla (not installed)"
+        return f"ottla (not installed, {how()})"

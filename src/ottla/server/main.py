@@ -37,7 +37,8 @@ MIDDLE_COLLECTIONS_MAX = 200
 
 
 async def announce(node: Node, _: asyncio.Event) -> None:
-    """The line that says where a node is, one for its HTTP port, and who may connect."""
+    """The line that says where a node is and whether it runs compiled, one for its HTTP port, and who may connect."""
+    from ottla.compiled import how
     from ottla.server.exposure import open_ports, warnings
 
     config = node.config
@@ -45,7 +46,7 @@ async def announce(node: Node, _: asyncio.Event) -> None:
     directories = ", ".join(config.log_dirs)
     host = f"[{first.host}]" if ":" in first.host else first.host
     what = "listening on" if config.is_broker else "controller on"
-    print(f"ottla: {what} {host}:{node.ports[first.name]}, data in {directories}", flush=True)
+    print(f"ottla: {what} {host}:{node.ports[first.name]}, data in {directories} ({how()})", flush=True)
     if node.http is not None:
         print(f"ottla: metrics and health at {node.http.url}", flush=True)
     for line in warnings(open_ports(config, node.ports)):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ottla.compiled import how
 from ottla.config.server import ServerConfig
 from ottla.server.exposure import EVERYONE, open_ports, warnings
 from ottla.server.main import announce
@@ -47,7 +48,7 @@ def test_the_line_of_a_start_says_both(capsys: pytest.CaptureFixture[str]) -> No
     node = started(listeners="PLAINTEXT://:9092", advertised_listeners="PLAINTEXT://127.0.0.1:9092")
     asyncio.run(announce(node, asyncio.Event()))
     first, second, third = capsys.readouterr().out.splitlines()
-    assert first == "ottla: listening on 127.0.0.1:9092, data in /data"
+    assert first == f"ottla: listening on 127.0.0.1:9092, data in /data ({how()})"
     assert (second, third) == (f"  PLAINTEXT {EVERYWHERE}", f"  {EVERYONE}")
     node = started(listeners="PLAINTEXT://127.0.0.1:9092")
     asyncio.run(announce(node, asyncio.Event()))
