@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ottla.version import VERSION
+
 PROC = Path("/proc")
 _LISTENING = "0A"
 
@@ -49,17 +51,8 @@ def program(command: list[str]) -> str:
         return "Apache Kafka"
     head = command[:3]
     if any(Path(part).name == "ottla" or part.startswith("ottla.") for part in head):
-        return f"Ottla {_version()}".strip() if Path(command[0]).parent == Path(sys.executable).parent else "Ottla"
+        return f"Ottla {VERSION}" if Path(command[0]).parent == Path(sys.executable).parent else "Ottla"
     return Path(command[0]).name
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("ottla")
-    except PackageNotFoundError:
-        return ""
 
 
 def may_look_into(pid: int) -> bool:

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 
 def version() -> str:
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as of
-
     from ottla.compiled import how
+    from ottla.version import VERSION
 
-    try:
-        return f"ottla {of('ottla')} ({how()})"
-    except PackageNotFoundError:
-        return f"ottla (not installed, {how()})"
+    return f"ottla {VERSION} ({how()})"

@@ -6,7 +6,6 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from typing import Any, Final
 
 from ottla.client.config import ClientConfig
@@ -14,10 +13,10 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Buffer
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey, MalformedRequest
+from ottla.version import VERSION
 
 FRAME_BYTES_MAX: Final = 256 * 1024 * 1024
 """An answer that says it is longer is none: the port belongs to something else, such as a web or a TLS server."""
-_SOFTWARE_VERSION: Final = metadata.version("ottla")
 _LENGTH: Final = struct.Struct(">i")
 _VERSIONS_VERSION: Final = 3
 _CORRELATION_ID_MAX: Final = 2**31 - 1
@@ -44,7 +43,7 @@ class Connection:
             raise
 
     def _negotiate(self) -> None:
-        values = {"client_software_name": "ottla", "client_software_version": _SOFTWARE_VERSION}
+        values = {"client_software_name": "ottla", "client_software_version": VERSION}
         self.send(ApiKey.API_VERSIONS, _VERSIONS_VERSION, values)
         frame = self.receive_frame()
         # A broker that lacks version 3 answers in version 0, whose error code is in the same place.

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, cast
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey, MalformedRequest
+from ottla.version import VERSION
 
 RECEIVE_BUFFER_BYTES = 16_384
 """Holds any response that carries no records; a node has a handful of connections to others."""
@@ -29,7 +30,7 @@ RESPONSE_BYTES_MAX = 1 << 30
 one batch beyond the bytes that were asked for. A length above it is not one."""
 
 API_VERSIONS = (3, 4)
-SOFTWARE = ("ottla", "0.1.0")
+SOFTWARE = ("ottla", VERSION)
 
 _INT32 = struct.Struct(">i")
 

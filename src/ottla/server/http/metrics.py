@@ -21,6 +21,7 @@ from ottla.model import uuid_to_base64
 from ottla.protocol.messages import ApiKey
 from ottla.server.http.lag import LagTimes
 from ottla.server.http.process import read_process
+from ottla.version import VERSION
 
 if TYPE_CHECKING:
     from ottla.drivers.coordinator_shards import LoadTimes
@@ -89,7 +90,6 @@ class Collector:
         self._per_partition: bool = node.config["ottla.metrics.partitions"]
         self._shares: SharePartitionsCollector | None = None
         self._pieces = 0
-        self._version = _version()
 
     async def collect(self) -> Exposition:
         page = Exposition()
@@ -118,9 +118,7 @@ class Collector:
         state = STOPPING if node.stopping else RUNNING if node.serving else STARTING
         page.add("kafka_server_kafkaserver_brokerstate", state)
         cluster_id = node.cluster_id if node.serving else ""
-        where = labels(
-            version=self._version, python=platform.python_version(), node_id=node.node_id, cluster_id=cluster_id
-        )
+        where = labels(version=VERSION, python=platform.python_version(), node_id=node.node_id, cluster_id=cluster_id)
         page.add("ottla_build_info", 1, where)
         if node.serving:
             page.add("ottla_start_duration_seconds", round(node.start_seconds, 6))
@@ -470,12 +468,3 @@ class Collector:
             page.add("kafka_consumergroup_lag_sum", lag_sum, where)
         if seconds_max is not None:
             page.add("kafka_consumergroup_lag_seconds_max", seconds_max, where)
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("ottla")
-    except PackageNotFoundError:
-        return "unknown"
