@@ -47,30 +47,32 @@ def check(
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Write, read, and say whether every acknowledged record is there: once, in order, and read by every group.
+    """Write and read under load, and verify that every acknowledged record is there: once, in order, and read by every
+    group.
 
-    Kill, pause and disconnect brokers meanwhile. Works against any Kafka. Exit code 0 where nothing is wrong, 1 where
-    something is. Ctrl-C ends the load early; what happened until then is judged.
+    Kill, pause and disconnect brokers meanwhile. Works against any Kafka. Exit code 0 if nothing is wrong, else 1.
+    Ctrl-C ends the load early; what was written until then is checked.
 
     Parameters
     ----------
     seconds
-        How long to write.
+        Seconds to write for.
     topic
-        The topic to use, which may exist; a new one that is deleted afterwards unless given.
+        The topic to use, existing or new. Default: a new topic, deleted afterwards.
     partitions
         Of a new topic.
     replication_factor
-        Of a new topic: how many copies of each partition; the broker's default.replication.factor unless given.
+        Copies of each partition of a new topic. Default: the broker's default.replication.factor.
     acks
-        What the producers ask for. With all, every other producer is idempotent.
+        acks of the producers. With all, every second producer is idempotent.
     rate
-        Records a second, of all producers together.
+        Records per second, all producers together.
     keep
-        Keep the topic. It is kept anyway where something is wrong.
+        Keep the topic. It is always kept if something is wrong.
     transactions
-        Write in transactions over several partitions, some of which are aborted, with a group that consumes and writes
-        in transactions; and say whether each is there once and whole, or not at all, and was never read before.
+        Write in transactions over several partitions, abort some, and run a group that consumes and writes in
+        transactions. Verify that each transaction is there once and whole, or not at all, and that none was read before
+        its commit.
     """
     if transactions and acks != "all":
         raise CommandFailed("--transactions asks for --acks all, without which nothing is committed", MISUSED)

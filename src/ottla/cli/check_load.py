@@ -39,7 +39,7 @@ class Plan:
     partitions: int
     run: str
     rate: int
-    """Records a second, of all producers together."""
+    """Records per second, all producers together."""
     acks: str
     producers: int
     groups: int

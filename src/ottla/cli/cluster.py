@@ -30,7 +30,7 @@ app.command(remove, sort_key=6)
 
 @app.command
 def describe(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
-    """Show the cluster's identity, its brokers with what each leads and stores, and partitions that are in trouble.
+    """Show the cluster id, the brokers with the partitions and bytes each holds, and unhealthy partitions.
 
     The controller is the leader of the metadata quorum, as `ottla quorum describe` names it.
     """

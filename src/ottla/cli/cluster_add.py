@@ -55,24 +55,25 @@ def add(
     set: Annotated[list[Text] | None, Parameter(negative="", consume_multiple=False)] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Start a node that joins a running cluster, and run it until Ctrl-C. The same command starts it again.
+    """Add a node to a running cluster and run it until Ctrl-C. Run the same command to start it again.
 
-    The node's settings are written to DIRECTORY/server.properties, its data is in DIRECTORY/data. It holds nothing
-    until partitions are created on it, or moved there: `ottla cluster balance --run`.
+    The node's settings are written to DIRECTORY/server.properties, its data is in DIRECTORY/data. It holds no
+    partitions until some are created on it or moved to it with `ottla cluster balance --run`.
 
     Parameters
     ----------
     directory
-        Where the node lives; made if it is not there.
+        The node's directory, created if missing.
     listen
-        HOST:PORT to accept clients and other nodes at; on this machine the next free port unless given. Of a new node.
+        HOST:PORT to accept clients and other nodes at. Default: the next free port on this machine. Only for a new
+        node.
     node_id
-        The node's id; the next that nobody has unless given. Of a new node.
+        The node's id. Default: the next unused id. Only for a new node.
     controller
-        The node votes about the metadata too, as soon as it has caught up: three that do go on when one is lost. With
-        --set process.roles=controller it does nothing else. Of a new node.
+        The node also becomes a controller (quorum voter) once it has caught up; a quorum of three survives the loss of
+        one. With --set process.roles=controller it is only a controller. Only for a new node.
     set
-        A setting as name=value; may be repeated. Of a new node.
+        A setting as name=value; may be repeated. Only for a new node.
     """
     directory = directory.absolute()
     path = directory / PROPERTIES

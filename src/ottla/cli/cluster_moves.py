@@ -38,7 +38,7 @@ SHOWN_MAX = 20
 
 Throttle = Annotated[
     ByteRate | None,
-    Parameter(help="Copy at most so many bytes a second per broker: 500K, 20M, 1G."),
+    Parameter(help="Limit copying to this many bytes per second per broker: 500K, 20M, 1G."),
 ]
 
 
@@ -52,21 +52,22 @@ def balance(
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Even out what brokers hold, take and lead: show the plan, and with --run carry it out.
+    """Balance replicas, bytes, write load and leaders over the brokers: show the plan, or with --run execute it.
 
-    Replicas and leaders of brokers are even to one, and bytes as far as that allows; then what is written to them.
-    Copies stay in different racks. Clients notice nothing. Ctrl-C ends the waiting and the throttle, not the moves.
+    Brokers end up with equal numbers of replicas and of leaders (within one), then with bytes and write rates as even
+    as that allows. Replicas stay in different racks. Clients are not interrupted. Ctrl-C ends the waiting and the
+    throttle, not the moves.
 
     Parameters
     ----------
     run
-        Carry the plan out, and wait with progress until it is done.
+        Execute the plan and show progress until it is done.
     watch
-        Show moves that are under way, of whichever command, until they are done.
+        Show all moves in progress, started by any command, until they are done.
     cancel
-        Stop all moves that are under way: replicas go back to where they were; limits are taken away.
+        Cancel all moves in progress: replicas return to where they were, and throttles are removed.
     sample
-        For how many seconds to look how fast partitions grow.
+        Seconds to measure how fast partitions grow.
     """
     if run + watch + cancel > 1:
         raise CommandFailed("--run, --watch and --cancel exclude each other: give one of them", MISUSED)
@@ -98,17 +99,17 @@ def drain(
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Move everything off brokers, so that they can be stopped or removed. They go on serving meanwhile.
+    """Move all partitions off brokers so that they can be stopped or removed. The brokers keep serving meanwhile.
 
-    Name all that shall go at once: one that is empty and not named is where the next one's partitions go. Those that
-    vote about the metadata do so no more, so that they may be stopped.
+    Name all brokers to drain in one command: an empty broker that is not named may receive the partitions of the next
+    one. Brokers that are also quorum voters are removed from the quorum, so that they may be stopped.
 
     Parameters
     ----------
     fewer_copies
-        Where too few other brokers are left, let partitions have fewer copies.
+        Allow a lower replication factor if too few other brokers are left.
     dry_run
-        Show the moves; move nothing.
+        Show the moves without starting them.
     """
     limit = _limit(throttle)
     ensure_none_under_way(bootstrap)
@@ -131,7 +132,7 @@ def drain(
 
 
 def remove(broker: BrokerId, /, *, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
-    """Take a broker that was drained and stopped out of the cluster, so that nobody expects it back, nor its vote.
+    """Unregister a drained and stopped broker from the cluster, and remove it from the quorum if it votes.
 
     Parameters
     ----------
@@ -183,7 +184,7 @@ def _mark(found: Facts, broker: int) -> Path | None:
 
 
 def replicate(
-    *topics: Annotated[TopicName, Parameter(help="One topic or more.")],
+    *topics: Annotated[TopicName, Parameter(help="One or more topics.")],
     factor: ReplicaCount,
     all: Flag = False,
     throttle: Throttle = None,
@@ -191,16 +192,16 @@ def replicate(
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Give topics more copies, or fewer, while they are in use.
+    """Change the replication factor of topics while they are in use.
 
     Parameters
     ----------
     factor
-        How many copies of each partition.
+        Copies of each partition.
     all
-        All topics, those that the brokers keep for themselves too.
+        All topics, internal ones included.
     dry_run
-        Show the moves; move nothing.
+        Show the moves without starting them.
     """
     if all == bool(topics):
         raise CommandFailed("which topics? name some, or give --all", MISUSED)

@@ -39,23 +39,23 @@ def restart(
     patience: Seconds = PATIENCE_S,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Restart the nodes of a cluster one after the other: for new settings, or a release. Clients notice nothing.
+    """Restart the nodes of a cluster one by one, for new settings or a new release. Clients are not interrupted.
 
-    The next node is restarted when every partition has all its copies in sync again; the controller comes last. At the
-    end every partition is led by its preferred leader again. Nodes of `ottla cluster up` and `add` are found by their
-    DIRECTORY; others, Kafka's too, are restarted by your --command.
+    Each restart waits until every partition has all its replicas in sync; the active controller comes last. At the end
+    every partition is led by its preferred leader. Nodes of `ottla cluster up` and `add` are found by their DIRECTORY;
+    for other nodes, Kafka's included, give a --command that restarts one.
 
     Parameters
     ----------
     directory
-        Of `ottla cluster up`: each node's process is told to end, and its supervisor starts it again.
+        The directory of `ottla cluster up`: each node is stopped, and its supervisor starts it again.
     node
         Only this one; may be repeated.
     command
-        What restarts a node and returns, in which {id}, {host} and {port} are the node's:
-        'ssh {host} systemctl restart ottla'.
+        A command that restarts one node; {id}, {host} and {port} are replaced by the node's: 'ssh {host} systemctl
+        restart ottla'.
     patience
-        Seconds to wait for all copies to be in sync, before the first node and after each.
+        Seconds to wait for all replicas to be in sync, before the first node and after each.
     """
     if (directory is None) == (command is None):
         raise CommandFailed("give the DIRECTORY of the nodes, or a --command that restarts one", MISUSED)

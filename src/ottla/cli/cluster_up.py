@@ -45,24 +45,24 @@ def up(
     set: Annotated[list[Text] | None, Parameter(negative="", consume_multiple=False)] = None,
     no_restart: Flag = False,
 ) -> int:
-    """Run a cluster on this machine until Ctrl-C, which stops it cleanly. The same command brings it up again.
+    """Run a cluster on this machine until Ctrl-C, which stops it cleanly. Run the same command to start it again.
 
-    Node N is in DIRECTORY/node-N: its data, its `server.properties`, its `pid`, and what it prints in `output`. From
-    three nodes on topics have three copies, and one node may be away. A node that dies is started again. Nodes that
-    joined with `ottla cluster add DIRECTORY/node-N` belong to it, but for those that `ottla cluster remove` took out.
+    DIRECTORY/node-N holds node N's data, `server.properties`, `pid` and `output` (its log). With three or more nodes,
+    topics have three replicas and the cluster survives the loss of one node. A node that dies is restarted. Nodes added
+    with `ottla cluster add DIRECTORY/node-N` are started too, unless `ottla cluster remove` has removed them.
 
     Parameters
     ----------
     nodes
-        How many; those that DIRECTORY has, or 3. May be left out: `ottla cluster up DIRECTORY`.
+        Number of nodes. Default: the nodes found in DIRECTORY, or 3. May be omitted: `ottla cluster up DIRECTORY`.
     directory
-        Where everything lives, ottla-cluster unless given; made if it is not there.
+        The cluster's directory, created if missing. Default: ottla-cluster.
     port
-        Of the first node; the others have the next ones. 0 takes any that are free. Of a new directory.
+        Port of the first node; the others get the ports after it. 0 picks free ports. Only for a new directory.
     set
-        A setting of all nodes as name=value; may be repeated. Of a new directory.
+        A setting for all nodes as name=value; may be repeated. Only for a new directory.
     no_restart
-        Leave a node that dies as it is.
+        Do not restart a node that dies.
     """
     count, named = _nodes_and_directory(nodes, directory)
     settings = parse_settings(set or (), "--set")

@@ -87,7 +87,7 @@ complete -c ottla -f -a '(__ottla_complete)'
 def completion(shell: Shell, /) -> None:
     """Print a completion script for bash, zsh or fish.
 
-    It completes commands, options and their values, settings, and the topics and groups of the broker that answers.
+    It completes commands, options and their values, settings, and topics and groups of the broker if one answers.
     For bash: `ottla completion bash > ~/.local/share/bash-completion/completions/ottla`.
     For zsh, into a directory of its `fpath`: `ottla completion zsh > ~/.zsh/completions/_ottla`.
     For fish: `ottla completion fish > ~/.config/fish/completions/ottla.fish`.

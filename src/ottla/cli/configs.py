@@ -40,14 +40,14 @@ CHANGED_WITHIN_S = 1.0
 
 app = App(name="config", help="Read, change and explain settings of topics, groups and brokers.", sort_key=6)
 
-OfTopic = Annotated[TopicName | None, Parameter(name=["--topic", "-t"], help="Of this topic.")]
-OfGroup = Annotated[GroupId | None, Parameter(name=["--group", "-g"], help="Of this group.")]
-OfBroker = Annotated[BrokerId | None, Parameter(name="--broker", help="Of the broker with this number.")]
+OfTopic = Annotated[TopicName | None, Parameter(name=["--topic", "-t"], help="This topic's settings.")]
+OfGroup = Annotated[GroupId | None, Parameter(name=["--group", "-g"], help="This group's settings.")]
+OfBroker = Annotated[BrokerId | None, Parameter(name="--broker", help="The settings of the broker with this id.")]
 OfAll = Annotated[
     bool,
     Parameter(
         name="--all-brokers", negative="", show_default=False,
-        help="Of all brokers together: what was changed for the whole cluster while it runs.",
+        help="The dynamic settings of all brokers (cluster-wide defaults).",
     ),
 ]  # fmt: skip
 
@@ -118,14 +118,14 @@ def get(
 ) -> int:
     """Show settings with their values and where each comes from.
 
-    Of the first broker, unless a topic, a group or a broker is named.
+    Shows the first broker's settings unless a topic, group or broker is named.
 
     Parameters
     ----------
     names
-        Which settings; patterns such as 'retention.*' too. Unless given, those that are not at their default.
+        Settings to show; patterns such as 'retention.*' work too. Default: those that differ from their defaults.
     defaults
-        Also settings at their default.
+        Include settings at their default.
     """
     resource = of.resource()
     if resource is None:
@@ -193,9 +193,9 @@ def set_(
     Parameters
     ----------
     pairs
-        name=value, one or more.
+        One or more settings as name=value.
     dry_run
-        Have the broker check the change; change nothing.
+        Let the broker check the change without making it.
     """
     changes: dict[str, str | None] = dict(parse_settings(pairs, "ottla config set"))
     return _alter(bootstrap, _required(of.resource()), changes, dry_run, json)
@@ -209,14 +209,14 @@ def unset(
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Take changes back: settings follow the broker's, or the default, again.
+    """Reset settings to the broker's value or the default.
 
     Parameters
     ----------
     names
-        Settings, one or more.
+        One or more settings.
     dry_run
-        Have the broker check the change; change nothing.
+        Let the broker check the change without making it.
     """
     changes: dict[str, str | None] = dict.fromkeys(names)
     return _alter(bootstrap, _required(of.resource()), changes, dry_run, json)
@@ -339,14 +339,14 @@ def explain_(
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Say what a setting does, what it may be, how it is changed, and where its value comes from.
+    """Explain a setting: what it does, its allowed values, how to change it, and where its value comes from.
 
-    Where it comes from is shown for the topic, group or broker that is named; without one no broker is asked.
+    The source of the value is shown only for a named topic, group or broker; otherwise no broker is asked.
 
     Parameters
     ----------
     names
-        Settings, one or more.
+        One or more settings.
     """
     resource = of.resource()
     entries = {each.name: each for each in describe(bootstrap, resource)} if resource is not None else {}

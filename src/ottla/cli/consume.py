@@ -45,9 +45,9 @@ def consume(
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Read a topic: from the beginning to where it ends now, unless told otherwise.
+    """Read a topic, by default from its beginning to its current end.
 
-    A terminal shows partition, offset, time and key beside each value; a pipe gets the values alone, one a line.
+    A terminal shows partition, offset, time and key beside each value; a pipe gets only the values, one per line.
 
     Parameters
     ----------
@@ -57,28 +57,28 @@ def consume(
         Where to begin: beginning, end, an offset, -N for the last N records of each partition, a time such as
         2026-05-01T12:00, or an age such as 90s, 10m, 2h, 7d.
     to
-        Where to stop, in the same words; what lies there is left out.
+        Where to stop (exclusive), in the same forms.
     follow
-        Go on with what arrives, until Ctrl-C.
+        Keep reading new records until Ctrl-C.
     count
-        Stop after so many records.
+        Stop after this many records.
     partition
         Read only this partition; may be repeated.
     group
-        Join this consumer group and commit what was read. Begins where the group stands; --from (beginning or end)
-        then says where a group without commits begins.
+        Join this consumer group and commit the offsets read. Starts at the group's committed offsets; --from (beginning
+        or end) applies to partitions without one.
     format
         text, values, json, hex, or a template such as '{partition}:{offset} {time} {key} {value:json}', with topic,
         timestamp, headers and header.NAME too, and text, hex, base64 or json after a colon. avro, json-schema and
-        protobuf are short for --value-format with text or values.
+        protobuf are short for --value-format with the default format.
     values_only
-        As --format values.
+        Short for --format values.
     key_format
-        Keys are Avro, JSON or Protobuf with schemas in a registry: each is shown as JSON.
+        Decode keys as Avro, JSON or Protobuf with schemas from a registry; shown as JSON.
     value_format
-        The same for values; --format says how records are shown then.
+        The same for values; --format still selects how records are shown.
     uncommitted
-        Also records of open and aborted transactions.
+        Include records of open and aborted transactions.
     json
         As --format json: one object a line, for programs and for `ottla produce --from-json`.
     """

@@ -21,24 +21,24 @@ from ottla.protocol.messages import ApiKey
 
 
 def delete(
-    *names: Annotated[GroupId, Parameter(help="One group or more.", required=True)],
+    *names: Annotated[GroupId, Parameter(help="One or more groups.", required=True)],
     topic: Annotated[list[Text] | None, Parameter(alias="-t", negative="", consume_multiple=False)] = None,
     if_exists: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Delete groups with the offsets that they have committed, or with --topic only the offsets in some topics: of a
-    share group how far it is there.
+    """Delete groups and their committed offsets, or with --topic only their offsets (a share group's progress) in some
+    topics.
 
-    Refused while a group has members, or while its members are subscribed to the topic.
+    Fails while the group has members or, with --topic, while its members are subscribed to the topic.
 
     Parameters
     ----------
     topic
-        Delete only what was committed in this topic, or in these of its partitions: orders, orders:0,2 (a share group
-        only knows whole topics). May be repeated. The group stays.
+        Delete only the offsets in this topic, or in these of its partitions: orders, orders:0,2 (whole topics only for
+        a share group). May be repeated. The group itself is kept.
     if_exists
-        Succeed where there is no such group, or nothing committed in the topic.
+        Succeed if the group does not exist or has no offsets in the topic.
     """
     chosen = list(dict.fromkeys(names))
     if topic is not None:

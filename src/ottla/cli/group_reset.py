@@ -56,10 +56,11 @@ def reset(
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Move a group's committed offsets AT ONCE, or where a share group goes on; --dry-run only shows it.
+    """Reset a group's committed offsets, or a share group's start offsets, IMMEDIATELY; --dry-run only shows the
+    change.
 
-    Refused while the group has members. What changes is shown. Offsets stay within what each partition holds.
-    Kafka's tool shows only, until it is told to execute: this one executes.
+    Fails while the group has members. Prints the changes. Offsets stay within each partition's range. Unlike
+    kafka-consumer-groups.sh, which needs --execute, this command executes by default.
 
     Parameters
     ----------
@@ -69,12 +70,12 @@ def reset(
         beginning (or earliest), end (or latest), an offset, -N for the last N records of each partition, a time such
         as 2026-05-01T12:00, or an age such as 90s, 10m, 2h, 7d.
     topic
-        Only this topic, or these of its partitions: orders, orders:0,2. May be repeated. All that the group has
-        committed in unless given.
+        Only this topic, or these of its partitions: orders, orders:0,2. May be repeated. Default: all topics with
+        committed offsets of the group.
     dry_run
-        Show what would change; change nothing.
+        Show the changes without making them.
     execute
-        As without it: change. For scripts that are used to Kafka's tool.
+        The default; accepted for scripts written for Kafka's tool.
     """
     if dry_run and execute:
         raise CommandFailed("--dry-run and --execute exclude each other", MISUSED)

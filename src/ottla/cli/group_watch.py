@@ -39,20 +39,20 @@ def watch(
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Show how far behind groups are, live, until Ctrl-C.
+    """Show the lag of groups live, until Ctrl-C.
 
-    One group is shown by partition, several by group. The lag of a share group is its backlog, and what it reads the
-    records that it is done with. A terminal shows one table that changes; a pipe gets a line for
-    each row each time.
+    One group is shown per partition, several are shown per group. For a share group, lag is its backlog and the rate
+    counts records it has finished. A terminal shows one table that is updated; a pipe gets a line per row at each
+    update.
 
     Parameters
     ----------
     names
-        The groups; all of them unless given.
+        The groups. Default: all.
     interval
-        Seconds between two looks.
+        Seconds between updates.
     count
-        Stop after so many looks.
+        Stop after this many updates.
     json
         One JSON object a line: each group at each look.
     """

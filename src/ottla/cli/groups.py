@@ -24,7 +24,7 @@ app.command(watch, sort_key=3)
 app.command(reset, sort_key=4)
 app.command(delete, sort_key=5)
 
-Names = Annotated[GroupId, Parameter(help="One group or more.", required=True)]
+Names = Annotated[GroupId, Parameter(help="One or more groups.", required=True)]
 
 ID_CHARACTERS = 13
 """Of a member's id in a table; --json has all of it."""
@@ -32,7 +32,7 @@ ID_CHARACTERS = 13
 
 @app.command(name="list", sort_key=1)
 def list_(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
-    """List groups, those without members too, with the records that they have yet to read.
+    """List all groups, including those without members, with their lag in records.
 
     A group's type is classic, consumer (KIP-848), share (KIP-932) or streams (KIP-1071).
     """
@@ -55,16 +55,16 @@ def list_(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> 
 
 @app.command(sort_key=2)
 def describe(*names: Names, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
-    """Show a group's members, what each reads, and how far behind they are in records and in time.
+    """Show a group's members, their assignments, and their lag in records and in time.
 
     Time behind is the time since the timestamp of the oldest record that the group has not committed; 0 when there is
     none.
 
-    Members of a consumer group (KIP-848) have an epoch, and pending partitions: those that they get once others have
-    given them up. A share group (KIP-932) has a backlog, the records that are not done with, and the age of the oldest;
-    which of them members hold, and which were delivered more than once, is known where nodes have an HTTP port
-    (ottla server start --http), and a member reads. A member of a streams group (KIP-1071) has active tasks, each of
-    which reads a partition, and standbys.
+    Members of a consumer group (KIP-848) have an epoch and pending partitions, which they get once other members have
+    revoked them. A share group (KIP-932) has a backlog (records not yet acknowledged) and the age of its oldest record.
+    The numbers of acquired and of redelivered records are known only if nodes have an HTTP port (ottla server start
+    --http) and a member is reading. A member of a streams group (KIP-1071) has active tasks, each reading a partition,
+    and standby tasks.
     """
     client = admin_client(bootstrap)
     found = groups(bootstrap, client, list(dict.fromkeys(names)))

@@ -49,17 +49,17 @@ def hanging(
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Find transactions that hang: open in a partition, while their coordinator does not know of them.
+    """Find hanging transactions: open in a partition but unknown to their coordinator.
 
-    Readers with isolation.level=read_committed get nothing that lies behind one. It ends with: ottla txn abort.
+    Consumers with isolation.level=read_committed cannot read past one. Abort it with `ottla txn abort`.
 
     Parameters
     ----------
     topic
-        In this topic; without it in all of them.
+        The topic to search. Default: all.
     older_than
-        Minutes since the transaction last wrote to the partition. One that a coordinator has just lost sight of is
-        younger than the longest transaction.timeout.ms, transaction.max.timeout.ms of the brokers.
+        Minutes since the transaction last wrote to the partition. Choose more than the brokers'
+        transaction.max.timeout.ms: a younger transaction may still be ended by its coordinator.
     """
     found, without = find(bootstrap, None if topic is None else [topic], older_than * 60_000)
     if json:

@@ -26,10 +26,13 @@ From = Annotated[
     Addresses | None,
     Parameter(name="--from", env_var="OTTLA_MIRROR_FROM", help="Brokers of the source cluster: HOST:PORT,..."),
 ]
-Name = Annotated[SettingName, Parameter(help="The destination's name, as the mirror was given it.")]
-Topics = Annotated[Text, Parameter(help="Which topics: a regular expression for whole names at the source.")]
-Groups = Annotated[Text, Parameter(help="Which groups: a regular expression for whole names.")]
-Policy = Annotated[Literal["identity", "prefix"], Parameter(help="How topics are called at the destination.")]
+Name = Annotated[SettingName, Parameter(help="The destination's name, as given to the mirror.")]
+Topics = Annotated[Text, Parameter(help="Topics: a regular expression that matches whole names at the source.")]
+Groups = Annotated[Text, Parameter(help="Groups: a regular expression that matches whole names.")]
+Policy = Annotated[
+    Literal["identity", "prefix"],
+    Parameter(help="Names of topics at the destination: unchanged, or with the source's name as a prefix."),
+]
 NOWHERE: Final = "127.0.0.1:0"
 """Of a source that is not asked."""
 
@@ -39,15 +42,15 @@ def status(
     source: SettingName = SOURCE, /, *, from_: From = None, topics: Topics = ".*", policy: Policy = "identity",
     name: Name = DESTINATION, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:  # fmt: skip
-    """Show the lag of a mirror: records that are not copied yet, and the age of the first of them.
+    """Show the lag of a mirror: records not copied yet, and the age of the oldest.
 
-    Without --from the source is not asked: what was copied is shown, and who owns the topics. Topics that were handed
-    over (`ottla mirror failover`) have the role "owned", and no lag.
+    Without --from the source is not asked: only what was copied and the owner of each topic are shown. Topics after
+    `ottla mirror failover` have the role "owned", and no lag.
 
     Parameters
     ----------
     source
-        The source's name, as the mirror was given it.
+        The source's name, as given to the mirror.
     """
     with _complaints():
         mirror = _mirror(source, from_, name, bootstrap, topics, ".*", policy)
@@ -70,12 +73,12 @@ def status(
 def offsets(
     source: SettingName, topic: TopicName, /, *, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
 ) -> int:
-    """Show which offsets of a topic are which at the destination: a row for each run without gaps.
+    """Show which source offsets of a topic map to which destination offsets: a row for each run without gaps.
 
     Parameters
     ----------
     source
-        The source's name, as the mirror was given it.
+        The source's name, as given to the mirror.
     topic
         Its name at the source.
     """
@@ -104,15 +107,17 @@ def failover(
     groups: Groups = ".*", policy: Policy = "identity", name: Name = DESTINATION, json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:  # fmt: skip
-    """Give mirrored topics to the destination. Stop producers at the source first; the mirror is stopped by this.
+    """Make the destination the owner of mirrored topics. Stop producers at the source first; this command stops the
+    mirror.
 
-    With --from all that can be read at the source is copied before, and groups' offsets are translated a last time.
-    Without it the source is not asked, for when it is lost. Prints where each partition's own records begin.
+    With --from, all records still readable at the source are copied first, and the groups' offsets are translated a
+    last time. Omit it if the source is lost: the source is then not asked. Prints the offset at which each partition's
+    own records begin.
 
     Parameters
     ----------
     source
-        The source's name, as the mirror was given it.
+        The source's name, as given to the mirror.
     """
     with _complaints():
         mirror = _mirror(source, from_, name, bootstrap, topics, groups, policy)
@@ -129,18 +134,19 @@ def failback(
     groups: Groups = ".*", unmirrored: FilePath | None = None, finish: Flag = False, name: Name = DESTINATION,
     json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:  # fmt: skip
-    """Bring what was written after a failover back to the old source, and its groups too.
+    """Copy records written after a failover, and the groups' offsets, back to the old source.
 
-    May be repeated. When producers have stopped, once more with --finish: the old source owns its topics again.
+    May be repeated. When producers have stopped, run it once more with --finish: the old source then owns its topics
+    again.
 
     Parameters
     ----------
     source
-        The old source's name, as the mirror was given it.
+        The old source's name, as given to the mirror.
     unmirrored
-        A file to write records to, as lines of JSON, that the old source has and that were never mirrored.
+        A file for records, as JSON lines, that the old source has and that were never mirrored.
     finish
-        Give the topics back after this.
+        Make the old source the owner of its topics afterwards.
     """
     from ottla.mirror.failback import Failback
 

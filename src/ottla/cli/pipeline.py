@@ -36,7 +36,7 @@ Directory = Annotated[
     FilePath | None,
     Parameter(
         env_var="OTTLA_PIPELINES",
-        help="Where pipelines keep status and checkpoints; ~/.local/state/ottla/pipelines unless given.",
+        help="Where pipelines keep status and checkpoints. Default: ~/.local/state/ottla/pipelines.",
     ),
 ]
 Chosen = Annotated[
@@ -46,12 +46,12 @@ Chosen = Annotated[
         alias="-s",
         negative="",
         consume_multiple=False,
-        help="A setting of the pipeline, name=value; may be repeated. `ottla pipeline describe NAME` lists them.",
+        help="A setting of the pipeline as name=value; may be repeated. `ottla pipeline describe NAME` lists them.",
     ),
 ]
 OfSpark = Annotated[
     list[Text] | None,
-    Parameter(negative="", consume_multiple=False, help="A setting of Spark, name=value; may be repeated."),
+    Parameter(negative="", consume_multiple=False, help="A Spark setting as name=value; may be repeated."),
 ]
 Bootstrap = Annotated[
     Addresses | None,
@@ -61,7 +61,7 @@ Bootstrap = Annotated[
 
 @app.command(name="list")
 def list_(*, json: AsJson = False, directory: Directory = None) -> int:
-    """List pipelines that come with Ottla, and how those do that have run."""
+    """List the pipelines that come with Ottla, and the state of those that have run."""
     from ottla.pipelines.runner import state
     from ottla.pipelines.runner.pipeline import about, names
 
@@ -79,12 +79,12 @@ def list_(*, json: AsJson = False, directory: Directory = None) -> int:
 
 @app.command
 def describe(name: SettingName, /, *, json: AsJson = False) -> int:
-    """Show what a pipeline does, and what can be set.
+    """Show what a pipeline does, and its settings.
 
     Parameters
     ----------
     name
-        One that `ottla pipeline list` has, or a file: ./NAME.py.
+        A name from `ottla pipeline list`, or a file: ./NAME.py.
     """
     pipeline = _load(name)
     if json:
@@ -122,39 +122,41 @@ def run(
     json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> int:
-    """Run a pipeline until Ctrl-C, `ottla pipeline stop`, or with --once until all that was there is done.
+    """Run a pipeline until Ctrl-C or `ottla pipeline stop`; with --once, until all records present at the start are
+    processed.
 
-    It goes on where its last run was. A terminal shows its queries as they run; a pipe gets a line for each batch.
-    Topics that are missing are created, records that cannot be read go to the topic NAME-dead-letters. A query that
-    fails is started again from its checkpoint. Needs the extra `pipelines`.
+    It resumes where its last run ended. A terminal shows its queries as they run; a pipe gets a line per batch. Missing
+    topics are created; records that cannot be decoded go to the topic NAME-dead-letters. A query that fails is
+    restarted from its checkpoint. Needs the extra `pipelines`.
 
     Parameters
     ----------
     name
-        One that `ottla pipeline list` has, or a file: ./NAME.py.
+        A name from `ottla pipeline list`, or a file: ./NAME.py.
     config
-        A TOML file with these options by name (once, master, batch_records, ...) and tables [settings] and [spark];
-        what is given here goes first.
+        A TOML file with these options by name (once, master, batch_records, ...) and tables [settings] and [spark]. The
+        command line overrides it.
     once
-        Stop when all records that were there at the start are processed.
+        Stop when all records present at the start are processed.
     checkpoints
-        Where Spark keeps checkpoints: on a cluster a URL that executors reach, such as hdfs://... .
+        Where Spark keeps checkpoints: on a cluster, a URL that executors can reach, such as hdfs://... .
     master
-        Spark's master: local[*] unless given, spark://HOST:PORT, yarn, k8s://... . Under spark-submit, its own.
+        Spark's master: spark://HOST:PORT, yarn, k8s://... . Default: local[*]; under spark-submit, its master.
     every
-        Time from one batch to the next, as '10 seconds'; without, the next begins when the last is done.
+        Interval between batches, such as '10 seconds'. Default: the next batch starts when the last is done.
     partitions
-        Of topics that are created; 3 unless given.
+        Partitions of topics that are created. Default: 3.
     batch_records
-        Records that a batch takes of each topic at most.
+        Maximum records of each topic per batch.
     registry
-        URL of a schema registry, by which values are read that have a schema there, and schemas of results registered.
+        URL of a schema registry: values with a schema in it are decoded with that schema, and schemas of results are
+        registered.
     format
-        Of results: json unless given, or with a registry avro or protobuf.
+        Format of results: json (the default), or with a registry avro or protobuf.
     metrics
-        Serve figures for Prometheus here, at /metrics.
+        HOST:PORT to serve /metrics for Prometheus at.
     archive
-        What `ottla spark archive` wrote, for executors without Ottla.
+        An archive written by `ottla spark archive`, for executors without Ottla.
     json
         One JSON object a line: the status at each look.
     """
@@ -227,16 +229,16 @@ def status(
     json: AsJson = False,
     directory: Directory = None,
 ) -> int:
-    """Show how pipelines do that run or ran on this machine.
+    """Show the state of pipelines that are running or have run on this machine.
 
     Parameters
     ----------
     names
-        Which; all of them unless given.
+        The pipelines. Default: all.
     watch
-        Look again and again, until Ctrl-C.
+        Update until Ctrl-C.
     interval
-        Seconds between two looks.
+        Seconds between updates.
     """
     from ottla.cli.pipeline_view import print_statuses
 
@@ -257,14 +259,14 @@ def status(
 
 @app.command
 def stop(name: SettingName, /, *, json: AsJson = False, directory: Directory = None) -> int:
-    """Stop a pipeline that runs: it finishes the batch that is under way. Returns when it has ended.
+    """Stop a running pipeline after its current batch. Returns when the pipeline has ended.
 
-    Meanwhile it says on stderr what it waits for.
+    Meanwhile it prints to stderr what it is waiting for.
 
     Parameters
     ----------
     name
-        Which, as `ottla pipeline status` names it.
+        A name from `ottla pipeline status`.
     """
     from ottla.cli.pipeline_view import waiting
     from ottla.pipelines.runner.state import Directory as State
@@ -304,16 +306,16 @@ def logs(
     json: AsJson = False,
     directory: Directory = None,
 ) -> int:
-    """Show what Spark and the runner have written while a pipeline ran: the end of its spark.log.
+    """Show the log of Spark and the runner: the end of the pipeline's spark.log.
 
     Parameters
     ----------
     name
-        Which, as `ottla pipeline status` names it.
+        A name from `ottla pipeline status`.
     lines
-        As many from the end.
+        Number of lines from the end.
     follow
-        Go on with what is written from now on, until Ctrl-C.
+        Keep showing new lines until Ctrl-C.
     json
         One JSON object a line of the log.
     """
@@ -345,25 +347,25 @@ def feed(
     json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> int:
-    """Write sample data into the topics that a pipeline reads, to see it work: of the last three hours, up to now.
+    """Write sample data for the last three hours into the topics that a pipeline reads, to see it work.
 
-    Values are JSON, those of `logs` lines. Topics that are missing are created. May be repeated: times and ids are new.
-    For `mirror` they go to the cluster that its setting `from` names, topic `orders`.
+    Values are JSON; for `logs` they are lines of text. Missing topics are created. May be repeated: times and ids are
+    new each time. For `mirror`, records go to topic `orders` of the cluster in its setting `from`.
 
     Parameters
     ----------
     name
-        One that `ottla pipeline list` has, or a file: ./NAME.py.
+        A name from `ottla pipeline list`, or a file: ./NAME.py.
     like
-        Take the sample data of this pipeline: for one of your own that began as it.
+        Use the sample data of this pipeline, for a pipeline of your own made from it.
     config
-        The file that the run gets: its bootstrap and the topics of its [settings].
+        The --config file of the run; its bootstrap and the topics in its [settings] are used.
     records
-        How many in all.
+        Total number of records.
     seed
-        Other data for another number.
+        Seed of the sample data.
     partitions
-        Of topics that are created.
+        Partitions of topics that are created.
     """
     from ottla.cli.pipeline_feed import feed as produce
     from ottla.cli.pipeline_options import options_of
@@ -399,16 +401,17 @@ def new(
     overwrite: Flag = False,
     json: AsJson = False,
 ) -> int:
-    """Begin a pipeline of your own: a directory with a copy of one that comes with Ottla, its settings and a test.
+    """Create a pipeline of your own: a directory with a copy of a pipeline that comes with Ottla, its settings and a
+    test.
 
     Parameters
     ----------
     name
-        The directory to make, which is the pipeline's name.
+        The directory to create; also the pipeline's name.
     from_
-        The pipeline to begin with.
+        The pipeline to copy.
     overwrite
-        Write over the files where the directory is there already.
+        Overwrite the files if the directory exists already.
     """
     from ottla.cli.pipeline_new import create
 

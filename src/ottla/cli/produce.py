@@ -25,13 +25,19 @@ from ottla.cli.values import FilePath, Partition, Raw, TopicName
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Compression = Annotated[Codec, Parameter(alias="-z", help="none, gzip, snappy, lz4 or zstd.")]
 Idempotent = Annotated[
-    bool, Parameter(negative="", show_default=False, help="Let the broker drop the duplicates that retries make.")
+    bool,
+    Parameter(
+        negative="",
+        show_default=False,
+        help="Use an idempotent producer: the broker drops duplicates caused by retries.",
+    ),
 ]
 Create = Annotated[
     bool,
     Parameter(
         negative="", show_default=False,
-        help="Create the topic if it does not exist. Without it a terminal is asked, and a script is refused.",
+        help="Create the topic if it does not exist. Without this option a terminal is asked; elsewhere the command "
+             "fails.",
     ),
 ]  # fmt: skip
 Form = Literal["lines", "json", "hex", "base64", "avro", "json-schema", "protobuf"]
@@ -112,8 +118,8 @@ def produce(
 ) -> int:
     """Write records to a topic.
 
-    Records are the values given, or the lines of the files, or the lines of standard input. Lines end with LF or CR LF;
-    an empty line is an empty value. What is being sent when Ctrl-C comes is waited for and counted.
+    Records are the VALUES, or the lines of the files, or the lines of standard input. Lines end with LF or CR LF;
+    an empty line is an empty value. On Ctrl-C, records in flight are waited for and counted.
 
     Parameters
     ----------
@@ -122,25 +128,25 @@ def produce(
     values
         One record each.
     file
-        Read records from this file, one a line; - is standard input. May be repeated.
+        Read records from this file, one per line; - is standard input. May be repeated.
     key
         The key of every record.
     key_separator
-        Split each line at the first such text into key and value; \\t is a tab.
+        Split each line into key and value at the first occurrence of this text; \\t is a tab.
     header
-        A header name=value of every record; may be repeated.
+        A header as name=value for every record; may be repeated.
     partition
-        Send everything to this partition.
+        Send every record to this partition.
     null
-        Lines equal to this text become null values: tombstones in a compacted topic.
+        A line equal to this text becomes a null value (a tombstone in a compacted topic).
     format
-        What a line is: the value (lines), or a whole record as `ottla consume --format` prints it (json, hex, base64),
-        with key, headers, partition and timestamp. Options add what a line leaves out; --partition overrules it.
-        With avro, json-schema and protobuf a line is the value as JSON, written by a schema of a registry.
+        Format of a line: the value (lines), or a whole record with key, headers, partition and timestamp, as printed by
+        `ottla consume --format` (json, hex, base64). Options fill in what a line leaves out; --partition overrides it.
+        With avro, json-schema and protobuf a line is the value as JSON, encoded with a schema of the registry.
     from_json
-        As --format json.
+        Short for --format json.
     acks
-        Wait for all in-sync replicas, for the leader (1) or for nobody (0).
+        Wait for all in-sync replicas, for the leader only (1), or not at all (0).
     """
     _ensure_sense(idempotent and acks != "all", from_json, format, schema or subject or message)
     headers = tuple(map(_header, parse_pairs(header or (), "--header")))

@@ -21,12 +21,12 @@ app = App(name="quorum", help="See who votes about the metadata, and change that
 TIMEOUT_MS = 30_000
 
 NodeNumber = Annotated[BrokerId, Parameter(help="The controller's node.id.")]
-DirectoryId = Annotated[Text, Parameter(help="The id of its metadata directory: ottla storage info.")]
+DirectoryId = Annotated[Text, Parameter(help="The id of its metadata directory, from `ottla storage info`.")]
 
 
 @app.command
 def describe(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
-    """Show the leader, the voters and who follows, and how far each is behind."""
+    """Show the leader, the voters and the observers, with the lag of each."""
     topics = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
     answer = wire.ask(bootstrap, ApiKey.DESCRIBE_QUORUM, {"topics": topics})
     wire.ensure_none(answer, "the quorum")
@@ -69,12 +69,12 @@ def _replica(row: dict[str, Any], kind: str, leader: int, end: int) -> dict[str,
 def add(
     node: NodeNumber, directory_id: DirectoryId, listener: Text, /, *, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
 ) -> int:
-    """Let a controller vote that follows the quorum already.
+    """Make a controller that follows the quorum a voter.
 
     Parameters
     ----------
     listener
-        Where the other controllers reach it: NAME://HOST:PORT.
+        Its endpoint for the other controllers: NAME://HOST:PORT.
     """
     name, _, place = listener.partition("://")
     host, _, port = place.rpartition(":")
@@ -91,7 +91,7 @@ def add(
 
 @app.command
 def remove(node: NodeNumber, directory_id: DirectoryId, /, *, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
-    """Let a controller vote no more. It goes on following."""
+    """Remove a controller from the voters. It keeps following the quorum."""
     values = {"voter_id": node, "voter_directory_id": _directory(directory_id)}
     return _change(bootstrap, ApiKey.REMOVE_RAFT_VOTER, values, f"controller {node} votes no more")
 
@@ -102,19 +102,19 @@ def repair(
     apply: Annotated[Flag, Parameter(name="--apply")] = False,
     json: AsJson = False,
 ) -> int:
-    """Show what is to be mended in the epochs of a quorum that elects no leader; with --apply, do it.
+    """Show what has to be repaired in the epochs of a quorum that elects no leader; with --apply, repair it.
 
     For a voter whose `quorum-state` has an epoch that no election can have reached, and for a quorum that has used up
-    its epochs: their last ones get other numbers, the same on every node. In the second case stop every node, brokers
-    too, and run it on each before any is started again. No record and no vote is lost. Exit code 0 if there is nothing
-    to do or it was done, 1 if there is something to do.
+    its epochs: the last epochs are renumbered, the same way on every node. In the second case stop every node, brokers
+    too, and run this on each before starting any again. No record and no vote is lost. Exit code 0 if there is nothing
+    to repair or it was repaired, 1 if there is something to repair.
 
     Parameters
     ----------
     paths
-        The log directory that a stopped node keeps its metadata log in.
+        The metadata log directory of a stopped node.
     apply
-        Do it.
+        Repair it.
     """
     from ottla.cli.dump.repair import lock  # the other commands only ask the cluster
     from ottla.drivers import quorum_repair

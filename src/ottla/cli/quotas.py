@@ -26,7 +26,7 @@ Default = Annotated[
     list[QuotaName] | None,
     Parameter(
         name="--default", negative="",
-        help="user, client-id or ip: each one that has no quota of its own; may be repeated.",
+        help="The default for every user, client-id or ip without a quota of its own; may be repeated.",
     ),
 ]  # fmt: skip
 
@@ -41,7 +41,7 @@ def list_quotas(
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Show the quotas: all of them, or those of a user, a client id or an address."""
+    """Show all quotas, or those of a user, a client id or an address."""
     components = [
         {"entity_type": kind, "match_type": DEFAULT if name is None else EXACT, "match": name}
         for kind, name in _entity(user, client_id, ip, default).items()
@@ -76,13 +76,14 @@ def set_quotas(
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Set quotas, such as producer_byte_rate=1048576, of a user, a client id, both together, or an address.
+    """Set quotas, such as producer_byte_rate=1048576, for a user, a client id, a user and client id together, or an
+    address.
 
     Parameters
     ----------
     quotas
-        NAME=VALUE: producer_byte_rate, consumer_byte_rate, request_percentage, controller_mutation_rate, or
-        connection_creation_rate of an address.
+        NAME=VALUE: producer_byte_rate, consumer_byte_rate, request_percentage, controller_mutation_rate, or for an
+        address connection_creation_rate.
     """
     ops = []
     for text in quotas:
@@ -108,12 +109,12 @@ def remove(
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Remove quotas, so that the next less specific ones hold.
+    """Remove quotas, so that the next less specific ones apply.
 
     Parameters
     ----------
     names
-        Which ones, such as producer_byte_rate.
+        Quotas to remove, such as producer_byte_rate.
     """
     ops = [{"key": name, "value": 0.0, "remove": True} for name in names]
     return _alter(bootstrap, _entity(user, client_id, ip, default), ops, json=json)

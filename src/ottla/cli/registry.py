@@ -29,21 +29,21 @@ def registry(
 ) -> int:
     """Serve a schema registry with Confluent's REST API; Ctrl-C or SIGTERM stops it.
 
-    Schemas are kept in a compacted topic, made if it is not there. Instances with the same topic and group elect one
-    that writes; the others pass changes on to it.
+    Schemas are kept in a compacted topic, created if missing. Instances with the same topic and group elect a leader
+    that writes; the others forward changes to it.
 
     Parameters
     ----------
     listen
-        HOST:PORT to serve HTTP at; port 0 is any free one.
+        HOST:PORT to serve HTTP at; port 0 picks a free port.
     topic
         The topic of the schemas.
     group
-        The group in which the instances elect the one that writes.
+        The group in which the instances elect their leader.
     advertise
-        HOST:PORT at which the other instances reach this one; where it listens unless given.
+        HOST:PORT at which the other instances reach this one. Default: the address it listens at.
     alone
-        Ask no other instance who writes: ready at once, without an election.
+        Run as the only instance: ready at once, without an election.
     """
     from ottla.cli.client import addresses, probe
 

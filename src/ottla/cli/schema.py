@@ -18,26 +18,26 @@ app = App(name="schema", help="Subjects of a schema registry: list, show, check,
 
 Type = Annotated[
     Literal["avro", "json-schema", "protobuf"] | None,
-    Parameter(help="Of the schema; seen by the file's name (.avsc, .proto) or by what is in it unless given."),
+    Parameter(help="Type of the schema. Default: detected from the file's name (.avsc, .proto) or its content."),
 ]
 References = Annotated[
     list[Text] | None,
     Parameter(
         negative="", consume_multiple=False,
-        help="Another that it names, NAME=SUBJECT:VERSION; may be repeated.",
+        help="A schema that this one references, as NAME=SUBJECT:VERSION; may be repeated.",
     ),
 ]  # fmt: skip
-Version = Annotated[Count | None, Parameter(help="Which version; the latest unless given.")]
+Version = Annotated[Count | None, Parameter(help="The version. Default: the latest.")]
 
 
 @app.command(name="list")
 def list_(start: Text = "", /, *, json: AsJson = False, registry: RegistryUrl = DEFAULT_URL) -> int:
-    """List subjects: the type of their schemas, versions, the newest one's id, and what changes are allowed.
+    """List subjects with schema type, versions, latest id and compatibility level.
 
     Parameters
     ----------
     start
-        Only subjects whose names begin so.
+        Only subjects whose names start with this text.
     """
     with connected(registry) as client:
         rows: list[dict[str, Any]] = []
@@ -77,16 +77,16 @@ def show(
     /,
     *,
     version: Version = None,
-    id: Annotated[Count | None, Parameter(help="The schema of this id, whatever its subjects are.")] = None,
+    id: Annotated[Count | None, Parameter(help="The schema with this id, in any subject.")] = None,
     json: AsJson = False,
     registry: RegistryUrl = DEFAULT_URL,
 ) -> int:
-    """Show a schema: the newest of a subject, one of its versions, or the one with an id.
+    """Show a schema: the latest of a subject, one of its versions, or the one with an id.
 
     Parameters
     ----------
     subject
-        As `ottla schema list` has it: most are called TOPIC-value or TOPIC-key.
+        A name from `ottla schema list`; most are called TOPIC-value or TOPIC-key.
     """
     if (subject is None) == (id is None) or (version is not None and subject is None):
         raise CommandFailed("show wants a SUBJECT, with or without --version, or --id", MISUSED)
@@ -119,12 +119,12 @@ def check(
     json: AsJson = False,
     registry: RegistryUrl = DEFAULT_URL,
 ) -> int:
-    """Check whether a schema could be the next version of a subject. Exits with 1, and says why, where it could not.
+    """Check whether a schema could be the next version of a subject. If not, prints why and exits with 1.
 
     Parameters
     ----------
     subject
-        The subject; one that is not there takes any schema.
+        The subject; one that does not exist accepts any schema.
     file
         The schema, - for standard input.
     version
@@ -156,16 +156,16 @@ def register(
     json: AsJson = False,
     registry: RegistryUrl = DEFAULT_URL,
 ) -> int:
-    """Make a schema the next version of a subject; one that it has already stays what it is.
+    """Register a schema as the next version of a subject; if the subject has it already, nothing changes.
 
     Parameters
     ----------
     subject
-        The subject: TOPIC-value or TOPIC-key for what serializers find by themselves.
+        The subject; serializers look for TOPIC-value and TOPIC-key by default.
     file
         The schema, - for standard input.
     normalize
-        Take schemas for the same that differ in the order of what has none.
+        Normalize before comparing: schemas that differ only in an order without meaning are the same.
     """
     schema = schema_of(file, type, reference)
     with connected(registry) as client:
@@ -193,11 +193,11 @@ def diff(
     Parameters
     ----------
     subject
-        As `ottla schema list` has it.
+        A name from `ottla schema list`.
     from_
-        The older version; the one before the newer unless given.
+        The older version. Default: the one before the newer.
     to
-        The newer version; the latest unless given.
+        The newer version. Default: the latest.
     """
     with connected(registry) as client:
         newer = client.version(subject, to or "latest")

@@ -33,19 +33,15 @@ _OPTION: Final = "schema.registry.url"
 
 RegistryUrl = Annotated[
     Text,
-    Parameter(env_var="OTTLA_REGISTRY", help="URL of the schema registry; several with commas, USER:PASSWORD@ before a "
-              "host."),
+    Parameter(env_var="OTTLA_REGISTRY", help="URL of the schema registry, with USER:PASSWORD@ before the host if "
+                                             "needed; separate several by commas."),
 ]  # fmt: skip
 SchemaFile = Annotated[
     FilePath | None,
-    Parameter(help="A file with the schema to register and to write values with; the subject's newest unless given."),
+    Parameter(help="A file with the schema to register and encode values with. Default: the subject's latest."),
 ]
-Subject = Annotated[
-    SettingName | None, Parameter(help="Where the schema is in the registry; TOPIC-value unless given.")
-]
-Message = Annotated[
-    SettingName | None, Parameter(help="The message of a Protobuf schema to write; the first unless given.")
-]
+Subject = Annotated[SettingName | None, Parameter(help="The schema's subject in the registry. Default: TOPIC-value.")]
+Message = Annotated[SettingName | None, Parameter(help="The message type in a Protobuf schema. Default: the first.")]
 RegistryUrls = Annotated[Text | None, Parameter(env_var="OTTLA_REGISTRY")]
 
 

@@ -33,20 +33,21 @@ def start(
     Parameters
     ----------
     directory
-        Where data lives; made if it is not there. `./ottla-data` unless given here or as log.dirs.
+        The data directory, created if missing. Default: `./ottla-data`, or log.dirs if that is set.
     config
         A server.properties file.
     set
         A setting as name=value; may be repeated.
     listen
-        HOST:PORT to accept clients at; 127.0.0.1:9092 unless given here or as listeners.
+        HOST:PORT to accept clients at. Default: 127.0.0.1:9092, or listeners if that is set.
     http
-        HOST:PORT to answer /metrics, /health and /ready at; nowhere unless given here or as ottla.http.listener.
+        HOST:PORT to serve /metrics, /health and /ready at. Default: no HTTP port, or ottla.http.listener if that is
+        set.
     nodes
-        Run this many nodes, one for each core, under one process that starts again what dies. Ids and ports count up
-        from those given; node N keeps its data in node-N of the directory, and names the host as its broker.rack.
+        Run this many nodes, one per core, under a supervisor that restarts a node that dies. Ids and ports count up
+        from those given. Node N keeps its data in DIRECTORY/node-N; its broker.rack is the host's name.
     registry
-        HOST:PORT to serve a schema registry at, in a process of its own; nowhere unless given here.
+        HOST:PORT to serve a schema registry at, in a process of its own. Default: no registry.
     """
     from ottla.cli.options import parse_settings
     from ottla.cli.start import StartOptions, run_with

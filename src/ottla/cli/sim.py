@@ -22,17 +22,17 @@ Kind = Literal[
 
 def sim(
     *,
-    seed: Annotated[Count, Parameter(help="Play this one and print its history.")] = 0,
-    seeds: Annotated[Text, Parameter(help="Play many, FIRST-LAST, and print those that fail.")] = "",
-    kind: Annotated[Kind | None, Parameter(help="What the run is about; else the seed chooses.")] = None,
-    minutes: Annotated[Minutes, Parameter(help="Play seeds from --seed on for so long.")] = 0,
-    jobs: Annotated[ProcessCount, Parameter(help="Processes that play; 0: one for each core.")] = 0,
-    all_lines: Annotated[Flag, Parameter(name="--all", help="Bytes on the network and the disk too.")] = False,
+    seed: Annotated[Count, Parameter(help="Run this seed and print its history.")] = 0,
+    seeds: Annotated[Text, Parameter(help="Run a range of seeds, FIRST-LAST, and print those that fail.")] = "",
+    kind: Annotated[Kind | None, Parameter(help="The kind of run. Default: chosen by the seed.")] = None,
+    minutes: Annotated[Minutes, Parameter(help="Run seeds from --seed on for this many minutes.")] = 0,
+    jobs: Annotated[ProcessCount, Parameter(help="Number of processes; 0 means one per core.")] = 0,
+    all_lines: Annotated[Flag, Parameter(name="--all", help="Print network and disk bytes too.")] = False,
     digest: Annotated[Flag, Parameter(help="Print only the digest of the history.")] = False,
 ) -> int:
-    """Play nodes and clients on simulated machines, with faults, all from a seed.
+    """Run nodes and clients on simulated machines with faults, all derived from a seed.
 
-    The same seed gives the same history, byte for byte. Exit code 1: a promise was broken.
+    The same seed gives the same history, byte for byte. Exit code 1 if a guarantee was violated.
     """
     if seeds or minutes:
         return _many(_range(seeds) if seeds else _for_minutes(seed, minutes), kind, jobs or os.cpu_count() or 1)

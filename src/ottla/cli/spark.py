@@ -25,18 +25,18 @@ ENVIRONMENT = {
 
 @app.command
 def archive(out: FilePath, /, *, with_pyarrow: Flag = False, json: AsJson = False) -> int:
-    """Write the archive that `spark-submit --archives` ships to executors, and say how to submit with it.
+    """Write an archive for `spark-submit --archives`, which ships Ottla to executors, and print how to submit with it.
 
-    It holds Ottla as it is installed here, with its compiled modules, and the packages that executors need of those
-    that it requires. It is for the Python and the machine that it was built with, and needs nothing but pyspark and
-    pyarrow there. A driver outside the cluster (client mode) uses Ottla as it is installed.
+    It contains Ottla as installed here, with its compiled modules, and those of its dependencies that executors need.
+    It works with the same Python version and machine type, and needs only pyspark and pyarrow there. A driver outside
+    the cluster (client mode) uses its own installed Ottla.
 
     Parameters
     ----------
     out
-        The file to write, such as ottla.tar.gz; one that is there is replaced.
+        The file to write, such as ottla.tar.gz; an existing file is replaced.
     with_pyarrow
-        Put pyarrow in too, for executors that do not have it. Three times as large.
+        Include pyarrow, for executors that do not have it. Makes the archive three times as large.
     """
     from ottla.cli.spark_archive import platform, write
 

@@ -55,43 +55,43 @@ def sql(
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Query topics: each is a table, in DuckDB's SQL. Needs the extra `sql`.
+    """Query topics with SQL (DuckDB's); each topic is a table. Needs the extra `sql`.
 
     A topic has the columns key, value, topic, partition, offset, timestamp, timestampType and headers. Keys and values
-    are bytes unless --key-format and --value-format say what is in them. Only the columns that are used are decoded,
-    rows are shown while more are read, and LIMIT ends the reading. Quote names that are no identifiers, "my-topic",
-    and words of SQL, "offset". Times are in UTC.
+    are bytes unless --key-format and --value-format are given. Only columns that the query uses are decoded, rows are
+    shown while more are read, and LIMIT ends reading early. Quote names that are not identifiers, "my-topic", and SQL
+    keywords, "offset". Times are in UTC.
 
     Parameters
     ----------
     statement
-        What to ask, such as 'select key, count(*) from orders group by key'.
+        The query, such as 'select key, count(*) from orders group by key'.
     from_
-        Where to begin in every topic, as with `ottla consume`: beginning, end, an offset, -N for the last N records of
+        Where to begin in every topic, as for `ottla consume`: beginning, end, an offset, -N for the last N records of
         each partition, a time, or an age.
     to
-        Where to stop, in the same words; what lies there is left out. Where topics end now unless given.
+        Where to stop (exclusive), in the same forms. Default: the current end of each topic.
     partition
         Read only this partition of every topic; may be repeated.
     format
         table, csv, or json: an object a row.
     value_format
-        What values are: binary, string, json or avro; avro, json-schema and protobuf by a schema registry. Their fields
-        are columns: value.name.
+        Format of values: binary, string, json or avro; avro, json-schema and protobuf use a schema registry. Fields are
+        columns: value.name.
     value_schema
-        Of avro, its JSON, where no registry has it; of json, 'name STRING, amount DOUBLE'. Without one, JSON is
-        read as its first 1000 records suggest.
+        For avro: the schema as JSON, if no registry has it. For json: 'name STRING, amount DOUBLE'; without it the
+        schema is inferred from the first 1000 records.
     key_format
-        What keys are, in the same words.
+        Format of keys, as for --value-format.
     key_schema
-        The schema of keys, likewise.
+        Schema of keys, as for --value-schema.
     bad_records
-        What to do where a key or value is not what it should be: fail, drop the record, or null with its bytes in a
-        column _corrupt_record or _corrupt_key. fail unless given.
+        What to do with a key or value that cannot be decoded: fail, drop the record, or column: null, with its bytes in
+        _corrupt_record or _corrupt_key. Default: fail.
     uncommitted
-        Also records of open and aborted transactions.
+        Include records of open and aborted transactions.
     json
-        As --format json.
+        Short for --format json.
     """
     if json and format not in (None, "json"):
         raise CommandFailed("--format and --json exclude each other", MISUSED)

@@ -31,14 +31,14 @@ _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
 def status(directory: Raw | None = None, /, *, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
-    """Say whether a node runs: its address, version, topics, partitions, size, and since when.
+    """Show whether a node is running, with its address, version, topics, partitions, size and uptime.
 
-    Exit code 0 if it runs and answers, 3 if it does not.
+    Exit code 0 if the node answers, 3 if it does not.
 
     Parameters
     ----------
     directory
-        A node's data directory. Unless given, the node at --bootstrap is asked.
+        A node's data directory. Default: ask the node at --bootstrap.
     """
     found = of_directory(directory) if directory is not None else of_address(bootstrap)
     if json:

@@ -41,25 +41,25 @@ def format_(
     no_initial_controllers: Flag = False,
     ignore_formatted: Flag = False,
 ) -> int:
-    """Give a node's directories their cluster and node id, and a dynamic quorum its first voters.
+    """Format a node's log directories with cluster id and node id, and set the first voters of a dynamic quorum.
 
-    A single node does that by itself when it starts. Without one of the three options about controllers the voters are
+    A single node formats itself at its first start. Without one of the three options about controllers, the voters are
     those of controller.quorum.voters.
 
     Parameters
     ----------
     directory
-        Where data lives, if that is not in the settings.
+        The data directory, if log.dirs is not in the settings.
     cluster_id
-        The same for all nodes; a new one unless given, which is printed.
+        The cluster id, the same for all nodes. Default: a new one, which is printed.
     standalone
-        This controller is the only voter at first; others are added later.
+        Make this controller the only voter at first; others are added later.
     initial_controllers
-        The first voters as ID@HOST:PORT:DIRECTORY-ID,...: the same on each of them.
+        The first voters as ID@HOST:PORT:DIRECTORY-ID,..., the same on each of them.
     no_initial_controllers
-        Others are voters already; this controller is added to them.
+        Other controllers are voters already; this one is added to them later.
     ignore_formatted
-        Leave directories that have an identity as they are.
+        Skip directories that are formatted already.
     """
     import random
 
@@ -91,12 +91,13 @@ def format_(
 
 @app.command
 def info(directory: Raw | None = None, /, *, config: Config = None, set: Settings = None, json: AsJson = False) -> int:
-    """Show the identity of a node's directories. The exit code is 1 where one has none, or they do not agree.
+    """Show the cluster id, node id and directory ids of a node's directories. Exit code 1 if one is not formatted, or
+    they disagree.
 
     Parameters
     ----------
     directory
-        Where data lives, if that is not in the settings.
+        The data directory, if log.dirs is not in the settings.
     """
     from ottla.filesystem import OsFileSystem
     from ottla.storage.meta_properties import read_meta_properties

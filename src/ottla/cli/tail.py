@@ -47,10 +47,11 @@ def tail(
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Send the lines of files to a topic, and go on with what is added to them.
+    """Send the lines of files to a topic, and keep sending lines that are added.
 
-    Files are followed through rotation (renamed and made again, or copied and truncated) and deletion. How far each is
-    sent is stored, and where the agent ended it goes on, after kill -9 too. While no broker answers, reading waits.
+    Files are followed through rotation (renamed and recreated, or copied and truncated) and deletion. The position in
+    each file is stored, and a restarted agent resumes there, even after kill -9. While no broker answers, reading
+    pauses.
 
     Parameters
     ----------
@@ -59,30 +60,30 @@ def tail(
     to
         The topic.
     id
-        This agent's name, by which it finds its positions; without it, of the host and the topic.
+        This agent's name, under which positions are stored. Default: made from the host and the topic.
     host
-        Name of the host in the records; without it, this machine's.
+        Name of the host in the records. Default: this machine's.
     key
         The records' key: the host, the file, or none.
     format
         The value: the line, or a JSON object of host, file, offset, line and time.
     start_at
-        Where files begin that are there at the first start; later ones are always sent from their beginning.
+        Where to start in files that exist at the first start; later files are always sent from their beginning.
     once
-        End at the ends of the files.
+        Exit at the end of the files.
     multiline_start
-        A record begins at a line that matches this regular expression; other lines belong to the record before.
+        A line that matches this regular expression starts a record; other lines are added to the record before.
     flush_after
-        Seconds until a record that might go on, or the unfinished last line of a rotated file, is sent as it is.
+        Seconds until a multiline record that may continue, or an unfinished last line of a rotated file, is sent as is.
     max_line_bytes
-        Longer lines are sent in pieces, all but the last with the header partial=true.
+        Longer lines are split into several records, all but the last with the header partial=true.
     delivery
-        at-least-once: positions are in a file, a crash sends some lines again; exactly-once: positions are in a topic,
-        written in one transaction with the lines.
+        at-least-once: positions are kept in a file, and after a crash some lines are sent again. exactly-once:
+        positions are kept in a topic, written in one transaction with the lines.
     state
-        File of the positions for at-least-once; without it, in ~/.local/state/ottla/tail.
+        File of the positions for at-least-once. Default: a file in ~/.local/state/ottla/tail.
     positions_topic
-        Topic of the positions for exactly-once; made if it is not there, compacted.
+        Topic of the positions for exactly-once, created compacted if missing.
     """
     from ottla.tail.agent import Options
 

@@ -27,16 +27,16 @@ def elect(
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Have partitions led by their preferred leaders, the first of their replicas, at once.
+    """Elect the preferred leader (the first replica) of partitions now.
 
     Parameters
     ----------
     topic
-        Whose; without it every partition of the cluster that another broker leads.
+        The topic. Default: every partition of the cluster that is not led by its preferred leader.
     partition
         Only this one; may be repeated.
     unclean
-        Where no replica in sync is left, let any that lives lead instead: RECORDS ARE LOST that it does not have.
+        If no in-sync replica is left, elect any live replica. RECORDS THAT IT LACKS ARE LOST.
     """
     if topic is None and (partition or unclean):
         raise CommandFailed(f"of which topic? {'--unclean' if unclean else '--partition'} wants its name", MISUSED)

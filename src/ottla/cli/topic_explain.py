@@ -273,11 +273,11 @@ def _warnings(facts: Facts) -> Iterator[str]:
 
 
 def explain_topic(
-    *topics: Annotated[TopicName, Parameter(help="One topic or more.", required=True)],
+    *topics: Annotated[TopicName, Parameter(help="One or more topics.", required=True)],
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Say in words how safe a topic is: broker losses, acks, power loss, and how long records are kept."""
+    """Explain how safe a topic is: which broker losses it survives, acks, power loss, and how long records are kept."""
     client = admin_client(bootstrap)
     explained = [(name, list(explanation(_facts(client, bootstrap, name)))) for name in topics]
     if json:

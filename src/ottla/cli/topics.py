@@ -27,7 +27,7 @@ app.command(explain_topic, name="explain", sort_key=6)
 app.command(replicate, sort_key=7)
 app.command(elect, sort_key=8)
 
-Names = Annotated[TopicName, Parameter(help="One topic or more.", required=True)]
+Names = Annotated[TopicName, Parameter(help="One or more topics.", required=True)]
 Settings = Annotated[list[Text] | None, Parameter(negative="", consume_multiple=False)]
 
 
@@ -47,15 +47,15 @@ def create(
     Parameters
     ----------
     partitions
-        How many partitions; the broker's num.partitions unless given.
+        Number of partitions. Default: the broker's num.partitions.
     replication_factor
-        How many copies of each; the broker's default.replication.factor unless given.
+        Copies of each partition. Default: the broker's default.replication.factor.
     set
         A topic setting as name=value, for example retention.ms=3600000; may be repeated.
     if_not_exists
-        Succeed where the topic is there already.
+        Succeed if the topic exists already.
     dry_run
-        Have the broker check the request; create nothing.
+        Let the broker check the request without creating anything.
     """
     from confluent_kafka.admin import NewTopic
 
@@ -83,7 +83,7 @@ def delete(
     Parameters
     ----------
     if_exists
-        Succeed where there is no such topic.
+        Succeed if the topic does not exist.
     """
     client = admin_client(bootstrap)  # its requests die with it, so it has to have a name
     futures = client.delete_topics(list(topics))
@@ -101,7 +101,7 @@ def alter(
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Change a topic's settings, or give it more partitions.
+    """Change a topic's settings, or add partitions to it.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def alter(
     set
         A topic setting as name=value; may be repeated.
     unset
-        The name of a setting that goes back to its default; may be repeated.
+        A setting to reset to its default; may be repeated.
     """
     changes = parse_settings(set or (), "--set")
     if partitions is None and not changes and not unset:
@@ -162,7 +162,7 @@ def list_(
     Parameters
     ----------
     internal
-        Also the topics that the brokers keep for themselves, such as __consumer_offsets.
+        Include internal topics such as __consumer_offsets.
     """
     client = admin_client(bootstrap)
     found = topics_of(client).topics
@@ -186,7 +186,9 @@ def list_(
 
 @app.command
 def describe(
-    *topics: Annotated[TopicName, Parameter(help="One topic or more; all with an option that selects partitions.")],
+    *topics: Annotated[
+        TopicName, Parameter(help="One or more topics. With an option that selects partitions: default all topics.")
+    ],
     under_replicated: Flag = False,
     offline: Flag = False,
     at_min_isr: Flag = False,
@@ -195,20 +197,20 @@ def describe(
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Show partitions with their leaders, replicas and offsets, and the settings; or only partitions in trouble.
+    """Show a topic's settings and its partitions with leaders, replicas and offsets, or only the unhealthy partitions.
 
     Parameters
     ----------
     under_replicated
-        Only partitions with fewer replicas in sync than they should have.
+        Only partitions with a replica out of sync.
     offline
         Only partitions without a leader.
     at_min_isr
-        Only partitions with just min.insync.replicas in sync: with one less they refuse acks=all.
+        Only partitions with exactly min.insync.replicas in sync: if one more is lost, acks=all is refused.
     under_min_isr
         Only partitions with fewer than min.insync.replicas in sync, or without a leader.
     all_settings
-        Every setting, not only those that differ from the default.
+        Show every setting, not only those that differ from the default.
     """
     flags = {
         "under_replicated": under_replicated,

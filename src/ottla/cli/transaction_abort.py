@@ -35,22 +35,22 @@ def abort(
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Abort the open transaction of a transactional id, or one that hangs in a partition.
+    """Abort the open transaction of a transactional id, or a hanging transaction in a partition.
 
-    By its id: the producer is fenced, whatever it does next fails; one that starts again with the id goes on. One that
-    hangs (ottla txn hanging) is named by --topic, --partition and --start-offset, and ended in that partition only;
-    refused while it is part of a transaction that its coordinator knows of.
+    By id: the producer is fenced and its next request fails; a producer that initializes again with the id can
+    continue. A hanging transaction (see `ottla txn hanging`) is named by --topic, --partition and --start-offset and
+    aborted in that partition only; this fails while its coordinator knows of the transaction.
 
     Parameters
     ----------
     transactional_id
-        Whose open transaction.
+        The transactional id.
     topic
-        Where one hangs.
+        The topic of the hanging transaction.
     partition
-        Which partition of the topic.
+        Its partition.
     start_offset
-        The first offset of the transaction that hangs, as ottla txn hanging shows it.
+        Its first offset, as `ottla txn hanging` shows it.
     """
     place = (topic, partition, start_offset)
     if transactional_id is not None:

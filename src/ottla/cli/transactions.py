@@ -35,15 +35,15 @@ def list_(
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """List transactional ids, with the transactions that are open and for how long.
+    """List transactional ids with their state, and for how long open transactions have been open.
 
     Parameters
     ----------
     state
-        Only those in this state; may be repeated. Ongoing is open, and Prepare... is ending: its outcome is decided
-        and being written.
+        Only ids in this state; may be repeated. Ongoing means open; Prepare... means that the outcome is decided and
+        its markers are being written.
     open_for
-        Only transactions that are open for longer than this many seconds.
+        Only transactions open for longer than this many seconds.
     """
     now_s = time.time()
     found = listed(bootstrap, states=state or ())
@@ -79,9 +79,9 @@ def describe(
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
-    """Show the transaction of a transactional id: its state, its producer, how long it may take, and what it writes to.
+    """Show the transaction of a transactional id: its state, producer, timeout and partitions.
 
-    Once it is decided how a transaction ends, only the partitions are shown that were not told of it yet.
+    Once a transaction's outcome is decided, only the partitions whose marker is not written yet are shown.
     """
     names = list(dict.fromkeys(ids))
     found = described(bootstrap, names)

@@ -37,21 +37,22 @@ def dump(
     decode: DecoderName = "auto",
     json: AsJson = False,
 ) -> int:
-    """Show what is in log files or log directories, and check it; no broker is needed, a running one does not mind.
+    """Show and check the contents of log files or log directories; no broker is needed, and a running one is not
+    disturbed.
 
-    A file: its batches or entries. A partition's directory: its segments. A node's directory: its partitions.
-    Checksums, offsets and epochs are verified, and that every index entry leads to the right place. Exit code 1 if any
-    of it is damaged.
+    For a file: its batches or entries. For a partition's directory: its segments. For a node's directory: its
+    partitions. Checksums, offsets, epochs and the target of every index entry are verified. Exit code 1 if anything is
+    damaged.
 
     Parameters
     ----------
     paths
         Files or directories: .log, .index, .timeindex, .txnindex, .snapshot, .checkpoint, checkpoints, meta.properties.
     records
-        Every record too, with the contents of __cluster_metadata, __consumer_offsets and __transaction_state decoded,
-        and the markers that end transactions.
+        Show every record, with the contents of __cluster_metadata, __consumer_offsets and __transaction_state decoded,
+        and transaction markers.
     decode
-        What records are, where the directory's name does not show it: metadata, offsets or none.
+        Format of records, if the directory's name does not show it.
     """
     fs = OsFileSystem()
     report: Report = JsonReport() if json else TextReport()

@@ -26,20 +26,21 @@ def repair(
     apply: Annotated[Flag, Parameter(name="--apply")] = False,
     json: AsJson = False,
 ) -> int:
-    """Show what a repair of damaged logs would do; with --apply, do it. The node must be stopped.
+    """Show how damaged logs would be repaired; with --apply, repair them. The node must be stopped.
 
-    Only what is no whole batch is cut, and kept in a side file next to the log (`.cut`, which `ottla log dump` reads);
-    every whole batch before and behind it stays, but for those of a metadata log that its newest snapshot has and that
-    lie before a damage: the log begins behind it then. Offsets that are missing since are noted in `known-gaps`, and no
-    offset is given twice. Exit code 0 if there is nothing to do or it was done, 1 if there is something to do.
+    Only bytes that are not a whole batch are cut, and kept in a side file next to the log (`.cut`, which `ottla log
+    dump` reads). Every whole batch before and behind them is kept. Exception: a metadata log whose newest snapshot
+    covers the batches before the damage then begins behind it. Offsets missing afterwards are recorded in `known-gaps`,
+    and no offset is assigned twice. Exit code 0 if there is nothing to repair or it was repaired, 1 if there is
+    something to repair.
 
     Parameters
     ----------
     paths
-        A node's log directory, for all its partitions, or single partitions'; a partition's directory that is missing
-        is made again, empty, behind the offsets that it had.
+        A node's log directory, for all its partitions, or directories of single partitions. A missing partition
+        directory is recreated empty, starting behind the offsets that it had.
     apply
-        Do it.
+        Repair it.
     """
     fs = OsFileSystem()
     todo = 0

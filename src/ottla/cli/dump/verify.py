@@ -33,17 +33,17 @@ def verify(
     *paths: Annotated[FilePath, Parameter(required=True)],
     json: AsJson = False,
 ) -> int:
-    """Read all of a log directory, or of a partition's, and say what is damaged in it; no broker is needed.
+    """Read a whole log directory or partition directory and report all damage in it; no broker is needed.
 
-    Every batch is read and its checksum compared; offsets, indexes, snapshots and checkpoints are held against each
-    other, and missing segments and partitions are found. Each damage is told with its file and position, what is whole
-    behind it, and the command that goes on. Exit code 1 if there is any. A running node does not mind, but what it
-    writes meanwhile may be told as damage.
+    Every batch is read and its checksum verified; offsets, indexes, snapshots and checkpoints are compared with each
+    other, and missing segments and partitions are found. Each damage is reported with its file and position, the intact
+    data behind it, and the command to run next. Exit code 1 if there is any. It may run beside a running node, but may
+    then report records being written as damage.
 
     Parameters
     ----------
     paths
-        A node's log directories, or single partitions'.
+        Log directories of a node, or directories of single partitions.
     """
     fs = OsFileSystem()
     found = 0
