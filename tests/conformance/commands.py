@@ -25,7 +25,7 @@ CODES = {0, 1, 2, 3, 129, 130, 143}
 """What `docs/reference/cli.md` lists."""
 PATIENCE_S = 3.0
 """After which a command that goes on is asked to end: it follows, watches or serves."""
-SERVES = re.compile(rb"^(ottla: listening on|ottla: schema registry at|bootstrap:) ", re.MULTILINE)
+SERVES = re.compile(rb"^(ottla: listening on|ottla: schema registry at|bootstrap:|\{\x22bootstrap\x22:) ", re.MULTILINE)
 """What a command prints that goes on until it is asked to end."""
 LOOKS = 50
 END_S = 30.0

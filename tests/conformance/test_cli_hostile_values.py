@@ -41,6 +41,7 @@ DIRECTORIES = ("/", "..", ".")
 
 VALID: dict[str, list[str]] = {
     "server start": ["data", "--listen", "127.0.0.1:0"],
+    "dev": ["--no-registry", "--port", "0", "--http-port", "0"],
     "registry": ["--listen", "127.0.0.1:0", "--topic", "schemas"],
     "schema list": [],
     "schema show": ["t-value"],
@@ -179,7 +180,7 @@ def calls(name: str, app: Any, dice: random.Random) -> Iterator[list[str]]:
             yield [*words, *valid, f"{option}=\udcff"]
             continue
         for value in values_for(dice):
-            if name in ("server start", "storage format") and value in DIRECTORIES:
+            if name in ("server start", "dev", "storage format") and value in DIRECTORIES:
                 continue
             if name == "sim" and value not in ALWAYS:  # what is valid plays for minutes
                 continue

@@ -180,7 +180,7 @@ def test_imports(name: str, tmp_path: Path, commands: Commands) -> None:
         assert not NEVER.search(err), what
         if mark.exists():
             fired += 1
-            stops = name == "server start" and number != signal.SIGINT
+            stops = name in ("server start", "dev") and number != signal.SIGINT
             assert process.returncode == (0 if stops else 128 + number), what
         else:
             assert process.returncode in (0, 1, 3), what

@@ -51,7 +51,7 @@ def test_closed_broken_and_full(name: str, commands: Commands, env: dict[str, st
     how: dict[str, Any] = {} if name == "server start" else {"env": env}
     if name in ("sim", "spark archive", "registry"):
         how["patience_s"] = 120.0  # it works for seconds, and ends or says that it serves
-    serves = name == "server start"
+    serves = name in ("server start", "dev")
     reader, broken = os.pipe()
     os.close(reader)
     full = os.open("/dev/full", os.O_WRONLY)

@@ -21,6 +21,7 @@ Exit codes: 0 done, 1 refused or damaged, 2 a mistake in the command line or a s
 
 COMMANDS = {
     "server": "ottla.cli.servers:app",
+    "dev": "ottla.cli.dev:dev",
     "topic": "ottla.cli.topics:app",
     "produce": "ottla.cli.produce:produce",
     "consume": "ottla.cli.consume:consume",
@@ -106,8 +107,8 @@ def _correct_environment() -> None:
             os.environ.pop(name, None)
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Parse and run. Returns the exit code."""
+def run(arguments: Sequence[str], *, serves: bool = False) -> int:
+    """Parse and run. Returns the exit code. A command that `serves` takes signals itself."""
     _correct_environment()
     app = application(arguments[0] if arguments else None)
     try:
@@ -120,6 +121,7 @@ def run(arguments: Sequence[str]) -> int:
         if option in ("-b", "--bootstrap", "--json"):
             raise CommandFailed(f"{option} stands behind the command\n  see: ottla --help", MISUSED) from None
         raise CommandFailed(f"{_sentence(error)}\n  see: {command} --help", MISUSED) from None
-    interrupts.command_begins()
+    if not serves:
+        interrupts.command_begins()
     code = chosen(*bound.args, **bound.kwargs)
     return code if isinstance(code, int) else 0

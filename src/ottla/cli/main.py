@@ -69,11 +69,12 @@ def _end_at_signals(code: int | None) -> None:
 
 
 def _starts_a_node(argv: Sequence[str]) -> bool:
-    return list(argv[:2]) == ["server", "start"] and not {"-h", "--help"} & set(argv)
+    named = list(argv[:2]) == ["server", "start"] or list(argv[:1]) == ["dev"]
+    return named and not {"-h", "--help"} & set(argv)
 
 
 def _run(argv: list[str]) -> int:
-    if _starts_a_node(argv):
+    if _starts_a_node(argv) and argv[0] == "server":
         from ottla.cli.start import start
 
         return start(argv[2:])
@@ -90,7 +91,7 @@ def _run(argv: list[str]) -> int:
         argv = [*argv[1:], "--help"]
     from ottla.cli.app import run
 
-    return run(argv)
+    return run(argv, serves=_starts_a_node(argv))
 
 
 def _translated(error: Exception, argv: Sequence[str] = ()) -> tuple[str, int]:

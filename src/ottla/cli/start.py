@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -173,7 +174,7 @@ def _agrees_with_file(directory: str, file: SettingsFile | None) -> None:
         )
 
 
-def _check_directories(paths: Sequence[str]) -> None:
+def check_directories(paths: Sequence[str]) -> None:
     """Raises CommandFailed for a path that is, or goes through, something else than a directory."""
     for path in paths:
         place = os.path.abspath(path)
@@ -209,13 +210,13 @@ def run_with(options: StartOptions) -> int:
     config = configs[0]
     if options.registry is not None and (options.nodes is not None or not config.is_broker):
         raise _misuse("--registry goes with one node that is a broker: start others with ottla registry")
-    _check_directories([path for each in configs for path in (*each.log_dirs, each.metadata_log_dir)])
+    check_directories([path for each in configs for path in (*each.log_dirs, each.metadata_log_dir)])
     if config.without_effect:
         names = ", ".join(config.without_effect)
         print(f"ottla: {options.config_file} sets what has no effect in this version: {names}", file=sys.stderr)
     from ottla.server.main import run
 
-    try:
+    with failures_explained():
         if options.nodes is not None:
             from ottla.cli.start_nodes import run_nodes
 
@@ -225,6 +226,13 @@ def run_with(options: StartOptions) -> int:
 
             return run(config, attend_with(options.registry, config)) or OK
         return run(config) or OK
+
+
+@contextlib.contextmanager
+def failures_explained() -> Iterator[None]:
+    """Raises CommandFailed for what the system refuses a node that starts: a name, a port, a file."""
+    try:
+        yield
     except UnicodeError as error:
         raise CommandFailed(
             f"a host to listen at, or to advertise, cannot be the name of one: {error}", MISUSED

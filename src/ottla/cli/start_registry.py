@@ -11,8 +11,9 @@ import contextlib
 import json
 import logging
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ottla.cli.exits import CommandFailed
 from ottla.cli.registry import address
 from ottla.logs import fields
 
@@ -39,21 +40,27 @@ def attend_with(listen: str, config: ServerConfig) -> Attend:
         first = node.config.advertised_listeners[0]
         broker = f"[{first.host}]" if ":" in first.host else first.host
         bootstrap = f"{broker}:{first.port or node.ports[first.name]}"
-        node.spawn(_keep_running({"bootstrap": bootstrap, "host": host, "port": port}, stop))
+        node.spawn(keep_running({"bootstrap": bootstrap, "host": host, "port": port}, stop))
 
     return attend
 
 
-async def _keep_running(options: dict[str, str | int], stop: asyncio.Event) -> None:
-    """Until the node stops."""
+async def keep_running(
+    options: dict[str, str | int], stop: asyncio.Event, ready: asyncio.Future[str] | None = None
+) -> None:
+    """Until the node stops. With `ready` the registry prints nothing: that is its URL once it serves, or a
+    CommandFailed where it does not start."""
     while not stop.is_set():
         # Its standard input is its sign of life: it ends when this process is gone.
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", "ottla.registry", json.dumps(options),
-            stdin=asyncio.subprocess.PIPE, start_new_session=True,
+            stdin=asyncio.subprocess.PIPE, stdout=None if ready is None else asyncio.subprocess.PIPE,
+            start_new_session=True,
         )  # fmt: skip
         ended, stopping = asyncio.ensure_future(process.wait()), asyncio.ensure_future(stop.wait())
         try:
+            if ready is not None:
+                await _announced(process, stopping, options, ready)
             await asyncio.wait([ended, stopping], return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
@@ -62,6 +69,28 @@ async def _keep_running(options: dict[str, str | int], stop: asyncio.Event) -> N
             _LOG.error("the registry ended, and is started again", extra=fields(status=process.returncode))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), RESTART_S)
+
+
+async def _announced(
+    process: asyncio.subprocess.Process, stopping: asyncio.Future[Any], options: dict[str, str | int],
+    ready: asyncio.Future[str],
+) -> None:  # fmt: skip
+    """Waits for the line that says where the registry is. Started again it listens there, too."""
+    assert process.stdout is not None
+    reading = asyncio.ensure_future(process.stdout.readline())
+    await asyncio.wait([reading, stopping], return_when=asyncio.FIRST_COMPLETED)
+    if not reading.done():
+        reading.cancel()
+        return
+    url = reading.result().decode().strip().rpartition(" ")[2]
+    if url:
+        options["port"] = int(url.rpartition(":")[2])
+    if ready.done():
+        return
+    if url:
+        ready.set_result(url)
+    else:
+        ready.set_exception(CommandFailed("the schema registry does not start; leave it out with: --no-registry"))
 
 
 async def _stopped(process: asyncio.subprocess.Process, ended: asyncio.Future[int]) -> None:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from ottla.testing.lifetime import Lifetime
 from ottla.testing.process import BrokerError, Process, ending, with_output
+from ottla.testing.records import Exchange
 
 PORT_MAX = 65535
 ALIKE = 0.75
@@ -23,7 +24,7 @@ Topics: TypeAlias = Iterable[str] | Mapping[str, int | Mapping[str, Setting]]
 """Names, or names with a number of partitions, or with settings of which `partitions` is one."""
 
 
-class Broker(Lifetime):
+class Broker(Lifetime, Exchange):
     """A node on loopback with a port and a directory of its own.
 
     with Broker(topics={"orders": 3}, num_partitions=6) as broker:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ottla.testing.packet_filter import CutNetwork
 
 TOPIC_ALREADY_EXISTS = 36
+PARENT_LOOK_S = 1.0
+"""Where the system does not say when a process ends."""
 RETENTION = frozenset({"log.retention.ms", "log.retention.minutes", "log.retention.hours"})
 """Where none is given records stay for ever: tests write fixed timestamps of long ago, and Kafka's default, seven days,
 would delete them at some moment of the test, or of a slower one."""
@@ -82,11 +84,12 @@ class Child:
         """The node serves: make the topics, watch the parent, say where it is. Raises OttlaError for a bad topic."""
         from ottla.errors import OttlaError
 
-        failure = await _create(node, self.order["topics"], (0, TOPIC_ALREADY_EXISTS))
+        failure = await create_topics(node, self.order["topics"], (0, TOPIC_ALREADY_EXISTS))
         if failure:
             raise OttlaError(failure)
         node.spawn(self._converse(node, stop))
-        self._watch_parent(stop)
+        # The socket says nothing while forks of the parent live on and have it open; this does.
+        watch_parent(self.order["parent"], stop)
         first = node.config.advertised_listeners[0]
         host = f"[{first.host}]" if ":" in first.host else first.host
         self._say({"bootstrap": f"{host}:{first.port or node.ports[first.name]}"})
@@ -115,27 +118,10 @@ class Child:
                 return {"leader": _leader(node, *request["leader"])}
             if "clear" in request:
                 await _clear(node)
-            failure = await _create(node, request["topics"], (0,))
+            failure = await create_topics(node, request["topics"], (0,))
         except Exception as error:
             failure = str(error) or repr(error)
         return {"error": failure} if failure else {}
-
-    def _watch_parent(self, stop: asyncio.Event) -> None:
-        """The socket says nothing while forks of the parent live on and have it open; this does."""
-        loop = asyncio.get_running_loop()
-        try:
-            descriptor = os.pidfd_open(self.order["parent"])
-        except (AttributeError, OSError):  # no Linux, an old one, or the parent is gone
-            pass
-        else:
-
-            def gone() -> None:
-                loop.remove_reader(descriptor)
-                stop.set()
-
-            loop.add_reader(descriptor, gone)
-        if self._parent_is_gone():
-            stop.set()
 
     def _parent_is_gone(self) -> bool:
         return os.getppid() != int(self.order["parent"])
@@ -145,6 +131,31 @@ class Child:
             self._control.send(json.dumps(answer).encode() + b"\n")
         except OSError:  # nobody listens any more
             pass
+
+
+def watch_parent(parent: int, stop: asyncio.Event) -> None:
+    """Have `stop` set when the process `parent`, which started this one, is gone."""
+    loop = asyncio.get_running_loop()
+
+    def look() -> None:
+        if os.getppid() != parent:
+            stop.set()
+        else:
+            loop.call_later(PARENT_LOOK_S, look)
+
+    try:
+        descriptor = os.pidfd_open(parent)
+    except (AttributeError, OSError):  # no Linux, an old one, or the parent is gone
+        look()
+        return
+
+    def gone() -> None:
+        loop.remove_reader(descriptor)
+        stop.set()
+
+    loop.add_reader(descriptor, gone)
+    if os.getppid() != parent:  # it was gone before, and the number is perhaps another's
+        stop.set()
 
 
 def _leader(node: Node, topic: str, partition: int) -> int:
@@ -172,7 +183,7 @@ async def _delete(node: Node, names: list[str]) -> None:
     await node.channel.send(ApiKey.DELETE_TOPICS, {"topic_names": names})
 
 
-async def _create(node: Node, topics: list[dict[str, Any]], accepted: tuple[int, ...]) -> str | None:
+async def create_topics(node: Node, topics: list[dict[str, Any]], accepted: tuple[int, ...]) -> str | None:
     """Create topics; returns what was refused, in words, or None."""
     if not topics:
         return None

@@ -14,13 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from ottla.server.local_cluster import Place, node_settings
-from ottla.testing.broker import Setting, Topics, as_text, topic_request, topic_requests
+from ottla.testing.broker import Setting, Topics, as_text, ensure_settings, topic_request, topic_requests
 from ottla.testing.lifetime import Lifetime
 from ottla.testing.packet_source import source
 from ottla.testing.process import BrokerError, Process, ending, reserve, with_output
+from ottla.testing.records import Exchange
+
+NODES_MAX = 100
 
 
-class Cluster(Lifetime):
+class Cluster(Lifetime, Exchange):
     """Nodes 1 to `nodes` on loopback, each a process with a port and a directory of its own.
 
     with Cluster(3, topics={"orders": 3}) as cluster:
@@ -40,8 +43,16 @@ class Cluster(Lifetime):
         keep: str | os.PathLike[str] | None = None,
         **keywords: Setting,
     ) -> None:
-        if not 1 <= nodes <= 100:
-            raise ValueError(f"a cluster has from 1 to 100 nodes, not {nodes}")
+        if isinstance(nodes, bool) or not isinstance(nodes, int):
+            raise TypeError(
+                f"Cluster starts nodes of its own, and takes how many, not {nodes!r}: Cluster(3); its address is its "
+                "attribute bootstrap"
+            )
+        if not 1 <= nodes <= NODES_MAX:
+            raise ValueError(f"a cluster has from 1 to {NODES_MAX} nodes, not {nodes}")
+        if "port" in keywords:
+            raise TypeError("Cluster has no argument 'port': every node takes a free one, and addresses has them")
+        ensure_settings("Cluster", settings, keywords, 0, ("nodes", "topics", "keep"))
         named = {name.replace("_", "."): value for name, value in keywords.items()}
         self.settings = as_text({**(settings or {}), **named})
         self.topics = topic_requests(topics)

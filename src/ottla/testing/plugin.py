@@ -1,6 +1,7 @@
 """Fixtures for pytest, there as soon as Ottla is installed. Nothing is loaded or started before a test asks.
 
-`ottla_broker`: one broker for the session, which with pytest-xdist means one per worker. `ottla_topic`: the name of a
+`ottla_broker`: one broker for the session, which with pytest-xdist means one per worker. `ottla_async_broker`: the same
+broker with methods to await. `ottla_topic`: the name of a
 topic of the test's own on it. `ottla_registry`: a schema registry beside that broker. `ottla_cluster`: three
 nodes for one test. `ottla_settings`: to be overridden in a `conftest.py`, the settings of these.
 """
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from ottla.testing.asynchronous import AsyncBroker
     from ottla.testing.broker import Broker
     from ottla.testing.cluster import Cluster
     from ottla.testing.registry import Registry
@@ -44,6 +46,15 @@ def ottla_broker(ottla_settings: Mapping[str, Any]) -> Iterator[Broker]:
 
     with Broker(ottla_settings) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def ottla_async_broker(ottla_broker: Broker) -> AsyncBroker:
+    """`ottla_broker` with methods that are awaited. The fixture itself is no coroutine, so it serves tests under
+    pytest-asyncio (any mode and loop scope), under anyio's plugin, and under neither."""
+    from ottla.testing.asynchronous import AsyncBroker
+
+    return AsyncBroker.of(ottla_broker)
 
 
 @pytest.fixture(scope="session")

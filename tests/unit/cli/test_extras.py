@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 MODULES = {"delta-spark": "delta", "grpcio-tools": "grpc_tools", "protobuf": "google"}
 """Modules of distributions that are imported by another name."""
 NEEDS = re.compile(r"(pipeline|mirror|registry|schema|sql|spark)")
-STARTS = {"server start", "cluster up", "cluster add", "cluster restart", "sim", "registry", "completion"}
+STARTS = {"server start", "dev", "cluster up", "cluster add", "cluster restart", "sim", "registry", "completion"}
 """Nodes and histories; they need no extra, or are asked on their own."""
 
 WITHOUT = """
