@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import costs, order, skips, suite
 from tests import oracle as oracle_of_the_run
-from tests import skips, suite
 from tests.conformance import compatibility
 from tools import compiled
 
@@ -26,6 +26,8 @@ settings.load_profile("any speed")
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.register(compatibility)  # here, so that its options are known
     pluginmanager.register(skips)
+    pluginmanager.register(costs)
+    pluginmanager.register(order)
 
 
 def pytest_configure(config: pytest.Config) -> None:

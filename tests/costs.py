@@ -1,0 +1,60 @@
+"""What each test costs, as properties of its case in the JUnit XML; `python -m tools.durations` makes tables of it.
+
+`cpu` is the processor time of the worker and of all below it (nodes, JVMs, consumers), which hangs little on what
+else the machine does; `worker` and `began` tell what ran beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_BEGUN = pytest.StashKey[tuple[float, float]]()
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def spent() -> float:
+    """Seconds of processor time of this process, of its living descendants, and of those that they have waited for."""
+    return sum(os.times()[:4]) + sum(_spent_of(pid) for pid in _children("self"))
+
+
+def _spent_of(pid: str) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    except OSError:
+        return 0.0  # it has just ended: whoever waits for it has its time
+    return sum(map(int, fields[11:15])) / _TICKS + sum(_spent_of(child) for child in _children(pid))
+
+
+def _children(pid: str) -> list[str]:
+    found = []
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += (task / "children").read_text().split()
+    except OSError:
+        pass
+    return found
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    item.stash[_BEGUN] = time.time(), spent()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    try:
+        return (yield)
+    finally:
+        if _BEGUN in item.stash:
+            began, before = item.stash[_BEGUN]
+            item.user_properties += [
+                ("cpu", f"{spent() - before:.2f}"),
+                ("began", f"{began:.2f}"),
+                ("worker", os.environ.get("PYTEST_XDIST_WORKER", "")),
+            ]

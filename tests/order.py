@@ -1,0 +1,63 @@
+"""Who runs what, and in which order, when the tests run on several workers.
+
+A file's tests stay together, for they share what its fixtures start. All that uses Spark is one piece for one worker,
+so that the run has one JVM of Spark, and comes first; then the longest of the other files (`tests/durations.json`,
+which `python -m tools.durations --write` replaces), so that none of them is the last one, alone on a machine of several
+cores. Files that take no time, or are new, come at the end.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+
+from tools import durations
+
+SPARK = "tests/spark/"
+ALONE = {"tests/spark/test_standalone.py", "tests/spark/test_kills.py"}
+"""Of `SPARK`, but with jobs in processes of their own only."""
+
+
+def piece_of(test: str) -> str:
+    """What one worker runs as a whole: a file, or all of Spark."""
+    file = test.partition("::")[0]
+    return SPARK if file.startswith(SPARK) and file not in ALONE else file
+
+
+@functools.cache
+def seconds() -> dict[str, float]:
+    """Of pieces."""
+    import json
+
+    found: dict[str, float] = {SPARK: float("inf")}
+    for file, each in json.loads(durations.KEPT.read_text()).items():
+        found[piece_of(file)] = found.get(piece_of(file), 0.0) + each
+    return found
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first; the order of what takes no time, and that within a file, stay."""
+    known = seconds()
+    items.sort(key=lambda item: -known.get(piece_of(item.nodeid), 0.0))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Of `--dist loadfile`. Imported here: a run without xdist has none."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return piece_of(nodeid)
+
+        def _reschedule(self, node: Any) -> None:
+            # One test is enough for a worker to go on with, and a piece that waits behind two may wait for minutes.
+            if not node.shutting_down and self.workqueue and self._pending_of(self.assigned_work[node]) > 1:
+                return
+            super()._reschedule(node)
+
+    return Scheduling(config, log)
