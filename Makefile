@@ -9,6 +9,10 @@ COMPILED := $(VENV)/.compiled
 TYPED := $(shell find src -name '*.pxd')
 TESTS ?= tests
 WORKERS ?= 3
+SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Tests of what has no clock, socket, disk or process of its own, and of the tree.
+PURE := tests/tidy tests/property $(addprefix tests/unit/,\
+	config controller coordinator formats metadata metrics mirror protocol quorum quotas registry replication)
 
 # Nodes start by the hundred in the tests; without cached bytecode each start compiles every module again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -55,19 +59,34 @@ peers: setup  ## what the tests run against: Kafka's own jars, kcat, valgrind, P
 	@test -d .cache/kafka/libs || echo "== Apache Kafka's jars from Maven Central"
 	@$(PY) -m peers.kafka install
 
-test: peers  ## every test but the slow part of the client matrix
-	$(PY) -m tests.suite -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not matrix" $(TESTS)
+# `CHECKED=1` leaves out what `make check` has just run.
+test: peers  ## every test but the nightly ones and the slow part of the client matrix (20 minutes on two cores)
+	@echo "== the tests: about 20 minutes on two cores; what they cost is told at the end"
+	$(PY) -m tests.suite $(SPREAD) -m "not matrix and not nightly" $(if $(CHECKED),$(PURE:%=--ignore=%)) $(TESTS)
+
+check:  ## what can be said in three minutes: lint, and the tests of all that is pure
+	@echo "== lint and the pure tests: under 3 minutes on two cores"
+	@$(MAKE) --no-print-directory setup
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint pure
+
+pure: setup  ## the tests of what has no clock, socket, disk or process of its own
+	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not nightly" --junitxml=.cache/pure.xml $(PURE)
 
 # Each day: with the newest Python of this machine. `.ci/run` takes the oldest.
-nightly:  ## all of it with the newest Python there is, the whole client matrix included
-	@$(MAKE) --no-print-directory PYTHON="$$(tools/python.sh newest)" VENV=.venv-newest lint test conformance
+nightly:  ## all there is with the newest Python of this machine, the whole client matrix and every planted bug included
+	@$(MAKE) --no-print-directory PYTHON="$$(tools/python.sh newest)" VENV=.venv-newest lint test dear conformance
+
+dear: peers  ## what only `make nightly` runs: the dear tests, the suite on every kind of cluster, every planted bug
+	$(PY) -m pytest $(SPREAD) -m "nightly and not matrix" tests
+	$(PY) -m tests.cluster conformance
+	$(PY) -m tests.simulation.mutations
 
 conformance: peers  ## the rest of the client matrix: Node, Rust, Kafka Streams (fetches and builds them)
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m matrix tests/conformance
+	$(PY) -m pytest $(SPREAD) -m matrix tests/conformance
 
 compatibility: peers  ## run every client and tool, and write what was found into docs/reference/compatibility.md
 	rm -f docs/reference/compatibility.json
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m client --compatibility docs/reference/compatibility.json tests/conformance; \
+	$(PY) -m pytest $(SPREAD) -m client --compatibility docs/reference/compatibility.json tests/conformance; \
 		status=$$?; $(PY) -m tests.conformance.compatibility docs/reference/compatibility.json docs/reference/compatibility.md; exit $$status
 
 lint: setup  ## formatting, linting, types, the direction of imports, and whether every bug can still be planted
@@ -95,4 +114,4 @@ clean:  ## remove what was made
 	rm -rf .venv .venv-newest $(VENV) build .cache src/ottla.egg-info
 	find src -name '*.so' -delete
 
-.PHONY: help setup ottla java peers test nightly conformance compatibility lint format demo bench clean
+.PHONY: help setup ottla java peers test check pure nightly dear conformance compatibility lint format demo bench clean

@@ -16,14 +16,12 @@ import pytest
 from tools import durations
 
 SPARK = "tests/spark/"
-ALONE = {"tests/spark/test_standalone.py", "tests/spark/test_kills.py"}
-"""Of `SPARK`, but with jobs in processes of their own only."""
 
 
 def piece_of(test: str) -> str:
     """What one worker runs as a whole: a file, or all of Spark."""
     file = test.partition("::")[0]
-    return SPARK if file.startswith(SPARK) and file not in ALONE else file
+    return SPARK if file.startswith(SPARK) else file
 
 
 @functools.cache

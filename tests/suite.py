@@ -21,10 +21,14 @@ from pathlib import Path
 
 import pytest
 
+from tools import durations
+
 FAILED = "OTTLA_TEST_FAILED"
 """Names the file into which a run writes a line for each failed test: `AGAIN` or `NEVER`, and its id."""
 AGAIN, NEVER = "again", "never"
-OF_PROCESSES = ("tests/conformance/", "tests/cluster/", "tests/spark/", "tests/unit/bench/")
+OF_PROCESSES = ("tests/conformance/", "tests/cluster/", "tests/spark/", "tests/bench/")
+COSTS = Path(".cache/test.xml")
+"""What each test cost, for `tools/durations.py`."""
 FAILED_MAX = 3
 TIMES = 2
 _OF_RECORDS = re.compile(r"\b(lost|(un)?sound)\b", re.IGNORECASE)
@@ -61,8 +65,9 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="ottla-tests-") as directory:
         failed = Path(directory) / "failed"
         failed.touch()
-        code = _pytest(arguments, {FAILED: str(failed)})
+        code = _pytest([f"--junitxml={COSTS}", *arguments], {FAILED: str(failed)})
         tests = askable(failed.read_text().splitlines())
+    durations.main([str(COSTS), "--top", "10"])
     if code != 1 or not tests:  # 1 is "tests failed"; anything else is no result at all
         return code
     for time in range(TIMES):

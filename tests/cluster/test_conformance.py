@@ -1,6 +1,5 @@
-"""The smallest real clusters, Ottla's own and mixed with Kafka's, pass what takes seconds of the conformance suite.
-
-All of it: `python -m tests.cluster conformance`.
+"""The smallest real clusters, Ottla's own and mixed with Kafka's, pass what takes seconds of the conformance suite:
+Ottla's own in `make test`, the mixed ones in `make nightly`. All of it: `python -m tests.cluster conformance`.
 """
 
 from __future__ import annotations
@@ -41,7 +40,17 @@ def kafka() -> Iterator[str]:
         yield address
 
 
-@pytest.mark.parametrize("cluster", suite.OTTLA)
+MIXED = pytest.mark.nightly(
+    "tests/cluster/test_conformance.py::test_conformance", "tests/conformance/test_differential.py",
+    "tests/cluster/test_controller_like_kafka.py", "tests/cluster/test_over_kafka.py",
+    "tests/cluster/test_partitions_like_kafka.py", "tests/cluster/test_replication_with_kafka.py",
+)  # fmt: skip
+"""What differs in a mixed cluster is what controller and brokers say to each other; the last four compare that."""
+
+
+@pytest.mark.parametrize(
+    "cluster", [each if each == "pair" else pytest.param(each, marks=MIXED) for each in suite.OTTLA]
+)
 def test_conformance(cluster: str, kafka: str) -> None:
     results = suite.run(cluster, kafka, [f"{suite.SUITE}/{each}.py" for each in FILES[cluster]])
     assert results.wrong == [], results

@@ -6,6 +6,7 @@ A fork differs from a process of its own in what was loaded before, which `test_
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import re
@@ -28,6 +29,12 @@ PATIENCE_S = 3.0
 SERVES = re.compile(rb"^(ottla: listening on|ottla: schema registry at|bootstrap:|\{\x22bootstrap\x22:) ", re.MULTILINE)
 """What a command prints that goes on until it is asked to end."""
 LOOKS = 50
+LOADED_LONG = (
+    "duckdb", "httpx", "pyarrow.compute",
+    "ottla.cli.sql_topics", "ottla.pipelines.runner", "ottla.registry.server", "ottla.schemas.client",
+    "ottla.simulation",
+)  # fmt: skip
+"""Extras and what stands on them: it takes longer to load than most commands to run."""
 END_S = 30.0
 """For a command to end that was asked to; its own limit is a third of that."""
 NEVER = re.compile(r"Traceback|Exception ignored|internal error|in this program|SystemError|%\d\|")
@@ -221,6 +228,10 @@ def _load_everything() -> None:
 
     import ottla.cli.start
     import ottla.server.main  # noqa: F401
+
+    for name in LOADED_LONG:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 def _command(main: Callable[[], int], order: Mapping[str, Any], descriptors: Sequence[int], control: Any) -> None:

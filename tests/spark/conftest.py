@@ -1,5 +1,5 @@
-"""One Spark for the tests of a process (it takes 12 s to start), and a broker: a node, or whatever listens at
-OTTLA_TEST_BOOTSTRAP, to see the same tests pass on Apache Kafka."""
+"""One Spark for all tests (it takes 12 s to start; `tests/order.py` gives them to one process), one standalone cluster,
+and a broker: a node, or whatever listens at OTTLA_TEST_BOOTSTRAP, to see the same tests pass on Apache Kafka."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 
 import peers.spark
 from ottla.testing import Broker
+from tests.spark.standalone import START_S, StandaloneCluster
 from tests.spark.topics import Topics
 
 ROOT = Path(__file__).parents[2]
@@ -68,6 +69,25 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.stop()
     patch.undo()
     time.tzset()
+
+
+@pytest.fixture(scope="session")
+def _standalone() -> Iterator[StandaloneCluster]:
+    if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None:
+        pytest.skip("Spark is not set up: no pyspark or no Java here")
+    # An editable install in this Python is behind PYTHONPATH on its path: what a job ships or names comes before it.
+    with StandaloneCluster(workers=2, environment={"PYTHONPATH": ""}) as running:
+        yield running
+
+
+@pytest.fixture
+def standalone(_standalone: StandaloneCluster) -> StandaloneCluster:
+    """A Spark standalone cluster of two workers, all of whose executors are the test's."""
+    deadline = time.monotonic() + START_S
+    while left := _standalone.executor_pids():
+        assert time.monotonic() < deadline, f"executors of an earlier test: {left}\n{_standalone.logs()}"
+        time.sleep(0.05)
+    return _standalone
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[2]
 SOURCE, SINK = "copy-in", "copy-out"
 
 
@@ -35,6 +36,7 @@ def main() -> None:
         .config("spark.driver.memory", "512m")
         .config("spark.executor.memory", "512m")
         .config("spark.executor.cores", "1")
+        .config("spark.executorEnv.PYTHONPATH", f"{ROOT / 'src'}{os.pathsep}{ROOT}")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.local.dir", str(options.work / "local"))
         .getOrCreate()

@@ -203,12 +203,15 @@ def three_nodes(directory: Path) -> Iterator[list[NodeProcess]]:
                 node.kill()
 
 
-def round_on_three_nodes(work: Path, seed: int, victims: Sequence[str], count: int) -> list[str]:
-    """Raises AssertionError, RuntimeError."""
+def round_on_three_nodes(
+    work: Path, seed: int, victims: Sequence[str], count: int, spark: StandaloneCluster | None = None
+) -> list[str]:
+    """With executors among the victims on `spark`, or a cluster of its own. Raises AssertionError, RuntimeError."""
     rng = random.Random(seed)
     with contextlib.ExitStack() as stack:
         nodes = stack.enter_context(three_nodes(work / "nodes"))
-        spark = stack.enter_context(StandaloneCluster(workers=2)) if "executor" in victims else None
+        if "executor" in victims and spark is None:
+            spark = stack.enter_context(StandaloneCluster(workers=2))
         bootstrap = ",".join(node.bootstrap for node in nodes)
         fill(bootstrap, count, 3)
 

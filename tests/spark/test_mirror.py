@@ -63,23 +63,23 @@ def test_one_step_and_following(spark: Any, topics: Topics, bootstrap: str, othe
     assert not spark.sparkContext.statusTracker().getActiveJobsIds()
 
 
-def test_what_copies_is_killed_on_a_cluster_of_workers(spark: Any, tmp_path: Path, other: str) -> None:
+@pytest.mark.usefixtures("spark")
+def test_what_copies_is_killed_on_a_cluster_of_workers(
+    standalone: StandaloneCluster, tmp_path: Path, other: str
+) -> None:
     dice = random.Random(SEED)
-    path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
-    with (
-        Broker(topics={"t": 4}) as source,
-        StandaloneCluster(workers=2, environment={"PYTHONPATH": path}) as cluster,
-    ):
+    with Broker(topics={"t": 4}) as source:
         topics = Topics(source.bootstrap)
         produce(topics, "t", 0, 1000, 4)
         command = Command(
-            "mirror", tmp_path, "-b", other, "--master", cluster.url, *set_({"from": source.bootstrap}),
+            "mirror", tmp_path, "-b", other, "--master", standalone.url, *set_({"from": source.bootstrap}),
             "--spark", "spark.executor.memory=512m", "--spark", "spark.driver.host=127.0.0.1",
+            "--spark", f"spark.executorEnv.PYTHONPATH={ROOT / 'src'}{os.pathsep}{ROOT}",
         )  # fmt: skip
         command.until(lambda status: has_read(1000)(status) and is_done(status))
         for round_ in range(1, 4):
             produce(topics, "t", round_ * 1000, round_ * 1000 + 1000, 4)
-            os.kill(dice.choice(cluster.wait_executors(2)), signal.SIGKILL)
+            os.kill(dice.choice(standalone.wait_executors(2)), signal.SIGKILL)
         command.until(lambda status: has_read(4000)(status) and is_done(status))
         wait_for(lambda: len(rows(other, "t")) == 4000)
         assert rows(other, "t") == rows(source.bootstrap, "t")

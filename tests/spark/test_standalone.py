@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from ottla.cli import spark_archive
 from tests.spark.standalone import StandaloneCluster
@@ -36,42 +31,33 @@ spark.stop()
 """
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[StandaloneCluster]:
-    if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None:
-        pytest.skip("Spark is not set up: no pyspark or no Java here")
-    # An editable install in this Python is behind PYTHONPATH on its path: that the archive's is taken is asserted.
-    with StandaloneCluster(workers=2, environment={"PYTHONPATH": ""}) as running:
-        yield running
-
-
-def run_job(cluster: StandaloneCluster, directory: Path, *settings: str) -> list[Any]:
+def run_job(standalone: StandaloneCluster, directory: Path, *settings: str) -> list[Any]:
     (directory / "job.py").write_text(JOB)
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    command = [sys.executable, "job.py", cluster.url, *settings]
+    command = [sys.executable, "job.py", standalone.url, *settings]
     run = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, f"{run.stderr[-4000:]}\n{cluster.logs()}"
+    assert run.returncode == 0, f"{run.stderr[-4000:]}\n{standalone.logs()}"
     found: list[Any] = json.loads(run.stdout.splitlines()[-1])
     return found
 
 
-def test_executors_run_python_with_the_archive(cluster: StandaloneCluster, tmp_path: Path) -> None:
+def test_executors_run_python_with_the_archive(standalone: StandaloneCluster, tmp_path: Path) -> None:
     archive = tmp_path / "ottla.tar.gz"
     spark_archive.write(archive)
-    found = run_job(cluster, tmp_path, f"spark.archives={archive}#ottla", "spark.executorEnv.PYTHONPATH=./ottla")
+    found = run_job(standalone, tmp_path, f"spark.archives={archive}#ottla", "spark.executorEnv.PYTHONPATH=./ottla")
     assert sum(rows for _, rows, *_ in found) == sum(range(100))
     directories = {directory for *_, directory in found}
     assert len(directories) == 2, "both workers have an executor"
     for _, _, package, compiled, directory in found:
-        assert directory.startswith(str(cluster.directory))
+        assert directory.startswith(str(standalone.directory))
         assert Path(directory, package).resolve() == Path(directory, "ottla", "ottla").resolve()
         assert Path(directory, compiled).is_file() or not Path(directory).exists()
 
 
-def test_its_processes(cluster: StandaloneCluster) -> None:
-    assert cluster.url.startswith("spark://127.0.0.1:")
-    pids = [cluster.master_pid, *cluster.worker_pids]
+def test_its_processes(standalone: StandaloneCluster) -> None:
+    assert standalone.url.startswith("spark://127.0.0.1:")
+    pids = [standalone.master_pid, *standalone.worker_pids]
     assert len({*pids}) == 3
     for pid in pids:
         os.kill(pid, 0)
-    assert not set(pids) & set(cluster.executor_pids())
+    assert not set(pids) & set(standalone.executor_pids())
