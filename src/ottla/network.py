@@ -262,6 +262,12 @@ class SocketAcceptor:
             client.close()
 
 
+def send_datagram(address: str, data: bytes) -> None:
+    """To a Unix socket: a path, or "@" and a name in Linux's abstract namespace. Raises OSError, and never blocks."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as sock:
+        sock.sendto(data, f"\0{address[1:]}" if address.startswith("@") else address)
+
+
 def host_name() -> str:
     """The full name of this host, looked up."""
     return socket.getfqdn()

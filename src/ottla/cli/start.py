@@ -214,8 +214,10 @@ def run_with(options: StartOptions) -> int:
     if config.without_effect:
         names = ", ".join(config.without_effect)
         print(f"ottla: {options.config_file} sets what has no effect in this version: {names}", file=sys.stderr)
-    from ottla.server.main import run
+    from ottla.server.main import announce, run
+    from ottla.server.service_manager import ServiceManager
 
+    manager = ServiceManager.from_environment(os.environ)
     with failures_explained():
         if options.nodes is not None:
             from ottla.cli.start_nodes import run_nodes
@@ -224,8 +226,8 @@ def run_with(options: StartOptions) -> int:
         if options.registry is not None:
             from ottla.cli.start_registry import attend_with
 
-            return run(config, attend_with(options.registry, config)) or OK
-        return run(config) or OK
+            return run(config, attend_with(options.registry, config), manager=manager) or OK
+        return run(config, announce, manager=manager) or OK
 
 
 @contextlib.contextmanager

@@ -114,6 +114,7 @@ def run_nodes(configs: Sequence[ServerConfig]) -> int:
     from ottla.filesystem import OsFileSystem
     from ottla.server.exposure import open_ports, warnings
     from ottla.server.local_cluster import format_directory
+    from ottla.server.service_manager import ServiceManager
     from ottla.server.supervisor import Supervised, Supervisor
     from ottla.storage.meta_properties import random_directory_id, read_meta_properties
 
@@ -143,4 +144,5 @@ def run_nodes(configs: Sequence[ServerConfig]) -> int:
         restart=True,
         ready=ready,
         say=lambda text: print(f"ottla: {text}", flush=True),
+        manager=ServiceManager.from_environment(os.environ),
     ).run()

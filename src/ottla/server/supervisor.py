@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from ottla.errors import OttlaError
 from ottla.server.main import run
+from ottla.server.service_manager import ServiceManager
 
 if TYPE_CHECKING:
     from ottla.config.server import ServerConfig
@@ -76,8 +77,11 @@ class Supervisor:
         ready: Callable[[], None],
         say: Callable[[str], None],
         afterwards: Callable[[], None] | None = None,
+        manager: ServiceManager | None = None,
     ) -> None:
         self._nodes = list(nodes)
+        self._manager = manager or ServiceManager()
+        """Hears of all nodes as of one service; the nodes themselves tell it nothing."""
         self._afterwards = afterwards
         self._helper = 0
         self._restart = restart
@@ -87,12 +91,14 @@ class Supervisor:
         self._stopping = False
         self._failed = False
         self._look_at_s = time.monotonic() + LOOK_S
+        self._tick_at_s = time.monotonic()
         self._poll = select.poll()
         self._wake, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def run(self) -> int:
         """The exit code: 1 where a node did not start at all."""
         self._take_signals()
+        self._manager.starting(lambda: f"{sum(each.serves for each in self._nodes)} of {len(self._nodes)} nodes serve")
         gc.collect()
         gc.freeze()  # else the first collection of each node would write to, and so copy, all that they share
         for node in self._nodes:
@@ -110,7 +116,7 @@ class Supervisor:
 
     def _step(self) -> None:
         due = self._due()
-        next_s = self._look_at_s if due is None else min(due, self._look_at_s)
+        next_s = min(self._look_at_s, self._tick_at_s if due is None else min(due, self._tick_at_s))
         timeout_ms = max(0.0, next_s - time.monotonic()) * 1000
         for descriptor, _ in self._poll.poll(timeout_ms):
             if descriptor == self._wake:
@@ -128,6 +134,9 @@ class Supervisor:
                 self._start(node)
         if self._helper and os.waitpid(self._helper, os.WNOHANG)[0]:
             self._helper = 0
+        if self._tick_at_s <= time.monotonic():
+            self._tick_at_s = time.monotonic() + self._manager.tick_s
+            self._manager.tick()
         if self._look_at_s <= time.monotonic():
             self._look_at_s = time.monotonic() + LOOK_S
             for node in self._nodes:
@@ -139,6 +148,8 @@ class Supervisor:
 
     def _stop_all(self) -> None:
         """Brokers say to a controller that they leave, so nodes that are controllers stop when the others have."""
+        if not self._stopping:
+            self._manager.stopping()
         self._stopping = True
         self._end_helper()
         for node in self._nodes:
@@ -184,6 +195,7 @@ class Supervisor:
         elif all(each.serves for each in self._nodes):
             self._were_ready = True
             self._ready()
+            self._manager.ready()
             if self._afterwards is not None:
                 self._help(self._afterwards)
 
