@@ -107,8 +107,9 @@ demo:  ## the main job: three nodes, a registry, pipelines on Spark, a node kill
 java:
 	@peers/debian.sh java:openjdk-17-jre-headless git:git
 
-bench: peers  ## Ottla and Apache Kafka side by side; the tables of docs/performance.md
-	$(PY) -m bench
+bench: peers  ## Ottla and Apache Kafka side by side: the tables of docs/performance.md (40 minutes; goes on where it stopped)
+	$(PY) -m bench page
+	$(PY) -m bench.render
 
 clean:  ## remove what was made
 	rm -rf .venv .venv-newest $(VENV) build .cache src/ottla.egg-info

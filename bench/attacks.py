@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.brokers import SIDES, make, resident_mb
+from bench.compare import THEIRS
 from bench.tables import Run, Section, table
 from ottla.protocol import messages, produce
 from ottla.protocol._records import write
@@ -31,6 +32,7 @@ TOPIC = "attacked"
 PARTITIONS = 64
 QUIET_S = 1.0
 """How long the bystander is watched before an attack, and after it until memory is read."""
+WARM_UP_S = 25.0
 ATTACK_S_MAX = 60.0
 UNREAD_S = 3.0
 """How long clients stay that do not read."""
@@ -392,8 +394,8 @@ def _send(make_sender: Attack, port: int, ready: Any, go: Any) -> None:
         pass
 
 
-def measure(name: str, side: str, make_attack: Callable[[], Attack], base: Path) -> Row:
-    """One attack on a fresh broker."""
+def measure(name: str, side: str, make_attack: Callable[[], Attack], base: Path, warm_up_s: float = WARM_UP_S) -> Row:
+    """One attack on a new broker; a JVM answers the bystander for `warm_up_s` before."""
     broker = make(side, base, {"num.partitions": str(PARTITIONS), "log.retention.ms": "-1"})
     broker.start()
     try:
@@ -406,7 +408,7 @@ def measure(name: str, side: str, make_attack: Callable[[], Attack], base: Path)
         attacker.start()
         ready.wait(ATTACK_S_MAX)
         watch = Watch(broker.port)
-        end = time.monotonic() + QUIET_S
+        end = time.monotonic() + (max(QUIET_S, warm_up_s) if side == THEIRS else QUIET_S)
         watch.until(lambda: time.monotonic() > end)
         watch.waits.clear()
         before = resident_mb(broker.pid)
@@ -471,11 +473,12 @@ def some(sides: Sequence[str], chosen: Sequence[str], base: Path, tell: Callable
 @table("flood", "what a bystander waits beside requests that are made to hold up everybody")
 def flood(run: Run) -> Iterator[Section]:
     rows = []
+    run.cool()
     for name, attack in attacks().items():
-        for side in run.sides:
-            row = measure(name, side, attack, run.base)
+        for side in run.sides if run.wants(name) else ():
+            row = measure(name, side, attack, run.base, run.first_warm_up_s)
             rows.append({title: _cell(each) for title, each in zip(HEAD, row, strict=True)})
-    yield Section("A client with one request in flight, beside one that does its worst", rows)
+    yield Section("A client with one request in flight, beside one that does its worst", rows, key="flood")
 
 
 def _cell(value: object) -> Any:

@@ -40,13 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser, tables: Mapping[str, Table]) 
     parser.add_argument("--with-kafka", action="store_true", help="measure Apache Kafka as well")
 
 
-def prepare(run: Run, revision: str, with_kafka: bool) -> SourceTree:
+def prepare(run: Run, revision: str, with_kafka: bool, *, quick: bool = False) -> SourceTree:
     """Build the other commit and make it a side of the run. Raises as `source_tree` does."""
     tree = source_tree(revision)
     brokers.add_base(tree.source)
     run.sides = [compare.OURS, compare.BASE, *([compare.THEIRS] if with_kafka else [])]
     run.with_bare = False
-    if not with_kafka:
+    if not with_kafka and not quick:
         run.rule, run.first_warm_up_s = RULE, RULE.seconds_min
     return tree
 

@@ -27,6 +27,9 @@ SMALL_LOG = {"retention.bytes": str(128 << 20), "segment.bytes": str(128 << 20),
 CATCH_UP_MB = 768
 CATCH_UP_BATCH = 256 << 10
 IDLE_S = 2.0
+SCALING = "Produce, 16 KB batches, one replica, acks=all, on one, two and three nodes of the cluster"
+CATCH_UP = f"An empty replica of {PARTITIONS} partitions, {CATCH_UP_MB} MB in all, until it is in sync"
+START = "Start of three empty nodes to the first acknowledged record, and memory at rest"
 REPLICATED = (
     ("replicated-one-record", "one 100-byte record a request", 1),
     ("replicated-16k", "16 KB batches", 16 << 10),
@@ -59,12 +62,16 @@ def cluster(run: Run) -> Iterator[Section]:
     try:
         for key, label, size in REPLICATED:
             title = f"Produce, {label}, three replicas, acks=all, {PARTITIONS} connections x {IN_FLIGHT} in flight"
-            yield _produce(run, warm, title, key, size, spread(NODES, NODES))
-        yield _scaling(run, warm)
-        yield _catch_up(run, warm)
+            if run.wants(title):
+                yield _produce(run, warm, title, key, size, spread(NODES, NODES))
+        if run.wants(SCALING):
+            yield _scaling(run, warm)
+        if run.wants(CATCH_UP):
+            yield _catch_up(run, warm)
     finally:
         warm.stop()
-    yield _starts(run)
+    if run.wants(START):
+        yield _starts(run)
 
 
 def _loads(
@@ -97,10 +104,9 @@ def _scaling(run: Run, warm: WarmClusters) -> Section:
             for side, of_side in measured.items()
         }
     rows = compare.pivot("nodes", found, ("req/s",), ("req/s", "CPU-s/GB"))
-    title = "Produce, 16 KB batches, one replica, acks=all, on one, two and three nodes of the cluster"
     cores = f"All nodes and the load share the machine's {os.cpu_count()} cores."
     data = {over: {side: {"rounds": each} for side, each in sides.items()} for over, sides in found.items()}
-    return Section(title, rows, cores, "cluster-scaling", data)
+    return Section(SCALING, rows, cores, "cluster-scaling", data)
 
 
 def _catch_up(run: Run, warm: WarmClusters) -> Section:
@@ -131,14 +137,13 @@ def _catch_up(run: Run, warm: WarmClusters) -> Section:
             result = bare(run.seconds, Meter(pid))
             found[bare_loop.NAME].append({"MB/s": result.mb_per_s, "CPU-s/GB": result.cpu_s_per_gb})
     found = {side: rounds[1:] for side, rounds in found.items()}
-    title = f"An empty replica of {PARTITIONS} partitions, {CATCH_UP_MB} MB in all, until it is in sync"
     note = (
         "From the reassignment to the replica in sync, CPU of all nodes. The bare loop sends as much by sendfile over "
         "one connection to a process that writes it to as many files, 64 KB at a time, CPU of both; and, in the last "
         "line, to somebody who throws it away."
     )
     data = {side: {"rounds": each} for side, each in found.items()}
-    return Section(title, compare.rows(found, ("MB/s",)), note, "catch-up", data)
+    return Section(CATCH_UP, compare.rows(found, ("MB/s",)), note, "catch-up", data)
 
 
 def _kept(base: Path, port: int, pid: int) -> dict[str, float]:
@@ -194,9 +199,8 @@ def _starts(run: Run) -> Section:
         "From the command that starts all three (of Kafka with directories formatted before) to the first record with "
         "three replicas acknowledged; PSS counts what processes share once."
     )
-    title = "Start of three empty nodes to the first acknowledged record, and memory at rest"
     data = {side: {"rounds": each} for side, each in found.items()}
-    return Section(title, compare.rows(found, ("start s",)), note, "cluster-start", data)
+    return Section(START, compare.rows(found, ("start s",)), note, "cluster-start", data)
 
 
 def _acknowledged(cluster: Nodes) -> bool:

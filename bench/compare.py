@@ -47,7 +47,7 @@ def short(value: float) -> str:
 
 
 def times(value: float) -> str:
-    return f"{value:.2f} x"
+    return f"{value:.2f} x" if value >= 0.1 or not value else f"{value:.2g} x"
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:

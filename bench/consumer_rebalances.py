@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench import compare
 from bench.brokers import cpu_seconds
 from bench.consumer_members import LEAVING_STATIC, ConsumerGroup, ConsumerSwarm
-from bench.group_requests import SETTINGS as GROUP_SETTINGS
-from bench.group_requests import wait_for_coordinator
+from bench.group_requests import SETTINGS, wait_for_coordinator
 from bench.load import Client
+from bench.rebalances import wanted
 from bench.steady import Rule, Window, warm_up
 from bench.tables import Run, Section, table
 from bench.three_nodes import Topic, WarmClusters, wait_until
+from bench.throughput import preheat
 from ottla.protocol.messages import ApiKey
 
-SETTINGS = {
-    **GROUP_SETTINGS,
-    # Longer than any measurement, as SESSION_MS of the classic members.
-    "group.consumer.max.session.timeout.ms": "600000",
-    "group.consumer.session.timeout.ms": "600000",
-}
 SIZES = (10, 100, 1000)
+WARM_SIZE = 100
 PARTITIONS_A_MEMBER = 2
 """So that one that joins takes partitions of others, who have to give them up first."""
 EVENTS = ("first join", "one joins", "one leaves", "static one restarts")
 BEATS = "one heartbeat of each"
 RULE = Rule(windows=3, window_s=0.0, spread_max=0.25, seconds_min=10.0, requests_min=20, seconds_max=40.0)
-"""A window is a round of every event with a group of 100."""
+"""A window is a round of every event with a group of `WARM_SIZE`. The brokers had other load before."""
 QUICK_RULE = Rule(windows=1, window_s=0.0, spread_max=1.0, seconds_min=0.0, requests_min=1, seconds_max=1.0)
 INTERVAL_S = 1.05
 """group.consumer.assignment.interval.ms is 1 s on either side: who wants to measure a rebalance, not that, waits."""
@@ -140,18 +136,18 @@ def _warm(side: str, place: Place, rule: Rule) -> str:
         nonlocal number
         number += 1
         begin = time.perf_counter()
-        events = round_of(place, 100, f"new-warm-{number}")
+        events = round_of(place, WARM_SIZE, f"new-warm-{number}")
         ms = sum(each["ms"] for event, each in events.items() if event != "first join")
         return Window(time.perf_counter() - begin, len(events), 1e3 / ms)
 
     return f"{side} {warm_up(window, rule)}"
 
 
-def _section(run: Run, places: Mapping[str, Place], where: str) -> Section:
-    rule = RULE if run.first_warm_up_s else QUICK_RULE
+def _section(run: Run, places: Mapping[str, Place], where: str, warm_up_s: float = RULE.seconds_min) -> Section:
+    rule = replace(RULE, seconds_min=max(RULE.seconds_min, warm_up_s)) if run.first_warm_up_s else QUICK_RULE
     note = f"Warm-up: {', '.join(_warm(side, place, rule) for side, place in places.items())}."
     found: dict[str, dict[str, list[Figures]]] = {}
-    for size in SIZES:
+    for size in wanted(run, SIZES):
         for number in range(run.rounds):
             for side, place in places.items():
                 for event, figures in round_of(place, size, f"new-{size}-{number}").items():
@@ -164,10 +160,12 @@ def _section(run: Run, places: Mapping[str, Place], where: str) -> Section:
 
 @table("consumer-rebalances", "rebalances of groups of KIP-848 of 10 to 1,000")
 def rebalances(run: Run) -> Iterator[Section]:
-    places = {side: Place([each.pid], each.port) for side, each in run.warm(SETTINGS).brokers.items()}
+    warm = run.warm(SETTINGS)
+    preheat(run, warm)
+    places = {side: Place([each.pid], each.port) for side, each in warm.brokers.items()}
     for place in places.values():
         client = Client(place.port)
-        for size in SIZES:
+        for size in {WARM_SIZE, *wanted(run, SIZES)}:
             client.create_topic(topic_of(size), PARTITIONS_A_MEMBER * size)
         client.close()
     yield _section(run, places, "")
@@ -179,9 +177,9 @@ def cluster_rebalances(run: Run) -> Iterator[Section]:
     warm = WarmClusters(run.sides, run.base, SETTINGS)
     try:
         for cluster in warm.clusters.values():
-            for size in SIZES:
+            for size in {WARM_SIZE, *wanted(run, SIZES)}:
                 Topic(cluster, topic_of(size), [[number % 3 + 1] for number in range(PARTITIONS_A_MEMBER * size)], {})
         places = {side: Place(each.pids, each.ports[0]) for side, each in warm.clusters.items()}
-        yield _section(run, places, " on three nodes")
+        yield _section(run, places, " on three nodes", run.first_warm_up_s)
     finally:
         warm.stop()

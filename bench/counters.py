@@ -104,6 +104,13 @@ def machine_cpu_seconds() -> float:
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
+def busy_cores(seconds: float = 1.0) -> float:
+    """Cores that the whole machine uses while this process waits for so long."""
+    before, began = machine_cpu_seconds(), time.monotonic()
+    time.sleep(seconds)
+    return (machine_cpu_seconds() - before) / (time.monotonic() - began)
+
+
 class Meter:
     """From `start` to `stop`: CPU seconds of the broker, of this process and of all others; what perf counts.
 

@@ -26,6 +26,9 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.replication.factor": "1",
     "socket.listen.backlog.size": "4096",  # thousands connect at once
+    # Longer than any measurement, as SESSION_MS of the classic members.
+    "group.consumer.max.session.timeout.ms": "600000",
+    "group.consumer.session.timeout.ms": "600000",
 }
 COMMIT_VERSION, FETCH_VERSION, HEARTBEAT_VERSION = 9, 8, 4
 GROUPS = 50

@@ -1,12 +1,11 @@
-"""The mirror beside Apache Kafka's MirrorMaker 2, between the same kinds of clusters: `python -m bench.mirror`.
+"""Measure the mirror beside Apache Kafka's MirrorMaker 2, each between two Ottla nodes: `python -m bench.mirror`.
 
-Both run as users run them, with their defaults: `ottla pipeline run mirror` is exactly once, MirrorMaker 2 at least
-once. The source has the same records for each, the destination is a new node for each. A first topic warms the side up;
-then its processes are stopped (SIGSTOP) while the next topic is filled, so that what is measured is the copying, from
-SIGCONT until the destination has all. After that records come at a steady rate: the lag is from a record's creation to
-its arrival at a consumer of the destination. CPU seconds are of all of a side's processes; brokers' apart. Memory is
-proportional (PSS), at most, once a second, in the first half of the copying and in the second. MirrorMaker's two jars
-are fetched from Maven Central.
+Both run with their defaults: `ottla pipeline run mirror` is exactly once, MirrorMaker 2 at least once. Each has a new
+source with the same records and a new destination. First it copies a topic to warm up. Then its processes are stopped
+(SIGSTOP) while the next topic is filled, and the copying is measured from SIGCONT until the destination has all
+records. Last, records come at a steady rate: the lag is the time from a record's creation to its arrival at a consumer
+of the destination. CPU seconds of all processes of a side, and those of the brokers, are apart. Memory (PSS) is sampled
+once a second: the maximum of the first half of the copying, and of the second. Maven fetches MirrorMaker's two jars.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench import brokers, results
+from bench import brokers, compare, results
 from bench.pipelines import halves, sampled
 from bench.spark import Tree
 from bench.tables import Section
@@ -40,6 +39,8 @@ SETTINGS = {"log.retention.ms": "-1", "group.initial.rebalance.delay.ms": "0"}
 TOPICS = ("warm", "load", "steady")
 PARTITIONS = 3
 PATIENCE_S = 600.0
+WARM_UP_MB_MAX = 2_000
+PAGE_LAG_S = 15
 MIRROR_MAKER = """
 clusters=source,destination
 source.bootstrap.servers={source}
@@ -111,22 +112,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.mirror", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--megabytes", type=int, default=500, help="of the topic that is copied")
-    parser.add_argument("--size", type=int, default=1000, help="of values in bytes")
-    parser.add_argument("--warm-up", type=int, default=200, help="megabytes before that")
-    parser.add_argument("--rate", type=int, default=1000, help="records a second, for the lag")
-    parser.add_argument("--seconds", type=int, default=30, help="for the lag, after five that are left out")
-    parser.add_argument("--alone", action="store_true", help="without MirrorMaker 2")
+    parser.add_argument("--page", action="store_true", help="measure what docs/performance.md shows, in three minutes")
+    parser.add_argument("--megabytes", type=int, default=500, help="size of the topic that is copied (500)")
+    parser.add_argument("--size", type=int, default=1000, help="bytes of a value (1000)")
+    parser.add_argument("--warm-up", type=int, default=200, help="megabytes that are copied before, at least (200)")
+    parser.add_argument(
+        "--warm-up-seconds", type=float, default=25.0, help="copy for so long before, but no more than 2,000 MB (25)"
+    )
+    parser.add_argument("--rate", type=int, default=1000, help="records a second while the lag is measured (1000)")
+    parser.add_argument("--seconds", type=int, help="how long the lag is measured, after 5 s that do not count (30)")
+    parser.add_argument("--alone", action="store_true", help="measure Ottla without MirrorMaker 2")
+    results.add_arguments(parser)
     options = parser.parse_args()
+    options.seconds = options.seconds or (PAGE_LAG_S if options.page else 30)
+    results.stop_on_sigterm()
     if not options.alone:
         subprocess.run([ROOT / "peers" / "mirror_maker" / "jars.sh"], check=True)
-    rows = []
+    rows, data = [], {}
     for side in SIDES[1:] if options.alone else SIDES:
         with tempfile.TemporaryDirectory(prefix="ottla-bench-") as base, clusters(Path(base)) as (source, destination):
-            rows.append(measured(side, source, destination, Path(base), options))
+            name, figures = measured(side, source, destination, Path(base), options)
+            data[name] = {"rounds": [figures]}
+            rows.append({"side": name, **{column: compare.short(each) for column, each in figures.items()}})
             print(rows[-1], flush=True)
     title = f"Mirror, {options.megabytes:,} MB in values of {options.size:,} bytes, {PARTITIONS} partitions"
-    print(f"\n### {title}\n\n{results.markdown(Section(title, rows, key='mirror'))}")
+    section = Section(title, rows, key="mirror", data=data)
+    print(f"\n### {title}\n\n{results.markdown(section)}")
+    if options.json:
+        rule = f"{options.warm_up_seconds:g} s of copying before, or {WARM_UP_MB_MAX:,} MB if that is sooner"
+        kept = results.Results.read(options.json)
+        kept.put("mirror", section, results.how(rule, "one run", options.busy))
+        kept.write(options.json)
 
 
 @contextlib.contextmanager
@@ -144,7 +160,8 @@ def clusters(base: Path) -> Iterator[tuple[brokers.Side, brokers.Side]]:
 def measured(
     side: Callable[[str, str, Path], Mirror], source: brokers.Side, destination: brokers.Side, work: Path,
     options: argparse.Namespace,
-) -> dict[str, str]:  # fmt: skip
+) -> tuple[str, dict[str, float]]:  # fmt: skip
+    """The name of a side, and its figures."""
     there, here = (f"127.0.0.1:{broker.port}" for broker in (source, destination))
     admin = AdminClient({"bootstrap.servers": there})
     for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in TOPICS]).values():
@@ -154,6 +171,11 @@ def measured(
     mirror = side(there, here, work)
     try:
         wait_for(here, "warm", warm_up, mirror)
+        warm, began = warm_up, time.monotonic()
+        while time.monotonic() - began < options.warm_up_seconds and warm * options.size < WARM_UP_MB_MAX * 1_000_000:
+            fill(there, "warm", warm_up, options.size)
+            warm += warm_up
+            wait_for(here, "warm", warm, mirror)
         mirror.signal(signal.SIGSTOP)
         fill(there, "load", records, options.size)
         before = mirror.tree.cpu_seconds(), sum(brokers.cpu_seconds(each.pid) for each in (source, destination))
@@ -173,12 +195,11 @@ def measured(
     finally:
         mirror.stop()
     gigabytes = options.megabytes / 1000
-    return {
-        "side": mirror.name, "MB/s": f"{options.megabytes / took:.1f}", "CPU-s per GB": f"{spent / gigabytes:.1f}",
-        "CPU-s per GB, brokers": f"{of_brokers / gigabytes:.1f}",
-        **{name: f"{most:,.0f}" for name, most in halves(memory_mb).items()},
-        "lag p50 ms": f"{lags[len(lags) // 2]:,.0f}", "lag p99 ms": f"{lags[int(len(lags) * 0.99)]:,.0f}",
-        "cores meanwhile": f"{cores[0]:.2f}", "brokers": f"{cores[1]:.2f}",
+    return mirror.name, {
+        "MB/s": options.megabytes / took, "CPU-s per GB": spent / gigabytes,
+        "CPU-s per GB, brokers": of_brokers / gigabytes, **halves(memory_mb),
+        "lag p50 ms": lags[len(lags) // 2], "lag p99 ms": lags[int(len(lags) * 0.99)],
+        "cores meanwhile": cores[0], "brokers": cores[1],
     }  # fmt: skip
 
 

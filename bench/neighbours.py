@@ -17,7 +17,7 @@ from bench.brokers import Side, resident_mb
 from bench.counters import Meter
 from bench.load import Client, batch_of, produce_frame
 from bench.tables import Run, Section, table
-from bench.throughput import SETTINGS, SMALL_LOG, produce_window
+from bench.throughput import SETTINGS, SMALL_LOG, preheat, produce_window
 
 IDLE_CONNECTIONS = 1000
 COLD_MB = 512
@@ -87,6 +87,7 @@ def _rounds(title: str, key: str, found: dict[str, list[dict[str, float]]], rang
 @table("idle", "1,000 idle connections")
 def idle(run: Run) -> Iterator[Section]:
     warm = run.warm(SETTINGS)
+    preheat(run, warm)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in warm.brokers}
     for name in compare.alternate(list(warm.brokers), run.rounds):
         found[name].append(idle_connections(warm.brokers[name]))
@@ -97,6 +98,7 @@ def idle(run: Run) -> Iterator[Section]:
 @table("cold-reads", "produce while another client reads from the disk")
 def reads(run: Run) -> Iterator[Section]:
     warm = run.warm(SETTINGS)
+    preheat(run, warm)
     batch, records = batch_of(256 << 10)
     request = produce_frame("cold", 0, batch)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in warm.brokers}

@@ -1,14 +1,14 @@
-"""The pipelines that come with Ottla beside the same queries on Spark's Kafka connector: `python -m bench.pipelines`.
+"""Measure Ottla's pipelines beside the same queries on Spark's Kafka connector: `python -m bench.pipelines`.
 
-    python -m bench.pipelines                                    each once, with a million events
-    python -m bench.pipelines --events 10000000 --alone ledger   by hand: what it takes, what memory and state it keeps
-    python -m bench.pipelines --json docs/performance.json       keep the results for `python -m bench.render`
+    python -m bench.pipelines                                    every pipeline with a million events
+    python -m bench.pipelines --events 10000000 --alone ledger   one pipeline on Ottla alone: rate, memory and state
+    python -m bench.pipelines --page                             what docs/performance.md shows, in four minutes
 
-Topics of events are made beforehand; a run takes all of them with availableNow and a new checkpoint, and afterwards
-Ottla's results are compared with what a batch query makes of the same records (`pipeline_loads.py`). The other side is
-the pipeline's own `build`, whose reads and writes are of the connector: JSON by `from_json` and `to_json`, and at least
-once, since it knows nothing else; Ottla writes exactly once. One JVM runs both by turns. CPU seconds are those of Spark
-(JVM and Python workers) and of the broker, a process of its own on the same cores.
+Topics of events are filled first. A run reads all of them with availableNow and a new checkpoint; then Ottla's results
+are compared with those of a batch query on the same records (`pipeline_loads.py`). The other side is the pipeline's own
+`build`, which reads and writes through the connector: JSON by `from_json` and `to_json`, at least once, which is all
+that the connector offers; Ottla writes exactly once. One JVM runs both in turn. CPU seconds of Spark (the JVM and its
+Python workers) and of the broker, a process that shares the cores, are apart.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +40,13 @@ from ottla.pipelines.runner.session import prepare
 
 KAFKA, OTTLA = "Spark's connector", "ottla, exactly-once"
 PARTITIONS = 3
+WARM_UP_EVENTS = 500_000
+"""Of a run before the measurement, at most."""
 BATCH_RECORDS = 500_000
 """Of a batch: a stream that is behind takes large ones."""
 STOP_S = 3600.0
+PAGE, PAGE_EVENTS = ("activity", "ledger"), 300_000
+"""Pipelines that docs/performance.md shows, and their events."""
 
 
 def lake_session() -> SparkSession:
@@ -208,14 +211,18 @@ def sampled(tree: Tree) -> Iterator[list[float]]:
 
 
 def measured(
-    bench: Bench, name: str, events: int, rounds: int, warm_up: int, sides: Mapping[str, type[Job]]
+    bench: Bench, name: str, events: int, rounds: int, warm_up_s: float, sides: Mapping[str, type[Job]]
 ) -> dict[str, list[dict[str, float]]]:
-    """The figures of every round by side."""
+    """The figures of every round by side, once all are warm: the first side has run for `warm_up_s`, the other one as
+    often, and each once at least."""
     load = LOADS[name]
     found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
+    first, loaded_s = next(iter(sides)), dict.fromkeys(sides, 0.0)
+    warm_up = min(events, WARM_UP_EVENTS)
     with bench.filled(load, warm_up) as made:
-        for kind in sides.values():
-            bench.run(kind, load, made, warm_up)
+        while not loaded_s[first] or loaded_s[first] < warm_up_s:
+            for side, kind in sides.items():
+                loaded_s[side] += bench.run(kind, load, made, warm_up)[0].seconds
     with bench.filled(load, events) as made:
         for _ in range(rounds):
             for side, kind in sides.items():
@@ -246,33 +253,38 @@ def sections(bench: Bench, options: argparse.Namespace, only: Callable[[str], bo
     for name, events in itertools.product(filter(only, LOADS), options.events):
         is_alone = options.alone or not LOADS[name].on_connector
         sides: dict[str, type[Job]] = {OTTLA: Job} if is_alone else {KAFKA: ByConnector, OTTLA: Job}
-        rounds = measured(bench, name, events, options.rounds, min(options.warm_up, events), sides)
+        rounds = measured(bench, name, events, options.rounds, options.warm_up, sides)
         lines = [row(side, each, rounds.get(KAFKA)) for side, each in rounds.items()]
         data = {side: {"rounds": each} for side, each in rounds.items()}
         title = f"Pipeline {name}, {events:,} events, {PARTITIONS} partitions"
-        yield Section(title, lines, key=f"pipeline-{name}-{events}", data=data)
+        yield Section(title, lines, key=f"pipeline-{name}" + ("" if options.page else f"-{events}"), data=data)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.pipelines", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("pipelines", nargs="*", metavar="PIPELINE", help=f"of {', '.join(LOADS)}; all by default")
-    parser.add_argument("--events", type=int, action="append", help="of a run; may be repeated (1,000,000)")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--warm-up", type=int, default=500_000, help="events of each side before each pipeline")
-    parser.add_argument("--alone", action="store_true", help="without the connector")
-    parser.add_argument("--json", type=Path, help="where results are kept")
+    parser.add_argument("pipelines", nargs="*", metavar="PIPELINE", help=f"{', '.join(LOADS)} (default: all of them)")
+    parser.add_argument("--page", action="store_true", help=f"measure {' and '.join(PAGE)}, for docs/performance.md")
+    parser.add_argument(
+        "--events", type=int, action="append", help="number of events in a run; may be given again (1,000,000)"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="measured runs of each side (3)")
+    parser.add_argument(
+        "--warm-up", type=float, default=25.0, help="seconds that the first side runs each pipeline before (25)"
+    )
+    parser.add_argument("--alone", action="store_true", help="measure Ottla without the connector")
+    results.add_arguments(parser)
     options = parser.parse_args()
-    options.events = options.events or [1_000_000]
+    options.events = options.events or [PAGE_EVENTS if options.page else 1_000_000]
+    if options.page:
+        options.pipelines = options.pipelines or list(PAGE)
     if others := set(options.pipelines).difference(LOADS):
         parser.error(f"no pipeline {', '.join(others)} is measured; there are {', '.join(LOADS)}")
     kept = results.Results.read(options.json) if options.json else results.Results()
-    made = {
-        "date": f"{datetime.now(UTC):%Y-%m-%d}", "commit": results.commit(), "machine": results.machine(),
-        "rule": f"{options.warm_up:,} events of each side in the same JVM before each pipeline",
-        "windows": f"{options.rounds} rounds", "missing": "",
-    }  # fmt: skip
+    rule = f"{options.warm_up:g} s of the first side in the same JVM before each pipeline, as many runs of the other"
+    made = results.how(rule, f"{options.rounds} rounds", options.busy)
+    results.stop_on_sigterm()
     print(f"{made['machine']}; commit {made['commit']}", flush=True)
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as base:
         broker = brokers.make("ottla", Path(base), SETTINGS)
@@ -283,9 +295,7 @@ def main() -> None:
             bench.spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "10000")
             for section in sections(bench, options, lambda name: not options.pipelines or name in options.pipelines):
                 print(f"\n### {section.title}\n\n{results.markdown(section)}", flush=True)
-                kept.sections[section.key] = results.Kept(
-                    "pipelines", section.title, section.rows, section.note, section.data, made
-                )
+                kept.put("pipelines", section, made)
                 if options.json:
                     kept.write(options.json)
         finally:

@@ -6,7 +6,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from bench import compare
@@ -16,6 +16,7 @@ from bench.load import Client, Result
 from bench.members import Group, Swarm
 from bench.steady import Rule, Window, warm_up
 from bench.tables import Run, Section, table
+from bench.throughput import preheat
 
 SIZES = (10, 100, 500, 1000)
 MANY = "1,000 groups of 3 join at once"
@@ -119,21 +120,27 @@ def _warm(side: Side, rule: Rule) -> str:
     return f"{side.name} {warm_up(window, rule)}"
 
 
+def wanted(run: Run, sizes: Sequence[int]) -> list[int]:
+    """The sizes of groups that the run asks for, by "groups of 1,000 members" and the like."""
+    return [size for size in sizes if run.wants(f"groups of {size:,} members")]
+
+
 @table("rebalances", "rebalances of groups of 10 to 1,000")
 def rebalances(run: Run) -> Iterator[Section]:
     warm = run.warm(SETTINGS)
     sides = list(warm.brokers.values())
     for side in sides:
         prepare(side)
+    preheat(run, warm)
     rule = RULE if run.first_warm_up_s else QUICK_RULE
     note = f"Warm-up: {', '.join(_warm(side, rule) for side in sides)}."
     found: Found = {}
-    for size in SIZES:
+    for size in wanted(run, SIZES):
         for number in range(run.rounds):
             for side in sides:
                 for event, figures in round_of(side, size, f"group-{size}-{number}").items():
                     _add(found, f"{event}, {size:,}", side, figures)
-    for number in range(run.rounds):
+    for number in range(run.rounds if run.wants(MANY) else 0):
         for side in sides:
             _add(found, MANY, side, _many_groups(side, 1000, 3, f"many-{number}"))
     rows = compare.pivot("event, members", found, ("ms",), ("ms", "CPU ms"))
@@ -199,6 +206,7 @@ def bystander(side: Side, members: int, seconds: float, name: str) -> dict[str, 
 @table("bystander", "produce and fetch beside a group that rebalances all the time")
 def beside(run: Run) -> Iterator[Section]:
     warm = run.warm(SETTINGS)
+    preheat(run, warm)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in warm.brokers}
     for side in warm.brokers.values():
         prepare(side)

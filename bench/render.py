@@ -1,172 +1,153 @@
-"""Write the tables of docs/performance.md, docs/testing.md and README.md from docs/performance.json.
+"""Write the tables of the documentation from docs/performance.json: `python -m bench.render`.
 
-`python -m bench.render` does it.
+In a page, what stands between `<!-- bench: KEY -->` and `<!-- end -->` is replaced:
 
-In a page, what stands between `<!-- bench: KEY -->` and `<!-- end -->` is made from the section KEY of the results;
-`rows-KEY` is its table without the title, `table-NAME` are all sections of the table NAME, none if it was not made.
-`made`, `warm` and `cold` are how it was measured, and the two tables of the README; `before-after` is what
-`python -m bench compare` found.
+    made           the commit, the date and the machine of all tables
+    summary        who is ahead in what; `three` three rows of it
+    subject-NAME   a table of `bench/subjects.py`, with the commit that it measured
+    failover       what producers notice of a node that is killed; `flood` what others notice of attacks
+    table-NAME     all sections of the table NAME in full; `rows-KEY` one section without its title
+    instructions   bench/instructions.json
+
+A place whose table was not measured stays empty. `--one-commit` fails unless all tables are of one commit.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import re
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from bench import compare, group_requests
+from bench import subjects
+from bench.plan import RESULTS, STEPS
 from bench.results import ROOT, Kept, Results, markdown
 from bench.rounds import DISTURBED
+from bench.subjects import SUBJECTS
 
-RESULTS = ROOT / "docs" / "performance.json"
-PAGES = (ROOT / "docs" / "performance.md", ROOT / "README.md", ROOT / "docs" / "testing.md")
-NOT_MEASURED = "(Not measured in the stored results.)\n"
-PROVISIONAL = "Provisional: the machine had other work while this was measured."
+INSTRUCTIONS = ROOT / "bench" / "instructions.json"
 _PLACE = re.compile(r"(<!-- bench: (?P<key>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_README = {"warm", "cold"}
+"""Places that README.md had once: what stands there is left as it is."""
 
 
-@dataclass(frozen=True)
-class Line:
-    """A row of the README: which figure of which section."""
-
-    label: str
-    key: str
-    figure: str
-    unit: str
-    name: str | None = None
-    """The load, in a section of several."""
+def pages() -> list[Path]:
+    """The pages that have a place for a table."""
+    every = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+    return [path for path in every if places(path.read_text(encoding="utf-8"))]
 
 
-WARM = (
-    Line("produce, one 100-byte record a request", "produce-one-record", "req/s", "requests/s"),
-    Line("produce, 16 KB batches", "produce-16k", "req/s", "requests/s"),
-    Line("the same, CPU of the broker", "produce-16k", "CPU-s/GB", "s/GB"),
-    Line("produce, 16 KB batches, fsync each", "produce-fsync", "req/s", "requests/s"),
-    Line("produce, 1 MB batches", "produce-1m", "MB/s", "MB/s"),
-    Line("produce, 1,000 connections, 1 KB", "produce-1000-connections", "req/s", "requests/s"),
-    Line("fetch, 64 KB answers", "fetch-64k", "req/s", "requests/s"),
-    Line("fetch, 1 MB answers", "fetch-1m", "MB/s", "MB/s"),
-    Line("a record from producer to consumer, median", "round-trip", "p50 ms", "ms"),
-    Line("offset commits, 20 partitions, 50 groups", "group-requests", "req/s", "requests/s",
-         "commit of 20 partitions, 50 groups x 5 in flight"),
-    Line("offset fetches, 20 partitions, 50 groups", "group-requests", "req/s", "requests/s",
-         "offset fetch of 20 partitions, 50 groups x 5 in flight"),
-    Line("rebalance, one of 100 members leaves", "rebalances", "ms", "ms", "one leaves, 100"),
-    Line("rebalance, one of 1,000 members leaves", "rebalances", "ms", "ms", "one leaves, 1,000"),
-)  # fmt: skip
-COLD = (
-    Line("start", "start", "start s", "s"),
-    Line("memory when idle", "start", "idle RSS MB", "MB"),
-    Line("produce, one record a request, first second", "first-seconds", "0 to 1 s", "requests/s"),
-    Line("the same, 18 to 25 s after the start", "first-seconds", "18 to 25 s", "requests/s"),
-)
-COMPARED = (
-    Line("produce, one 100-byte record a request", "compare-produce-one-record", "req/s", "requests/s"),
-    Line("produce, 16 KB batches", "compare-produce-16k", "req/s", "requests/s"),
-    Line("produce, 64 KB batches of 1 KB records", "compare-produce-64k", "req/s", "requests/s"),
-    Line("produce, 1 MB batches", "compare-produce-1m", "req/s", "requests/s"),
-    Line("fetch, 64 KB answers", "compare-fetch-64k", "req/s", "requests/s"),
-    Line("fetch, 1 MB answers", "compare-fetch-1m", "req/s", "requests/s"),
-    Line("a record from producer to consumer, median", "compare-round-trip", "p50 ms", "ms"),
-    *(
-        Line(name, "compare-group-requests", "req/s", "requests/s", name)
-        for name in group_requests.LOADS
-        if "50 groups" in name
-    ),
-    Line("produce, 16 KB batches, fsync each", "compare-produce-fsync", "req/s", "requests/s"),
-    Line("produce, 1,000 connections, 1 KB", "compare-produce-1000-connections", "req/s", "requests/s"),
-)
-CPU = "CPU ms per 1,000"
+def places(page: str) -> list[str]:
+    return [match["key"] for match in _PLACE.finditer(page) if match["key"] not in _README]
 
 
-def readme_table(results: Results, lines: tuple[Line, ...]) -> str:
-    """Medians of both sides and the ratio of the pairs with its lowest and highest."""
-    out = ["| | Ottla | Apache Kafka | Ottla / Kafka (lowest to highest) |", "|---|---|---|---|"]
-    disturbed = False
-    for line in lines:
-        kept = results.sections[line.key]
-        disturbed |= DISTURBED in kept.note
-        ours, theirs = (kept.rounds(side, line.name) for side in (compare.OURS, compare.THEIRS))
-        cells = [f"{compare.short(compare.medians(side)[line.figure])} {line.unit}" for side in (ours, theirs)]
-        out.append(f"| {line.label} | {' | '.join(cells)} | {compare.ratio_text(ours, theirs, line.figure)} |")
-    return "\n".join([*out, *(["", PROVISIONAL] if disturbed else [])]) + "\n"
-
-
-def before_after(results: Results) -> str:
-    """Both commits in a row for each load that was measured: the figure, the CPU, and the ratios of the pairs."""
-    out = [
-        "| | before | after | after / before (lowest to highest) | CPU, after / before |",
-        "|---|---|---|---|---|",
-    ]
-    disturbed = False
-    for line in COMPARED:
-        kept = results.sections.get(line.key)
-        if kept is None or (line.name and line.name not in kept.data):
-            continue
-        disturbed |= DISTURBED in kept.note
-        ours, theirs = (kept.rounds(side, line.name) for side in (compare.OURS, compare.BASE))
-        cells = [f"{compare.short(compare.medians(side)[line.figure])} {line.unit}" for side in (theirs, ours)]
-        cpu = compare.ratio_text(ours, theirs, CPU) if CPU in ours[0] else ""
-        out.append(f"| {line.label} | {' | '.join(cells)} | {compare.ratio_text(ours, theirs, line.figure)} | {cpu} |")
-    if len(out) == 2:
-        return NOT_MEASURED
-    return "\n".join([*out, *(["", PROVISIONAL] if disturbed else [])]) + "\n"
+def commits(results: Results) -> dict[str, list[str]]:
+    """The steps of the plan by the commits that they measured, the commit of most steps first."""
+    found: dict[str, list[str]] = {}
+    for step in STEPS:
+        for commit in sorted({results.sections[key].made["commit"] for key in step.keys if key in results.sections}):
+            if not step.is_extra:
+                found.setdefault(commit, []).append(step.name)
+    return dict(sorted(found.items(), key=lambda each: -len(each[1])))
 
 
 def made(results: Results) -> str:
-    """When, where and how: one paragraph for all tables that were made alike."""
-    alike: dict[str, list[str]] = {}
-    for kept in results.sections.values():
-        tables = alike.setdefault(_how(kept), [])
-        if kept.table not in tables:
-            tables.append(kept.table)
-    if len(alike) == 1:
-        return f"{next(iter(alike))}\n"
-    return "\n\n".join(f"Tables {', '.join(tables)}: {how}" for how, tables in alike.items()) + "\n"
+    """When and where: one sentence where all tables are of one commit, else a list of them."""
+    by_commit = commits(results)
+    lines = []
+    for commit, steps in by_commit.items():
+        kept = next(each for each in results.sections.values() if each.made["commit"] == commit)
+        what = "All tables" if len(by_commit) == 1 else f"- {', '.join(steps)}"
+        lines.append(f"{what}: commit {commit}, {kept.made['date']}, {kept.made['machine']}.")
+    if len(lines) > 1:
+        what = "The tables are not all of one commit. Each says its own; by the steps of `python -m bench page`:"
+        lines = [what, "", *lines]
+    return "\n".join(lines) + "\n"
 
 
-def _how(kept: Kept) -> str:
-    how = kept.made
-    text = (
-        f"Measured on {how['date']} at commit {how['commit']}: {how['machine']}; {how['windows']} of each side. "
-        f"Warm-up: {how['rule']}."
-    )
-    return text + (f" {how['missing']}" if how["missing"] else "")
+def measured(sections: Sequence[Kept]) -> str:
+    """The line below a table: commit and date, how often, and what else the machine did."""
+    found: dict[str, float] = {}
+    for kept in sections:
+        text = f"commit {kept.made['commit']}, {kept.made['date']}, {kept.made['windows']}"
+        others = re.search(rf"{DISTURBED} ([\d.]+) cores", kept.note)
+        found[text] = max(found.get(text, 0.0), float(others[1]) if others else 0.0)
+    parts = [text + f" (other processes used up to {cores} cores)" * bool(cores) for text, cores in found.items()]
+    return f"*{'; '.join(parts).capitalize()}.*\n"
+
+
+def _with_commit(text: str, sections: Sequence[Kept]) -> str:
+    return f"{text}\n{measured(sections)}" if text else ""
+
+
+def _in_full(kept: Kept) -> str:
+    return f"#### {kept.title}\n\n{_with_commit(markdown(kept), [kept])}"
+
+
+def instructions() -> str:
+    """The figures that a test holds."""
+    kept = json.loads(INSTRUCTIONS.read_text(encoding="utf-8"))
+    lines = [f"| {name} | {count:,} |" for name, count in kept["loads"].items()]
+    return "\n".join([f"| {kept['build']} | user instructions |", "|---|---|", *lines]) + "\n"
+
+
+def _of(key: str) -> Callable[[Results], list[Kept]]:
+    return lambda results: [results.sections[key]] if key in results.sections else []
+
+
+MADE: dict[str, Callable[[Results], str]] = {
+    "made": made,
+    "summary": subjects.summary,
+    "three": subjects.three,
+    "failover": lambda results: _with_commit(subjects.failover(results), _of("killed-nodes")(results)),
+    "flood": lambda results: _with_commit(subjects.flood(results), _of("flood")(results)),
+    "instructions": lambda _: instructions(),
+}
+
+
+def text_of(key: str, results: Results) -> str:
+    """What stands at a place. Raises KeyError for a key that there is not."""
+    kind, _, name = key.partition("-")
+    if key in MADE:
+        return MADE[key](results)
+    if kind == "subject":
+        return _with_commit(SUBJECTS[name].markdown(results), SUBJECTS[name].sections(results))
+    if kind == "table":
+        return "\n".join(_in_full(kept) for kept in results.of(name))
+    if kind == "rows":
+        return markdown(results.sections[name]) if name in results.sections else ""
+    raise KeyError(f"no table {key!r}")
 
 
 def page_with(page: str, results: Results) -> str:
-    """The page with what the results say in all its places; a section that was not measured is said to be so."""
+    """The page with what the results say in all its places."""
 
     def fill(match: re.Match[str]) -> str:
-        key = match["key"]
-        if key == "made":
-            text = made(results)
-        elif key in ("warm", "cold"):
-            text = readme_table(results, WARM if key == "warm" else COLD)
-        elif key == "before-after":
-            text = before_after(results)
-        elif key.startswith("table-"):
-            text = "\n".join(_section(kept) for kept in results.of(key.removeprefix("table-")))
-        elif key.startswith("rows-"):
-            text = markdown(results.sections[key.removeprefix("rows-")])
-        else:
-            text = _section(results.sections[key]) if key in results.sections else NOT_MEASURED
-        return f"{match[1]}\n{text}\n{match[3]}"
+        if match["key"] in _README:
+            return match[0]
+        text = text_of(match["key"], results)
+        return f"{match[1]}\n{text}\n{match[3]}" if text else f"{match[1]}{match[3]}"
 
     return _PLACE.sub(fill, page)
 
 
-def _section(kept: Kept) -> str:
-    return f"### {kept.title}\n\n{markdown(kept)}"
-
-
-def places(page: str) -> list[str]:
-    return [match["key"] for match in _PLACE.finditer(page)]
-
-
 def main() -> None:
-    results = Results.read(RESULTS)
-    for path in PAGES:
-        path.write_text(page_with(path.read_text(), results))
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.render", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--one-commit", action="store_true", help="write nothing unless all tables are of one commit")
+    parser.add_argument("--json", type=Path, default=RESULTS, help="file of the results (docs/performance.json)")
+    options = parser.parse_args()
+    results = Results.read(options.json)
+    if options.one_commit and len(commits(results)) > 1:
+        sys.exit(f"not of one commit:\n{made(results)}")
+    for path in pages():
+        text = path.read_text(encoding="utf-8")
+        if text != (new := page_with(text, results)):
+            path.write_text(new, encoding="utf-8")
+            print(f"written: {path.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
+import sys
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -32,11 +35,17 @@ def machine() -> str:
     )
 
 
+MEASURED = ("src", "bench", "peers")
+"""The folders that decide what a figure is: a commit that changes none of them measures the same code."""
+DIRTY = "-dirty"
+
+
 @cache
 def commit() -> str:
-    """The commit that is measured, with a mark if the code differs from it; empty outside a repository."""
-    name = _git("rev-parse", "--short=12", "HEAD")
-    return name + ("-dirty" if _git("status", "--porcelain", "--", "src", "bench", "peers") else "")
+    """The last commit that changed what is measured, with `DIRTY` behind it if the files differ from that commit.
+    Empty outside a repository."""
+    name = _git("log", "-1", "--abbrev=12", "--format=%h", "--", *MEASURED)
+    return name + (DIRTY if _git("status", "--porcelain", "--", *MEASURED) else "")
 
 
 def _git(*arguments: str) -> str:
@@ -45,6 +54,17 @@ def _git(*arguments: str) -> str:
         command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
     )  # fmt: skip
     return found.stdout.strip()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of every command that measures by itself: where results are kept, and what was noted before."""
+    parser.add_argument("--json", type=Path, help="file in which results are kept")
+    parser.add_argument("--busy", type=float, help=argparse.SUPPRESS)  # cores in use before, as `bench page` saw them
+
+
+def stop_on_sigterm() -> None:
+    """Have SIGTERM end the command as Ctrl-C does: brokers are stopped, directories are deleted."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
 
 @dataclass
@@ -57,12 +77,22 @@ class Kept:
     note: str
     data: dict[str, Any]
     made: dict[str, str]
-    """date, commit, machine, rule (of the warm-up), windows, missing (counters)."""
+    """What `how` returns."""
 
     def rounds(self, side: str, name: str | None = None) -> list[dict[str, float]]:
         """The figures of each round, of one of its loads if it has several."""
         found: list[dict[str, float]] = (self.data[name] if name else self.data)[side]["rounds"]
         return found
+
+
+def how(rule: str, windows: str, busy_cores: float | None = None, missing: str = "") -> dict[str, str]:
+    """When, where and how a section was measured: date, commit, machine, rule (of the warm-up), windows (rounds and
+    their length), busy (cores that the machine used before the measurement, brokers at rest included) and missing
+    (counters that this machine does not have)."""
+    return {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}", "commit": commit(), "machine": machine(), "rule": rule,
+        "windows": windows, "busy": "" if busy_cores is None else f"{busy_cores:.2f}", "missing": missing,
+    }  # fmt: skip
 
 
 @dataclass
@@ -71,14 +101,12 @@ class Results:
     """By key."""
 
     def add(self, table: str, section: Section, run: Run) -> None:
-        made = {
-            "date": f"{datetime.now(UTC):%Y-%m-%d}",
-            "commit": commit(),
-            "machine": machine(),
-            "rule": f"{run.rule}; a broker's first load takes {run.first_warm_up_s:g} s at least",
-            "windows": f"{run.rounds} rounds of {run.seconds:g} s",
-            "missing": counters.missing(),
-        }
+        rule = f"{run.rule}; a broker's first load takes {run.first_warm_up_s:g} s at least"
+        made = how(rule, f"{run.rounds} rounds of {run.seconds:g} s", run.busy_cores, counters.missing())
+        self.put(table, section, made)
+
+    def put(self, table: str, section: Section, made: dict[str, str]) -> None:
+        """Keep a section in place of the one with its key, if there is one."""
         key = section.key or section.title
         self.sections[key] = Kept(table, section.title, section.rows, section.note, section.data, made)
 
@@ -86,12 +114,15 @@ class Results:
         return [kept for kept in self.sections.values() if kept.table == table]
 
     def write(self, path: Path) -> None:
+        """Replace the file, at once: whoever stops the benchmark finds the old file or the new one."""
         text = json.dumps({key: asdict(kept) for key, kept in self.sections.items()}, indent=1)
-        path.write_text(text + "\n")
+        part = path.with_name(f"{path.name}.part{os.getpid()}")
+        part.write_text(text + "\n")
+        part.replace(path)
 
     @classmethod
     def read(cls, path: Path) -> Results:
-        """Of a file, or nothing if there is none yet."""
+        """The results in a file; none if there is no file yet."""
         if not path.exists():
             return cls()
         return cls({key: Kept(**value) for key, value in json.loads(path.read_text()).items()})

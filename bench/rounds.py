@@ -112,6 +112,11 @@ def figures(result: Result) -> dict[str, float]:
 RANGED = ("req/s", "CPU ms per 1,000")
 
 
+def resident(result: Result) -> dict[str, float]:
+    """The memory of a broker, which is no figure of a round in the tables; nothing for a cluster."""
+    return {"RSS MB": result.resident_mb} if result.resident_mb else {}
+
+
 def beside(measured: Measured) -> dict[str, str]:
     """The columns that are no medians: counts per request, memory, the generator's share, the warm-up."""
     found = {}
@@ -144,14 +149,14 @@ def busy(measured: Sequence[Measured]) -> str:
     share = max(result.others_share for each in measured for result in each.rounds)
     if share <= OTHERS_SHARE_MAX:
         return ""
-    return f"{DISTURBED} {share:.1f} cores meanwhile: these figures are provisional."
+    return f"{DISTURBED} {share:.1f} cores meanwhile."
 
 
 def data(measured: Mapping[str, Measured], figures: Callable[[Result], dict[str, float]]) -> dict[str, Any]:
     """What is kept with the results, by side."""
     return {
         side: {
-            "rounds": [figures(result) for result in each.rounds],
+            "rounds": [{**figures(result), **resident(result)} for result in each.rounds],
             "warm_up_rates": [window.rate for window in each.warmth.windows],
             "steady": each.warmth.is_steady,
             "generator_share": [result.client_share for result in each.rounds],

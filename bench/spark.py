@@ -1,16 +1,16 @@
-"""Ottla's source and sink of Spark beside Spark's own Kafka connector: `python -m bench.spark`.
+"""Measure Ottla's source and sink for Spark beside Spark's own Kafka connector: `python -m bench.spark`.
 
     python -m bench.spark                                   source, sink and stream of 100 and 1,000 bytes
     python -m bench.spark --rows 1000000 --rows 10000000 --size 100 source sink
     python -m bench.spark growth                            1, 2 and 4 partitions on one core and on two
-    python -m bench.spark --kafka                           all sides against a real Apache Kafka
-    python -m bench.spark --json docs/performance.json      keep the results for `python -m bench.render`
+    python -m bench.spark --kafka                           all sides read from and write to a real Apache Kafka
+    python -m bench.spark --page                            what docs/performance.md shows, in five minutes
 
-One JVM runs all sides by turns, after a warm-up of all of them. `source` is a batch read of a topic into Spark's sink
-that throws away, `sink` a batch write of rows that Spark makes (a literal value, no key), `stream` a query from topic
-to topic with availableNow and a new checkpoint. The ceiling is a Python source of batches made beforehand, and a Python
-sink that throws Arrow batches away: it has no broker. CPU seconds are those of Spark (JVM and Python workers) and of
-the broker, a process of its own, which has to share the machine. The jars come by `peers/spark/jars.sh`, once.
+One JVM runs all sides in turn, after a warm-up of all of them. `source` reads a topic in one batch into Spark's noop
+sink; `sink` writes rows that Spark makes (a literal value, no key); `stream` is a query from topic to topic with
+availableNow and a new checkpoint. The ceiling is what any Python data source can reach: a source that yields batches
+made beforehand and a sink that drops Arrow batches, without a broker. CPU seconds of Spark (the JVM and its Python
+workers) and of the broker, a process that shares the cores, are apart. `peers/spark/jars.sh` fetches the jars once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +52,19 @@ SETTINGS = {"log.retention.check.interval.ms": "2000", "log.segment.delete.delay
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
+PAGE = (
+    ("source", 100, 4_000_000), ("source", 1000, 1_000_000),
+    ("sink", 100, 4_000_000), ("sink", 1000, 1_000_000),
+    ("stream", 100, 2_000_000),
+)  # fmt: skip
+"""Loads that docs/performance.md shows, with the size of values and rows."""
+AGAIN_S = 6.0
+"""Warm-up of a load with other values than those it is warm with."""
+
+
 @dataclass(frozen=True)
 class Cost:
-    """Of one run of one side."""
+    """What one run of one side took."""
 
     seconds: float
     spark_cpu_s: float
@@ -79,8 +88,10 @@ class Bench:
     spark: SparkSession
     rounds: int
     warm_up_s: float
-    """Of each side, for each load; one run of each at least."""
+    """Time that Spark's connector is under each load before it is measured; the other sides run as often, all once at
+    least."""
     partitions: int = 4
+    with_ceiling: bool = True
 
     def __post_init__(self) -> None:
         self._topics = itertools.count()
@@ -88,6 +99,8 @@ class Bench:
         jvm = self.spark.sparkContext._jvm
         assert jvm is not None
         self._tree = Tree(int(jvm.java.lang.ProcessHandle.current().pid()))
+        self._warm: set[str] = set()
+        """Loads that are warm with some values."""
 
     @property
     def bootstrap(self) -> str:
@@ -104,7 +117,7 @@ class Bench:
 
     @contextmanager
     def filled(self, rows: int, size: int) -> Iterator[str]:
-        """A topic of random values."""
+        """A new topic with random values in it."""
         with self.topic() as name:
             cluster = Cluster(ClientConfig(parse_addresses(self.bootstrap), "bench"))
             producer = Producer(cluster, batch_bytes=256 << 10)
@@ -126,14 +139,15 @@ class Bench:
         return Cost(took, self._tree.cpu_seconds() - spark, brokers.cpu_seconds(self.broker.pid) - broker)
 
     def measure(
-        self, sides: Mapping[str, Callable[[], Cost]], rows: int, size: int
+        self, load: str, sides: Mapping[str, Callable[[], Cost]], rows: int, size: int
     ) -> dict[str, list[dict[str, float]]]:
-        """The figures of every round by side."""
-        began, warm = time.monotonic(), 0
-        while not warm or time.monotonic() - began < self.warm_up_s * len(sides):
-            warm += 1
-            for act in sides.values():
-                act()
+        """The figures of every round by side, once all are warm."""
+        due_s = min(AGAIN_S, self.warm_up_s) if load in self._warm else self.warm_up_s
+        self._warm.add(load)
+        loaded_s = dict.fromkeys(sides, 0.0)
+        while not loaded_s[KAFKA] or loaded_s[KAFKA] < due_s:
+            for side, act in sides.items():
+                loaded_s[side] += act().seconds
         found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
         for _ in range(self.rounds):
             for side, act in sides.items():
@@ -148,15 +162,16 @@ class Bench:
             loads: dict[str, Callable[[], DataFrame]] = {
                 KAFKA: lambda: self._read("kafka", topic),
                 OTTLA: lambda: self._read("ottla", topic),
-                CEILING: lambda: self.spark.read.format("ceiling").options(**made).load(),
             }
+            if self.with_ceiling:
+                loads[CEILING] = lambda: self.spark.read.format("ceiling").options(**made).load()
             for side, load in loads.items():
                 assert load().count() == rows // self.partitions * self.partitions, side
 
             def reading(load: Callable[[], DataFrame]) -> Callable[[], Cost]:
                 return lambda: self.cost(lambda: load().write.format("noop").mode("overwrite").save())
 
-            return self.measure({side: reading(load) for side, load in loads.items()}, rows, size)
+            return self.measure("source", {side: reading(load) for side, load in loads.items()}, rows, size)
 
     def sink(self, rows: int, size: int) -> dict[str, list[dict[str, float]]]:
         value = f.lit(os.urandom(size))
@@ -172,9 +187,10 @@ class Bench:
 
         sides = {
             KAFKA: writing("kafka"), OTTLA: writing("ottla"), EXACTLY_ONCE: writing("ottla", delivery="exactly-once"),
-            CEILING: writing("ceiling"),
         }  # fmt: skip
-        return self.measure(sides, rows, size)
+        if self.with_ceiling:
+            sides[CEILING] = writing("ceiling")
+        return self.measure("sink", sides, rows, size)
 
     def stream(self, rows: int, size: int) -> dict[str, list[dict[str, float]]]:
         with self.filled(rows, size) as topic:
@@ -194,7 +210,7 @@ class Bench:
             sides = {
                 KAFKA: query("kafka"), OTTLA: query("ottla"), EXACTLY_ONCE: query("ottla", delivery="exactly-once")
             }  # fmt: skip
-            return self.measure(sides, rows, size)
+            return self.measure("stream", sides, rows, size)
 
     def _read(self, name: str, topic: str, *, is_stream: bool = False) -> DataFrame:
         options = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
@@ -286,12 +302,21 @@ TITLES = {
 
 def sections(bench: Bench, load: str, options: argparse.Namespace) -> Iterator[Section]:
     for size, many in itertools.product(options.size, options.rows):
-        rows = many // SIZES[size]
-        rounds = getattr(bench, load)(rows, size)
-        title = TITLES[load].format(rows=f"{rows:,}", size=size) + f", {bench.partitions} partitions"
-        lines = [row(side, each, rounds[KAFKA]) for side, each in rounds.items()]
-        data = {side: {"rounds": each} for side, each in rounds.items()}
-        yield Section(title, lines, key=f"spark-{load}-{size}-{rows}", data=data)
+        yield section(bench, load, size, many // SIZES[size], f"-{many // SIZES[size]}")
+
+
+def section(bench: Bench, load: str, size: int, rows: int, suffix: str = "") -> Section:
+    rounds = getattr(bench, load)(rows, size)
+    title = TITLES[load].format(rows=f"{rows:,}", size=size) + f", {bench.partitions} partitions"
+    lines = [row(side, each, rounds[KAFKA]) for side, each in rounds.items()]
+    data = {side: {"rounds": each} for side, each in rounds.items()}
+    return Section(title, lines, key=f"spark-{load}-{size}{suffix}", data=data)
+
+
+def page_sections(bench: Bench, options: argparse.Namespace) -> Iterator[Section]:
+    """What docs/performance.md shows, under keys without the number of rows; `--rows` makes it fewer."""
+    for load, size, rows in PAGE:
+        yield section(bench, load, size, min([rows, *(options.rows or ())]))
 
 
 def growth(broker: brokers.Side, options: argparse.Namespace) -> Iterator[Section]:
@@ -317,16 +342,28 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench.spark", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("loads", nargs="*", metavar="LOAD", help=f"of {', '.join(LOADS)}; all but growth by default")
-    parser.add_argument("--rows", type=int, action="append", help="of 100 bytes; a quarter of 1,000 (1,000,000)")
-    parser.add_argument("--size", type=int, action="append", choices=list(SIZES), help="of values (100 and 1000)")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--warm-up", type=float, default=15.0, help="seconds of each side before each load (15)")
-    parser.add_argument("--kafka", action="store_true", help="against Apache Kafka")
-    parser.add_argument("--json", type=Path, help="where results are kept")
-    parser.add_argument("--directory", type=Path, help="where data goes (default: the temporary directory)")
+    parser.add_argument(
+        "loads", nargs="*", metavar="LOAD", help=f"{', '.join(LOADS)} (default: all of them except growth)"
+    )
+    parser.add_argument("--page", action="store_true", help="measure what docs/performance.md shows, and no ceiling")
+    parser.add_argument(
+        "--rows", type=int, action="append", help="number of 100-byte rows; a quarter of it with 1000 bytes (1,000,000)"
+    )
+    parser.add_argument(
+        "--size", type=int, action="append", choices=list(SIZES), help="bytes of a value (100 and 1000)"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="measured runs of each side (3)")
+    parser.add_argument(
+        "--warm-up", type=float, default=25.0, help="seconds that Spark's connector has each load before (25)"
+    )
+    parser.add_argument("--kafka", action="store_true", help="use a broker of Apache Kafka instead of Ottla's")
+    results.add_arguments(parser)
+    parser.add_argument("--directory", type=Path, help="directory of the broker's data (the temporary directory)")
     options = parser.parse_args()
-    options.rows, options.size = options.rows or [1_000_000], options.size or list(SIZES)
+    if options.page and (options.loads or options.kafka or options.size):
+        parser.error("--page has loads of its own, on Ottla")
+    if not options.page:
+        options.rows, options.size = options.rows or [1_000_000], options.size or list(SIZES)
     options.loads = options.loads or [load for load in LOADS if load != "growth"]
     if others := set(options.loads).difference(LOADS):
         parser.error(f"no load {', '.join(others)}; there are {', '.join(LOADS)}")
@@ -337,23 +374,21 @@ def main() -> None:
     options = arguments()
     fetch_jars()
     kept = results.Results.read(options.json) if options.json else results.Results()
-    made = {
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "commit": results.commit(),
-        "machine": results.machine(),
-        "rule": f"{options.warm_up:g} s of each side in the same JVM before each load, a run at least",
-        "windows": f"{options.rounds} rounds",
-        "missing": "",
-    }
+    rule = f"{options.warm_up:g} s of Spark's connector in the same JVM before each load, as many runs of the others"
+    made = results.how(rule, f"{options.rounds} rounds", options.busy)
+    results.stop_on_sigterm()
     print(f"{made['machine']}; commit {made['commit']}", flush=True)
     name = "kafka" if options.kafka else "ottla"
     with tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=options.directory) as base:
         broker = brokers.make(name, Path(base), SETTINGS)
         broker.start()
         try:
-            for load in options.loads:
+            for load in ["page"] if options.page else options.loads:
                 if load == "growth":
                     found = growth(broker, options)
+                elif load == "page":
+                    bench = Bench(broker, session(2), options.rounds, options.warm_up, with_ceiling=False)
+                    found = page_sections(bench, options)
                 else:
                     bench = Bench(broker, session(2), options.rounds, options.warm_up)
                     found = sections(bench, load, options)
@@ -362,9 +397,7 @@ def main() -> None:
                         section.title += ", on Apache Kafka"
                         section.key += "-on-kafka"
                     print(f"\n### {section.title}\n\n{results.markdown(section)}", flush=True)
-                    kept.sections[section.key] = results.Kept(
-                        "spark", section.title, section.rows, section.note, section.data, made
-                    )
+                    kept.put("spark", section, made)
                     if options.json:
                         kept.write(options.json)
         finally:

@@ -75,12 +75,15 @@ class Run:
     """Where brokers keep their data."""
     rule: Rule = field(default_factory=Rule)
     """When a side is warm."""
-    first_warm_up_s: float = 24.0
-    """The least that a broker is loaded before its first measurement, whatever its rate does."""
+    first_warm_up_s: float = 25.0
+    """The least time that a broker is under load before its first measurement, whatever its rate does."""
     with_bare: bool = True
     """Whether the bare loop is measured beside the brokers."""
     parts: Sequence[str] = ()
-    """Parts of names: of a table that has several loads only those that have one of them; all, if there are none."""
+    """Parts of the names of loads: a table of several loads makes only those with one of these parts in their names,
+    all if this is empty."""
+    busy_cores: float | None = None
+    """Cores that the machine used before the measurement, while the brokers were at rest; None if nobody looked."""
     _warm: WarmBrokers | None = None
 
     def wants(self, load: str) -> bool:

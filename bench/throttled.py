@@ -19,7 +19,7 @@ from bench.brokers import Side
 from bench.counters import Meter
 from bench.load import Client, batch_of, fetch_frame, frame, produce_frame
 from bench.tables import Run, Section, table
-from bench.throughput import SETTINGS, SMALL_LOG, produce_window
+from bench.throughput import SETTINGS, SMALL_LOG, preheat, produce_window
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 
@@ -120,6 +120,7 @@ def beside(side: Side, name: str, seconds: float) -> dict[str, float]:
 @table("throttled", "produce beside a client that a quota holds back")
 def throttled(run: Run) -> Iterator[Section]:
     warm = run.warm(SETTINGS)
+    preheat(run, warm)
     found: dict[str, dict[str, list[dict[str, float]]]] = {}
     with ExitStack() as stack:
         for broker in warm.brokers.values():
@@ -132,7 +133,6 @@ def throttled(run: Run) -> Iterator[Section]:
             for number in range(FILLED_MB << 20 >> 16):
                 client.socket.sendall(produce_frame(READ, number % CONNECTIONS, batch))
                 client.receive_frame()
-            produce_window(broker.port, "beside", batch_of(1 << 10)[0])(run.first_warm_up_s / 2, Meter(broker.pid))
         for name in QUOTAS:
             if run.wants(name):
                 for side in compare.alternate(list(warm.brokers), run.rounds):

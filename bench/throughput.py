@@ -8,6 +8,7 @@ from functools import partial
 
 from bench import bare_loop
 from bench.bare_loop import bare_loop as start_bare_loop
+from bench.brokers import WarmBrokers
 from bench.counters import Meter
 from bench.fetch_load import fetch_load
 from bench.load import PRODUCE_VERSION, Client, Result, batch_of, fetch_frame, produce_frame
@@ -51,6 +52,21 @@ def produce_window(
         )  # fmt: skip
 
     return window
+
+
+def preheat(run: Run, warm: WarmBrokers) -> None:
+    """Have each broker under produce load for the rest of `run.first_warm_up_s`: for tables whose own load comes in
+    pieces too small to warm up a JVM."""
+    batch, _ = batch_of(1 << 10)
+    for name, broker in warm.brokers.items():
+        missing_s = run.first_warm_up_s - warm.loaded_s[name]
+        if missing_s > 0:
+            client = Client(broker.port)
+            client.create_topic("preheat", 6, SMALL_LOG)
+            produce_window(broker.port, "preheat", batch)(missing_s, Meter(broker.pid))
+            client.delete_topic("preheat")
+            client.close()
+            warm.loaded_s[name] += missing_s
 
 
 def produce_section(

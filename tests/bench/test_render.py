@@ -6,17 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from bench import render
+from bench import render, subjects
 from bench.compare import rows
 from bench.load import Result
-from bench.render import COLD, COMPARED, WARM, Line, before_after, made, page_with, readme_table
+from bench.render import commits, made, measured, page_with, text_of
 from bench.results import Results
 from bench.rounds import Measured, busy
 from bench.steady import Rule, WarmUp
+from bench.subjects import SUMMARY, Line, Subject
 from bench.tables import Run, Section
 
 OURS = [{"req/s": 100.0}, {"req/s": 300.0}]
 THEIRS = [{"req/s": 200.0}, {"req/s": 300.0}]
+
+
+ONE = Line("one record", "one", "req/s", "requests/s")
 
 
 @pytest.fixture
@@ -28,38 +32,82 @@ def results(run: Run) -> Results:
     return found
 
 
+def of(ours: float, theirs: float, run: Run) -> Results:
+    found = Results()
+    data = {"ottla": {"rounds": [{"ms": ours}]}, "kafka": {"rounds": [{"ms": theirs}]}}
+    found.add("small", Section("One", [], key="one", data=data), run)
+    return found
+
+
 def test_a_page_gets_its_tables_and_keeps_its_text(results: Results) -> None:
     page = (
-        "before\n<!-- bench: one -->\nold\n<!-- end -->\nbetween <!-- x -->\n<!-- bench: table-flood -->\n<!-- end -->"
+        "before\n<!-- bench: rows-one -->\nold\n<!-- end -->\nbetween <!-- x -->\n"
+        "<!-- bench: table-flood -->\n<!-- end -->"
     )
     once = page_with(page, results)
-    assert once.startswith("before\n<!-- bench: one -->\n\n### One record\n")
+    assert once.startswith("before\n<!-- bench: rows-one -->\n\n| side |")
     assert "| ottla | 200 |" in once
     assert "A note." in once
-    assert "### Attacks" in once
+    assert "#### Attacks" in once
     assert "old" not in once
     assert "between <!-- x -->" in once
     assert page_with(once, results) == once
-    assert page_with("<!-- bench: table-none -->\n<!-- end -->", results).count("\n") == 3
-    assert render.NOT_MEASURED in page_with("<!-- bench: unknown -->\n<!-- end -->", results)
 
 
-def test_the_readme_has_medians_and_ratios_of_the_pairs(results: Results) -> None:
-    table = readme_table(results, (Line("one record", "one", "req/s", "requests/s"),))
-    assert table.splitlines()[-1] == "| one record | 200 requests/s | 250 requests/s | 0.75 x (0.50 x to 1.00 x) |"
-
-
-def test_the_readme_says_where_other_work_disturbed_the_measurement(results: Results) -> None:
-    line = Line("one record", "one", "req/s", "requests/s")
-    assert render.PROVISIONAL not in readme_table(results, (line,))
-    disturbed = Measured(WarmUp(Rule()), [Result(seconds=1.0, other_cpu_seconds=1.0)])
-    results.sections["one"].note = busy([disturbed])
-    assert readme_table(results, (line,)).endswith(f"\n\n{render.PROVISIONAL}\n")
-
-
-def test_a_figure_of_the_readme_that_was_not_measured_is_an_error(results: Results) -> None:
+def test_what_was_not_measured_leaves_nothing_and_what_there_is_not_is_an_error(results: Results) -> None:
+    for key in ("table-none", "rows-none", "subject-spark", "failover", "flood"):
+        assert page_with(f"<!-- bench: {key} -->\nold\n<!-- end -->", results) == f"<!-- bench: {key} -->\n<!-- end -->"
     with pytest.raises(KeyError):
-        readme_table(results, (Line("one record", "unknown", "req/s", "requests/s"),))
+        page_with("<!-- bench: unknown -->\n<!-- end -->", results)
+    with pytest.raises(KeyError):
+        page_with("<!-- bench: subject-unknown -->\n<!-- end -->", results)
+
+
+def test_a_table_has_medians_ratios_of_the_pairs_and_only_rows_that_were_measured(results: Results) -> None:
+    table = Subject((ONE, Line("another", "two", "req/s", "requests/s")), "load").markdown(results)
+    assert table.splitlines()[0] == "| load | Ottla | Apache Kafka | Ottla / Kafka (range) |"
+    assert table.splitlines()[2:] == ["| one record | 200 requests/s | 250 requests/s | 0.75 x (0.50 x to 1.00 x) |"]
+
+
+def test_figures_beside_the_rate_stand_in_the_same_row(run: Run) -> None:
+    found = Results()
+    figures = {"req/s": 100.0, "CPU": 3.0, "p99 ms": 7.0}
+    data = {"ottla": {"rounds": [figures]}, "kafka": {"rounds": [{"req/s": 50.0, "CPU": 6.0, "p99 ms": 9.0}]}}
+    found.add("small", Section("One", [], key="one", data=data), run)
+    line = Line("one", "one", "req/s", "requests/s", cpu="CPU")
+    table = Subject((line,), columns=(("p99 ms", "p99 ms"),)).markdown(found)
+    assert table.splitlines()[-1] == "| one | 100 requests/s | 50 requests/s | 2.00 x | 0.50 x | 7 | 9 |"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "lower", "said"),
+    [
+        (300.0, 100.0, False, "Ottla 3.0 x"), (100.0, 300.0, False, "**Kafka 3.0 x**"),
+        (100.0, 300.0, True, "Ottla 3.0 x"), (300.0, 100.0, True, "**Kafka 3.0 x**"),
+        (100.0, 104.0, False, "even"), (104.0, 100.0, True, "even"), (12.0, 300.0, True, "Ottla 25 x"),
+        (90.0, 100.0, False, "**Kafka 1.1 x**"),
+    ],
+)  # fmt: skip
+def test_the_summary_says_who_is_ahead_whoever_it_is(
+    ours: float, theirs: float, lower: bool, said: str, run: Run
+) -> None:
+    results = of(ours, theirs, run)
+    line = Line("one", "one", "ms", "ms", lower=lower)
+    kept = line.kept(results)
+    assert kept is not None
+    assert line.ahead(kept) == said
+
+
+def test_failovers_are_the_median_and_the_longest_of_each_client(run: Run) -> None:
+    gaps = {"leader": {"librdkafka": [100.0, 300.0, 200.0], "java": [1.0]}}
+    slow = {"leader": {"librdkafka": [9000.0], "java": [8000.0]}}
+    found = Results()
+    data = {"ottla": {"rounds": [{"gaps": gaps}]}, "kafka": {"rounds": [{"gaps": slow}]}}
+    found.add("failover", Section("Killed", [], key="killed-nodes", data=data), run)
+    lines = subjects.failover(found).splitlines()
+    assert lines[2] == "| kill -9 of a leader | librdkafka | 200 ms (300) | 9,000 ms (9,000) | 0.022 x |"
+    assert len(lines) == 4
+    assert subjects.summary(found).splitlines()[-1].endswith("| 200 ms | 9,000 ms | Ottla 45 x |")
 
 
 def test_results_survive_the_file_and_tables_that_are_made_again_replace_themselves(
@@ -75,40 +123,52 @@ def test_results_survive_the_file_and_tables_that_are_made_again_replace_themsel
     assert again.of("flood")[0].rows == [{"attack": "one"}]
 
 
-def test_how_it_was_measured_is_said_once_or_for_each_group_of_tables(results: Results) -> None:
-    assert made(results).count("Measured on") == 1
-    results.sections["attacks"].made["date"] = "2001-01-01"
-    assert "Tables small: Measured on" in made(results)
-    assert "Tables flood: Measured on 2001-01-01" in made(results)
+def test_each_table_says_its_commit_and_what_disturbed_it(results: Results) -> None:
+    kept = results.sections["one"]
+    text = measured([kept, kept])
+    assert text.count(kept.made["commit"]) == 1 and kept.made["date"] in text and "3 rounds of 3 s" in text
+    kept.note = busy([Measured(WarmUp(Rule()), [Result(seconds=1.0, other_cpu_seconds=1.0)])])
+    assert "(other processes used up to 1.0 cores)" in measured([results.sections["attacks"], kept])
+    results.sections["attacks"].made["commit"] = "another"
+    assert measured(list(results.sections.values())).count("; commit") == 1
 
 
-def test_two_commits_stand_beside_each_other_in_a_row_for_each_load_that_was_measured(
-    results: Results, run: Run
+def test_tables_of_several_commits_are_said_to_be(run: Run) -> None:
+    found = Results()
+    for table, key in (("small", "produce-one-record"), ("latency", "round-trip"), ("durable", "produce-fsync")):
+        found.add(table, Section("A table", [], key=key), run)
+    commit = found.sections["round-trip"].made["commit"]
+    assert commits(found) == {commit: ["small", "latency", "durable"]}
+    assert made(found).startswith(f"All tables: commit {commit}")
+    found.sections["produce-fsync"].made["commit"] = "old"
+    assert commits(found) == {commit: ["small", "latency"], "old": ["durable"]}
+    assert "not all of one commit" in made(found) and "- durable: commit old" in made(found)
+
+
+def test_pages_are_not_written_if_one_commit_was_asked_for(
+    results: Results, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert render.NOT_MEASURED in page_with("<!-- bench: before-after -->\n<!-- end -->", results)
-    figures = {
-        "ottla": {"rounds": [{"req/s": 100.0, "CPU ms per 1,000": 2.0}, {"req/s": 300.0, "CPU ms per 1,000": 3.0}]},
-        "base": {"rounds": [{"req/s": 50.0, "CPU ms per 1,000": 4.0}, {"req/s": 100.0, "CPU ms per 1,000": 4.0}]},
-    }
-    name = next(line.name for line in COMPARED if line.key == "compare-group-requests")
-    note = busy([Measured(WarmUp(Rule()), [Result(seconds=1.0, other_cpu_seconds=1.0)])])
-    results.add("compare", Section("One record", [], "", "compare-produce-one-record", figures), run)
-    assert render.PROVISIONAL not in before_after(results)
-    results.add("compare", Section("Groups", [], note, "compare-group-requests", {name: figures}), run)
-    page = page_with("<!-- bench: before-after -->\n<!-- end -->", results)
-    row = "| 75 requests/s | 200 requests/s | 2.50 x (2.00 x to 3.00 x) | 0.62 x (0.50 x to 0.75 x) |"
-    assert page.splitlines()[4:] == [
-        f"| produce, one 100-byte record a request {row}", f"| {name} {row}", "", render.PROVISIONAL, "",
-        "<!-- end -->",
-    ]  # fmt: skip
+    results.add("small", Section("A table", [], key="produce-one-record"), run)
+    results.add("latency", Section("A table", [], key="round-trip"), run)
+    results.sections["round-trip"].made["commit"] = "old"
+    path = tmp_path / "results.json"
+    results.write(path)
+    written: list[Path] = []
+    monkeypatch.setattr(render, "pages", lambda: written)
+    monkeypatch.setattr("sys.argv", ["render", "--one-commit", "--json", str(path)])
+    with pytest.raises(SystemExit, match="not of one commit"):
+        render.main()
+    monkeypatch.setattr("sys.argv", ["render", "--json", str(path)])
+    render.main()
 
 
-def test_the_readme_shows_where_kafka_is_faster() -> None:
-    """Rows that a flattering table would leave out."""
-    keys = [(line.key, line.name) for line in WARM]
-    assert ("produce-1m", None) in keys
-    assert ("fetch-1m", None) in keys
-    assert ("group-requests", "offset fetch of 20 partitions, 50 groups x 5 in flight") in keys
-    assert ("rebalances", "one leaves, 1,000") in keys
-    assert {line.key for line in COLD} == {"start", "first-seconds"}
-    assert render.RESULTS.name == "performance.json"
+def test_the_summary_has_the_rows_in_which_kafka_is_faster() -> None:
+    """A summary without them would flatter."""
+    keys = {(line.key, line.name) for line in SUMMARY}
+    assert {("fetch-64k", None), ("fetch-1m", None), ("rebalances", "one leaves, 1,000")} <= keys
+    assert {("consumer-rebalances", "one joins, 1,000"), ("transactions-commits-10", None)} <= keys
+    assert ("share-groups-deliveries", None) in keys
+    assert len(SUMMARY) <= 22
+    three = text_of("three", Results.read(render.RESULTS)).splitlines()
+    assert len(three) == 5 and any("**Kafka" in row for row in three)
+    assert text_of("instructions", Results()).startswith("| cpython")

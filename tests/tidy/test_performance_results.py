@@ -1,4 +1,4 @@
-"""The figures of README.md and of docs/ are those of docs/performance.json, all of them."""
+"""The figures of the pages are those of docs/performance.json, all of them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench import render
+from bench.plan import STEPS
 from bench.results import Results
 
 AGAIN = "run `python -m bench.render`"
@@ -19,27 +20,26 @@ def results() -> Results:
     return Results.read(render.RESULTS)
 
 
-@pytest.mark.parametrize("path", render.PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", render.pages(), ids=lambda path: path.name)
 def test_the_pages_have_the_figures_of_the_results(path: Path, results: Results) -> None:
     page = path.read_text()
     assert page == render.page_with(page, results), AGAIN
 
 
 def test_every_section_has_its_place(results: Results) -> None:
-    places = {place for page in render.PAGES for place in render.places(page.read_text())}
-    missing = [
-        key for key, kept in results.sections.items() if not {key, f"rows-{key}", f"table-{kept.table}"} & places
-    ]
-    compared = {line.key for line in render.COMPARED}
-    assert "before-after" in places
-    assert [key for key in missing if key not in compared] == []
+    keys = {key for step in STEPS for key in step.keys}
+    assert set(results.sections) - keys == set(), "no step of `python -m bench page` makes these"
+    shown = {place for page in render.pages() for place in render.places(page.read_text())}
+    assert {"made", "summary", "failover", "flood", "instructions"} <= shown
+    missing = [step.name for step in STEPS if step.is_extra and f"table-{step.name}" not in shown]
+    assert missing == []
 
 
-def test_the_readme_has_warm_figures_and_cold_ones_and_no_others() -> None:
-    readme = next(path for path in render.PAGES if path.name == "README.md").read_text()
-    assert render.places(readme) == ["warm", "cold"]
-    outside = re.sub(r"<!-- bench: .*?<!-- end -->", "", readme, flags=re.DOTALL)
-    assert not re.search(r"requests/s|records/s|MB/s", outside)
+def test_the_page_begins_with_a_summary_that_is_short() -> None:
+    text = (render.ROOT / "docs" / "performance.md").read_text()
+    summary = text[: text.index("<!-- end -->")].splitlines()
+    assert 15 < len(summary) <= 32
+    assert not re.search(r"provisional|not measured", text, re.IGNORECASE)
 
 
 def test_results_say_when_where_and_from_what(results: Results) -> None:
