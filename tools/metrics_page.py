@@ -31,8 +31,8 @@ for networks that you trust.
 `/health` and `/ready` answer with JSON that says why, and to HEAD as well as GET. The `status` of `/health` is
 `degraded` while a log directory is full (`full_directories`: less than 1 MiB is free, or a write was refused in the
 last 30 s) or offline while others are not (`offline_directories`), and `damaged` with partitions that are not served
-(`damaged_partitions`). All these answer 200: the rest is served, and a restart mends none of them. As probes of
-Kubernetes:
+(`damaged_partitions`; `__cluster_metadata-0` where `quorum-state` has an epoch that no election has reached). All
+these answer 200: the rest is served, and a restart mends none of them. As probes of Kubernetes:
 
 ```yaml
 startupProbe: {httpGet: {path: /health, port: 9404}, failureThreshold: 60, periodSeconds: 5}

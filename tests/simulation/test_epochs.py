@@ -13,6 +13,7 @@ from ottla.model import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID
 from ottla.protocol.internal.quorum_records import QuorumStateFile, encode_quorum_state
 from ottla.protocol.messages import ApiKey
 from ottla.quorum.epochs import EPOCH_LAST, EPOCHS_AHEAD_MAX
+from ottla.server.http.pages import damage_of
 from ottla.simulation.wire import Disconnected, Wire
 from ottla.simulation.world import CONTROL_PORT, DIRECTORY, Machine
 from ottla.testing.disk_nodes import SimulatedCrash
@@ -148,6 +149,9 @@ def test_a_damaged_quorum_state_stays_one_nodes_trouble(epoch: int) -> None:
         assert other.node is not None and leader.node is not None
         assert max(other.node.metadata.quorum.epoch, leader.node.metadata.quorum.epoch) < EPOCHS_AHEAD_MAX
         assert any("quorum-state is further ahead of the log" in line for line in cluster.world.lines)
+        assert victim.node is not None
+        assert f"quorum-state has epoch {epoch}, " in damage_of(victim.node)["__cluster_metadata-0"]
+        assert not damage_of(other.node) and not damage_of(leader.node)
         victim.crash(power_loss=False)
         damage(victim, 1)
         victim.start()
@@ -210,6 +214,7 @@ def test_a_quorum_that_has_used_up_its_epochs_is_repaired(is_interrupted: bool) 
             await asyncio.sleep(5)
         assert not cluster.active() and min(epochs(cluster)) == EPOCH_LAST, "no election is left"
         assert any("the metadata quorum runs out of epochs" in line for line in cluster.world.lines)
+        assert all("0 elections are left" in damage_of(node)["__cluster_metadata-0"] for node in cluster.nodes())
         await all_stop(cluster)
         for each in cluster.machines:
             assert mend(each, is_interrupted=is_interrupted) >= 3

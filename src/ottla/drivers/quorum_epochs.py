@@ -82,3 +82,19 @@ def check_stored(core: QuorumCore, directory: str, *, has_state: bool) -> None:
             "the metadata quorum runs out of epochs: stop every node and run ottla quorum repair on its log directory",
             extra=found,
         )
+
+
+def epochs_problem(core: QuorumCore) -> str | None:
+    """What is wrong with the epochs of a voter that runs, in a sentence for operators."""
+    stored, last = core.epoch, core.last_epoch
+    if core.is_far_ahead and not core.alone:
+        return (
+            f"quorum-state has epoch {stored}, and the log ends with {last}: elections cannot have brought it so far. "
+            "If this node follows no leader, stop it and run ottla quorum repair on its log directory"
+        )
+    if EPOCH_LAST - max(stored, last) < EPOCHS_LEFT_MIN:
+        return (
+            f"the metadata quorum runs out of epochs, {EPOCH_LAST - max(stored, last)} elections are left: stop every "
+            "node and run ottla quorum repair on its log directory"
+        )
+    return None

@@ -10,7 +10,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.clock import elapsed_s
+from ottla.drivers.quorum_epochs import epochs_problem
 from ottla.metrics.text import OPENMETRICS_TYPE, TEXT_TYPE
+from ottla.model import METADATA_TOPIC
 from ottla.server.http.metrics import Collector
 
 if TYPE_CHECKING:
@@ -185,8 +187,11 @@ def health(node: Node) -> dict[str, Any]:
 
 def damage_of(node: Node) -> dict[str, str]:
     """Partitions that are not served, or whose groups are not, because of what is on disk, and those that are served
-    although they are damaged; and why."""
+    although they are damaged; and why. The metadata log where its epochs are those of no election."""
     found = {str(key): str(log.error.message) for key, log in node.logs.offline_logs.items()}
+    quorum = node.metadata.quorum
+    if quorum.core.has_doubtful_epochs and (why := epochs_problem(quorum.core)):
+        found[f"{METADATA_TOPIC}-0"] = why
     if node.serving and node.config.is_broker:
         if "damaged_logs" in vars(node):  # made with the first records
             found |= {str(key): why for key, why in node.damaged_logs.damaged().items()}
