@@ -235,7 +235,8 @@ class MetadataPublisher:
         self._staged.clear()
         loader = self._new_loader()
         for batch in self._quorum.committed_snapshot():
-            self._feed(loader, (batch,))
+            for _ in self._feeding(loader, (batch,)):
+                await asyncio.sleep(0)
             await asyncio.sleep(0)
         image = loader.image()
         self._next_offset = image.offset + 1
@@ -245,9 +246,12 @@ class MetadataPublisher:
         loader = self._loader or MetadataLoader(MetadataDelta(self.image), has_gaps=self._quorum.log.has_gaps)
         await self._quorum.readable()
         for number, batch in enumerate(self._quorum.read_committed(self._next_offset), start=1):
-            self._feed(loader, (batch,))
+            others_ran = number % BATCHES_PER_STEP == 0
+            for _ in self._feeding(loader, (batch,)):
+                await asyncio.sleep(0)
+                others_ran = True
             self._next_offset = batch.header.next_offset
-            if number % BATCHES_PER_STEP == 0:
+            if others_ran:
                 await asyncio.sleep(0)
                 await self._quorum.readable()
                 if self._snapshot is not None:  # it has all this, and the log is another one now
@@ -291,9 +295,16 @@ class MetadataPublisher:
         return MetadataLoader(empty, has_gaps=self._quorum.log.has_gaps)
 
     def _feed(self, loader: MetadataLoader, batches: Iterator[LoadedBatch] | Sequence[LoadedBatch]) -> None:
+        for _ in self._feeding(loader, batches):
+            pass
+
+    def _feeding(
+        self, loader: MetadataLoader, batches: Iterator[LoadedBatch] | Sequence[LoadedBatch]
+    ) -> Iterator[None]:
+        """Replay batches in steps. Raises OttlaError."""
         try:
             for batch in batches:
-                loader.add(batch.header, batch.items, batch.snapshot)
+                yield from loader.adding(batch.header, batch.items, batch.snapshot)
         except ReplayError as error:
             raise OttlaError(
                 f"the metadata in {self._quorum.log.directory} contradicts itself ({error}): restore the directory "

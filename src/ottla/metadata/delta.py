@@ -84,10 +84,13 @@ class MetadataDelta:
         """Feature levels that changed; 0 for a feature that was switched off."""
         self.next_producer_id: ProducerId | None = None
         self.client_quotas: dict[QuotaEntity, dict[str, float | None]] = {}
+        """Changed by `set_client_quota` alone."""
         self.scram_credentials: dict[tuple[str, int], Any] = {}
         self.acls: dict[UUID, Any] = {}
         self.delegation_tokens: dict[str, Any] = {}
         self._created_names: dict[str, TopicId] = {}
+        self._quotas: dict[QuotaEntity, Mapping[str, float]] = {}
+        """All quotas, as they are now, of each entity whose quotas changed."""
 
     @classmethod
     def full(cls, image: MetadataImage) -> MetadataDelta:
@@ -101,7 +104,9 @@ class MetadataDelta:
         delta.controllers = dict(image.controllers)
         delta.features = dict(image.features)
         delta.next_producer_id = image.next_producer_id
-        delta.client_quotas = {entity: dict(quotas) for entity, quotas in image.client_quotas.items()}
+        for entity, quotas in image.client_quotas.items():
+            for key, value in quotas.items():
+                delta.set_client_quota(entity, key, value)
         delta.scram_credentials = dict(image.scram_credentials)
         delta.acls = dict(image.acls)
         delta.delegation_tokens = dict(image.delegation_tokens)
@@ -124,17 +129,17 @@ class MetadataDelta:
                 delta.topics[topic.id] = TopicDelta(topic.name, topic.id, before)
                 delta.topics[topic.id].changes = changes
         resources = sorted({*base.configs, *image.configs})
-        found = {each: _difference(base.configs.get(each, {}), image.configs.get(each, {})) for each in resources}
-        delta.configs = {each: changes for each, changes in found.items() if changes}
+        configs = {each: _difference(base.configs.get(each, {}), image.configs.get(each, {})) for each in resources}
+        delta.configs = {each: changes for each, changes in configs.items() if changes}
         delta.brokers = _difference(base.brokers, image.brokers)
         delta.controllers = _difference(base.controllers, image.controllers)
         delta.features = {name: level or 0 for name, level in _difference(base.features, image.features).items()}
         if base.next_producer_id != image.next_producer_id:
             delta.next_producer_id = image.next_producer_id
-        entities = dict.fromkeys((*base.client_quotas, *image.client_quotas))
-        delta.client_quotas = {
-            each: _difference(base.client_quotas.get(each, {}), image.client_quotas.get(each, {})) for each in entities
-        }
+        for entity in dict.fromkeys((*base.client_quotas, *image.client_quotas)):
+            found = _difference(base.client_quotas.get(entity, {}), image.client_quotas.get(entity, {}))
+            for key, value in found.items():
+                delta.set_client_quota(entity, key, value)
         delta.scram_credentials = _difference(base.scram_credentials, image.scram_credentials)
         delta.acls = _difference(base.acls, image.acls)
         delta.delegation_tokens = _difference(base.delegation_tokens, image.delegation_tokens)
@@ -245,12 +250,21 @@ class MetadataDelta:
                     del mutable[resource]
             return mutable.finish()
 
+    def set_client_quota(self, entity: QuotaEntity, key: str, value: float | None) -> None:
+        """A quota that changed; None for one that was removed."""
+        self.client_quotas.setdefault(entity, {})[key] = value
+        known = self._quotas.get(entity)
+        self._quotas[entity] = _merged(
+            self.base.client_quotas.get(entity, {}) if known is None else known, {key: value}
+        )
+
     def _apply_quotas(self) -> Mapping[QuotaEntity, Mapping[str, float]]:
-        changed: dict[QuotaEntity, Mapping[str, float] | None] = {
-            entity: _merged(self.base.client_quotas.get(entity, {}), changes) or None
-            for entity, changes in self.client_quotas.items()
-        }
-        quotas: Mapping[QuotaEntity, Mapping[str, float]] = _merged(self.base.client_quotas, changed)
+        """In one piece, so it looks at no entity that stays or has quotas."""
+        if not self._quotas:
+            return self.base.client_quotas
+        quotas = {**self.base.client_quotas, **self._quotas}
+        for entity in [entity for entity, left in self._quotas.items() if not left]:
+            del quotas[entity]
         return quotas
 
 

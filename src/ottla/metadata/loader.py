@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,9 @@ from ottla.protocol.internal.metadata_records import (
 from ottla.protocol.internal.quorum_records import KRaftVersionRecord, SnapshotHeaderRecord, VotersRecord
 from ottla.protocol.record_batch import BatchHeader
 from ottla.quorum.snapshot import SnapshotId
+
+RECORDS_PER_STEP = 200
+"""Records that are replayed in one piece: about a millisecond. A batch has up to 10,000."""
 
 
 class MetadataLoader:
@@ -46,6 +49,11 @@ class MetadataLoader:
 
         Raises MalformedRecord or ReplayError.
         """
+        for _ in self.adding(header, items, snapshot):
+            pass
+
+    def adding(self, header: BatchHeader, items: Sequence[Any], snapshot: SnapshotId | None) -> Iterator[None]:
+        """The same in steps. Until they are done the loader has a part of the batch: no image is to be made of it."""
         if header.is_control:
             for item in items:
                 if isinstance(item, KRaftVersionRecord | VotersRecord):
@@ -53,8 +61,14 @@ class MetadataLoader:
                 elif isinstance(item, SnapshotHeaderRecord):
                     self._timestamp_ms = item.last_contained_log_timestamp
         else:
-            for item in items:
-                self._record(decode_record(item)[0])
+            for number, item in enumerate(items, start=1):
+                record = decode_record(item)[0]
+                if isinstance(record, EndTransactionRecord):
+                    yield from self._end_transaction()
+                else:
+                    self._record(record)
+                if number % RECORDS_PER_STEP == 0:
+                    yield
             self.replayed += len(items)
         if snapshot is None:
             self.offset, self._epoch, self._timestamp_ms = (
@@ -70,14 +84,17 @@ class MetadataLoader:
             self.transaction = []
         elif isinstance(record, AbortTransactionRecord):
             self.transaction = None
-        elif isinstance(record, EndTransactionRecord):
-            for each in self.transaction or ():
-                self._replay(each)
-            self.transaction = None
         elif self.transaction is not None:
             self.transaction.append(record)
         else:
             self._replay(record)
+
+    def _end_transaction(self) -> Iterator[None]:
+        for number, each in enumerate(self.transaction or (), start=1):
+            self._replay(each)
+            if number % RECORDS_PER_STEP == 0:
+                yield
+        self.transaction = None
 
     def _replay(self, record: Any) -> None:
         try:

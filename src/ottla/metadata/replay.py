@@ -218,7 +218,7 @@ def _producer_ids(record: r.ProducerIdsRecord, delta: MetadataDelta) -> None:
 @replay.register
 def _client_quota(record: r.ClientQuotaRecord, delta: MetadataDelta) -> None:
     entity = tuple(sorted((item.entity_type, item.entity_name) for item in record.entity))
-    delta.client_quotas.setdefault(entity, {})[record.key] = None if record.remove else record.value
+    delta.set_client_quota(entity, record.key, None if record.remove else record.value)
 
 
 @replay.register

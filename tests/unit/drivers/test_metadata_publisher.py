@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,8 +14,11 @@ import pytest
 from ottla.drivers.metadata_publisher import MetadataPublisher
 from ottla.drivers.quorum_node import QuorumNode
 from ottla.drivers.quorum_requests import fetch
+from ottla.metadata import loader
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
+from ottla.metadata.loader import RECORDS_PER_STEP
+from ottla.metadata.replay import replay
 from ottla.metadata.writer import encode, image_records
 from ottla.protocol.internal import metadata_records as r
 from ottla.quorum.snapshot import SnapshotId, data_batch, write_snapshot
@@ -284,3 +288,36 @@ def test_a_subscriber_whose_steps_fail_stops_nobody(steps: str) -> None:
         assert heard == [0, end - 1]
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("around", [(), (r.BeginTransactionRecord("x"), r.EndTransactionRecord())])
+def test_a_batch_of_thousands_of_records_is_replayed_in_steps(
+    around: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of 10,000 quotas took 50 ms on every node."""
+    count = 3 * RECORDS_PER_STEP + 1
+    quotas = [r.ClientQuotaRecord((r.QuotaEntityData("user", f"u{n}"),), "k", 1.0) for n in range(count)]
+    records = [*around[:1], *quotas, *around[1:]]
+    replayed = 0
+
+    def replaying(record: Any, delta: MetadataDelta) -> None:
+        nonlocal replayed
+        replayed += 1
+        replay(record, delta)
+
+    async def main() -> list[int]:
+        quorum = quorum_node(new_disk(), ME, OTHER)
+        quorum.start()
+        quorum.heard(2, 3, {})
+        publisher = publisher_of(quorum)
+        monkeypatch.setattr(loader, "replay", replaying)
+        quorum.append_fetched(data_batch(values(records), 0, 3, 1))
+        quorum.advance(len(records))
+        seen = [0]
+        while publisher.image.offset < len(records) - 1:
+            await asyncio.sleep(0)
+            seen.append(replayed)
+        assert len(publisher.image.client_quotas) == count == replayed
+        return [after - before for before, after in itertools.pairwise(seen)]
+
+    assert max(asyncio.run(main())) <= RECORDS_PER_STEP

@@ -167,3 +167,17 @@ def test_an_empty_delta_is_false_and_keeps_the_maps() -> None:
     replay(r.NoOpRecord(), delta)
     assert not delta
     assert delta.apply(5, 1, 1).topics_by_name is image.topics_by_name
+
+
+def test_quotas_of_an_image_stay_while_its_delta_goes_on() -> None:
+    entity = (("user", "a"),)
+    image = one_broker(r.ClientQuotaRecord((r.QuotaEntityData("user", "a"),), "k", 1.0))
+    delta = MetadataDelta(image)
+    delta.set_client_quota(entity, "l", 2.0)
+    first = delta.apply(5, 1, 1)
+    delta.set_client_quota(entity, "k", None)
+    second = delta.apply(6, 1, 1)
+    delta.set_client_quota(entity, "l", None)
+    assert [dict(each.client_quotas) for each in (image, first, second, delta.apply(7, 1, 1))] == [
+        {entity: {"k": 1.0}}, {entity: {"k": 1.0, "l": 2.0}}, {entity: {"l": 2.0}}, {}
+    ]  # fmt: skip
