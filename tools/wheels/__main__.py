@@ -20,9 +20,10 @@ def main() -> int:
     parser.add_argument("--python", nargs="*", default=VERSIONS, metavar="3.N", help="versions (default: all)")
     parser.add_argument("--architecture", nargs="*", default=ARCHITECTURES, choices=ARCHITECTURES)
     parser.add_argument("--untried", action="store_true", help="do not install and run them")
+    parser.add_argument("--archive-too", action="store_true", help="install the source archive too: it compiles")
     options = parser.parse_args()
     wheels = Wheels(options.out.resolve(), tried=not options.untried)
-    wheels.build_pure()
+    wheels.build_pure(install_archive=options.archive_too)
     for target in targets(tuple(options.python), tuple(options.architecture)):
         wheels.build(target)
     return wheels.end()
@@ -36,14 +37,18 @@ class Wheels:
         self._wrong: list[str] = []
         self._pure = Path()
 
-    def build_pure(self) -> None:
+    def build_pure(self, *, install_archive: bool) -> None:
         for old in (*self._out.glob("ottla-*.whl"), *self._out.glob("ottla-*.tar.gz")):
             old.unlink()
         archive, self._pure = pack.pure(self._out)
-        _say(f"{archive.name}  {_size(archive)}")
+        own = Target(_own_version(), MACHINE)
+        said = [f"{archive.name}  {_size(archive)}"]
+        if install_archive:
+            said.append(self._try(archive, own, "compiled"))
+        _say("; ".join(said))
         said = [f"{self._pure.name}  {_size(self._pure)}"]
         if self._tried:
-            said.append(self._try(self._pure, Target(_own_version(), MACHINE), "interpreted"))
+            said.append(self._try(self._pure, own, "interpreted"))
         _say("; ".join(said))
 
     def build(self, target: Target) -> None:
@@ -66,17 +71,17 @@ class Wheels:
             said.append(self._try(wheel, target, "compiled"))
         _say("; ".join(said))
 
-    def _try(self, wheel: Path, target: Target, says: str) -> str:
+    def _try(self, package: Path, target: Target, says: str) -> str:
         try:
             python = runnable(target)
         except Unavailable as error:
             return f"not tried: {error}"
         with tempfile.TemporaryDirectory(prefix="ottla-wheel-") as directory:
             try:
-                place = smoke.installed(wheel, target, python, Path(directory) / "environment")
+                place = smoke.installed(package, target, python, Path(directory) / "environment")
                 smoke.works(place, modules=compiler.module_names(), says=says)
             except smoke.DoesNotWork as error:
-                self._wrong.append(f"{wheel.name} does not work: {error}")
+                self._wrong.append(f"{package.name} does not work: {error}")
                 return "does not work"
         return f"works ({python.where})"
 
