@@ -115,7 +115,7 @@ def planned(root: Path, version: str, today: str) -> Mapping[str, str]:
 
 def section(changelog: str, version: str) -> str:
     """What the changelog says of a version, without its head."""
-    found = re.search(rf"^## {re.escape(version)} \(.*\)$(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
+    found = re.search(rf"^## {re.escape(version)} \([^\n]*\)$(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
     return found[1].strip() if found else ""
 
 

@@ -1,4 +1,4 @@
-"""Topics as Arrow record batches: for pandas, Polars, DuckDB and Spark. Needs pyarrow (`pip install ottla[arrow]`).
+"""Topics as Arrow record batches: for pandas, Polars, DuckDB and Spark. Needs pyarrow (`pip install 'ottla[arrow]'`).
 
 Columns have the names and types of Spark's Kafka connector. Records go from fetched batches to Arrow's memory in the
 compiled loop of `ottla.protocol.columns`, without a Python object for each.

@@ -24,7 +24,7 @@ SHIPPED: Final = (
 )  # fmt: skip
 """Modules of `ottla.pipelines`, by the name that they are run by."""
 _EXTRAS: Final = {"psycopg": "postgres", "delta": "lake", "pyiceberg": "lake"}
-"""Of `pip install ottla[...]`, by what is missing."""
+"""The extra of Ottla that has a library, by what is missing."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
