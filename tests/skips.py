@@ -22,6 +22,8 @@ MAY_SKIP = {
     "no npm here": "a language of the client matrix",
     "no cargo here": "a language of the client matrix",
     "no figures are kept for": "instructions are those of one build of Python",
+    "needs root and namespaces": "a machine of its own for systemd or an image; containers may forbid it",
+    "make deploy-check runs it": "installs a Debian system from its archive, which takes minutes",
     "needs a node of its own": "only where OTTLA_TEST_BOOTSTRAP names another broker",
 }
 """How a reason may begin, and why that is no loss."""
