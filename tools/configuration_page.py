@@ -22,7 +22,8 @@ Settings have the names, types, defaults and ranges of Apache Kafka 4.3. A node 
 from
 
 1. a properties file: `ottla server start --config server.properties`,
-2. the environment: `OTTLA_LOG_RETENTION_MS=3600000` stands for `log.retention.ms`,
+2. the environment: `OTTLA_LOG_RETENTION_MS=3600000` stands for `log.retention.ms`, `OTTLA_HTTP_LISTENER` for
+   `ottla.http.listener`, as Kafka's images read `KAFKA_...` (`__` is an underscore, `___` a dash),
 3. the command line: `ottla server start --set log.retention.ms=3600000`,
 4. dynamic settings that a client gave to all brokers, then those that it gave to this one (`kafka-configs`,
    IncrementalAlterConfigs). They are stored in the metadata log. The column *change* says what may change so: nowhere

@@ -49,6 +49,7 @@ VALID: dict[str, list[str]] = {
     "schema register": ["registered-value", "t.avsc"],
     "schema diff": ["t-value"],
     "server status": [],
+    "server health": ["--http", "127.0.0.1:1"],
     "topic create": ["made", "--if-not-exists"],
     "topic delete": ["gone", "--if-exists"],
     "topic alter": ["t", "--set", "retention.ms=100000000"],
@@ -115,7 +116,7 @@ VALID: dict[str, list[str]] = {
 REFUSED = {
     "cluster add", "cluster drain", "cluster remove", "mirror failback", "mirror failover",
     "mirror offsets", "mirror status", "pipeline stop",
-    "quorum add", "quorum remove", "txn abort",
+    "quorum add", "quorum remove", "server health", "txn abort",
 }  # fmt: skip
 """Those of them that the only broker of a cluster refuses, or that there is nothing to do for."""
 

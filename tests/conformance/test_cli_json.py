@@ -65,6 +65,7 @@ COMMANDS: dict[str, list[str]] = {
     "ottla storage info": ["FORMATTED"],
     "ottla check": ["--seconds", "0.5", "--topic", "CHECKED"],
     "ottla server status": [],
+    "ottla server health": ["--http", "127.0.0.1:1"],
     "ottla log dump": ["DIRECTORY"],
     "ottla log verify": ["DIRECTORY"],
     "ottla log repair": ["DIRECTORY"],
@@ -94,7 +95,7 @@ NEED_NO_BROKER = {
     "ottla log dump", "ottla log verify", "ottla log repair", "ottla storage info", "ottla spark archive",
     "ottla pipeline list", "ottla pipeline describe", "ottla pipeline status", "ottla pipeline stop",
     "ottla pipeline new", "ottla pipeline logs", "ottla schema list", "ottla schema show", "ottla schema check",
-    "ottla schema register", "ottla schema diff", "ottla quorum repair",
+    "ottla schema register", "ottla schema diff", "ottla quorum repair", "ottla server health",
 }  # fmt: skip
 REFUSED = {
     "ottla pipeline stop": "activity has not run",
@@ -103,6 +104,7 @@ REFUSED = {
     "ottla mirror offsets": "there is no mirror of a at",
     "ottla mirror failover": "there is no mirror of a at",
     "ottla mirror failback": "there is no mirror of a at",
+    "ottla server health": "no node answers at 127.0.0.1:1",
     "ottla cluster drain": "no broker would be left",
     "ottla cluster remove": "77 is not currently registered (BROKER_ID_NOT_REGISTERED)",
 }

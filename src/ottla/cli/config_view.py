@@ -9,6 +9,7 @@ from typing import Any
 
 from ottla.cli.units import long_time, size
 from ottla.config import definitions
+from ottla.config.server import variable_of
 from ottla.config.setting import Mode, Setting, Type
 
 LONG_MAX = (1 << 63) - 1
@@ -155,8 +156,7 @@ _CHANGE = {
 def explain_broker_setting(setting: Setting) -> Iterator[tuple[str, str]]:
     """(heading, text) pairs."""
     yield from _common(setting)
-    variable = "OTTLA_" + setting.name.upper().replace(".", "_")
-    yield "change", _CHANGE[setting.mode].format(name=setting.name, variable=variable)
+    yield "change", _CHANGE[setting.mode].format(name=setting.name, variable=variable_of(setting.name))
     topics = [
         name for name, synonyms in definitions.TOPIC_SYNONYMS.items() if setting.name in {s.name for s in synonyms}
     ]

@@ -6,11 +6,13 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from ottla.cli.health import health
 from ottla.cli.status import status
 from ottla.cli.values import NodeCount, Raw, Text
 
 app = App(name="server", help="Run a node, and see whether one runs.", sort_key=1)
 app.command(status, sort_key=2)
+app.command(health, sort_key=3)
 
 
 @app.command

@@ -37,6 +37,8 @@ They stand in for what a configuration leaves out, unless it sets `process.roles
 configuration and Kafka's own defaults fill its gaps."""
 
 ENVIRONMENT_PREFIX = "OTTLA_"
+OWN_PREFIX = "ottla."
+"""Of settings that Kafka does not have; their variables go without it."""
 _EVERYWHERE = ("", "0.0.0.0", "::")
 """The hosts that mean all interfaces."""
 
@@ -235,12 +237,14 @@ class ServerConfig(Mapping[str, Any]):
 
 
 def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Settings from variables such as OTTLA_LOG_DIRS. Raises OttlaError for a variable that names no setting."""
-    found = {}
+    """Settings from variables such as OTTLA_LOG_DIRS. Raises OttlaError for a variable that names no setting, and for
+    two that name the same one."""
+    found: dict[str, str] = {}
+    said: dict[str, str] = {}
     for variable, text in environ.items():
         if not variable.startswith(ENVIRONMENT_PREFIX) or _NOT_SETTINGS.fullmatch(variable):
             continue
-        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
+        name = _setting_of(variable)
         if not foreign.is_known(name):
             if name == "bootstrap.servers":
                 raise OttlaError(
@@ -248,8 +252,23 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
                     "which the commands read, or unset it"
                 )
             raise OttlaError(f"environment variable {variable}: {_unknown(name)}")
-        found[name] = text
+        if name in said:
+            raise OttlaError(f"environment variables {said[name]} and {variable} both set {name}: unset one of them")
+        found[name], said[name] = text, variable
     return found
+
+
+def variable_of(name: str) -> str:
+    """The environment variable that sets this setting: OTTLA_LOG_DIRS for `log.dirs`, say."""
+    text = name.removeprefix(OWN_PREFIX).upper()
+    return ENVIRONMENT_PREFIX + text.replace("_", "__").replace("-", "___").replace(".", "_")
+
+
+def _setting_of(variable: str) -> str:
+    """As Kafka's images read theirs: `_` is a dot, `__` an underscore, `___` a dash."""
+    text = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("___", "-")
+    name = "_".join(part.replace("_", ".") for part in text.split("__"))
+    return OWN_PREFIX + name if OWN_PREFIX + name in definitions.BROKER else name
 
 
 def _embedded(given: Mapping[str, str]) -> dict[str, str]:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from ottla.config import definitions
 from ottla.config.checks import parse_address
 from ottla.config.listeners import Listener
-from ottla.config.server import EMBEDDED, ServerConfig, SettingsFile
+from ottla.config.server import EMBEDDED, ServerConfig, SettingsFile, from_environment, variable_of
 from ottla.errors import OttlaError
 from ottla.storage.config import LogConfig
 
@@ -181,6 +182,19 @@ def test_environment() -> None:
     assert config.log_dirs == ("/e",)
     with pytest.raises(OttlaError, match=r"environment variable OTTLA_LOG_DIRZ: log.dirz .* did you mean log.dir"):
         ServerConfig.load(environ={"OTTLA_LOG_DIRZ": "/e"})
+
+
+def test_variables_are_written_as_for_kafkas_images() -> None:
+    found = from_environment({"OTTLA_LISTENER_NAME_A__B_SSL_KEYSTORE_TYPE": "1", "OTTLA_HTTP_LISTENER": ":1"})
+    assert found == {"listener.name.a_b.ssl.keystore.type": "1", "ottla.http.listener": ":1"}
+    assert from_environment({"OTTLA_OTTLA_HTTP_LISTENER": ":1"}) == {"ottla.http.listener": ":1"}
+    with pytest.raises(OttlaError, match=r"OTTLA_CLUSTER_ID and OTTLA_OTTLA_CLUSTER_ID both set ottla\.cluster\.id"):
+        from_environment({"OTTLA_CLUSTER_ID": "a", "OTTLA_OTTLA_CLUSTER_ID": "a"})
+
+
+def test_every_setting_has_a_variable() -> None:
+    for name in definitions.BROKER:
+        assert from_environment({variable_of(name): "x"}) == {name: "x"}
 
 
 def test_the_address_of_a_broker_is_for_clients() -> None:
