@@ -126,6 +126,9 @@ class AsyncBroker(_Asynchronous[Broker]):
     async def restart(self) -> None:
         await asyncio.to_thread(self.sync.restart)
 
+    async def shut_down(self) -> None:
+        await asyncio.to_thread(self.sync.shut_down)
+
     async def kill(self) -> None:
         await asyncio.to_thread(self.sync.kill)
 

@@ -77,6 +77,10 @@ class Broker(Lifetime, Exchange):
         """What the node has printed since the first start: warnings and errors. Normally nothing."""
         return self._owned().read_output()
 
+    def exit_status(self) -> int | None:
+        """None while the node's process runs; below 0 the signal that ended it. Raises BrokerError when not started."""
+        return self._owned().status()
+
     def start(self) -> Broker:
         """Returns when clients are served and the topics exist. Raises BrokerError; nothing is left behind then."""
         if self._node is not None:
@@ -102,6 +106,12 @@ class Broker(Lifetime, Exchange):
     def kill(self) -> None:
         """End the process with SIGKILL, as a crash would; `restart` lets it recover. Raises BrokerError."""
         self._running().kill()
+
+    def shut_down(self) -> None:
+        """Stop cleanly and keep everything: `restart` starts it again. Raises BrokerError."""
+        node = self._running()
+        with self._lock:
+            node.end()
 
     def stop(self) -> None:
         """Stop cleanly and remove the temporary directory. Once stopped, or in a forked process, it does nothing.
@@ -151,7 +161,8 @@ class Broker(Lifetime, Exchange):
         node = self._owned()
         status = node.status()
         if status is not None:
-            what = "was killed; restart() starts it again" if node.expected_end else f"died ({ending(status)})"
+            how = "was killed" if status < 0 else "was shut down"
+            what = f"{how}; restart() starts it again" if node.expected_end else f"died ({ending(status)})"
             raise BrokerError(with_output(f"the node {what}", node.read_output()))
         return node
 
