@@ -256,7 +256,7 @@ class _Container:
         return self._printed()
 
     def _printed(self) -> tuple[bytes, bytes]:
-        line = f"[KafkaServer id=1] started (Kafka Server started, Started Kafka API server: Ottla on {self.broker.bootstrap})\n"
+        line = f"[KafkaServer id=1] started; Kafka Server started; Started Kafka API server: {self.broker.bootstrap}\n"
         return line.encode(), self.broker.output.encode()
 
     def reload(self) -> None:
