@@ -103,7 +103,9 @@ def backlog(cluster: Cluster, group: str) -> int:
     return -1
 
 
-@pytest.fixture(params=[JAVA, GO])
+@pytest.fixture(
+    params=[JAVA, pytest.param(GO, marks=pytest.mark.nightly("tests/conformance/clients/test_share_consumers.py"))]
+)
 def programs(request: pytest.FixtureRequest) -> Iterator[list[Program]]:
     started = [program(request.param) for _ in range(2)]
     yield started

@@ -6,6 +6,7 @@ A fork differs from a process of its own in what was loaded before, which `test_
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -202,6 +203,7 @@ def _serve(control: socket.socket, directory: str) -> None:
     from ottla.cli.main import main
 
     _load_everything()
+    gc.freeze()  # a command's collector would touch, and so copy, all that was loaded
     os.chdir(directory)
     control.sendall(b"{}\n")
     while True:

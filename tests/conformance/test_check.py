@@ -125,6 +125,7 @@ def wait_until_written(check: Check, data: Path, topic: str) -> None:
     raise AssertionError("the leader takes nothing")
 
 
+@pytest.mark.nightly("tests/conformance/test_check.py::test_a_node_alone", "tests/cluster/test_transactions.py")
 @pytest.mark.skipif("OTTLA_TEST_BOOTSTRAP" in os.environ, reason="with a Kafka of its own")
 def test_it_finds_nothing_in_a_sound_run(unsafe: tuple[KafkaPeer, KafkaPeer]) -> None:
     """On the same brokers, of which one is killed: what all in-sync replicas have is not lost."""

@@ -20,7 +20,8 @@ from ottla.client.cluster import LATEST, Cluster
 from ottla.client.config import ClientConfig, parse_addresses
 from ottla.client.fetcher import Fetcher
 from ottla.mirror.failback import Failback
-from ottla.mirror.ledger import BLOCK_RUNS, MirrorError
+from ottla.mirror import ledger
+from ottla.mirror.ledger import MirrorError
 from ottla.mirror.mirror import Mirror
 from ottla.model import TopicPartition as At
 from ottla.testing import Broker
@@ -218,7 +219,14 @@ def test_what_compaction_has_left(topics: Topics, source: str, other: str, topic
         assert found is not None and int(found) == next(number for number in known if number >= offset)
 
 
-def test_many_transactions_become_blocks_and_mean_the_same(topics: Topics, source: str, other: str, topic: str) -> None:
+BLOCK_RUNS = 64
+"""A quarter of the real one: each is a transaction at both clusters."""
+
+
+def test_many_transactions_become_blocks_and_mean_the_same(
+    topics: Topics, source: str, other: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "BLOCK_RUNS", BLOCK_RUNS)
     topics.create(topic)
     mirror = Mirror(route(source, other, topic), every_s=0)
     for number in range(BLOCK_RUNS + 50):
