@@ -19,8 +19,8 @@ from confluent_kafka import Producer
 from ottla.client.cluster import LATEST, Cluster
 from ottla.client.config import ClientConfig, parse_addresses
 from ottla.client.fetcher import Fetcher
-from ottla.mirror.failback import Failback
 from ottla.mirror import ledger
+from ottla.mirror.failback import Failback
 from ottla.mirror.ledger import MirrorError
 from ottla.mirror.mirror import Mirror
 from ottla.model import TopicPartition as At
