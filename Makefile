@@ -84,6 +84,8 @@ nightly:  ## all there is with the newest Python of this machine, the whole clie
 	@$(MAKE) --no-print-directory PYTHON="$$(tools/python.sh newest)" VENV=.venv-newest lint test dear conformance
 
 dear: peers  ## what only `make nightly` runs: the dear tests, the suite on every kind of cluster, every planted bug
+	OTTLA_TEST_SIGNALS=all OTTLA_TEST_HOSTILE=all $(PY) -m pytest $(SPREAD) \
+		tests/conformance/test_cli_signals.py tests/conformance/test_cli_hostile_values.py
 	$(PY) -m pytest $(SPREAD) -m "nightly and not matrix" tests
 	$(PY) -m tests.cluster conformance
 	$(PY) -m tests.simulation.mutations
