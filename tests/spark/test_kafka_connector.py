@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
 import statistics
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,41 +13,16 @@ from confluent_kafka import Consumer, Producer
 
 from ottla.testing import Broker
 
-ROOT = Path(__file__).parents[2]
-JARS = sorted((ROOT / ".cache" / "spark-jars").glob("*.jar"))
 QUERY_S = 120
 """For a query to start or end on a busy machine."""
 RECORDS = 200
 """That go through the real-time query one after another."""
 
 
-@pytest.fixture(scope="module")
-def connected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The session that there is, or one of its own: a process has one Spark."""
-    if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None or not JARS:
-        pytest.skip("Spark is not set up: no pyspark, Java or jars of the connector here (peers/spark/jars.sh)")
-    from pyspark.sql import SparkSession
-
-    work = tmp_path_factory.mktemp("connector")
-    before = SparkSession.getActiveSession()
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.jars", ",".join(map(str, JARS)))
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.memory", "1g")
-        .config("spark.local.dir", str(work))
-        .config("spark.sql.warehouse.dir", str(work / "warehouse"))
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    if before is None:
-        session.stop()
+@pytest.fixture
+def connected(spark: Any, connector: None) -> Any:
+    """The session, where it has the connector's jars."""
+    return spark
 
 
 @pytest.fixture(scope="module")
