@@ -144,6 +144,12 @@ def values(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes | None]
     return list(zip(found["key"].to_pylist(), found["value"].to_pylist(), strict=True))
 
 
+@pytest.mark.nightly(
+    "tests/spark/test_kills.py::test_every_record_is_copied_once",
+    "tests/spark/test_pipeline_ledger_killed.py::test_the_books_are_right_whoever_is_killed",
+    "tests/spark/test_pipeline_command.py::test_stopped_killed_and_gone_on_with",
+    "tests/spark/test_pipeline_postgres.py",
+)
 @pytest.mark.timeout(1800)  # five minutes on two cores of its own
 def test_eight_pipelines_are_exact_whoever_is_killed(
     spark: Any, cluster: Cluster, executors: StandaloneCluster | None, postgres: Postgres, tmp_path: Path
