@@ -26,7 +26,7 @@ def _spent_of(pid: str) -> float:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     except OSError:
-        return 0.0  # it has just ended: whoever waits for it has its time
+        return 0.0  # it has just ended, and is in the times of its parent
     return sum(map(int, fields[11:15])) / _TICKS + sum(_spent_of(child) for child in _children(pid))
 
 
