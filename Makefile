@@ -10,7 +10,8 @@ PACKAGING := $(VENV)/.packaging
 INSTALL := tools/install.sh $(VENV)
 TYPED := $(shell find src -name '*.pxd')
 TESTS ?= tests
-WORKERS ?= 3
+# More than cores: many tests wait for a timer, a process that starts or a broker.
+WORKERS ?= 4
 SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Tests of what has no clock, socket, disk or process of its own, and of the tree.
 PURE := tests/tidy tests/property $(addprefix tests/unit/,\
