@@ -130,8 +130,17 @@ release:  ## a release: version, changelog, wheels, notes, commit and tag (VERSI
 	@test -n "$(DRY)" || $(MAKE) --no-print-directory $(PACKAGING)
 	@$(if $(DRY),$(PYTHON),$(PY)) -m tools.release $(VERSION) $(if $(DRY),--dry-run)
 
+$(VENV)/.site: tools/site/requirements.txt | $(TOOLS)
+	@$(PY) -m pip install --quiet --requirement $<
+	@touch $@
+
+site: $(VENV)/.site  ## the documentation as a website, in build/site; a link that leads nowhere fails
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+	@echo "build/site/index.html"
+
+
 clean:  ## remove what was made
 	rm -rf .venv .venv-newest $(VENV) build dist .cache src/ottla.egg-info
 	find src -name '*.so' -delete
 
-.PHONY: help setup ottla java peers test check pure nightly dear conformance compatibility lint format demo wheel release bench clean
+.PHONY: help setup ottla java peers test check pure nightly dear conformance compatibility lint format demo wheel release site bench clean
