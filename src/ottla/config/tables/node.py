@@ -15,7 +15,7 @@ NODE: tuple[Setting, ...] = (
     Setting("node.id", INT, None, AtLeast(0), required=True,
             doc="The node's number, unique in its cluster and never reused with another directory."),
     Setting("broker.id", INT, "-1",
-            doc="An older name of node.id; if given, it must equal it."),
+            doc="The older name of node.id; if both are set, they must be equal."),
     Setting("broker.rack", STRING, None,
             doc="The rack or host that the broker stands on; replicas are spread over racks, and consumers may read"
                 " from their own."),
@@ -51,9 +51,10 @@ NODE: tuple[Setting, ...] = (
             doc="Requests that Kafka queues before it stops reading from sockets. Ottla holds back each connection "
                 "by itself."),
     Setting("queued.max.request.bytes", LONG, "-1",
-            doc="Bytes of requests that may be received or handled at once, those left out that arrive whole in 64 KB. "
-                "Beyond it one large request at a time is read on. With -1 twice socket.request.max.bytes, where Kafka "
-                "has no limit. A positive value is at least socket.request.max.bytes."),
+            doc="Bytes of requests that may be received or handled at once, not counting requests that arrive whole "
+                "in 64 KB. Beyond the limit only one large request at a time is read further. -1 means twice "
+                "socket.request.max.bytes (in Kafka: no limit). A positive value is at least "
+                "socket.request.max.bytes."),
     Setting("early.start.listeners", LIST, None, ListOf(), acts=False,
             doc="Listeners that open before the authorizer has finished its start."),
     Setting("config.providers", LIST, "", ListOf(), mode=CLUSTER_WIDE,
@@ -97,7 +98,8 @@ NETWORK: tuple[Setting, ...] = (
     Setting("max.connections.per.ip.overrides", STRING, "", mode=CLUSTER_WIDE,
             doc="Exceptions from max.connections.per.ip, as host:limit,..."),
     Setting("max.connection.creation.rate", INT, "2147483647", AtLeast(0), mode=CLUSTER_WIDE,
-            doc="New connections a second at most; more wait. One listener: listener.name.NAME. before it."),
+            doc="Maximum new connections per second; further ones wait. For one listener: "
+                "listener.name.NAME.max.connection.creation.rate."),
     Setting("connections.max.idle.ms", LONG, "600000",
             doc="Milliseconds after which an idle connection is closed; below 0 for never."),
     Setting("connection.failed.authentication.delay.ms", INT, "100", AtLeast(0), acts=False,

@@ -8,34 +8,33 @@ from ottla.config.setting import Mode, Setting, Type
 # fmt: off
 OTTLA: tuple[Setting, ...] = (
     Setting("ottla.cluster.id", Type.STRING, None,
-            doc="The cluster that a new log directory is of, as `kafka-storage.sh random-uuid` makes them. The "
-                "controllers of a new cluster of several need it, the same for all, unless their directories are "
-                "formatted; other nodes ask the controllers that their settings name."),
+            doc="The cluster id of a new log directory, in the format of `kafka-storage.sh random-uuid`. Controllers "
+                "of a new cluster with several controllers need it, the same for all, unless their directories are "
+                "formatted; other nodes ask the controllers named in their settings."),
     Setting("ottla.broker.incarnation.id", Type.STRING, None, internal=True,
             doc="The incarnation as which the broker registers, a UUID that `ottla cluster add` has taken its id with. "
                 "For one process only."),
     Setting("ottla.http.listener", Type.STRING, "", Address(),
-            doc="Where the node answers /metrics, /health and /ready over HTTP, as host:port; an empty host means all "
-                "interfaces, port 0 any free port. Empty for nowhere."),
+            doc="Where the node serves /metrics, /health and /ready over HTTP, as host:port; an empty host means all "
+                "interfaces, port 0 any free port. Empty for no HTTP port."),
     Setting("ottla.metrics.partitions", Type.BOOLEAN, "true",
             doc="Whether /metrics has series for each partition, and for each partition of a group."),
     Setting("ottla.log.level", Type.STRING, "INFO", OneOf(("DEBUG", "INFO", "WARN", "ERROR", "FATAL")),
-            doc="The least severe events that are logged. Loggers can be changed one by one while the node runs."),
+            doc="The minimum level of logged events. Levels of single loggers can be changed while the node runs."),
     Setting("ottla.log.format", Type.STRING, "text", OneOf(("text", "json")),
-            doc="Whether a logged event is a line of text or a JSON object in a line."),
+            doc="Format of log lines: text, or one JSON object per line."),
     Setting("ottla.log.slow.request.ms", Type.INT, "1000", AtLeast(-1),
             doc="Milliseconds from which a request is logged as slow; -1 for none."),
     Setting("ottla.log.scrub.bytes.per.second", Type.INT, "8388608", AtLeast(0), mode=Mode.CLUSTER_WIDE,
-            doc="Bytes a second that a node reads at most to find damage in its logs that nobody has met; 0 for none. "
-                "Logs that somebody suspects are read in any case, and faster."),
+            doc="Maximum bytes per second that a node reads to find undetected damage in its logs; 0 for none. Logs "
+                "suspected of damage are always read, and faster."),
     Setting("ottla.log.scrub.interval.ms", Type.LONG, "604800000", AtLeast(1000), mode=Mode.CLUSTER_WIDE,
-            doc="Milliseconds after which a log that was read for damage is read again; after a start each is once."),
+            doc="Milliseconds after which a log is read for damage again; after a start each log is read once."),
     Setting("ottla.failover.confirm.ms", Type.INT, "100", AtLeast(-1),
-            doc="A node whose connection ends and whose listener refuses new ones, for so many milliseconds, is taken "
-                "for dead: a controller fences such a broker, voters elect another controller. -1: only "
-                "broker.session.timeout.ms and controller.quorum.fetch.timeout.ms tell."),
+            doc="A node whose connection has ended and whose listener refuses new connections for this many "
+                "milliseconds is considered dead: the controller fences such a broker, and voters elect another "
+                "controller. -1: only broker.session.timeout.ms and controller.quorum.fetch.timeout.ms apply."),
     Setting("ottla.event.loop", Type.STRING, "uvloop", OneOf(("uvloop", "asyncio")),
-            doc="The event loop that the node runs on. asyncio's own is slower, and tells whether a fault is "
-                "uvloop's."),
+            doc="The event loop of the node. asyncio is slower; use it to find out whether a fault is in uvloop."),
 )
 # fmt: on
