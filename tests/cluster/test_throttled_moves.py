@@ -93,7 +93,7 @@ def test_a_throttle_is_set_while_replicas_move_and_gone_after_a_signal(three: No
         process.send_signal(number)
         printed, _ = process.communicate(timeout=LIMIT_S)
         assert process.returncode == 128 + number, printed
-        assert "now without --throttle" in printed and "ottla cluster balance --watch" in printed
+        assert "now unthrottled" in printed and "ottla cluster balance --watch" in printed
     until(lambda: throttles(three), NONE.__eq__)
     until(lambda: sorted(in_sync(three[1].bootstrap, "t")), list(BROKERS).__eq__)
     until(lambda: under_way(three), lambda found: not found)

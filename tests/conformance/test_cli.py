@@ -133,7 +133,7 @@ def test_a_record_too_large_is_reported_by_its_line(bootstrap: str, topic: str, 
 def test_an_error_in_the_middle_says_what_went_before(bootstrap: str, topic: str) -> None:
     ottla(bootstrap, "topic", "create", topic)
     error = ottla(bootstrap, "produce", topic, "-K", ",", text="a,1\nb,2\nc\n", code=1)
-    assert "line 3 has no ','" in error and "2 records before it acknowledged" in error
+    assert "line 3 has no ','" in error and "2 records acknowledged before that" in error
     assert [record["value"] for record in records(bootstrap, topic)] == ["1", "2"]
 
 

@@ -79,6 +79,6 @@ def test_what_is_refused(bootstrap: str, topic: str) -> None:
     assert "ottla topic list" in ottla(bootstrap, "config", "get", "--topic", "no-such-topic", code=1)
     assert "there are: 1" in ottla(bootstrap, "config", "get", "--broker", "9", code=1)
     assert "log.dirs" in ottla(bootstrap, "config", "set", "log.dirs=/x", "--broker", "1", code=1)
-    assert "whose settings" in ottla(bootstrap, "config", "set", "retention.ms=1", code=2)
+    assert "give --topic NAME" in ottla(bootstrap, "config", "set", "retention.ms=1", code=2)
     assert "exclude" in ottla(bootstrap, "config", "get", "--broker", "1", *of_topic, code=2)
     assert "name=value" in ottla(bootstrap, "config", "set", "retention.ms", *of_topic, code=2)

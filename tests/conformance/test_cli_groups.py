@@ -100,7 +100,7 @@ def test_members_and_what_they_read(bootstrap: str, topic: str, group: str) -> N
 
         error = ottla(bootstrap, "group", "reset", group, "--to", "beginning", code=1)
         assert "is Stable with 1 member" in error and "ottla group describe" in error
-        assert "would be refused" in ottla(
+        assert "this fails: stop its consumers" in ottla(
             bootstrap, "group", "reset", group, "--topic", topic, "--to", "beginning", "--dry-run"
         )
         assert "NON_EMPTY_GROUP" in ottla(bootstrap, "group", "delete", group, code=1)

@@ -205,7 +205,7 @@ def test_what_is_refused(run: Run, topic: str, order: str) -> None:
         (["produce", topic, "{}", "--schema", order], MISUSED, "--schema"),
         (["produce", topic, "{}", "--format", "avro", *away], UNREACHABLE, "ottla registry"),
         (["produce", topic, "{}", "--format", "avro", "--schema", "no-such-file"], FAILED, "no-such-file"),
-        (["consume", topic, "--format", "avro", "--value-format", "avro"], MISUSED, "exclude each other"),
+        (["consume", topic, "--format", "avro", "--value-format", "avro"], MISUSED, "cannot be used together"),
         (["schema", "list", *away], UNREACHABLE, "ottla registry"),
         (["schema", "list", "--registry", "nowhere"], MISUSED, "--registry: expected http://HOST:PORT"),
         (["schema", "show", "no-such-subject"], FAILED, "no-such-subject"),

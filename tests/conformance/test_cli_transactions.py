@@ -74,7 +74,7 @@ def test_a_transaction_from_its_beginning_to_its_end(bootstrap: str, topic: str,
     # The partition's leader and the coordinator agree: nothing hangs.
     assert not json.loads(ottla(bootstrap, "txn", "hanging", topic, "--older-than", "0", "--json"))
     refused = ottla(bootstrap, "txn", "abort", "--topic", topic, "--partition", "1", "--start-offset", "0", code=1)
-    assert "does not hang" in refused and f"ottla txn abort {name}" in refused
+    assert "is not hanging" in refused and f"ottla txn abort {name}" in refused
 
     writer.commit_transaction(60)
     ended = listed(bootstrap, "--state", "CompleteCommit", "--state", "PrepareCommit")[name]
@@ -109,7 +109,7 @@ def test_what_is_not_there(bootstrap: str, topic: str, name: str) -> None:
     assert "no transactional id" in ottla(bootstrap, "txn", "abort", f"{name}-2", code=1)
     ottla(bootstrap, "topic", "create", topic)
     place = ["txn", "abort", "--topic", topic, "--partition"]
-    assert "no open transaction begins at offset 5" in ottla(bootstrap, *place, "0", "--start-offset", "5", code=1)
+    assert "no open transaction starts at offset 5" in ottla(bootstrap, *place, "0", "--start-offset", "5", code=1)
     assert "there is no partition 7" in ottla(bootstrap, *place, "7", "--start-offset", "5", code=1)
     assert "is wanted" in ottla(bootstrap, *place, "0", code=2)
     assert "not both" in ottla(bootstrap, "txn", "abort", name, "--topic", topic, code=2)
@@ -129,15 +129,15 @@ def test_one_that_hangs_is_found_and_aborted_as_by_the_tool_of_kafka() -> None:
     with Broker(settings=settings, topics={"t": 2, "other": 1}) as broker:
         ottla_ = _commands(broker.bootstrap)
         assert "no transactions yet" in ottla_("txn", "list")
-        assert "no transaction hangs" in ottla_("txn", "hanging", "--older-than", "0")
+        assert "no hanging transactions" in ottla_("txn", "hanging", "--older-than", "0")
         assert "no transactional id" in ottla_("txn", "describe", "x", code=1)
         assert "__transaction_state" not in ottla_("topic", "list", "--internal"), "a look creates nothing"
 
         writer = producer(broker.bootstrap, "sound")
         begin(writer, "t", b"x")
         ghost = _hang(broker.bootstrap, "t", age_s=600)
-        assert "no transaction hangs" in ottla_("txn", "hanging"), "not for long enough"
-        assert "no transaction hangs" in ottla_("txn", "hanging", "--older-than", "11")
+        assert "no hanging transactions" in ottla_("txn", "hanging"), "not for long enough"
+        assert "no hanging transactions" in ottla_("txn", "hanging", "--older-than", "11")
         assert "10m" in ottla_("txn", "hanging", "--older-than", "9")
         (found,) = json.loads(ottla_("txn", "hanging", "--older-than", "0", "--json"))
         assert (found["topic"], found["partition"], found["start_offset"]) == ("t", 0, 0)
@@ -152,7 +152,7 @@ def test_one_that_hangs_is_found_and_aborted_as_by_the_tool_of_kafka() -> None:
         assert advice in text and "unknown" in text
         assert "is aborted" in ottla_(*advice.split()[1:])
         assert not json.loads(ottla_("txn", "hanging", "t", "--older-than", "0", "--json"))
-        assert "no open transaction begins at offset 0" in ottla_(*advice.split()[1:], code=1)
+        assert "no open transaction starts at offset 0" in ottla_(*advice.split()[1:], code=1)
         writer.commit_transaction(60)
 
 

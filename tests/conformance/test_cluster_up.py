@@ -134,7 +134,7 @@ def test_no_restart(directory: Path) -> None:
         up.bootstrap()
         for node in range(1, NODES + 1):
             os.kill(pid_of(directory, node), signal.SIGKILL)
-            assert up.line() == f"ottla: node {node} has ended (killed by SIGKILL); it is not started again"
+            assert up.line() == f"ottla: node {node} has ended (killed by SIGKILL) and is not restarted"
         assert up.process.wait(120) == 0
 
 
@@ -171,10 +171,10 @@ def test_what_is_wrong_is_said(directory: Path) -> None:
     with Up("1", str(directory), "--port", "0") as up:
         up.bootstrap()
         code, text = said("1", str(directory))
-        assert code == 1 and f"a cluster runs on {directory} already" in text
+        assert code == 1 and f"a cluster is running on {directory} already" in text
     with taken_port() as taken:
         code, text = said("1", str(directory.parent / "d"), "--port", str(taken.getsockname()[1]))
-        assert code == 1 and "node 1 does not start (exit code 1)" in text and "ddress already in use" in text
+        assert code == 1 and "node 1 failed to start (exit code 1)" in text and "ddress already in use" in text
     code, text = said("3", str(directory))
     assert code == 2 and "has 1 node, not 3" in text
     code, text = said("1", "/dev/null")

@@ -41,7 +41,7 @@ def repair(directory: Path) -> str:
     assert {path: path.read_bytes() for path in directory.glob("*") if path.is_file()} == before
     code, done = ottla("log", "repair", directory, "--apply")
     assert code == 0, done
-    assert ottla("log", "repair", directory) == (0, "Nothing is to be done.\n")
+    assert ottla("log", "repair", directory) == (0, "Nothing to repair.\n")
     return shown
 
 

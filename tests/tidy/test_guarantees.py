@@ -52,9 +52,9 @@ def test_the_page_is_what_was_measured() -> None:
 @pytest.mark.parametrize("min_isr", [1, 2])
 def test_power_loss_in_words_and_figures(min_isr: int, is_unclean: bool) -> None:
     said = words(min_isr=min_isr, is_unclean=is_unclean, is_flushed=True)["power"]
-    assert "acknowledged at acks=all survives a power loss, also of all machines at once" in said
+    assert "acknowledged at acks=all survive a power loss, even of all machines at once" in said
     assert not lost(POWER, min_isr=min_isr, is_unclean=is_unclean, is_flushed=True)
-    assert "acknowledged at acks=1 is on the leader's disk alone, and lost" in said
+    assert "acknowledged at acks=1 are on the leader's disk only, and are lost" in said
     assert lost(POWER, acks=1, is_unclean=is_unclean, is_flushed=True)
     said = words(min_isr=min_isr, is_unclean=is_unclean, is_flushed=False)["power"]
     assert "may be lost only if all machines with an in-sync copy lose power at once" in said

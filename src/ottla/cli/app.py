@@ -15,8 +15,7 @@ from ottla.cli.versions import version
 
 _HELP = """Ottla: a partitioned commit log that every Kafka client can use.
 
-Exit codes: 0 done, 1 refused or damaged, 2 a mistake in the command line or a setting, 3 no broker answers,
-130 interrupted.
+Exit codes: 0 done, 1 failed or damage found, 2 a wrong option or setting, 3 no broker answers, 130 interrupted.
 """
 
 COMMANDS = {
@@ -87,7 +86,7 @@ def application(only: str | None = None) -> App:
 def _sentence(error: CycloptsError) -> str:
     """What is wrong, as the other complaints say it: `ottla: unknown option: --max`."""
     if isinstance(error, UnusedCliTokensError):
-        return visible(f"one argument too many: {' '.join(error.unused_tokens or ())}")
+        return visible(f"unexpected argument: {' '.join(error.unused_tokens or ())}")
     if isinstance(error, ValidationError) and error.argument is not None:
         # The checks of `values` say what is wanted.
         (token, *_) = error.argument.tokens
@@ -117,9 +116,10 @@ def run(arguments: Sequence[str], *, serves: bool = False) -> int:
         command = " ".join(("ottla", *(error.command_chain or ())))
         option = arguments[0].partition("=")[0] if arguments else ""
         if option in _BEHIND_A_NOUN:
-            raise CommandFailed(f"there is no ottla {option}\n  is it: {_BEHIND_A_NOUN[option]}", MISUSED) from None
+            meant = _BEHIND_A_NOUN[option]
+            raise CommandFailed(f"there is no ottla {option}\n  did you mean: {meant}", MISUSED) from None
         if option in ("-b", "--bootstrap", "--json"):
-            raise CommandFailed(f"{option} stands behind the command\n  see: ottla --help", MISUSED) from None
+            raise CommandFailed(f"{option} goes after the command\n  see: ottla --help", MISUSED) from None
         raise CommandFailed(f"{_sentence(error)}\n  see: {command} --help", MISUSED) from None
     if not serves:
         interrupts.command_begins()

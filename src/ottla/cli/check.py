@@ -75,7 +75,7 @@ def check(
         its commit.
     """
     if transactions and acks != "all":
-        raise CommandFailed("--transactions asks for --acks all, without which nothing is committed", MISUSED)
+        raise CommandFailed("--transactions needs --acks all: without it nothing is committed", MISUSED)
     run = os.urandom(4).hex()
     name = topic or f"ottla-check-{run}"
     client = admin_client(bootstrap)
@@ -139,7 +139,8 @@ def _create(client: AdminClient, name: str, partitions: int, copies: int | None)
             return True
         time.sleep(0.05)
     raise CommandFailed(
-        f"topic {name!r}: has no leaders after {NO_PROGRESS_S:.0f} s\n  see what is wrong with: ottla cluster describe"
+        f"topic {name!r}: has partitions without a leader after {NO_PROGRESS_S:.0f} s\n  find out why with: ottla "
+        f"cluster describe"
     )
 
 
@@ -190,7 +191,7 @@ def _stand_at_the_end(load: Load, history: History) -> None:
             answers = interrupts.in_thread(_commit_ends, plan, history, group, limit_s=2 * NO_PROGRESS_S)
         except TimeoutError:
             raise CommandFailed(
-                f"the coordinator of group {group!r} does not answer\n  see what is wrong with: ottla cluster describe",
+                f"the coordinator of group {group!r} does not answer\n  find out why with: ottla cluster describe",
                 UNREACHABLE,
             ) from None
         for each in answers:
@@ -290,7 +291,7 @@ def _read_partition(plan: Plan, number: int, start: int, lows: dict[int, int]) -
             found.append(record_of(plan.run, int(message.offset() or 0), message.value()))
     finally:
         consumer.close()
-    return f"nothing came for {NO_PROGRESS_S:.0f} s, {plural(len(found), 'record')} after the start ({problem})"
+    return f"no records received for {NO_PROGRESS_S:.0f} s, {plural(len(found), 'record')} after the start ({problem})"
 
 
 def _wait_for_groups(load: Load, history: History) -> None:
@@ -363,6 +364,6 @@ def _print(report: dict[str, Any], wrong: list[Finding], *, kept: bool) -> None:
         if len(some) > EXAMPLES_MAX:
             print(f"    and {len(some) - EXAMPLES_MAX:,} more")
     if report["sound"]:
-        print("sound: all that was acknowledged is there, once, in order, and was read by every group")
+        print("sound: every acknowledged record is there, once, in order, and was read by every group")
     else:
-        print("NOT SOUND: see above" + ("; the topic is kept, to look into" if kept else ""))
+        print("NOT SOUND: see above" + ("; the topic is kept for inspection" if kept else ""))

@@ -17,19 +17,19 @@ from typing import NamedTuple
 class Kind(Enum):
     """What can be wrong; the value is how it is said."""
 
-    LOST = "acknowledged, and not in the log"
-    MOVED = "acknowledged at one offset, and in the log at another"
+    LOST = "acknowledged, but not in the log"
+    MOVED = "acknowledged at one offset, but in the log at another"
     DUPLICATED = "more than once in the log, though its producer is idempotent"
     REORDERED = "in the log before a record that its producer had sent earlier"
-    PHANTOM = "in the log or read, though never written there, or gone after it was read"
+    PHANTOM = "in the log or read, but never written there, or gone after it was read"
     BACKWARD = "read at an offset that is not after the one before"
-    SKIPPED = "passed over by a consumer that read what stands around it"
-    MISSED = "in the log, and never read by a group"
-    REWOUND = "a group went on before an offset whose commit was acknowledged"
-    UNREADABLE = "a partition that could not be read to its end"
-    REPEATED = "more than once in the log, of a producer without idempotence"
+    SKIPPED = "skipped by a consumer that read the records around it"
+    MISSED = "in the log, but never read by a group"
+    REWOUND = "a group resumed before an offset whose commit was acknowledged"
+    UNREADABLE = "partitions that could not be read to their end"
+    REPEATED = "more than once in the log, from a producer without idempotence"
     OVERTAKEN = "in the log after a record that its producer, without idempotence, had sent later"
-    UNPROMISED = "sent with acks=0, and not in the log"
+    UNPROMISED = "sent with acks=0, but not in the log"
 
     @property
     def is_allowed(self) -> bool:
@@ -200,7 +200,7 @@ def _session(
     who = f"{session.member} of group {session.group}"
     start = history.starts.get(session.partition, 0)
     if session.promised is not None and session.reads and session.reads[0].offset < session.promised:
-        text = f"{who} went on at offset {session.reads[0].offset}, though {session.promised} had been committed"
+        text = f"{who} resumed at offset {session.reads[0].offset}, though {session.promised} had been committed"
         yield Finding(Kind.REWOUND, session.partition, text)
     before: int | None = None
     for record in session.reads:
@@ -210,7 +210,7 @@ def _session(
         elif before is not None and before >= start:
             between = bisect_left(offsets, record.offset) - bisect_left(offsets, before + 1)
             if between > 0:
-                text = f"{who} read offset {record.offset} after {before}: {between} passed over"
+                text = f"{who} read offset {record.offset} after {before}: {between} skipped"
                 yield Finding(Kind.SKIPPED, session.partition, text)
         before = record.offset
         if at is None or record.offset < start or at.get(record.offset) == record:
@@ -224,7 +224,7 @@ def _session(
 
 
 def _name(producer: int, sequence: int) -> str:
-    return "a record that is not of this run" if producer < 0 else f"producer {producer}, number {sequence}"
+    return "a record of another run" if producer < 0 else f"producer {producer}, number {sequence}"
 
 
 def counts(found: list[Finding]) -> dict[Kind, int]:

@@ -18,17 +18,17 @@ from typing import NamedTuple
 class Kind(Enum):
     """What can be wrong; the value is how it is said."""
 
-    LOST = "of a committed transaction, and not in the log"
-    ABORTED = "of an aborted transaction, and read as committed (G1a)"
-    INTERMEDIATE = "read as committed before anybody asked for that, or without the rest of its transaction (G1b)"
+    LOST = "of a committed transaction, but not in the log"
+    ABORTED = "of an aborted transaction, but read as committed (G1a)"
+    INTERMEDIATE = "read before its commit was requested, or without the rest of its transaction (G1b)"
     DUPLICATED = "more than once in the log"
-    REORDERED = "in the log before one that its transaction had written earlier"
-    PHANTOM = "read, and never written there, or gone afterwards"
-    CYCLE = "transactions that have read from one another in a circle (G1c)"
+    REORDERED = "in the log before a record that its transaction had written earlier"
+    PHANTOM = "read, but never written there, or gone afterwards"
+    CYCLE = "transactions that read from each other in a cycle (G1c)"
     REPEATED = "consumed by two committed transactions of a group"
-    PASSED_OVER = "passed over by the committed transactions of a group"
+    PASSED_OVER = "skipped by the committed transactions of a group"
     UNSTABLE = "a partition whose last stable offset does not advance, or that cannot be read"
-    WRITE_CYCLE = "transactions whose writes are in another order in another partition (G0)"
+    WRITE_CYCLE = "transactions whose writes are in different orders in different partitions (G0)"
 
     @property
     def is_allowed(self) -> bool:
@@ -161,7 +161,7 @@ def _of_readers(history: History) -> Iterator[Finding]:
             continue
         text = f"{_name(value)} by {reader}"
         if transaction is None:
-            yield Finding(Kind.PHANTOM, value.partition, f"{text}, which nobody wrote")
+            yield Finding(Kind.PHANTOM, value.partition, f"{text}, which no transaction wrote")
         elif transaction.committed is False:
             yield Finding(Kind.ABORTED, value.partition, f"{text}, of {transaction.who}")
         elif not asked:
@@ -280,7 +280,7 @@ def _components(edges: Edges) -> Iterator[list[Node]]:
 
 def _name(value: Value) -> str:
     if value.transaction < 0:
-        return f"a record that is not of this run at offset {value.offset}"
+        return f"a record of another run at offset {value.offset}"
     return f"transaction {value.transaction}, value {value.place} at offset {value.offset}"
 
 

@@ -343,7 +343,7 @@ def _in_time(call: Callable[[], Any]) -> None:
     thread.start()
     thread.join(2 * CALL_S)
     if thread.is_alive():
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "librdkafka does not come back"))
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "librdkafka hangs"))
     if raised:
         raise raised[0]
 

@@ -67,7 +67,7 @@ class Outcome:
         print(f"{bold(self.plan.topic)}  {plural(self.plan.partitions, 'partition')} with {each} each, in transactions")
         print(
             f"  written  {report['committed']:,} committed, {report['aborted']:,} aborted, "
-            f"{report['unknown']:,} of which nobody was told"
+            f"{report['unknown']:,} with unknown outcome"
         )
         print(f"  read     {report['read']:,} as committed; {report['consumed']:,} consumed in transactions")
         for sentence, count in report["failures"].items():
@@ -75,9 +75,9 @@ class Outcome:
         for kind in Kind:
             self._show_kind(kind)
         if self.sound:
-            print("sound: each transaction is there once and whole, or not at all, and nobody read another one's half")
+            print("sound: each transaction is there once and whole, or not at all, and no reader saw part of one")
         else:
-            print("NOT SOUND: see above" + ("; the topic is kept, to look into" if kept else ""))
+            print("NOT SOUND: see above" + ("; the topic is kept for inspection" if kept else ""))
 
     def _show_kind(self, kind: Kind) -> None:
         some = [each for each in self.wrong if each.kind is kind]
@@ -183,4 +183,4 @@ def _read_partition(plan: Plan, number: int, start: int) -> list[Value] | str:
                 return found
     finally:
         consumer.close()
-    return f"nothing came for {STABLE_S:.0f} s, {plural(len(found), 'record')} after the start ({problem})"
+    return f"no records received for {STABLE_S:.0f} s, {plural(len(found), 'record')} after the start ({problem})"

@@ -37,7 +37,7 @@ _ADVICE = {
     "NON_EMPTY_GROUP": "stop its consumers first; see them with: ottla group describe GROUP",
     "GROUP_SUBSCRIBED_TO_TOPIC": "stop its consumers first; see them with: ottla group describe GROUP",
     "_UNKNOWN_GROUP": "see the groups with: ottla group list",
-    "INVALID_CONFIG": "see what it takes with: ottla config explain NAME",
+    "INVALID_CONFIG": "see the allowed values with: ottla config explain NAME",
     "COORDINATOR_NOT_AVAILABLE": "try again in a moment",
     "COORDINATOR_LOAD_IN_PROGRESS": "try again in a moment",
     "PREFERRED_LEADER_NOT_AVAILABLE": "its first replica is not in sync: ottla topic describe --under-replicated",
@@ -65,7 +65,7 @@ def addresses(bootstrap: str) -> list[str]:
     try:
         return parse_addresses(bootstrap)
     except ValueError as error:
-        raise CommandFailed(f"--bootstrap wants {error}, not {bootstrap!r}", MISUSED) from None
+        raise CommandFailed(f"--bootstrap must be {error}, not {bootstrap!r}", MISUSED) from None
 
 
 def connect(address: str, timeout_s: float = CONNECT_TIMEOUT_S) -> socket.socket:
@@ -75,7 +75,7 @@ def connect(address: str, timeout_s: float = CONNECT_TIMEOUT_S) -> socket.socket
     try:
         found = in_thread(partial(socket.getaddrinfo, host, int(port), 0, socket.SOCK_STREAM), limit_s=timeout_s)
     except UnicodeError as error:
-        raise OSError(f"{host!r} is no name of a host") from error
+        raise OSError(f"{host!r} is not a valid host name") from error
     failure: OSError | None = None
     for family, kind, protocol, _, place in found:
         opened = socket.socket(family, kind, protocol)
@@ -89,7 +89,7 @@ def connect(address: str, timeout_s: float = CONNECT_TIMEOUT_S) -> socket.socket
         except BaseException:
             opened.close()
             raise
-    raise failure or OSError("the name stands for no address")
+    raise failure or OSError("the name has no address")
 
 
 def probe(bootstrap: str) -> None:

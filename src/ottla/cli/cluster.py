@@ -19,7 +19,7 @@ from ottla.cli.output import bold, human_bytes, plural, print_json, print_table
 from ottla.cli.partition_health import LACKS, MIN_ISR, partitions
 from ottla.metadata.features import METADATA_VERSION, METADATA_VERSIONS
 
-app = App(name="cluster", help="See the brokers of a cluster, add some, empty and remove them.", sort_key=7)
+app = App(name="cluster", help="Describe, run, balance, grow, drain and restart a cluster.", sort_key=7)
 app.command(up, sort_key=2)
 app.command(add, sort_key=3)
 app.command(balance, sort_key=4)
@@ -53,7 +53,7 @@ def describe(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) 
     print(f"  {_counts(cluster)}")
     for broker in cluster["fenced_brokers"] or ():
         print(f"  fenced: broker {broker['id']} ({broker['address']}), which is not running or cannot be reached")
-    for heading, key in (("without a leader", "leaderless"), ("with missing copies", "under_replicated")):
+    for heading, key in (("without a leader", "leaderless"), ("with missing replicas", "under_replicated")):
         for each in cluster[key]:
             print(f"  {heading}: {each['topic']} partition {each['partition']}")
     for broker in cluster["brokers"]:

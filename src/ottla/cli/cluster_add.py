@@ -79,10 +79,10 @@ def add(
     path = directory / PROPERTIES
     if path.exists():
         if listen or node_id is not None or set or controller:
-            raise CommandFailed(f"{path} is there already: change it, or leave the options out", MISUSED)
+            raise CommandFailed(f"{path} exists already: change it, or omit the options", MISUSED)
         if (directory / REMOVED).exists():
             (directory / REMOVED).unlink()
-            _say("the node was removed from the cluster; it joins again")
+            _say("the node was removed from the cluster and joins again")
         return _run(directory, Joined(), bootstrap)
     given = parse_settings(set or (), "--set")
     roles = given.get("process.roles") or ("broker,controller" if controller else "broker")
@@ -118,13 +118,13 @@ def _run(directory: Path, joined: Joined, bootstrap: str, release: Callable[[], 
         for line in warnings(open_ports(config, {})):
             print(line, flush=True)
         if joined.upgraded:
-            print("  voters of this cluster can be changed from now on: kraft.version is 1", flush=True)
+            print("  the voters of this cluster can now be changed: kraft.version is 1", flush=True)
         if config.is_controller:
             see = asked_at("ottla quorum describe", bootstrap)
-            print(f"  it votes as soon as it has caught up; see it with: {see}", flush=True)
+            print(f"  it becomes a voter once it has caught up; check with: {see}", flush=True)
         if config.is_broker:
             move = asked_at("ottla cluster balance --run", bootstrap)
-            print(f"  move partitions onto it with: {move}", flush=True)
+            print(f"  move partitions to it with: {move}", flush=True)
 
     node = Supervised(config.node_id, config, str(directory / "pid"), str(directory / "output"))
     if once:
@@ -181,7 +181,7 @@ def _claim(bootstrap: str, numbers: Sequence[int], text: Mapping[str, str]) -> t
 
 
 def _taken(number: int) -> CommandFailed:
-    return CommandFailed(f"node {number} is of the cluster already: give another --node-id", MISUSED)
+    return CommandFailed(f"node {number} belongs to the cluster already: give another --node-id", MISUSED)
 
 
 def _settings(bootstrap: str, listen: str | None, wanted: int | None, roles: str) -> tuple[list[int], dict[str, str]]:
@@ -246,7 +246,7 @@ def _next_address(brokers: Mapping[int, str]) -> str:
     hosts = {each.rpartition(":")[0] for each in brokers.values()}
     if hosts != {"127.0.0.1"}:
         raise CommandFailed(
-            "the brokers of the cluster are reached at other machines: say where this node is, with --listen HOST:PORT",
+            "the cluster's brokers are on other machines: give this node's address with --listen HOST:PORT",
             MISUSED,
         )
     return f"127.0.0.1:{_free_port(max(int(each.rpartition(':')[2]) for each in brokers.values()) + 1)}"
@@ -272,4 +272,4 @@ def _free_port(first: int) -> int:
                 return int(probe.getsockname()[1])
             except OSError:
                 continue
-    raise CommandFailed("no port of this machine is free: give one with --listen HOST:PORT", FAILED)
+    raise CommandFailed("no free port found on this machine: give one with --listen HOST:PORT", FAILED)

@@ -120,9 +120,9 @@ def _lock(descriptor: int, say: Callable[[str], None]) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if time.monotonic() > deadline:
-                raise CommandFailed("another `ottla cluster add` on this machine does not end", FAILED) from error
+                raise CommandFailed("another `ottla cluster add` on this machine does not finish", FAILED) from error
             if not told:
-                say("waiting for another node that is being added on this machine")
+                say("waiting for another node to be added on this machine")
                 told = True
             time.sleep(POLL_S)
         else:

@@ -34,7 +34,7 @@ class Facts:
             if each.id == broker_id:
                 return each
         known = ", ".join(str(each.id) for each in self.brokers)
-        raise CommandFailed(f"broker {broker_id} is not running: those that are have the ids {known}")
+        raise CommandFailed(f"broker {broker_id} is not running: running are {known}")
 
 
 def facts(bootstrap: str, *, sample_s: float = 0.0) -> Facts:

@@ -70,7 +70,7 @@ def balance(
         Seconds to measure how fast partitions grow.
     """
     if run + watch + cancel > 1:
-        raise CommandFailed("--run, --watch and --cancel exclude each other: give one of them", MISUSED)
+        raise CommandFailed("--run, --watch and --cancel cannot be used together", MISUSED)
     if cancel:
         return _cancel(bootstrap, json)
     if watch:
@@ -127,7 +127,7 @@ def drain(
     code = _carry_out(found, moves, done, limit, json, dry_run=dry_run, how=how, bootstrap=bootstrap)
     gone = [] if dry_run or code != OK else let_go(bootstrap, brokers)
     if gone and not json:
-        print(f"controller {', '.join(map(str, gone))} votes no more, until it is started again")
+        print(f"controller {', '.join(map(str, gone))} is no longer a voter until it is started again")
     return code
 
 
@@ -148,8 +148,8 @@ def remove(broker: BrokerId, /, *, json: AsJson = False, bootstrap: Bootstrap = 
         )
     if broker in found.addresses:
         raise CommandFailed(
-            f"broker {broker} is running at {found.addresses[broker]}, and would register again\n"
-            "  stop it (Ctrl-C or SIGTERM), then give this command again"
+            f"broker {broker} is running at {found.addresses[broker]}, and would register again\n  stop it (Ctrl-C "
+            f"or SIGTERM), then run this command again"
         )
     gone = let_go(bootstrap, [broker])
     try:
@@ -161,9 +161,9 @@ def remove(broker: BrokerId, /, *, json: AsJson = False, bootstrap: Bootstrap = 
     if json:
         print_json({"broker": broker, "removed": True})
     else:
-        print(f"broker {broker} is no longer of this cluster")
+        print(f"broker {broker} is no longer part of this cluster")
         if note is not None:
-            print(f"  its directory {note.parent} stays; `ottla cluster up` leaves it out, and it may be deleted")
+            print(f"  its directory {note.parent} stays; `ottla cluster up` ignores it, and it may be deleted")
     return OK
 
 
@@ -204,7 +204,7 @@ def replicate(
         Show the moves without starting them.
     """
     if all == bool(topics):
-        raise CommandFailed("which topics? name some, or give --all", MISUSED)
+        raise CommandFailed("name topics, or give --all", MISUSED)
     limit = _limit(throttle)
     ensure_none_under_way(bootstrap)
     found = facts(bootstrap)
@@ -212,7 +212,7 @@ def replicate(
     for name in topics:
         if name not in there:
             topic_list = asked_at("ottla topic list", bootstrap)
-            raise CommandFailed(f"topic {name!r}: there is none\n  see the topics with: {topic_list}")
+            raise CommandFailed(f"topic {name!r} does not exist\n  see the topics with: {topic_list}")
     wanted = there if all else set(topics)
     moves = _planned(lambda: plan_replicate(found.brokers, found.partitions, wanted, factor), bootstrap)
     copies = "1 copy" if factor == 1 else f"{factor} copies"
@@ -240,8 +240,8 @@ def _advise(bootstrap: str, topics: Sequence[str], factor: int) -> None:
         if required is not None and int(required) < 2:
             command = asked_at(f"ottla config set min.insync.replicas=2 --topic {name}", bootstrap)
             print(
-                f"  min.insync.replicas of {name} is {required}: acks=all may still be answered by one broker alone\n"
-                f"  with 2 it never is: {command}"
+                f"  min.insync.replicas of {name} is {required}: acks=all may still be answered by one broker "
+                f"alone\n  to prevent that: {command}"
             )
 
 
@@ -280,19 +280,19 @@ def _carry_out(
             Mover(found, moves, limit).run()
         except KeyboardInterrupt:
             if interrupts.ending():
-                rate = "" if limit is None else ", now without --throttle"
+                rate = "" if limit is None else ", now unthrottled"
                 watch, stop = (asked_at(f"ottla cluster balance {each}", bootstrap) for each in ("--watch", "--cancel"))
-                print(f"what has begun goes on in the cluster{rate}; watch it with: {watch}")
+                print(f"the moves continue in the cluster{rate}; watch them with: {watch}")
                 print(f"  stop it with: {stop}")
             raise
     if as_json:
         print_json(_as_json(found, moves, dry_run))
         return OK
     if not moves:
-        print(f"{done} already" if not done.startswith("is ") else "balanced already: nothing to move")
+        print(f"{done} already" if not done.startswith("is ") else "already balanced: nothing to move")
     elif dry_run:
         _print_plan(found, moves)
-        print(f"nothing was moved; do it with: {how}")
+        print(f"nothing was moved; start the moves with: {how}")
     else:
         print(done if not done.startswith("is ") else "balanced")
     return OK
@@ -350,7 +350,7 @@ def _cancel(bootstrap: str, as_json: bool) -> int:
     if as_json:
         print_json({"cancelled": stopped})
     else:
-        print(f"{plural(stopped, 'move')} cancelled" if stopped else "nothing is being moved")
+        print(f"{plural(stopped, 'move')} cancelled" if stopped else "no moves in progress")
     return OK
 
 
@@ -362,11 +362,11 @@ def _watch(bootstrap: str, as_json: bool) -> int:
         while left:
             (topic, number), part = next(iter(left.items()))
             adding = ",".join(map(str, part["adding_replicas"])) or "none"
-            line.show(f"{plural(len(left), 'partition')} under way; {topic} partition {number} goes to {adding}")
+            line.show(f"{plural(len(left), 'partition')} in progress; {topic} partition {number} goes to {adding}")
             time.sleep(POLL_S)
             left = under_way(bootstrap)
     if as_json:
         print_json({"finished": first})
     else:
-        print(f"{plural(first, 'move')} finished" if first else "nothing is being moved")
+        print(f"{plural(first, 'move')} finished" if first else "no moves in progress")
     return OK if not left else FAILED

@@ -71,14 +71,15 @@ def restart(
         _wait_until_in_sync(found, patience, line, "before the first node")
         for number, each in enumerate(order, 1):
             began_s = time.monotonic()
-            line.show(f"node {each} is being restarted ({number} of {len(order)})")
+            line.show(f"restarting node {each} ({number} of {len(order)})")
             if words is not None:
                 _run(words, each, found.addresses[each])
             else:
                 _signal(places[each], each, patience)
             _wait_until_in_sync(found, patience, line, f"after node {each}")
             line.show("")
-            print(f"node {each} restarted, all copies in sync after {duration(time.monotonic() - began_s)}", flush=True)
+            took = duration(time.monotonic() - began_s)
+            print(f"node {each} restarted, all replicas in sync after {took}", flush=True)
         line.show("electing the preferred leaders")
         elected = elect(found.bootstrap)
     print(f"{plural(len(order), 'node')} restarted, and {plural(elected, 'leader')} moved back")
@@ -123,7 +124,9 @@ def _run(words: list[str], node: int, address: str) -> None:
     done = subprocess.run(_filled(words, node, address), stdin=subprocess.DEVNULL, check=False)
     if done.returncode:
         code = done.returncode
-        raise CommandFailed(f"the command for node {node} ended with exit code {code}; the other nodes were left alone")
+        raise CommandFailed(
+            f"the command for node {node} ended with exit code {code}; the other nodes were not restarted"
+        )
 
 
 def _signal(place: Path, node: int, patience_s: float) -> None:
@@ -132,16 +135,18 @@ def _signal(place: Path, node: int, patience_s: float) -> None:
     before = _pid(path)
     start = f"start it with: ottla cluster add {shlex.quote(str(place))}"
     if before is None:
-        raise CommandFailed(f"node {node} does not run: {path} is not there\n  {start}")
+        raise CommandFailed(f"node {node} is not running: {path} does not exist\n  {start}")
     if not is_node(before, place):
-        raise CommandFailed(f"node {node} does not run: {path} names process {before}, which is not it\n  {start}")
+        raise CommandFailed(
+            f"node {node} is not running: {path} names process {before}, which is not the node\n  {start}"
+        )
     os.kill(before, signal.SIGTERM)
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         if _pid(path) not in (None, before):
             return
         time.sleep(POLL_S / 10)
-    raise CommandFailed(f"node {node} was stopped, and nobody has started it again: is it run with --no-restart?")
+    raise CommandFailed(f"node {node} was stopped, but not started again: is its supervisor running with --no-restart?")
 
 
 def is_node(pid: int, place: Path) -> bool:
@@ -173,8 +178,8 @@ def _wait_until_in_sync(found: Facts, patience_s: float, line: StatusLine, when:
                 return
         if time.monotonic() > deadline:
             raise CommandFailed(
-                f"{when}: {trouble}, after {duration(patience_s)}; the other nodes were left alone\n"
-                f"  see what is wrong with: {asked_at('ottla cluster describe', found.bootstrap)}"
+                f"{when}: {trouble}, after {duration(patience_s)}; the other nodes were not restarted\n"
+                f"  find out why with: {asked_at('ottla cluster describe', found.bootstrap)}"
             )
         line.show(f"waiting {when}: {trouble}")
         time.sleep(POLL_S)
@@ -184,9 +189,9 @@ def _trouble(before: Facts, now: Facts) -> str:
     """Why no node may be stopped now; nothing where one may."""
     away = before.addresses.keys() - now.addresses.keys()
     if away:
-        return f"node {min(away)} is away"
+        return f"node {min(away)} is down"
     behind = [each for each in now.partitions if len(now.in_sync[each.key]) < len(each.replicas)]
     if behind:
         first = behind[0]
-        return f"{plural(len(behind), 'partition')} with missing copies, the first is {first.topic} {first.number}"
+        return f"{plural(len(behind), 'partition')} with missing replicas, the first is {first.topic} {first.number}"
     return ""

@@ -83,9 +83,9 @@ def _nodes_of(named: Path, count: int | None, port: int, settings: Mapping[str, 
     if count is not None and count != len(found):
         other = max([*found, *removed_directories(directory)]) + 1
         raise CommandFailed(
-            f"{directory} has {plural(len(found), 'node')}, not {count}: leave the number out\n"
+            f"{directory} has {plural(len(found), 'node')}, not {count}: omit the number\n"
             f"  bring them up with: ottla cluster up {shlex.quote(str(named))}\n"
-            f"  another node joins then with: ottla cluster add {shlex.quote(str(named / f'node-{other}'))}",
+            f"  add another node with: ottla cluster add {shlex.quote(str(named / f'node-{other}'))}",
             MISUSED,
         )
     return found
@@ -131,10 +131,12 @@ def _nodes_and_directory(nodes: str | None, directory: Path | None) -> tuple[int
         return None, directory or DIRECTORY
     if re.fullmatch(r"[+-]?\d+", nodes, re.ASCII):
         if not 1 <= int(nodes) <= NODES_MAX:
-            raise CommandFailed(f"how many nodes is a whole number from 1 to {NODES_MAX}, not {nodes}", MISUSED)
+            raise CommandFailed(f"NODES must be a whole number from 1 to {NODES_MAX}, not {nodes}", MISUSED)
         return int(nodes), directory or DIRECTORY
     if directory is not None:
-        raise CommandFailed(f"how many nodes? {nodes!r} is not a number, and {str(directory)!r} a directory", MISUSED)
+        raise CommandFailed(
+            f"give NODES before DIRECTORY: {nodes!r} is not a number, {str(directory)!r} is a directory", MISUSED
+        )
     return None, Path(nodes)
 
 
@@ -167,7 +169,7 @@ def mark_removed(data: str, broker: int, cluster_id: str) -> Path | None:
         if meta is not None and (meta.node_id, meta.cluster_id) == (broker, cluster_id):
             note = place / REMOVED
             note.write_text(
-                f"Broker {broker} was removed from the cluster. It joins again, with what it has, with:\n"
+                f"Broker {broker} was removed from the cluster. To add it again, with its data, run:\n"
                 f"ottla cluster add {shlex.quote(str(place))}\n"
             )
             return note
@@ -188,7 +190,7 @@ def _lock(directory: Path) -> int:
         places = node_directories(directory).values()
         bootstrap = ",".join(address_of(config) for config in map(node_config, places) if config.is_broker)
         raise CommandFailed(
-            f"a cluster runs on {directory} already: stop it with Ctrl-C where it runs\n"
+            f"a cluster is running on {directory} already: stop it with Ctrl-C in its terminal\n"
             f"  see it with: {asked_at('ottla cluster describe', bootstrap)}"
         ) from error
     return descriptor
@@ -226,7 +228,7 @@ def check_settings(place: Path, settings: Mapping[str, str]) -> None:
     from ottla.errors import OttlaError
 
     if "," in str(place):
-        raise CommandFailed(f"{place} has a comma, which separates directories in settings: name another", MISUSED)
+        raise CommandFailed(f"{place} contains a comma, which separates directories in settings: name another", MISUSED)
     try:
         ServerConfig.load(None, dict(settings), {}, lambda: "localhost")
     except OttlaError as error:
@@ -238,7 +240,7 @@ def _ports(first: int, nodes: int) -> list[tuple[int, int]]:
     if not first:
         return _free_ports(nodes)
     if first + nodes > CONTROLLER_PORTS * 5:
-        raise CommandFailed(f"--port {first} is too high: the nodes' own ports are {CONTROLLER_PORTS} above", MISUSED)
+        raise CommandFailed(f"--port {first} is too high: controllers use the ports {CONTROLLER_PORTS} above", MISUSED)
     return [(port, port + CONTROLLER_PORTS) for port in range(first, first + nodes)]
 
 

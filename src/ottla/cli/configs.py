@@ -87,7 +87,7 @@ class Of:
         """None where none of them is given. Raises CommandFailed for more than one."""
         given = self.given()
         if len(given) > 1:
-            raise CommandFailed("--topic, --group, --broker and --all-brokers exclude each other", MISUSED)
+            raise CommandFailed("--topic, --group, --broker and --all-brokers cannot be used together", MISUSED)
         return given[0] if given else None
 
 
@@ -104,7 +104,7 @@ class OfOneOrAll(Of):
 
 def _required(resource: Resource | None) -> Resource:
     if resource is None:
-        raise CommandFailed("whose settings? give --topic NAME, --group NAME, --broker ID or --all-brokers", MISUSED)
+        raise CommandFailed("give --topic NAME, --group NAME, --broker ID or --all-brokers", MISUSED)
     return resource
 
 
@@ -176,7 +176,7 @@ def _unknown(name: str, kind: int | None = None) -> CommandFailed:
     elif close:
         hint = f"did you mean: {', '.join(close)}"
     else:
-        hint = "see them all with: ottla config get --defaults"
+        hint = "see all settings with: ottla config get --defaults"
     return CommandFailed(f"there is no setting {name!r}{'' if kind is None else f' of {_KINDS[kind]}s'}\n  {hint}")
 
 

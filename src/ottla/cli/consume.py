@@ -85,7 +85,7 @@ def consume(
     _ensure_sense(to, follow, group, from_, partition)
     if format in TYPES:
         if value_format is not None:
-            raise CommandFailed(f"--format {format} and --value-format exclude each other", MISUSED)
+            raise CommandFailed(f"--format {format} and --value-format cannot be used together", MISUSED)
         format, value_format = None, format
     emit = emitter(_form(format, json, values_only))
     with decoded(emit, registry, key_format, value_format) as emit:
@@ -137,7 +137,7 @@ def _read(reader: Reader, starts: dict[int, int], stops: dict[int, int] | None, 
 def _form(form: str | None, as_json: bool, values_only: bool) -> str | None:
     """`--json` and `--values-only` are short for two words of `--format`."""
     if (form is not None) + as_json + values_only > 1:
-        raise CommandFailed("--format, --json and --values-only exclude each other", MISUSED)
+        raise CommandFailed("--format, --json and --values-only cannot be used together", MISUSED)
     return "json" if as_json else "values" if values_only else form
 
 
@@ -145,9 +145,9 @@ def _ensure_sense(
     to: str | None, follow: bool, group: str | None, from_: str | None, partition: list[int] | None
 ) -> None:
     if to is not None and follow:
-        raise CommandFailed("--to and --follow exclude each other", MISUSED)
+        raise CommandFailed("--to and --follow cannot be used together", MISUSED)
     if group is not None and (partition or to or (from_ is not None and from_ not in START_WORDS)):
-        raise CommandFailed("with --group only --from beginning or end make sense, not --to or --partition", MISUSED)
+        raise CommandFailed("--group allows only --from beginning or end, not --to or --partition", MISUSED)
 
 
 def _consumer_settings(group: str, from_: str | None, uncommitted: bool) -> dict[str, Any]:
@@ -191,7 +191,7 @@ class _Link:
 
             raise KafkaException(self._lost)
         if not self._reported:
-            print("ottla: no broker answers; waiting for it to come back (Ctrl-C ends)", file=sys.stderr)
+            print("ottla: no broker answers; waiting for one (Ctrl-C to stop)", file=sys.stderr)
             self._reported = True
 
 
@@ -245,9 +245,7 @@ def _leave(consumer: Consumer) -> None:
     try:
         in_thread(consumer.close, limit_s=LEAVE_S)
     except TimeoutError:
-        raise CommandFailed(
-            "the broker does not answer: what was read last may not be committed", UNREACHABLE
-        ) from None
+        raise CommandFailed("the broker does not answer: the last offsets may not be committed", UNREACHABLE) from None
 
 
 def _flush() -> None:

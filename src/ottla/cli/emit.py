@@ -28,7 +28,7 @@ def emitter(form: str | None) -> Emit:
     if form in ("hex", "base64"):
         return columns_emitter(form)
     if "{" not in form:
-        raise CommandFailed(f"--format wants {', '.join(WORDS)} or a template with {{value}}, not {form!r}", MISUSED)
+        raise CommandFailed(f"--format must be {', '.join(WORDS)} or a template with {{value}}, not {form!r}", MISUSED)
     return template_emitter(form)
 
 

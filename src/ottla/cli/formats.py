@@ -80,7 +80,7 @@ def template(text: str) -> Callable[[Record], bytes]:
 def _pieces(text: str) -> Iterator[Piece]:
     for match in _PART.finditer(text):
         if match["wrong"]:
-            raise _misuse(f"{match['wrong']!r} at character {match.start() + 1} belongs to no field", text)
+            raise _misuse(f"{match['wrong']!r} at character {match.start() + 1} is not part of a field", text)
         if match["brace"]:
             yield match["brace"][:1].encode()
         elif match["escape"]:
@@ -93,11 +93,11 @@ def _pieces(text: str) -> Iterator[Piece]:
 
 def _field(name: str, header: str | None, encoding: str, text: str) -> Piece:
     if encoding not in ENCODINGS:
-        raise _misuse(f"there is no encoding {encoding!r}; there are {', '.join(ENCODINGS)}", text)
+        raise _misuse(f"unknown encoding {encoding!r}; known: {', '.join(ENCODINGS)}", text)
     if header is not None and name == "header":
         return _header(header), ENCODINGS[encoding]
     if header is not None or name not in _FIELDS:
-        raise _misuse(f"there is no field {name!r}; there are {', '.join(_FIELDS)}, header.NAME", text)
+        raise _misuse(f"unknown field {name!r}; known: {', '.join(_FIELDS)}, header.NAME", text)
     return _FIELDS[name], ENCODINGS[encoding]
 
 

@@ -76,7 +76,7 @@ def _of_share_group(group: Group, topics: Sequence[str], if_exists: bool) -> lis
     """Raises CommandFailed for partitions of a topic, and for topics that the group has not read."""
     for text in topics:
         if parse_topic(text)[1] is not None:
-            sentence = f"{group.name!r} is a share group, of which only whole topics can be deleted, not {text}"
+            sentence = f"{group.name!r} is a share group: only whole topics can be deleted, not {text}"
             raise CommandFailed(sentence, MISUSED)
     return _chosen(group.name, {(each.topic, each.partition) for each in group.progress}, topics, if_exists)
 
@@ -89,7 +89,8 @@ def _chosen(group: str, committed: set[Place], topics: Sequence[str], if_exists:
         found = {place for place in committed if place[0] == topic and (numbers is None or place[1] in numbers)}
         if not found and not if_exists:
             raise CommandFailed(
-                f"group {group!r} has committed nothing in {text}\n  see where it has: ottla group describe {group}"
+                f"group {group!r} has no committed offsets in {text}\n  see its offsets with: ottla group describe "
+                f"{group}"
             )
         places |= found
     return sorted(places)

@@ -39,7 +39,7 @@ _NEWER = (
 """How groups of each protocol are asked for, and the version of an API that a broker must have for that."""
 _INVALID_ARG = -186
 """librdkafka's, for what is no group of consumers."""
-_NO_PROTOCOL = "what answers there does not speak Kafka's protocol"
+_NO_PROTOCOL = "the server there does not speak Kafka's protocol"
 
 
 class Answer(NamedTuple):

@@ -78,9 +78,9 @@ def reset(
         The default; accepted for scripts written for Kafka's tool.
     """
     if dry_run and execute:
-        raise CommandFailed("--dry-run and --execute exclude each other", MISUSED)
+        raise CommandFailed("--dry-run and --execute cannot be used together", MISUSED)
     if position_of(to) is None and parse_time_ms(to, 0) is None:
-        raise CommandFailed(f"--to wants {POSITIONS}, not {to!r}", MISUSED)
+        raise CommandFailed(f"--to must be {POSITIONS}, not {to!r}", MISUSED)
     client = admin_client(bootstrap)
     group = _group(bootstrap, client, name, new=topic is not None)
     if not dry_run:
@@ -88,7 +88,7 @@ def reset(
     before = {(each.topic, each.partition): each.committed for each in group.progress if each.committed is not None}
     places = _chosen(client, before, topic)
     if not places:
-        raise CommandFailed(f"group {name!r} has committed nothing; name a topic with --topic")
+        raise CommandFailed(f"group {name!r} has no committed offsets; name a topic with --topic")
     after = _targets(client, places, to)
     moves = [Move(*place, before.get(place), after[place]) for place in sorted(places)]
     if not dry_run and group.is_shared:
@@ -109,9 +109,8 @@ def _group(bootstrap: str, client: AdminClient, name: str, *, new: bool) -> Grou
 def _ensure_inactive(group: Group) -> None:
     if group.state not in INACTIVE:
         raise CommandFailed(
-            f"group {group.name!r} is {group.state} with {plural(len(group.members), 'member')}; "
-            "its offsets can only be moved while nobody reads\n"
-            f"  stop its consumers first: ottla group describe {group.name}"
+            f"group {group.name!r} is {group.state} with {plural(len(group.members), 'member')}; offsets can be "
+            f"reset only while the group has no members\n  stop its consumers first: ottla group describe {group.name}"
         )
 
 
@@ -120,13 +119,13 @@ def parse_topic(text: str) -> tuple[str, tuple[int, ...] | None]:
     topic, colon, numbers = text.partition(":")
     wanted = topic_name(topic)
     if wanted is not None:
-        raise CommandFailed(f"--topic wants {wanted}, not {topic!r}", MISUSED)
+        raise CommandFailed(f"--topic must be {wanted}, not {topic!r}", MISUSED)
     if not colon:
         return topic, None
     try:
         return topic, tuple(int(number) for number in numbers.split(","))
     except ValueError:
-        raise CommandFailed(f"--topic wants TOPIC or TOPIC:0,1,..., not {text!r}", MISUSED) from None
+        raise CommandFailed(f"--topic must be TOPIC or TOPIC:0,1,..., not {text!r}", MISUSED) from None
 
 
 def _chosen(client: AdminClient, before: Mapping[Place, int], wanted: Sequence[str] | None) -> set[Place]:
@@ -158,8 +157,8 @@ def _targets(client: AdminClient, places: set[Place], to: str) -> dict[Place, in
     for (topic, number), (low, high) in watermarks(client, places).items():
         if low is None or high is None:
             raise CommandFailed(
-                f"{topic} partition {number} is not there or has no leader: its offsets are unknown\n"
-                "  name the topics to move with --topic"
+                f"{topic} partition {number} does not exist or has no leader: its offsets are unknown\n  name the "
+                f"topics to reset with --topic"
             )
         bounds[topic, number] = (low, high)
     where = position_of(to)
@@ -197,7 +196,7 @@ def _commit(client: AdminClient, name: str, moves: Iterable[Move]) -> None:
         tp, error = errors[0]
         sentence, unreachable = explain(error, f"group {name!r}, {tp.topic} partition {tp.partition}: ")
         if error.name() in ("UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP"):
-            sentence += f"\n  a consumer has joined meanwhile; stop it first: ottla group describe {name}"
+            sentence += f"\n  a consumer has joined in the meantime; stop it first: ottla group describe {name}"
         raise CommandFailed(sentence, UNREACHABLE if unreachable else FAILED)
 
 
@@ -222,10 +221,10 @@ def _show(group: Group, moves: Sequence[Move], dry_run: bool, as_json: bool) -> 
     changed = plural(moved, "partition")
     print()
     if not moved:
-        print(f"{group.name} stands there already: nothing to change")
+        print(f"{group.name} is at these offsets already: nothing to change")
     elif dry_run:
         print(f"nothing was changed; without --dry-run {changed} of {group.name} would be")
         if group.state not in INACTIVE:
-            print(f"as long as the group is {group.state} it would be refused: stop its consumers first")
+            print(f"while the group is {group.state}, this fails: stop its consumers first")
     else:
-        print(f"{changed} of {group.name} changed: offsets are moved at once, and only shown with --dry-run")
+        print(f"{changed} of {group.name} changed; to see changes without making them: --dry-run")

@@ -193,7 +193,7 @@ def groups(bootstrap: str, client: AdminClient, names: Sequence[str], *, known: 
     if not names:
         return []
     if "" in names:
-        raise CommandFailed("the id of a group is not empty\n  see the groups with: ottla group list")
+        raise CommandFailed("a group id must not be empty\n  see the groups with: ottla group list")
     answers = group_requests.ask(bootstrap, names)
     found = []
     for name in names:

@@ -256,8 +256,8 @@ def _picture(found: Sequence[Group], rates: Rates, single: bool, width: int, hei
     what = "all groups"
     if single and found:
         what = f"{found[0].name}  {found[0].state}, {plural(len(found[0].members), 'member')}"
-    head = Text(f"{what}   {time.strftime('%H:%M:%S')}   Ctrl-C ends", no_wrap=True, overflow="ellipsis")
+    head = Text(f"{what}   {time.strftime('%H:%M:%S')}   Ctrl-C to stop", no_wrap=True, overflow="ellipsis")
     parts: list[Any] = [head, Text(""), table if rows else Text("nothing to show yet")]
     if left_out > 0:
-        parts.append(Text(f"and {left_out} more, less far behind"))
+        parts.append(Text(f"and {left_out} more with less lag"))
     return Stack(*parts)

@@ -19,7 +19,7 @@ from ottla.cli.output import bold, plural, print_json, print_table
 from ottla.cli.units import duration
 from ottla.cli.values import GroupId
 
-app = App(name="group", help="See, reset and delete consumer groups, share groups and streams groups.", sort_key=5)
+app = App(name="group", help="Show, reset and delete consumer groups, share groups and streams groups.", sort_key=5)
 app.command(watch, sort_key=3)
 app.command(reset, sort_key=4)
 app.command(delete, sort_key=5)
@@ -49,7 +49,7 @@ def list_(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> 
             ],
         )
     else:
-        print("no groups yet; a consumer makes one: ottla consume TOPIC --group NAME")
+        print("no groups yet; create one with: ottla consume TOPIC --group NAME")
     return OK
 
 
@@ -103,7 +103,7 @@ def _print_group(group: Group) -> None:
         _print_members(group, numbers)
         print()
     if not group.progress:
-        print("  nothing read yet" if group.is_shared else "  nothing committed yet")
+        print("  nothing read yet" if group.is_shared else "  no committed offsets")
         return
     if group.is_shared:
         _print_shared(group, numbers)

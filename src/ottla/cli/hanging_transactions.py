@@ -67,7 +67,7 @@ def hanging(
     elif found:
         _print(found)
     elif not without:
-        print("no transaction hangs")
+        print("no hanging transactions")
     if without:
         raise CommandFailed(
             f"{plural(len(without), 'partition')} without a leader could not be asked\n"
@@ -95,7 +95,7 @@ def _print(found: Sequence[Hanging]) -> None:
         ],
     )
     first = found[0].at
-    print("\nabort one with, for instance:")
+    print("\nabort one with, for example:")
     print(f"  ottla txn abort --topic {first.topic} --partition {first.partition} --start-offset {first.start_offset}")
 
 

@@ -113,18 +113,18 @@ def _translated(error: Exception, argv: Sequence[str] = ()) -> tuple[str, int]:
     if os.environ.get("OTTLA_DEBUG"):
         raise error
     if isinstance(error, TimeoutError):
-        return "the broker does not answer in time\n  see whether it runs: ottla server status", UNREACHABLE
+        return "the broker does not answer in time\n  check it with: ottla server status", UNREACHABLE
     if isinstance(error, OSError):
         return _of_the_system(error), FAILED
-    return f"internal error: {name}: {error}\n  this is a bug; where: set OTTLA_DEBUG=1 and run it again", FAILED
+    return f"internal error: {name}: {error}\n  this is a bug; for a traceback set OTTLA_DEBUG=1 and try again", FAILED
 
 
 def _of_the_system(error: OSError) -> str:
     if type(error).__name__ == "OutputFailed":
         sys.stdout = None  # not tried again
-        return f"standard output cannot be written to: {error.strerror}"
+        return f"cannot write to standard output: {error.strerror}"
     if type(error).__name__ == "InputFailed":
-        return f"standard input cannot be read: {error.strerror}\n  is it closed? name values, or files with --file"
+        return f"cannot read standard input: {error.strerror}\n  is it closed? give VALUES, or files with --file"
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
 
 

@@ -154,9 +154,9 @@ def failback(
         mirror = _mirror(source, from_, name, bootstrap, topics, groups)
         _ensure_exists(mirror)
         if not any(row["role"] == "owned" for row in in_thread(mirror.known)):
-            raise CommandFailed(f"no topics of {source} have failed over: there is nothing to bring back")
+            raise CommandFailed(f"no topics of {source} have failed over: nothing to fail back")
         if from_ is None:
-            raise CommandFailed("--from is needed: the old source's addresses", MISUSED)
+            raise CommandFailed("give the old source's brokers with --from", MISUSED)
 
         def move() -> tuple[int, list[dict[str, Any]]]:
             moving = Failback(mirror.route, unmirrored)
@@ -168,7 +168,7 @@ def failback(
     if json:
         print_json({"unmirrored": left, "finished": finish, "partitions": rows})
         return OK
-    print(f"{left:,} records of {source} were never mirrored; they stay where they are")
+    print(f"{left:,} records of {source} were never mirrored; they stay at the source")
     print_table(
         ("TOPIC", "PARTITION>", "ROLE", "COPIED TO>"),
         [[_cell(row[column]) for column in ("topic", "partition", "role", "copied_to")] for row in rows],
@@ -184,14 +184,18 @@ def _ensure_exists(mirror: Mirror) -> None:
     others = ", ".join(visible(name) for name in in_thread(mirror.others))
     raise CommandFailed(
         f"there is no mirror of {route.source} at {route.destination_bootstrap}; "
-        + (f"there are mirrors of {others}" if others else "no mirror has run there (ottla pipeline run mirror)")
+        + (
+            f"there are mirrors of {others}"
+            if others
+            else "no mirror has run there (start one with: ottla pipeline run mirror)"
+        )
     )
 
 
 def _no_topics(topics: str, from_: str | None) -> str:
     if from_ is None:
         return " yet: it has copied nothing"
-    return ": the source has none of its own" + ("" if topics == ".*" else f" that matches {topics}")
+    return ": the source has no topics of its own" + ("" if topics == ".*" else f" that matches {topics}")
 
 
 def _mirror(

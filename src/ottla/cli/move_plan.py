@@ -83,7 +83,7 @@ def plan_drain(
     partition may have `fewer_copies` then."""
     board = Board(brokers, partitions, leaving)
     if not board.allowed:
-        raise PlanImpossible("no broker would be left")
+        raise PlanImpossible("no broker would remain")
     # The largest first: what is small evens out what they leave.
     for each in sorted(board.partitions, key=lambda each: (-each.bytes, each.key)):
         after = list(each.replicas)
@@ -99,8 +99,8 @@ def plan_drain(
                 after = rest
             else:
                 raise PlanImpossible(
-                    f"topic {each.topic!r} has {len(each.replicas)} copies, and {len(board.allowed)} other brokers are "
-                    "too few for them: add --fewer-copies",
+                    f"topic {each.topic!r} has {len(each.replicas)} copies, but only {len(board.allowed)} other "
+                    f"brokers are left: add --fewer-copies",
                     "or reduce them with",
                     f"ottla topic replicate {each.topic} --factor {len(board.allowed)}",
                 )
@@ -115,7 +115,7 @@ def plan_replicate(
 ) -> list[Move]:
     """Moves after which the topics have `factor` copies of each partition. Raises PlanImpossible with fewer brokers."""
     if factor > len(brokers):
-        why = f"{factor} copies need {factor} brokers, and there are {len(brokers)}"
+        why = f"{factor} copies need {factor} brokers, but there are {len(brokers)}"
         raise PlanImpossible(why, "add one with", "ottla cluster add DIRECTORY")
     board = Board(brokers, partitions)
     for each in sorted(board.partitions, key=lambda each: (-each.bytes, each.key)):

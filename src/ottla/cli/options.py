@@ -39,7 +39,7 @@ def parse_pairs(pairs: Iterable[str], option: str) -> list[tuple[str, str]]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise CommandFailed(f"{option} wants name=value, not {pair!r}", MISUSED)
+            raise CommandFailed(f"{option} must be name=value, not {pair!r}", MISUSED)
         found.append((name.strip(), value))
     return found
 

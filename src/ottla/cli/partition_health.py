@@ -47,9 +47,9 @@ class PartitionHealth:
 
 
 LACKS: Mapping[str, tuple[Callable[[PartitionHealth], bool], str]] = {
-    "under_replicated": (lambda each: each.under_replicated, "has fewer replicas in sync than it should have"),
-    "offline": (lambda each: each.offline, "is without a leader"),
-    "at_min_isr": (lambda each: each.at_min_isr, f"has just {MIN_ISR} replicas in sync"),
+    "under_replicated": (lambda each: each.under_replicated, "has replicas out of sync"),
+    "offline": (lambda each: each.offline, "has no leader"),
+    "at_min_isr": (lambda each: each.at_min_isr, f"has exactly {MIN_ISR} replicas in sync"),
     "under_min_isr": (lambda each: each.under_min_isr, f"has fewer than {MIN_ISR} replicas in sync"),
 }
 """What may be asked for: which partitions these are, and the end of the sentence that says there are none."""

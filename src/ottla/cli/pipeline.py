@@ -274,7 +274,7 @@ def stop(name: SettingName, /, *, json: AsJson = False, directory: Directory = N
     (found,) = _statuses(directory, (name,))
     state = State(_root(directory), found.name)
     if not state.is_locked():
-        raise CommandFailed(f"{found.name} does not run: it is {found.state}", FAILED)
+        raise CommandFailed(f"{found.name} is not running: it is {found.state}", FAILED)
     state.ask_to_stop()
     deadline = time.monotonic() + STOP_S
     say_at = time.monotonic() + SAY_S
@@ -450,5 +450,5 @@ def _statuses(directory: Path | None, names: tuple[str, ...]) -> list[Status]:
     except PipelineError as error:
         raise CommandFailed(str(error), FAILED) from None
     if missing := [name for name in names if name not in found]:
-        raise CommandFailed(f"{visible(missing[0])} has not run with its directory in {_root(directory)}", FAILED)
+        raise CommandFailed(f"{visible(missing[0])} has not run with --directory {_root(directory)}", FAILED)
     return [found[name] for name in names or sorted(found)]

@@ -24,7 +24,7 @@ def feed(
     Raises CommandFailed."""
     if kind not in samples.NAMES:
         known = ", ".join(samples.NAMES)
-        raise CommandFailed(f"there is no sample data for {kind}; --like NAME takes that of {known}", MISUSED)
+        raise CommandFailed(f"there is no sample data for {kind}; use --like NAME with one of {known}", MISUSED)
     random = Random(seed)
     now = datetime.now(UTC)
     records = list(samples.samples(kind, count, now, random))
@@ -33,7 +33,7 @@ def feed(
         for each in sorted({record.setting for record in records})
     }
     if missing := [setting for setting, topic in topics.items() if not topic]:
-        raise CommandFailed(f"the pipeline has no setting {missing[0]} that names a topic", MISUSED)
+        raise CommandFailed(f"the pipeline lacks the setting {missing[0]}, which names a topic", MISUSED)
     in_thread(lambda: _ensure(bootstrap, set(topics.values()), partitions))
     client = producer(bootstrap, {"linger.ms": 20, "compression.type": "lz4"})
     done: Counter[str] = Counter()

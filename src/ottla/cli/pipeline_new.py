@@ -41,13 +41,13 @@ def create(directory: Path, pipeline: Pipeline, *, overwrite: bool = False) -> l
     """The files written, the pipeline first. Raises CommandFailed where the directory is there already."""
     name = directory.name
     if not name.isidentifier():
-        raise CommandFailed(f"{name!r} is no name for a module of Python", FAILED)
+        raise CommandFailed(f"{name!r} is not a valid name for a Python module", FAILED)
     try:
         directory.mkdir(parents=True, exist_ok=overwrite)
     except FileExistsError:
-        raise CommandFailed(f"{directory} is there already; --overwrite writes over it", FAILED) from None
+        raise CommandFailed(f"{directory} exists already; overwrite it with --overwrite", FAILED) from None
     except OSError as error:
-        raise CommandFailed(f"{directory} cannot be made: {error.strerror}", FAILED) from None
+        raise CommandFailed(f"{directory} cannot be created: {error.strerror}", FAILED) from None
     texts = {
         f"{name}.py": pipeline.file.read_text(encoding="utf-8"),
         "settings.toml": _settings(pipeline),
@@ -64,7 +64,7 @@ def create(directory: Path, pipeline: Pipeline, *, overwrite: bool = False) -> l
 
 
 def _settings(pipeline: Pipeline) -> str:
-    lines = ["# Options of `ottla pipeline run`, by name; what the command line says goes first.", ""]
+    lines = ["# Options of `ottla pipeline run`, by name; the command line overrides them.", ""]
     lines += ['bootstrap = "127.0.0.1:9092"', '# master = "local[*]"', '# every = "10 seconds"', "", "[settings]"]
     for setting in pipeline.settings:
         lines += [f"# {setting.about}", f"{setting.name} = {_toml(setting.default)}"]

@@ -31,7 +31,7 @@ def options_of(
     if "metrics" in chosen:
         chosen["metrics"] = _address(str(chosen["metrics"]))
     if "batch_records" in chosen and chosen["batch_records"] < 1:
-        raise PipelineError("batch_records: at least 1")
+        raise PipelineError("batch_records must be at least 1")
     chosen.setdefault("bootstrap", DEFAULT_BOOTSTRAP)
     if "master" not in chosen and "SPARK_ENV_LOADED" in os.environ:
         chosen["master"] = None  # `spark-submit` has been told
@@ -45,7 +45,7 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise PipelineError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     except tomllib.TOMLDecodeError as error:
-        raise PipelineError(f"{file} is no TOML: {error}") from None
+        raise PipelineError(f"{file} is not valid TOML: {error}") from None
     known = {field.name for field in fields(Options)}
     for name, value in found.items():
         if name in _TABLES:

@@ -51,7 +51,7 @@ def waiting(status: Status) -> str:
     if status.state == STARTING:
         return "waits for Spark to start"
     if not status.waits_for:
-        return "waits for Spark to stop" if status.state == STOPPING else "waits for it to notice"
+        return "waits for Spark to stop" if status.state == STOPPING else "waits for the pipeline to notice the request"
     since = {query.name: f" (for {query.running_s:.0f} s now)" for query in status.queries if query.running_s >= 1}
     return f"waits for the batch of {', '.join(name + since.get(name, '') for name in status.waits_for)} to finish"
 
@@ -171,7 +171,7 @@ def _picture(status: Status, width: int) -> Any:
         )
     for each in rows:
         table.add_row(*(Text(each[at]) for at in kept))
-    ends = "   Ctrl-C ends" if status.state in ("starting", "running") else ""
+    ends = "   Ctrl-C to stop" if status.state in ("starting", "running") else ""
     parts: list[Any] = [Text.assemble((status.name, "bold"), head(status)[len(status.name) :], ends)]
     errors = [f"  {text}" for text in map(under_way, status.queries) if text]
     errors += [f"  {query.name}: {query.error}" for query in status.queries if query.error and query.restarts]

@@ -73,7 +73,7 @@ def _resolve(reader: Reader, text: str, lows: dict[int, int], highs: dict[int, i
         return {number: min(max(place(low, highs[number]), low), highs[number]) for number, low in lows.items()}
     timestamp_ms = parse_time_ms(text, time.time_ns() // 1_000_000)
     if timestamp_ms is None:
-        raise CommandFailed(f"{option} wants {POSITIONS}, not {text!r}", MISUSED)
+        raise CommandFailed(f"{option} must be {POSITIONS}, not {text!r}", MISUSED)
     found = reader.offsets(lows, timestamp_ms)
     return {number: offset if offset >= 0 else highs[number] for number, offset in found.items()}
 

@@ -166,9 +166,9 @@ def _ensure_sense(is_unsafe: bool, from_json: bool, format: Form, of_registry: o
     if is_unsafe:
         raise CommandFailed("--idempotent needs --acks all", MISUSED)
     if from_json and format not in ("lines", "json"):
-        raise CommandFailed("--from-json and --format exclude each other", MISUSED)
+        raise CommandFailed("--from-json and --format cannot be used together", MISUSED)
     if of_registry and format not in TYPES:
-        raise CommandFailed(f"--schema, --subject and --message go with --format {', '.join(TYPES)}", MISUSED)
+        raise CommandFailed(f"--schema, --subject and --message need --format {', '.join(TYPES)}", MISUSED)
 
 
 def _header(pair: tuple[str, str]) -> tuple[str, bytes]:
@@ -176,7 +176,7 @@ def _header(pair: tuple[str, str]) -> tuple[str, bytes]:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise CommandFailed(f"--header wants a name in UTF-8, not {name!r}", MISUSED) from None
+        raise CommandFailed(f"--header must be UTF-8, not {name!r}", MISUSED) from None
     return name, text.encode(errors="surrogateescape")
 
 
@@ -184,12 +184,12 @@ def _records(
     lines: Iterable[Line], common: Outgoing, form: str, separator: str | None, null: str | None
 ) -> Iterable[tuple[Line, Outgoing]]:
     if separator == "":
-        raise CommandFailed("--key-separator wants the text between key and value, not ''", MISUSED)
+        raise CommandFailed("--key-separator must not be empty", MISUSED)
     if form == "lines" or form in TYPES:
         between = None if separator is None else unescape(separator)
         return text_lines(lines, common, between, None if null is None else null.encode(errors="surrogateescape"))
     if separator is not None or null is not None:
-        raise CommandFailed("--key-separator and --null are for lines, not for whole records", MISUSED)
+        raise CommandFailed("--key-separator and --null need --format lines", MISUSED)
     return parsed_lines(lines, common, form)
 
 
@@ -210,14 +210,14 @@ def _produce(
     except Interrupted:
         code, on_their_way = code_of_end(), _flush_last(sender)
     except CommandFailed as failure:
-        count = f"{plural(delivered.records, 'record')} before it acknowledged" if delivered.records else ""
+        count = f"{plural(delivered.records, 'record')} acknowledged before that" if delivered.records else ""
         raise CommandFailed(f"{failure}\n  {count}" if count else str(failure), failure.exit_code) from None
     finally:
         remove_bar()
     code = _conclude(topic, delivered, as_json, settings["acks"], waits.reason()) or code
     if on_their_way:
         few = f"{plural(on_their_way, 'record')} sent, not acknowledged"
-        raise CommandFailed(f"interrupted with {few}: the broker may have written them", code)
+        raise CommandFailed(f"interrupted with {few}: they may have been written", code)
     return code
 
 
@@ -321,6 +321,6 @@ def _conclude(topic: str, delivered: Delivered, as_json: bool, acks: str, last_a
     sentence, unreachable = client.explain(delivered.first_error, f"topic {topic!r}, {delivered.first_line}: ")
     first, newline, advice = sentence.partition("\n")
     if "MSG_TIMED_OUT" in first and last_answers:
-        newline, advice = "\n", f"  the last answers: {last_answers}"
+        newline, advice = "\n", f"  the last errors: {last_answers}"
     count = f"{plural(delivered.failed, 'record')} not written, {delivered.records:,} acknowledged"
     raise CommandFailed(f"{first} ({count}){newline}{advice}", UNREACHABLE if unreachable else FAILED)

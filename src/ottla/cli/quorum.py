@@ -16,7 +16,7 @@ from ottla.errors import ErrorCode, OttlaError
 from ottla.model import METADATA_TOPIC, uuid_from_base64, uuid_to_base64
 from ottla.protocol.messages import ApiKey
 
-app = App(name="quorum", help="See who votes about the metadata, and change that.", sort_key=7)
+app = App(name="quorum", help="Show and change the voters of the metadata quorum.", sort_key=7)
 
 TIMEOUT_MS = 30_000
 
@@ -86,14 +86,14 @@ def add(
         "voter_directory_id": _directory(directory_id),
         "listeners": [{"name": name, "host": host.strip("[]"), "port": int(port)}],
     }
-    return _change(bootstrap, ApiKey.ADD_RAFT_VOTER, values, f"controller {node} votes now")
+    return _change(bootstrap, ApiKey.ADD_RAFT_VOTER, values, f"controller {node} is now a voter")
 
 
 @app.command
 def remove(node: NodeNumber, directory_id: DirectoryId, /, *, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
     """Remove a controller from the voters. It keeps following the quorum."""
     values = {"voter_id": node, "voter_directory_id": _directory(directory_id)}
-    return _change(bootstrap, ApiKey.REMOVE_RAFT_VOTER, values, f"controller {node} votes no more")
+    return _change(bootstrap, ApiKey.REMOVE_RAFT_VOTER, values, f"controller {node} is no longer a voter")
 
 
 @app.command
@@ -145,7 +145,7 @@ def repair(
     if json:
         print_json_line({"kind": "summary", "to_do": 0 if apply else todo, "applied": apply})
     else:
-        print(("Done." if apply else "Nothing was changed: --apply does it.") if todo else "Nothing is to be done.")
+        print(("Done." if apply else "Nothing was changed: repair with --apply.") if todo else "Nothing to repair.")
     return FAILED if todo and not apply else OK
 
 
@@ -153,13 +153,13 @@ def _directory(text: str) -> Any:
     try:
         return uuid_from_base64(text)
     except ValueError:
-        raise CommandFailed(f"{text!r} is no id of a directory: see ottla storage info", MISUSED) from None
+        raise CommandFailed(f"{text!r} is not a directory id: see ottla storage info", MISUSED) from None
 
 
 def _change(bootstrap: str, key: ApiKey, values: dict[str, Any], done: str) -> int:
     answer = wire.ask(bootstrap, key, {"cluster_id": None, **values})
     if answer["error_code"]:
         why = answer["error_message"] or ErrorCode(answer["error_code"]).name.upper()
-        raise CommandFailed(f"the quorum refuses that: {why}", FAILED)
+        raise CommandFailed(f"the quorum refused the change: {why}", FAILED)
     print(done)
     return OK

@@ -14,7 +14,9 @@ from ottla.cli.values import QuotaName, SettingName, Text
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
 
-app = App(name="quota", help="Hold clients to a rate of bytes, requests, mutations or connections.", sort_key=7)
+app = App(
+    name="quota", help="Show, set and remove client quotas: byte, request, mutation and connection rates.", sort_key=7
+)
 
 EXACT, DEFAULT = 0, 1
 TYPES = ("user", "client-id", "ip")
@@ -128,7 +130,7 @@ def _entity(
     entity = {kind: name for kind, name in given.items() if name is not None}
     for kind in default or ():
         if kind not in TYPES:
-            raise CommandFailed(f"--default wants user, client-id or ip, not {kind!r}", MISUSED)
+            raise CommandFailed(f"--default must be user, client-id or ip, not {kind!r}", MISUSED)
         if kind in entity:
             raise CommandFailed(f"either --{kind} or --default {kind}", MISUSED)
     return {**entity, **dict.fromkeys(default or ())}
@@ -136,13 +138,13 @@ def _entity(
 
 def _alter(bootstrap: str, entity: dict[str, str | None], ops: list[dict[str, Any]], *, json: bool) -> int:
     if not entity:
-        raise CommandFailed("whose quota? give --user, --client-id, --ip or --default", MISUSED)
+        raise CommandFailed("give --user, --client-id, --ip or --default", MISUSED)
     entry = {"entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()], "ops": ops}
     answer = wire.ask(bootstrap, ApiKey.ALTER_CLIENT_QUOTAS, {"entries": [entry], "validate_only": False})
     (row,) = answer["entries"]
     if row["error_code"]:
         why = row["error_message"] or ErrorCode(row["error_code"]).name.upper()
-        raise CommandFailed(f"the quota of {_shown(entity)} is refused: {why}", FAILED)
+        raise CommandFailed(f"the quota of {_shown(entity)} was refused: {why}", FAILED)
     changed = {op["key"]: None if op["remove"] else op["value"] for op in ops}
     if json:
         print_json({"entity": entity, "quotas": changed})

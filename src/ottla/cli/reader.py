@@ -294,7 +294,9 @@ class Reader:
         low, high = (self.offsets([number], each)[number] for each in (EARLIEST, LATEST))
         self._positions[number] = low if position < low else high
         what = f"offsets {position} to {low - 1} are no longer there" if position < low else f"it ends at {high} now"
-        print(f"ottla: {self.topic} partition {number}: {what}; going on at {self._positions[number]}", file=sys.stderr)
+        print(
+            f"ottla: {self.topic} partition {number}: {what}; continuing at {self._positions[number]}", file=sys.stderr
+        )
 
     def _wait_for_leaders(self, code: int) -> None:
         """Raises CommandFailed once there was no leader for as long as a request may take."""
@@ -323,6 +325,6 @@ class Reader:
                 if not self._patient:
                     raise CommandFailed(f"the broker is gone ({error})", UNREACHABLE) from error
             if not reported:
-                print("ottla: no broker answers; waiting for it to come back (Ctrl-C ends)", file=sys.stderr)
+                print("ottla: no broker answers; waiting for one (Ctrl-C to stop)", file=sys.stderr)
                 reported = True
             time.sleep(RECONNECT_PAUSE_S)

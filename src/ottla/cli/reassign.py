@@ -59,8 +59,8 @@ def ensure_none_under_way(bootstrap: str) -> None:
     if found:
         raise CommandFailed(
             f"{plural(len(found), 'partition')} {'is' if len(found) == 1 else 'are'} being moved already\n"
-            f"  wait until that is done with: {asked_at('ottla cluster balance --watch', bootstrap)}\n"
-            f"  stop it with: {asked_at('ottla cluster balance --cancel', bootstrap)}"
+            f"  wait for the moves with: {asked_at('ottla cluster balance --watch', bootstrap)}\n  cancel them "
+            f"with: {asked_at('ottla cluster balance --cancel', bootstrap)}"
         )
 
 
@@ -172,9 +172,9 @@ class Mover:
         if wrong:
             first = wrong[0].partition
             raise CommandFailed(
-                f"{plural(len(wrong), 'partition')} did not get where they should, the first is {first.topic} "
-                f"partition {first.number}: somebody cancelled it, or moved it elsewhere\n"
-                f"  see what is, and give the command again: {asked_at('ottla cluster describe', self._bootstrap)}"
+                f"{plural(len(wrong), 'partition')} were not moved as planned, the first is {first.topic} "
+                f"partition {first.number}: another command cancelled the move or changed it\n  see the current "
+                f"state, and run the command again: {asked_at('ottla cluster describe', self._bootstrap)}"
             )
 
 
@@ -223,7 +223,7 @@ def remove_throttle(facts: Facts, topics: Collection[str]) -> None:
             failures.append(failure)
     if failures:
         raise CommandFailed(
-            f"{failures[0]}\n  a throttle may be left; take it away with: "
+            f"{failures[0]}\n  the throttle may still be set; remove it with: "
             + asked_at("ottla cluster balance --cancel", facts.bootstrap)
         ) from failures[0]
 

@@ -48,7 +48,7 @@ def lines_of(values: Sequence[str], files: Sequence[Path] | None) -> Iterator[Li
             raise CommandFailed(f"cannot read {visible(str(path))}: {error.strerror}") from error
     if not values and not files:
         if sys.stdin.isatty():
-            print("Type one record a line; Ctrl-D ends.", file=sys.stderr)
+            print("Type one record per line; end with Ctrl-D.", file=sys.stderr)
         yield from _lines(sys.stdin.buffer, "")
 
 
@@ -58,7 +58,7 @@ def _lines(stream: BinaryIO, where: str) -> Iterator[Line]:
     while data := stream.readline(RECORD_BYTES_MAX + 1):
         number += 1
         if len(data) > RECORD_BYTES_MAX:
-            raise CommandFailed(f"line {number}{where} is longer than 100 MiB, more than a broker takes")
+            raise CommandFailed(f"line {number}{where} is longer than 100 MiB, the limit of a broker")
         yield Line("line", number, where, data.removesuffix(b"\n").removesuffix(b"\r"))
 
 
@@ -107,13 +107,13 @@ def from_json(line: bytes) -> Outgoing:
     numbers = [record.get(name) for name in ("partition", "timestamp")]
     for number in numbers:
         if number is not None and (not isinstance(number, int) or isinstance(number, bool)):
-            raise TypeError(f"{number!r} is no number")
+            raise TypeError(f"{number!r} is not a number")
     return Outgoing(_bytes_of(record, "value"), _bytes_of(record, "key"), headers, *numbers)
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no name of a header")
+        raise TypeError(f"{value!r} is not a header name")
     return value
 
 

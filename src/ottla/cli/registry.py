@@ -64,7 +64,7 @@ def address(text: str, option: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if colon and host and port.isascii() and port.isdecimal() and int(port) <= PORT_MAX:
         return host.strip("[]"), int(port)
-    raise CommandFailed(f"{option} wants HOST:PORT, for example {DEFAULT_LISTEN}, not {text!r}", MISUSED)
+    raise CommandFailed(f"{option} must be HOST:PORT, for example {DEFAULT_LISTEN}, not {text!r}", MISUSED)
 
 
 def run(options: Options) -> int:

@@ -14,7 +14,7 @@ from ottla.cli.output import bold, dim, plural, print_json, print_table, visible
 from ottla.cli.schemas import DEFAULT_URL, RegistryUrl, connected, schema_of, shown_text
 from ottla.cli.values import Count, FilePath, SettingName, Text
 
-app = App(name="schema", help="Subjects of a schema registry: list, show, check, register, compare.", sort_key=8)
+app = App(name="schema", help="List, show, check, register and compare schemas of a schema registry.", sort_key=8)
 
 Type = Annotated[
     Literal["avro", "json-schema", "protobuf"] | None,
@@ -89,7 +89,7 @@ def show(
         A name from `ottla schema list`; most are called TOPIC-value or TOPIC-key.
     """
     if (subject is None) == (id is None) or (version is not None and subject is None):
-        raise CommandFailed("show wants a SUBJECT, with or without --version, or --id", MISUSED)
+        raise CommandFailed("give a SUBJECT, with or without --version, or --id", MISUSED)
     with connected(registry) as client:
         if subject is not None:
             found = client.version(subject, version or "latest")
@@ -219,7 +219,7 @@ def diff(
         }  # fmt: skip
         print_json(fields)
         return OK
-    for line in lines or [f"{names[0]} and version {newer.version} have the same text"]:
+    for line in lines or [f"{names[0]} and version {newer.version} are identical"]:
         print(bold(visible(line)) if line[:1] in "+-" else visible(line))
     reasons = _reasons(problems)
     print(dim(visible(f"{level}: {plural(len(reasons), 'problem') if reasons else 'compatible'}")))

@@ -110,7 +110,7 @@ def schema_of(path: Path, given: str | None, references: list[str] | None = None
     for reference in references or ():
         match = re.fullmatch(r"(?P<name>[^=]+)=(?P<subject>.+):(?P<version>[1-9]\d*)", reference)
         if match is None:
-            raise CommandFailed(f"--reference wants NAME=SUBJECT:VERSION, not {reference!r}", MISUSED)
+            raise CommandFailed(f"--reference must be NAME=SUBJECT:VERSION, not {reference!r}", MISUSED)
         found.append(Reference(match["name"], match["subject"], int(match["version"])))
     return Schema(text, type_of(path, given, text), tuple(found))
 

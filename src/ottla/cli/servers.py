@@ -10,7 +10,7 @@ from ottla.cli.health import health
 from ottla.cli.status import status
 from ottla.cli.values import NodeCount, Raw, Text
 
-app = App(name="server", help="Run a node, and see whether one runs.", sort_key=1)
+app = App(name="server", help="Run a node, and show its status.", sort_key=1)
 app.command(status, sort_key=2)
 app.command(health, sort_key=3)
 

@@ -50,7 +50,7 @@ def sim(
 def _range(text: str) -> range:
     first, dash, last = text.partition("-")
     if not (first.isdecimal() and (last.isdecimal() or not dash)):
-        raise CommandFailed(f"--seeds wants FIRST-LAST, not {visible(text)}", MISUSED)
+        raise CommandFailed(f"--seeds must be FIRST-LAST, not {visible(text)}", MISUSED)
     return range(int(first), int(last or first) + 1)
 
 

@@ -41,7 +41,7 @@ def archive(out: FilePath, /, *, with_pyarrow: Flag = False, json: AsJson = Fals
     from ottla.cli.spark_archive import platform, write
 
     if not out.name.endswith((".tar.gz", ".tgz")):
-        raise CommandFailed("the archive's name ends in .tar.gz, by which Spark knows how to unpack it", MISUSED)
+        raise CommandFailed("the archive's name must end in .tar.gz, so that Spark unpacks it", MISUSED)
     written = write(out, with_pyarrow=with_pyarrow)
     arguments = ["--archives", f"{out}#{FOLDER}"]
     everywhere, *others = ENVIRONMENT

@@ -94,7 +94,7 @@ def sql(
         Short for --format json.
     """
     if json and format not in (None, "json"):
-        raise CommandFailed("--format and --json exclude each other", MISUSED)
+        raise CommandFailed("--format and --json cannot be used together", MISUSED)
     options = {
         "value.format": value_format, "value.schema": value_schema, "key.format": key_format, "key.schema": key_schema,
         "bad.records": bad_records,
@@ -211,7 +211,7 @@ class _Query:
             # SQL's names have no case.
             alike = [name] if name in self._topics else [t for t in self._topics if t.lower() == name.lower()]
             if len(alike) > 1 or (alike and found.get(name.lower(), (name, alike[0]))[1] != alike[0]):
-                raise CommandFailed(f"topics whose names differ in case only cannot be told apart: {name}", MISUSED)
+                raise CommandFailed(f"SQL cannot distinguish topics whose names differ only in case: {name}", MISUSED)
             if alike:
                 found[name.lower()] = (name, alike[0])
         return list(found.values())
@@ -236,9 +236,9 @@ class _Query:
             where = "see the topics with: ottla topic list"
             return CommandFailed(f"there is no topic {missing[1]!r}\n  {where}", FAILED)
         elif "Could not find key" in sentence and self._tables:
-            hints.append("a field that the first records do not have is named by --value-schema or --key-schema")
+            hints.append("declare a field that the first records lack with --value-schema or --key-schema")
         elif "BLOB" in str(error) or "because it is not a struct" in sentence:
-            hints.append("keys and values are bytes: see --value-format and --key-format")
+            hints.append("keys and values are bytes unless decoded: see --value-format and --key-format")
         code = MISUSED if type(error).__name__ in _MISTAKES else FAILED
         return CommandFailed("\n  ".join([sentence, *hints]), code)
 

@@ -169,7 +169,7 @@ def ensure_formats(options: Mapping[str, str]) -> None:
         if (kind == "json" and schema is None) or _is_by_registry(options, part):
             continue
         if kind in ("json-schema", "protobuf"):
-            raise SchemaError(f"--{part}-schema is for avro and json: {kind} is read by a registry")
+            raise SchemaError(f"--{part}-schema is only for avro and json: {kind} gets its schema from a registry")
         try:
             GivenSchemas(options).values(part)
         except SchemaError as error:

@@ -52,7 +52,7 @@ def parse(arguments: Sequence[str]) -> StartOptions:
         elif name.startswith("-"):
             raise _misuse(f"unknown option {name}")
         elif options.directory is not None:
-            raise _misuse(f"one directory is enough: {options.directory!r} or {name + equals + value!r}")
+            raise _misuse(f"give only one directory: {options.directory!r} or {name + equals + value!r}")
         else:
             options.directory = name + equals + value
     return options
@@ -63,7 +63,7 @@ def _take(options: StartOptions, name: str, value: str) -> None:
         options.config_file = value
         return
     if not value.isprintable():
-        raise _misuse(f"{name} wants {_WITH_VALUE[name]} in UTF-8 without control characters, not {value!r}")
+        raise _misuse(f"{name} must be {_WITH_VALUE[name]} in UTF-8 without control characters, not {value!r}")
     if name == "--http":
         options.http = value
     elif name == "--registry":
@@ -73,12 +73,12 @@ def _take(options: StartOptions, name: str, value: str) -> None:
     elif name == "--listen":
         host, colon, port = value.rpartition(":")
         if not colon or not port.isdigit():
-            raise _misuse(f"--listen wants HOST:PORT, for example 127.0.0.1:9092, not {value!r}")
+            raise _misuse(f"--listen must be HOST:PORT, for example 127.0.0.1:9092, not {value!r}")
         options.listen = f"{host}:{port}"
     else:
         setting, equals, text = value.partition("=")
         if not equals or not setting:
-            raise _misuse(f"--set wants name=value, for example --set num.partitions=3, not {value!r}")
+            raise _misuse(f"--set must be name=value, for example --set num.partitions=3, not {value!r}")
         options.settings[setting.strip()] = text
 
 
@@ -87,7 +87,7 @@ def _node_count(text: str) -> int:
 
     if text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= NODES_MAX:
         return int(text)
-    raise _misuse(f"--nodes wants a whole number from 1 to {NODES_MAX}, not {text!r}")
+    raise _misuse(f"--nodes must be a whole number from 1 to {NODES_MAX}, not {text!r}")
 
 
 def _misuse(sentence: str) -> CommandFailed:
@@ -153,7 +153,7 @@ def _host_name() -> str:
 def _only_once(settings: Mapping[str, str], names: Sequence[str], said: str) -> None:
     for name in names:
         if name in settings:
-            raise _misuse(f"{said} and --set {name}={settings[name]} contradict each other: give one of them")
+            raise _misuse(f"{said} and --set {name}={settings[name]} contradict each other: omit one")
 
 
 def _agrees_with_file(directory: str, file: SettingsFile | None) -> None:
@@ -169,8 +169,8 @@ def _agrees_with_file(directory: str, file: SettingsFile | None) -> None:
     found = [os.path.abspath(each.strip()) for each in entries[name].value.split(",")]
     if found != [os.path.abspath(directory)]:
         raise _misuse(
-            f"the directory {directory} and {name}={entries[name].value} of {file.name} contradict each other: leave "
-            f"the directory out, or the setting; --set log.dirs={directory} would say that it is meant"
+            f"the directory {directory} and {name}={entries[name].value} of {file.name} contradict each other: omit "
+            f"one of them, or force the directory with --set log.dirs={directory}"
         )
 
 
@@ -181,7 +181,7 @@ def check_directories(paths: Sequence[str]) -> None:
         while not os.path.lexists(place):
             place = os.path.dirname(place)
         if not os.path.isdir(place):
-            what = "is not a directory, so it cannot hold data: name a directory, or a new one"
+            what = "is not a directory: give an existing or a new directory"
             raise CommandFailed(f"{_visible(place)} {what}")
 
 
@@ -241,6 +241,6 @@ def failures_explained() -> Iterator[None]:
         ) from error
     except OSError as error:
         if isinstance(error, FileExistsError | NotADirectoryError):
-            raise CommandFailed(f"{error.filename} is a file; data needs a directory") from error
+            raise CommandFailed(f"{error.filename} is a file, not a directory") from error
         what = f"{error.filename}: {error.strerror}" if error.filename is not None else str(error)
         raise CommandFailed(f"the node cannot use its files or its port: {what}") from error

@@ -36,8 +36,8 @@ def node_configs(
     joins = base.roles == ("broker",)
     if not joins and (base.quorum_voters or base.quorum_servers):
         raise CommandFailed(
-            "--nodes makes a quorum of its own nodes, and the settings name one already: leave "
-            "controller.quorum.voters out, or give --set process.roles=broker to join that one",
+            "--nodes creates a quorum of its own nodes, but the settings name one already: omit "
+            "controller.quorum.voters, or join that quorum with --set process.roles=broker",
             MISUSED,
         )
     places = _places(base, nodes)
@@ -69,10 +69,10 @@ def _places(base: ServerConfig, nodes: int) -> list[Place]:
     port = base.listeners[0].port
     named = base.controller_listeners[0].port if base.controller_listeners else 0
     if not port:
-        raise CommandFailed("--nodes counts ports up from the listener's: give one, not 0", MISUSED)
+        raise CommandFailed("--nodes counts ports up from the listener's port, which must not be 0", MISUSED)
     controllers = named or (port + CONTROLLER_PORTS if port <= PORT_MAX - CONTROLLER_PORTS else port - CONTROLLER_PORTS)
     if max(port, controllers) + nodes - 1 > PORT_MAX:
-        raise CommandFailed(f"--nodes {nodes}: there are not that many ports from {max(port, controllers)} on", MISUSED)
+        raise CommandFailed(f"--nodes {nodes}: too few ports from {max(port, controllers)} on", MISUSED)
     return [Place(base.node_id + n, port + n, controllers + n, first.host) for n in range(nodes)]
 
 
@@ -122,8 +122,8 @@ def run_nodes(configs: Sequence[ServerConfig]) -> int:
     for path in configs[0].log_dirs:
         if read_meta_properties(fs, os.path.dirname(path)) is not None:
             raise CommandFailed(
-                f"{os.path.dirname(path)} is the directory of one node\n"
-                "  start it without --nodes, and let others join it with: ottla cluster add"
+                f"{os.path.dirname(path)} is the directory of a single node\n  start it without --nodes, and add "
+                f"nodes with: ottla cluster add"
             )
     if configs[0].is_controller:
         metas = [read_meta_properties(fs, each.metadata_log_dir) for each in configs]

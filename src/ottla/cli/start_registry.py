@@ -66,7 +66,7 @@ async def keep_running(
             stopping.cancel()
             await _stopped(process, ended)
         if not stop.is_set():
-            _LOG.error("the registry ended, and is started again", extra=fields(status=process.returncode))
+            _LOG.error("the registry ended and is restarted", extra=fields(status=process.returncode))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), RESTART_S)
 

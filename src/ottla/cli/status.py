@@ -63,7 +63,7 @@ def of_directory(directory: str) -> dict[str, Any]:
     """The node that holds a directory's lock. Raises CommandFailed for what is no node's directory."""
     meta = read_meta_properties(OsFileSystem(), directory) if os.path.isdir(directory) else None
     if meta is None:
-        raise CommandFailed(f"{visible(directory)} is no node's directory: there is no meta.properties")
+        raise CommandFailed(f"{visible(directory)} is not a node's directory: there is no meta.properties")
     found: dict[str, Any] = {"running": False, "address": None, "log_dirs": [directory], "cluster_id": meta.cluster_id}
     pid = holder(posixpath.join(directory, LOCK_FILE))
     if pid is None:
@@ -153,7 +153,7 @@ def _print(found: dict[str, Any]) -> None:
         because = "; ".join([*found.get("not_ready_because", ())])
         if "pid" in found and not may_look_into(found["pid"]):
             print(f"{program} holds {where}: {', '.join(facts)}")
-            print("  its process is another user's, so that its address is not known; ask with --bootstrap HOST:PORT")
+            print("  its process belongs to another user, so its address is unknown; ask with --bootstrap HOST:PORT")
             return
         print(f"{program} holds {where} but does not answer{f' ({because})' if because else ''}: {', '.join(facts)}")
         return

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from ottla.config.server import ServerConfig
     from ottla.drivers.formatting import InitialController
 
-app = App(
-    name="storage", help="Give directories an identity before the first start, and see what they have.", sort_key=7
-)
+app = App(name="storage", help="Format log directories before the first start, and show their ids.", sort_key=7)
 
 Config = Annotated[Raw | None, Parameter(help="A server.properties file.")]
 Settings = Annotated[
@@ -70,7 +68,7 @@ def format_(
 
     if sum((standalone, initial_controllers is not None, no_initial_controllers)) > 1:
         raise CommandFailed(
-            "--standalone, --initial-controllers and --no-initial-controllers exclude each other", MISUSED
+            "--standalone, --initial-controllers and --no-initial-controllers cannot be used together", MISUSED
         )
     found = _config(directory, config, set)
     chosen = cluster_id or random_directory_id(random.SystemRandom())
@@ -85,7 +83,7 @@ def format_(
         raise CommandFailed(str(error), FAILED) from None
     print(f"cluster {chosen}, node {found.node_id}")
     for path, is_new in rows:
-        print(f"  {path}: {'formatted' if is_new else 'had an identity, left as it is'}")
+        print(f"  {path}: {'formatted' if is_new else 'formatted already, skipped'}")
     return OK
 
 
@@ -121,7 +119,7 @@ def info(directory: Raw | None = None, /, *, config: Config = None, set: Setting
         rows.append(row)
     if len({row["cluster_id"] for row in rows if row["cluster_id"]}) > 1:
         for row in rows:
-            row["problem"] = row["problem"] or "the directories are of several clusters"
+            row["problem"] = row["problem"] or "the directories belong to different clusters"
     if json:
         print_json(rows)
     else:
@@ -153,7 +151,7 @@ def _voters(config: ServerConfig, *, standalone: bool, initial: str | None) -> l
     if not standalone:
         return None
     if not config.is_controller or not config.advertised_controller_listeners:
-        what = "--standalone is for a controller with a listener of controller.listener.names"
+        what = "--standalone needs a controller with a listener named in controller.listener.names"
         raise CommandFailed(what, MISUSED)
     own = config.advertised_controller_listeners[0]
     directory_id = random_directory_id(random.SystemRandom())

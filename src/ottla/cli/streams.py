@@ -54,7 +54,7 @@ class _Output(io.FileIO):
                     if count is not None:
                         return count
                 elif ended:
-                    raise OutputFailed(None, "nobody takes it")
+                    raise OutputFailed(None, "nothing reads from it")
         except (BrokenPipeError, OutputFailed):
             raise
         except OSError as error:

@@ -99,7 +99,7 @@ def tail(
 
 def _check(files: tuple[str, ...]) -> None:
     if not files:
-        raise CommandFailed("ottla tail wants files, patterns, or - for standard input", MISUSED)
+        raise CommandFailed("ottla tail needs files, patterns, or - for standard input", MISUSED)
     options_meant = [each for each in files if each.startswith("-") and each != "-"]
     if options_meant:
         raise CommandFailed(
@@ -141,7 +141,7 @@ def _conclude(agent: Any, topic: str, left: int, as_json: bool) -> int:
         size = human_bytes(agent.bytes_read)
         print(f"{plural(stored, 'line')} ({size}) of {plural(agent.files_seen, 'file')} to {topic}")
     if left:
-        _warn(f"{plural(left, 'line')} not acknowledged: sent again at the next start")
+        _warn(f"{plural(left, 'line')} not acknowledged: they are sent again at the next start")
     return OK
 
 
@@ -153,7 +153,7 @@ def _utf8(text: str, option: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise CommandFailed(f"{option} wants a name in UTF-8, not {text!r}", MISUSED) from None
+        raise CommandFailed(f"{option} must be UTF-8 text, not {text!r}", MISUSED) from None
     return text
 
 
@@ -163,7 +163,7 @@ def _pattern(text: str | None) -> re.Pattern[bytes] | None:
     try:
         return re.compile(os.fsencode(text))
     except (re.error, OverflowError, RecursionError, ValueError) as error:
-        raise CommandFailed(f"--multiline-start wants a regular expression, not {text!r}: {error}", MISUSED) from None
+        raise CommandFailed(f"--multiline-start must be a regular expression, not {text!r}: {error}", MISUSED) from None
 
 
 def _line_limit(bootstrap: str, topic: str, wanted: int) -> int:

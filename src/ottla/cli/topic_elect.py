@@ -39,7 +39,7 @@ def elect(
         If no in-sync replica is left, elect any live replica. RECORDS THAT IT LACKS ARE LOST.
     """
     if topic is None and (partition or unclean):
-        raise CommandFailed(f"of which topic? {'--unclean' if unclean else '--partition'} wants its name", MISUSED)
+        raise CommandFailed(f"{'--unclean' if unclean else '--partition'} needs a TOPIC", MISUSED)
     found = {(each.topic, each.partition): each for each in partitions(bootstrap, [topic] if topic else ())}
     keys = None if topic is None else _chosen(topic, found, partition)
     results = _ask(bootstrap, keys, unclean)
@@ -111,6 +111,6 @@ def _print(rows: Collection[Mapping[str, Any]]) -> None:
             does = "leads now" if row["elected"] else "leads already"
             print(f"{row['topic']} partition {row['partition']}: {who} {does}")
     if not rows:
-        print("every partition is led by its preferred leader already")
+        print("every partition already has its preferred leader")
     elif any(row["elected"] for row in rows):
         print(f"{plural(sum(row['elected'] for row in rows), 'leader')} elected")

@@ -86,8 +86,8 @@ def _copies(facts: Facts) -> str:
         return text
     racks = min(facts.racks)
     if racks == 1:
-        return f"{text} All copies of a partition may be in one rack (broker.rack): what ends that ends them."
-    return f"{text} The copies of a partition are in {racks} racks at least (broker.rack): one of them may be lost."
+        return f"{text} All copies of a partition may be in one rack (broker.rack): if it fails, they all fail."
+    return f"{text} The copies of a partition are in at least {racks} racks (broker.rack): the loss of one is survived."
 
 
 def _losses(facts: Facts) -> str:
@@ -98,7 +98,7 @@ def _losses(facts: Facts) -> str:
             "and a broker whose disk is lost takes their records with it."
         )
     survive = plural(copies - 1, "broker")
-    text = f"While all copies are in sync it survives the loss of {survive} and can still be read. "
+    text = f"While all copies are in sync, the topic stays readable after the loss of {survive}. "
     if required == copies:
         text += "Writes with acks=all stop as soon as one copy falls out of sync. "
     else:
@@ -106,13 +106,13 @@ def _losses(facts: Facts) -> str:
         text = text.replace("brokers at most is", "brokers at most are")
     sure = "no broker" if required == 1 else plural(required - 1, "broker")
     text += (
-        f"What is acknowledged at acks=all is on {required} {'copy' if required == 1 else 'copies'} at least "
-        f"(min.insync.replicas), so even at the worst moment it survives the loss of {sure}."
+        f"A record acknowledged at acks=all is on {required} {'copy' if required == 1 else 'copies'} at least "
+        f"(min.insync.replicas), so in the worst case it survives the loss of {sure}."
     )
     if facts.is_true("unclean.leader.election.enable"):
         text += (
-            " But unclean.leader.election.enable is true: a copy that is behind may lead when no other is left, "
-            "and then acknowledged records are lost."
+            " But unclean.leader.election.enable is true: if no other copy is left, one that is behind may become "
+            "leader, and acknowledged records are lost."
         )
     return text
 
@@ -123,19 +123,19 @@ def _outage(facts: Facts) -> str:
         f"Brokers that are cut off from the others refuse acks=all as soon as fewer than {facts.required} are in sync"
     )
     if facts.required == 1:
-        refuse = "A leader that is cut off from the others may go on alone, until the controller has elected another"
+        refuse = "A leader that is cut off from the others may continue alone until the controller has elected another"
     if facts.is_true("unclean.leader.election.enable"):
-        return f"It prefers to be available (unclean.leader.election.enable=true). {refuse}."
+        return f"It prefers availability (unclean.leader.election.enable=true). {refuse}."
     return (
-        f"{refuse}. When no in-sync copy is left, a partition waits until one comes back, rather than lose records "
+        f"{refuse}. When no in-sync copy is left, the partition waits for one to return rather than lose records "
         "(unclean.leader.election.enable=false)."
     )
 
 
 def _acks(facts: Facts) -> str:
-    never = "acks=0: the producer gets no answer; what is lost on the way is lost silently."
+    never = "acks=0: the producer gets no answer; a record lost on the way is lost silently."
     if facts.copies <= 1:
-        return f"acks=1 and acks=all mean the same here: the one copy has the record. {never}"
+        return f"acks=1 and acks=all are the same here: there is only one copy. {never}"
     return (
         f"acks=all: answered when every in-sync copy has the record, refused with fewer than {facts.required} in sync. "
         "acks=1: answered when the leader has it; lost if the leader is lost before the others fetched it. "
@@ -147,9 +147,9 @@ def _power(facts: Facts) -> str:
     messages, flush_ms = facts.number("flush.messages"), facts.number("flush.ms")
     if messages == 1 and facts.copies > 1:
         return (
-            "flush.messages=1: a copy counts only once the record is on its disk, so what is acknowledged at acks=all "
-            "survives a power loss, also of all machines at once. What is acknowledged at acks=1 is on the leader's "
-            "disk alone, and lost if another copy leads afterwards."
+            "flush.messages=1: a copy counts only once the record is on its disk, so records acknowledged at "
+            "acks=all survive a power loss, even of all machines at once. Records acknowledged at acks=1 are on the "
+            "leader's disk only, and are lost if another copy becomes leader."
         )
     if messages == 1:
         return (
@@ -162,19 +162,19 @@ def _power(facts: Facts) -> str:
     if flush_ms < LONG_MAX:
         limits.append(f"after {long_time(flush_ms)} (flush.ms)")
     if limits:
-        fsynced = f"The log is fsynced {' or '.join(limits)}: what came since then"
+        fsynced = f"The log is fsynced {' or '.join(limits)}: records appended since then"
     else:
         fsynced = (
             "A killed process loses nothing. Fsyncing is left to the operating system (flush.messages and flush.ms are "
-            "unset): what came in the last seconds, typically up to half a minute,"
+            "unset): records of the last seconds, typically up to half a minute,"
         )
     end = (
-        "may be lost when the machine loses power. With flush.messages=1 nothing acknowledged would be."
+        "may be lost when the machine loses power. With flush.messages=1 no acknowledged record is lost."
         if facts.copies <= 1
         else "may be lost only if all machines with an in-sync copy lose power at once."
     )
     if flush_ms < LONG_MAX:
-        end += " (Apache Kafka looks at flush.ms only where log.flush.scheduler.interval.ms is set, too.)"
+        end += " (Apache Kafka applies flush.ms only if log.flush.scheduler.interval.ms is set, too.)"
     return f"{fsynced} {end}"
 
 
@@ -197,9 +197,9 @@ def _compacted(facts: Facts, *, expires: bool) -> str:
         when += f", and are due for it when {long_time(most)} old"
     until = "until it expires" if expires else "for good"
     return (
-        f"Every record needs a key: the newest of each key is kept {until}; older "
-        f"ones of the same key may go {when}. The segment that is written to is left alone. A null value deletes its "
-        f"key, and stays {long_time(facts.number('delete.retention.ms'))} after that, for consumers to see it."
+        f"Every record needs a key: the newest of each key is kept {until}; older ones may be compacted away {when}. "
+        f"The active segment is not compacted. A null value deletes its key and is kept "
+        f"{long_time(facts.number('delete.retention.ms'))} for consumers to see it."
     )
 
 
@@ -211,10 +211,10 @@ def _tiered(facts: Facts) -> str:
         limits.append(f"after {long_time(keep_ms)} (local.retention.ms)")
     if keep_bytes >= 0:
         limits.append(f"beyond {size(keep_bytes)} (local.retention.bytes)")
-    text = "Finished segments are copied to remote storage, where there is one (remote.storage.enable)"
+    text = "Closed segments are copied to remote storage, if configured (remote.storage.enable)"
     if facts.is_true("remote.log.copy.disable"):
-        text = "Nothing more is copied to remote storage (remote.log.copy.disable); what is there can be read"
-    return f"{text}; the brokers' own copies of them go {' or '.join(limits) or 'when the records do'}."
+        text = "No more segments are copied to remote storage (remote.log.copy.disable); those there can still be read"
+    return f"{text}; the brokers' local copies are deleted {' or '.join(limits) or 'when the records do'}."
 
 
 def _deleted(facts: Facts) -> str:
@@ -231,7 +231,7 @@ def _deleted(facts: Facts) -> str:
         clock = " Age is counted from the producer's timestamp."
     return (
         f"A record is kept {', but only '.join(limits)}. Whole segments are deleted, each when its newest record is "
-        f"due, so the oldest stay longer: a segment spans up to {size(facts.number('segment.bytes'))} or "
+        f"due, so older records stay longer: a segment spans up to {size(facts.number('segment.bytes'))} or "
         f"{long_time(facts.number('segment.ms'))}.{clock}"
     )
 
@@ -241,7 +241,7 @@ def _records(facts: Facts) -> str:
     stored = {"producer": "as the producer compressed them", "uncompressed": "uncompressed"}.get(codec, f"with {codec}")
     largest = size(facts.number("max.message.bytes"))
     return (
-        f"Batches are stored {stored}; the broker takes them up to {largest} (max.message.bytes). {_times(facts)} "
+        f"Batches are stored {stored}; batches up to {largest} are accepted (max.message.bytes). {_times(facts)} "
         "Order is kept within a partition."
     )
 

@@ -22,7 +22,7 @@ from ottla.cli.values import PartitionCount, ReplicaCount, SettingName, Text, To
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-app = App(name="topic", help="Create, see, explain, alter and delete topics.", sort_key=2)
+app = App(name="topic", help="Create, show, explain, alter and delete topics.", sort_key=2)
 app.command(explain_topic, name="explain", sort_key=6)
 app.command(replicate, sort_key=7)
 app.command(elect, sort_key=8)
@@ -221,11 +221,13 @@ def describe(
     asked = [name for name, given in flags.items() if given]
     if len(asked) > 1 or (asked and all_settings):
         options = ["--" + each.replace("_", "-") for each in [*asked, *(["all_settings"] if all_settings else [])]]
-        raise CommandFailed(f"{' and '.join(options)} exclude each other", MISUSED)
+        raise CommandFailed(f"{' and '.join(options)} cannot be used together", MISUSED)
     if asked:
         return _describe_lacking(bootstrap, topics, asked[0], json)
     if not topics:
-        raise CommandFailed("which topics? name some, or select partitions of all: --under-replicated, say", MISUSED)
+        raise CommandFailed(
+            "name topics, or select partitions of all topics, for example with --under-replicated", MISUSED
+        )
     client = admin_client(bootstrap)
     described = [_describe(client, name, all_settings) for name in topics]
     if json:

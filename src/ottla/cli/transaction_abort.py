@@ -55,15 +55,17 @@ def abort(
     place = (topic, partition, start_offset)
     if transactional_id is not None:
         if any(each is not None for each in place):
-            raise CommandFailed("a transactional id, or --topic, --partition and --start-offset: not both", MISUSED)
+            raise CommandFailed(
+                "give a transactional id, or --topic, --partition and --start-offset, not both", MISUSED
+            )
         result = _abort_of(bootstrap, transactional_id)
         sentence = f"{visible(transactional_id)}: transaction aborted, its producer is fenced"
     elif topic is not None and partition is not None and start_offset is not None:
         result = _abort_at(bootstrap, topic, partition, start_offset)
-        sentence = f"{topic} partition {partition}: the transaction from offset {start_offset} on is aborted"
+        sentence = f"{topic} partition {partition}: the transaction that starts at offset {start_offset} is aborted"
     else:
         raise CommandFailed(
-            "which transaction? a transactional id is wanted, or all of --topic, --partition and --start-offset\n"
+            "give a transactional id, or all of --topic, --partition and --start-offset\n"
             "  see them with: ottla txn list, ottla txn hanging",
             MISUSED,
         )
@@ -80,7 +82,7 @@ def _abort_of(bootstrap: str, name: str) -> dict[str, Any]:
     if found is None:
         raise CommandFailed(f"there is no transactional id {name!r}\n  see them with: ottla txn list")
     if found.state != "Ongoing":
-        happens = "is ending already" if found.is_open else "has no open transaction"
+        happens = "is already ending" if found.is_open else "has no open transaction"
         raise CommandFailed(f"transactional id {name!r} {happens}, its state is {found.state}")
     patiently(lambda: _fence(bootstrap, found))
     return {
@@ -97,7 +99,7 @@ def _fence(bootstrap: str, transaction: Transaction) -> None:
     name = transaction.transactional_id
     now = described(bootstrap, [name]).get(name)
     if now is not None and now.state in ("PrepareCommit", "CompleteCommit"):
-        raise CommandFailed(f"transactional id {name!r}: its producer has committed the transaction meanwhile")
+        raise CommandFailed(f"transactional id {name!r}: its producer committed the transaction in the meantime")
     if now is None or not now.is_open or now.start_ms != transaction.start_ms:
         return
     if now.state == "Ongoing":
@@ -122,14 +124,14 @@ def _abort_at(bootstrap: str, topic: str, partition: int, start_offset: int) -> 
     _, found = patiently(lambda: _open_from(bootstrap, place, start_offset))
     if found is None:
         raise CommandFailed(
-            f"{subject}: no open transaction begins at offset {start_offset}\n"
-            f"  see those that hang with: ottla txn hanging {topic}"
+            f"{subject}: no open transaction starts at offset {start_offset}\n  see hanging ones with: ottla txn "
+            f"hanging {topic}"
         )
     owner = owners(bootstrap, [found.producer_id]).get(found.producer_id)
     if owner is not None and place in owner[1]:
         raise CommandFailed(
-            f"{subject}: that transaction does not hang, transactional id {owner[0]!r} is at it\n"
-            f"  abort all of it with: ottla txn abort {owner[0]}"
+            f"{subject}: that transaction is not hanging: transactional id {owner[0]!r} owns it\n  abort it in all "
+            f"partitions with: ottla txn abort {owner[0]}"
         )
     marker = {
         "producer_id": found.producer_id,

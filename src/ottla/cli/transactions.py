@@ -17,7 +17,7 @@ from ottla.cli.transaction_requests import Transaction, described, listed
 from ottla.cli.units import duration, long_time
 from ottla.cli.values import Seconds, TransactionalId
 
-app = App(name="txn", help="See transactions, find those that hang, and abort them.", sort_key=6)
+app = App(name="txn", help="Show transactions, find hanging ones, and abort them.", sort_key=6)
 app.command(hanging, sort_key=3)
 app.command(abort, sort_key=4)
 
@@ -67,15 +67,15 @@ def list_(
             ],
         )
     elif state or open_for is not None:
-        print("no transaction is like that; see them all with: ottla txn list")
+        print("no such transactions; see all with: ottla txn list")
     else:
-        print("no transactions yet; a producer with a transactional.id makes them")
+        print("no transactions yet; producers with a transactional.id create them")
     return OK
 
 
 @app.command(sort_key=2)
 def describe(
-    *ids: Annotated[TransactionalId, Parameter(help="One transactional id or more.", required=True)],
+    *ids: Annotated[TransactionalId, Parameter(help="One or more transactional ids.", required=True)],
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> int:
@@ -133,7 +133,7 @@ def _print(each: Transaction, now_s: float) -> None:
     if each.partitions:
         print_table(("TOPIC", "PARTITION>"), each.partitions, indent=2)
     elif each.is_open:
-        print("  nothing written yet" if each.state == "Ongoing" else "  every partition knows how it ended")
+        print("  nothing written yet" if each.state == "Ongoing" else "  every partition has its marker")
 
 
 def _duration(seconds: float | None) -> str | None:

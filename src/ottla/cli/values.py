@@ -44,7 +44,7 @@ def _each(check: Callable[[Any], str | None]) -> Callable[[Any, Any], None]:
             wanted = check(each)
             if wanted is not None:
                 shown = repr(each)
-                raise ValueError(f"wants {wanted}, not {shown if len(shown) < 100 else shown[:80] + '...'}")
+                raise ValueError(f"must be {wanted}, not {shown if len(shown) < 100 else shown[:80] + '...'}")
 
     return validator
 
@@ -63,7 +63,7 @@ def _text(value: str) -> str | None:
 
 
 def _short(size: int) -> str | None:
-    return None if size <= STRING_BYTES_MAX else f"at most {STRING_BYTES_MAX} bytes"
+    return None if size <= STRING_BYTES_MAX else f"text of at most {STRING_BYTES_MAX} bytes"
 
 
 def _name(value: str) -> str | None:
@@ -72,7 +72,7 @@ def _name(value: str) -> str | None:
 
 def _trimmed_name(value: str) -> str | None:
     """librdkafka takes white space off the ends of its settings, and aborts where nothing is left."""
-    return _name(value) if value == value.strip() else "a name without white space at its ends"
+    return _name(value) if value == value.strip() else "a name without leading or trailing white space"
 
 
 def topic_name(value: str) -> str | None:
@@ -100,7 +100,7 @@ def parse_byte_rate(text: str) -> int | None:
 
 
 def _byte_rate(value: str) -> str | None:
-    return None if parse_byte_rate(value) else "bytes a second, such as 500K, 20M or 1G"
+    return None if parse_byte_rate(value) else "bytes per second, such as 500K, 20M or 1G"
 
 
 def _addresses(value: str) -> str | None:
@@ -118,12 +118,12 @@ def parse_addresses(text: str) -> list[str]:
         if match is None:
             raise ValueError("HOST:PORT,..., such as 127.0.0.1:9092")
         if not 0 < int(match["port"]) <= PORT_MAX:
-            raise ValueError(f"ports from 1 to {PORT_MAX}")
+            raise ValueError(f"HOST:PORT,... with ports from 1 to {PORT_MAX}")
         host = match["bracketed"] or match["host"]
         try:
             host.encode("idna")
         except UnicodeError:
-            raise ValueError("names of hosts") from None
+            raise ValueError("HOST:PORT,... with valid host names") from None
         found.append(f"[{host}]:{match['port']}" if ":" in host else f"{host}:{match['port']}")
     return found
 

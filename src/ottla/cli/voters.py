@@ -68,8 +68,8 @@ def let_go(bootstrap: str, nodes: Iterable[int]) -> list[int]:
     if len(leaving) == len(voters):
         named = ", ".join(map(str, leaving))
         raise CommandFailed(
-            f"controller {named} decides alone about the metadata\n"
-            f"  let another one join first: {asked_at('ottla cluster add DIRECTORY --controller', bootstrap)}"
+            f"controller {named} is the only voter\n  add another one first: "
+            f"{asked_at('ottla cluster add DIRECTORY --controller', bootstrap)}"
         )
     make_dynamic(bootstrap)
     for node_id in leaving:

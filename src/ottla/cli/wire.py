@@ -78,7 +78,7 @@ class Link:
     def receive_frame(self) -> bytes:
         size = int.from_bytes(self._exactly(4), "big")
         if size > FRAME_BYTES_MAX:
-            raise OSError("what answers there does not speak Kafka's protocol")
+            raise OSError("the server there does not speak Kafka's protocol")
         return self._exactly(size)
 
     def _exactly(self, size: int) -> bytes:
@@ -98,7 +98,7 @@ class Link:
         try:
             plain = messages.plain(messages.decode_response(key, version, frame)[1])
         except Exception as error:  # whatever a decoder meets in bytes of another protocol
-            raise OSError("what answers there does not speak Kafka's protocol") from error
+            raise OSError("the server there does not speak Kafka's protocol") from error
         assert isinstance(plain, dict)
         return plain
 

@@ -126,7 +126,7 @@ def test_an_id_that_was_asked_for_and_is_taken_leaves_nothing_behind(
     Registrations(cluster)
     assert claim(cluster.bootstrap, "cluster", 7, HERE) is not None
     for taken in (2, 7):  # registered, and taken meanwhile
-        with pytest.raises(CommandFailed, match=f"node {taken} is of the cluster already") as refused:
+        with pytest.raises(CommandFailed, match=f"node {taken} belongs to the cluster already") as refused:
             joined(cluster, tmp_path / "n", monkeypatch, node_id=taken)
         assert refused.value.exit_code == MISUSED
     assert not (tmp_path / "n").exists()
@@ -175,7 +175,7 @@ def test_nodes_of_one_machine_are_added_one_after_the_other(tmp_path: Path, monk
 
     monkeypatch.setattr(cluster_claim.time, "sleep", sleep)
     with one_at_a_time(said.append) as release, one_at_a_time(said.append):
-        assert (waits, said) == (3, ["waiting for another node that is being added on this machine"])
+        assert (waits, said) == (3, ["waiting for another node to be added on this machine"])
         descriptor = os.open(next(tmp_path.iterdir()), os.O_RDWR)
         with pytest.raises(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -185,7 +185,7 @@ def test_nodes_of_one_machine_are_added_one_after_the_other(tmp_path: Path, monk
 @pytest.mark.parametrize("code", [ErrorCode.duplicate_broker_registration, ErrorCode.stale_broker_epoch])
 def test_a_node_whose_id_another_process_has_says_so(code: ErrorCode) -> None:
     said = _refused(4, KafkaError(code, "Another broker is registered with that broker id."))
-    assert "the cluster does not take node 4" in said and "another process runs with node.id=4" in said
+    assert "the cluster refused node 4" in said and "another process runs with node.id=4" in said
 
 
 def test_the_id_is_that_of_the_directory_where_nobody_has_it(

@@ -48,11 +48,11 @@ def test_a_broker_that_has_gone_is_fenced_and_not_running(
     assert [each["id"] for each in found["brokers"]] == [1, 2]
     assert found["fenced_brokers"] == [{"id": 3, "address": "127.0.0.1:9003"}]
     assert sorted(facts(cluster.bootstrap).addresses) == [1, 2]
-    with pytest.raises(CommandFailed, match="broker 3 is not running: those that are have the ids 1, 2"):
+    with pytest.raises(CommandFailed, match="broker 3 is not running: running are 1, 2"):
         facts(cluster.bootstrap).broker(3)
     now = facts(cluster.bootstrap)
     cluster.fenced.clear()
-    assert cluster_restart._trouble(facts(cluster.bootstrap), now) == "node 3 is away"
+    assert cluster_restart._trouble(facts(cluster.bootstrap), now) == "node 3 is down"
 
 
 def test_a_cluster_that_does_not_tell_who_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,14 +76,14 @@ def test_what_was_removed_stays_out(
 ) -> None:
     app.run(["cluster", "remove", "4"])
     said = capsys.readouterr().out
-    assert "broker 4 is no longer of this cluster" in said and f"{tmp_path}/my shop/node-4 stays" in said
+    assert "broker 4 is no longer part of this cluster" in said and f"{tmp_path}/my shop/node-4 stays" in said
     assert sorted(node_directories(tmp_path / "my shop")) == [1, 2, 3]
     assert sorted(removed_directories(tmp_path / "my shop")) == [4]
     for arguments in (["3", "my shop"], ["my shop"]):
         assert app.run(["cluster", "up", *arguments]) == OK
         assert started.pop() == [1, 2, 3]
     said = refused("cluster", "up", "4", "my shop")
-    assert "has 3 nodes, not 4: leave the number out" in said
+    assert "has 3 nodes, not 4: omit the number" in said
     up, add = hints(said)
     assert app.run(up) == OK and started.pop() == [1, 2, 3]
     assert add == ["cluster", "add", "my shop/node-5"], "the directory of the removed one is not taken for another"

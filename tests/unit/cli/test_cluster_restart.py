@@ -18,13 +18,13 @@ def test_a_process_that_is_not_the_node_is_left_alone(tmp_path: Path) -> None:
     other = subprocess.Popen(["sleep", "600"])
     try:
         (tmp_path / "pid").write_text(f"{other.pid}\n")
-        with pytest.raises(CommandFailed, match=f"names process {other.pid}, which is not it"):
+        with pytest.raises(CommandFailed, match=f"names process {other.pid}, which is not the node"):
             _signal(tmp_path, 1, 1.0)
         assert other.poll() is None
     finally:
         other.kill()
         other.wait()
-    with pytest.raises(CommandFailed, match=f"names process {other.pid}, which is not it"):
+    with pytest.raises(CommandFailed, match=f"names process {other.pid}, which is not the node"):
         _signal(tmp_path, 1, 1.0)  # nor is one that is no more
 
 

@@ -108,7 +108,7 @@ def test_a_partition_and_its_indexes(partition: Path, dump: Dump) -> None:
             struct.pack(">iiii", 10, len(_batches()[0]) + len(_batches()[1]), 2, len(_batches()[0])),
             "does not come after",
         ),
-        (b"\1\2\3", "no multiple"),
+        (b"\1\2\3", "not a multiple"),
     ],
 )
 def test_an_offset_index_that_misleads(partition: Path, dump: Dump, entries: bytes, complaint: str) -> None:
@@ -121,7 +121,7 @@ def test_an_offset_index_that_misleads(partition: Path, dump: Dump, entries: byt
 @pytest.mark.parametrize(
     ("entries", "complaint"),
     [
-        (struct.pack(">qi", 1001, 2), "hides a record of time 1005"),
+        (struct.pack(">qi", 1001, 2), "misses a record with the later timestamp 1005"),
         (struct.pack(">qi", 2000, 2), "no record up to its offset"),
         (struct.pack(">qi", 1010, 99), "past the last record"),
         (struct.pack(">qiqi", 1010, 10, 1005, 2), "goes back"),

@@ -184,7 +184,7 @@ def test_a_broker_that_goes_on_loading_is_reported(brokers: Brokers, monkeypatch
 
 
 def test_an_empty_name_is_refused_in_a_sentence() -> None:
-    with pytest.raises(CommandFailed, match="the id of a group is not empty"):
+    with pytest.raises(CommandFailed, match="a group id must not be empty"):
         groups(FIRST, None, [""])  # type: ignore[arg-type]
 
 

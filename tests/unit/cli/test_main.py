@@ -112,8 +112,8 @@ def test_many_partitions_are_counted(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"port": 70000}, "port wants a number from 0 .* to 65535, not 70000"),
-        ({"port": "9092"}, "port wants a number"),
+        ({"port": 70000}, "port must be a number from 0 .* to 65535, not 70000"),
+        ({"port": "9092"}, "port must be a number"),
         ({"settings": "localhost:9092"}, "starts a node of its own"),
         ({"topic": "t"}, "did you mean topics"),
     ],

@@ -64,7 +64,7 @@ def test_a_mirror_without_topics_says_so(bootstrap: str, capsys: pytest.CaptureF
     assert main(["mirror", "status", "new", "-b", bootstrap]) == OK
     assert capsys.readouterr().out == "the mirror of new has no topics yet: it has copied nothing\n"
     assert main(["mirror", "status", "new", "-b", bootstrap, "--from", bootstrap, "--topics", "other"]) == OK
-    assert "has no topics: the source has none of its own that matches other" in capsys.readouterr().out
+    assert "has no topics: the source has no topics of its own that matches other" in capsys.readouterr().out
 
 
 def test_topics_that_were_handed_over_are_shown(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,7 +79,7 @@ def test_too_few_brokers_are_left() -> None:
         plan_drain(THREE, partitions, {3})
     assert impossible.value.command == "ottla topic replicate orders --factor 2"
     assert plan_drain(THREE, partitions, {3}, fewer_copies=True)[0].after == (1, 2)
-    with pytest.raises(PlanImpossible, match="no broker would be left"):
+    with pytest.raises(PlanImpossible, match="no broker would remain"):
         plan_drain(THREE[:1], partitions, {1})
 
 
@@ -95,7 +95,7 @@ def test_more_copies() -> None:
     assert all(sorted(after["t", n]) == [1, 2, 3] for n in range(3))
     assert len({after["t", n][0] for n in range(3)}) == 3, "each broker leads one"
     assert after["other", 0] == (1,)
-    with pytest.raises(PlanImpossible, match="4 copies need 4 brokers, and there are 3"):
+    with pytest.raises(PlanImpossible, match="4 copies need 4 brokers, but there are 3"):
         plan_replicate(THREE, partitions, {"t"}, 4)
 
 

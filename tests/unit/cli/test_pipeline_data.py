@@ -88,11 +88,11 @@ def test_a_pipeline_of_ones_own_is_fed_like_the_one_that_it_began_as(
     assert main(["pipeline", "new", str(tmp_path / "mine"), "--from", "ticks"]) == OK
     arguments = ["pipeline", "feed", str(tmp_path / "mine" / "mine.py"), "-n", "10", "-b", bootstrap]
     assert main(arguments) == MISUSED
-    assert "--like NAME takes that of activity" in capsys.readouterr().err
+    assert "use --like NAME with one of activity" in capsys.readouterr().err
     assert main([*arguments, "--like", "ticks"]) == OK
     assert "10 records to ticks" in capsys.readouterr().out
     assert main([*arguments, "--like", "join"]) == MISUSED
-    assert "has no setting orders" in capsys.readouterr().err
+    assert "lacks the setting orders" in capsys.readouterr().err
 
 
 def test_a_mirror_is_fed_where_it_reads(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ def test_a_repair_is_shown_and_then_done(directory: Path, capsys: pytest.Capture
     assert repair(directory.parent) == FAILED
     shown = capsys.readouterr().out
     assert f"quorum-state: epoch {EPOCH_LAST - 1} becomes {7 + EPOCHS_AHEAD_MAX}" in shown
-    assert "Nothing was changed: --apply does it." in shown
+    assert "Nothing was changed: repair with --apply." in shown
     assert (directory / "quorum-state").read_bytes() == before
     assert repair(directory.parent, apply=True, json=True) == OK
     step, summary = map(json.loads, capsys.readouterr().out.splitlines())
@@ -40,7 +40,7 @@ def test_a_repair_is_shown_and_then_done(directory: Path, capsys: pytest.Capture
     assert (mended.leader_epoch, mended.leader_id, mended.voted_id) == (7 + EPOCHS_AHEAD_MAX, -1, -1)
     assert mended.voters == (1, 2, 3)
     assert repair(directory.parent) == OK
-    assert capsys.readouterr().out == "Nothing is to be done.\n"
+    assert capsys.readouterr().out == "Nothing to repair.\n"
 
 
 def test_a_directory_without_a_metadata_log_is_refused(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def test_another_directory_is_left_alone(tmp_path: Path, place: str, capsys: pyt
 def test_a_partition_that_nobody_knows_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\norders 0 17\n")
     assert main(["log", "repair", "--apply", str(tmp_path / "order-0")]) == 1
-    assert "nor a checkpoint" in capsys.readouterr().err
+    assert "no checkpoint lists records" in capsys.readouterr().err
     assert not (tmp_path / "order-0").exists()
     assert main(["log", "repair", "--apply", str(tmp_path / "orders-0")]) == 0
     assert (tmp_path / "orders-0" / f"{17:020d}.log").exists()
@@ -41,7 +41,7 @@ def test_a_look_needs_no_disk_that_can_be_written(
     (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\norders 0 17\n")
     assert main(["log", "repair", str(tmp_path / "orders-0")]) == 1
     captured = capsys.readouterr()
-    assert "begin an empty segment at offset 17" in captured.out and not captured.err
+    assert "start an empty segment at offset 17" in captured.out and not captured.err
     assert main(["log", "repair", "--apply", str(tmp_path / "orders-0")]) == 1
     assert "Read-only file system" in capsys.readouterr().err
 

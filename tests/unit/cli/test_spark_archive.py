@@ -105,7 +105,7 @@ def test_it_says_how_to_submit(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize(
     ("out", "code", "sentence"),
-    [("ottla.zip", 2, "the archive's name ends in .tar.gz"), ("none/ottla.tar.gz", 1, "No such file or directory")],
+    [("ottla.zip", 2, "the archive's name must end in .tar.gz"), ("none/ottla.tar.gz", 1, "No such file or directory")],
 )
 def test_where_it_cannot_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], out: str, code: int, sentence: str

@@ -110,11 +110,11 @@ def test_several_brokers_join_a_quorum() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--nodes", "0"], "--nodes wants a whole number from 1 to 100, not '0'"),
-        (["--nodes", "two"], "--nodes wants"),
+        (["--nodes", "0"], "--nodes must be a whole number from 1 to 100, not '0'"),
+        (["--nodes", "two"], "--nodes must be"),
         (["--nodes"], "--nodes needs a value"),
-        (["--nodes", "2", "--listen", "127.0.0.1:0"], "give one, not 0"),
-        (["--nodes", "9", "--listen", "127.0.0.1:65530"], "not that many ports"),
+        (["--nodes", "2", "--listen", "127.0.0.1:0"], "which must not be 0"),
+        (["--nodes", "9", "--listen", "127.0.0.1:65530"], "too few ports"),
         (["--nodes", "2", "--set", "controller.quorum.voters=1@a:1"], "name one already"),
     ],
 )

@@ -49,7 +49,7 @@ def test_one_that_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 def test_none_needs_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert elected(monkeypatch, {}) == OK
-    assert capsys.readouterr().out == "every partition is led by its preferred leader already\n"
+    assert capsys.readouterr().out == "every partition already has its preferred leader\n"
 
 
 def test_an_unclean_one_is_led_by_whom_the_brokers_name(
@@ -61,7 +61,7 @@ def test_an_unclean_one_is_led_by_whom_the_brokers_name(
 
 @pytest.mark.parametrize("options", [{"unclean": True}, {"partition": [0]}])
 def test_without_a_topic(options: dict[str, object]) -> None:
-    with pytest.raises(CommandFailed, match="of which topic") as it:
+    with pytest.raises(CommandFailed, match="needs a TOPIC") as it:
         topic_elect.elect(**options)  # type: ignore[arg-type]
     assert it.value.exit_code == MISUSED
 

@@ -37,18 +37,16 @@ def said(
 def test_one_copy() -> None:
     text = said()
     assert "survives the loss of no broker" in text["losses"]
-    assert "acks=1 and acks=all mean the same" in text["acks"]
+    assert "acks=1 and acks=all are the same" in text["acks"]
     assert "may be lost when the machine loses power" in text["power"]
     assert "now" not in text
 
 
 def test_three_copies_two_of_them_required() -> None:
     text = said(3, min_insync_replicas="2")
-    assert "survives the loss of 2 brokers" in text["losses"]
+    assert "readable after the loss of 2 brokers" in text["losses"]
     assert "go on while 1 broker at most is lost" in text["losses"]
-    assert (
-        "on 2 copies at least" in text["losses"] and "worst moment it survives the loss of 1 broker." in text["losses"]
-    )
+    assert "on 2 copies at least" in text["losses"] and "worst case it survives the loss of 1 broker." in text["losses"]
     assert "refused with fewer than 2 in sync" in text["acks"]
     assert "all machines with an in-sync copy" in text["power"]
 
@@ -57,16 +55,16 @@ def test_where_the_copies_are() -> None:
     facts = Facts("t", 3, [3, 3], [3, 3], (), SETTINGS)
     assert dict(explanation(facts))["copies"] == "2 partitions with 3 copies each, on 3 brokers."
     apart, together = (dict(explanation(replace(facts, racks=racks)))["copies"] for racks in ([3, 2], [2, 1]))
-    assert "in 2 racks at least (broker.rack): one of them may be lost" in apart
+    assert "in at least 2 racks (broker.rack): the loss of one is survived" in apart
     assert "may be in one rack" in together
 
 
 def test_what_it_prefers_when_all_in_sync_copies_are_gone() -> None:
-    assert "waits until one comes back, rather than lose" in said(3)["outage"]
-    assert "may go on alone" in said(3)["outage"]
+    assert "waits for one to return rather than lose" in said(3)["outage"]
+    assert "may continue alone" in said(3)["outage"]
     assert "refuse acks=all as soon as fewer than 2 are in sync" in said(3, min_insync_replicas="2")["outage"]
-    assert "prefers to be available" in said(3, unclean_leader_election_enable="true")["outage"]
-    assert "waits until" not in said(3, unclean_leader_election_enable="true")["outage"]
+    assert "prefers availability" in said(3, unclean_leader_election_enable="true")["outage"]
+    assert "waits for" not in said(3, unclean_leader_election_enable="true")["outage"]
     assert "outage" not in said()
 
 
@@ -93,22 +91,22 @@ SAID = [
     ({"segment.bytes": "1048576", "segment.ms": "3600000"}, "kept", "spans up to 1 MiB or 1 hour.", "GiB"),
     ({"cleanup.policy": ""}, "kept", "kept for ever: cleanup.policy is empty", "7 days"),
     ({"cleanup.policy": "compact"}, "kept", "the newest of each key is kept for good", "retention"),
-    ({"cleanup.policy": "compact"}, "kept", "may go at any time. ", "expires"),
-    ({"cleanup.policy": "compact"}, "kept", "stays 1 day after that", "due for it"),
+    ({"cleanup.policy": "compact"}, "kept", "may be compacted away at any time. ", "expires"),
+    ({"cleanup.policy": "compact"}, "kept", "is kept 1 day for", "due for it"),
     ({"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"}, "kept", "once 1 hour old.", "any time"),
     ({"cleanup.policy": "compact", "max.compaction.lag.ms": "86400000"}, "kept",
      "at any time, and are due for it when 1 day old.", "for ever"),
     ({"cleanup.policy": "compact,delete"}, "kept", "kept until it expires", "for good"),
     ({"cleanup.policy": "delete, compact"}, "kept", "kept for 7 days", "for good"),
-    ({"remote.storage.enable": "true"}, "kept", "copied to remote storage, where there is one (remote.storage.enable); "
-     "the brokers' own copies of them go when the records do.", "local.retention"),
-    ({"remote.storage.enable": "true", "local.retention.ms": "3600000"}, "kept", "go after 1 hour "
+    ({"remote.storage.enable": "true"}, "kept", "copied to remote storage, if configured (remote.storage.enable); "
+     "the brokers' local copies are deleted when the records do.", "local.retention"),
+    ({"remote.storage.enable": "true", "local.retention.ms": "3600000"}, "kept", "are deleted after 1 hour "
      "(local.retention.ms).", "when the records do"),
     ({"remote.storage.enable": "true", "local.retention.bytes": "1024", "remote.log.copy.disable": "true"}, "kept",
-     "Nothing more is copied", "Finished segments are copied"),
+     "No more segments are copied", "Closed segments are copied"),
     ({"compression.type": "zstd"}, "records", "stored with zstd;", "producer compressed"),
     ({"compression.type": "uncompressed"}, "records", "stored uncompressed;", "with uncompressed"),
-    ({}, "records", "as the producer compressed them; the broker takes them up to 1 MiB (max.message.bytes)", "zstd"),
+    ({}, "records", "as the producer compressed them; batches up to 1 MiB are accepted", "zstd"),
     ({"max.message.bytes": "500"}, "records", "up to 500 B", "MiB"),
     ({}, "records", "a batch with one more than 1 hour ahead of the broker's clock is refused", "behind"),
     ({"message.timestamp.before.max.ms": "1000"}, "records", "or more than 1 second behind the broker's clock", "zstd"),
@@ -116,12 +114,12 @@ SAID = [
     ({"message.timestamp.type": "LogAppendTime"}, "records", "the broker's at the append (LogAppendTime).", "refused"),
     ({}, "power", "may be lost when the machine loses power. With flush.messages=1", "fsynced after"),
     ({"flush.messages": "1"}, "power", "survives a power loss", "may be lost"),
-    ({"flush.messages": "100"}, "power", "after 100 records (flush.messages): what came since then", "scheduler"),
+    ({"flush.messages": "100"}, "power", "100 records (flush.messages): records appended since then", "scheduler"),
     ({"flush.ms": "5000"}, "power", "after 5 seconds (flush.ms)", "records (flush.messages)"),
-    ({"flush.ms": "5000"}, "power", "only where log.flush.scheduler.interval.ms is set", "operating system"),
+    ({"flush.ms": "5000"}, "power", "only if log.flush.scheduler.interval.ms is set", "operating system"),
     ({"flush.ms": "5000", "flush.messages": "9"}, "power", "after 9 records (flush.messages) or after 5 seconds",
      "operating system"),
-    ({"min.insync.replicas": "3"}, "acks", "acks=1 and acks=all mean the same here", "refused"),
+    ({"min.insync.replicas": "3"}, "acks", "acks=1 and acks=all are the same here", "refused"),
     ({"unclean.leader.election.enable": "true"}, "losses", "survives the loss of no broker", "unclean"),
 ]  # fmt: skip
 
@@ -135,13 +133,25 @@ def test_what_each_setting_says_of_one_copy(settings: dict[str, str], heading: s
 @pytest.mark.parametrize(
     ("copies", "required", "survives", "writes", "worst"),
     [
-        (2, 1, "the loss of 1 broker and can", "go on while 1 broker at most is lost", "the loss of no broker."),
-        (2, 2, "the loss of 1 broker and can", "stop as soon as one copy", "the loss of 1 broker."),
-        (2, 5, "the loss of 1 broker and can", "stop as soon as one copy", "the loss of 1 broker."),
-        (3, 1, "the loss of 2 brokers and can", "while 2 brokers at most are lost", "the loss of no broker."),
-        (3, 2, "the loss of 2 brokers and can", "go on while 1 broker at most is lost", "the loss of 1 broker."),
-        (3, 3, "the loss of 2 brokers and can", "stop as soon as one copy", "the loss of 2 brokers."),
-        (5, 3, "the loss of 4 brokers and can", "while 2 brokers at most are lost", "the loss of 2 brokers."),
+        (
+            2,
+            1,
+            "readable after the loss of 1 broker.",
+            "go on while 1 broker at most is lost",
+            "the loss of no broker.",
+        ),
+        (2, 2, "readable after the loss of 1 broker.", "stop as soon as one copy", "the loss of 1 broker."),
+        (2, 5, "readable after the loss of 1 broker.", "stop as soon as one copy", "the loss of 1 broker."),
+        (3, 1, "readable after the loss of 2 brokers.", "while 2 brokers at most are lost", "the loss of no broker."),
+        (
+            3,
+            2,
+            "readable after the loss of 2 brokers.",
+            "go on while 1 broker at most is lost",
+            "the loss of 1 broker.",
+        ),
+        (3, 3, "readable after the loss of 2 brokers.", "stop as soon as one copy", "the loss of 2 brokers."),
+        (5, 3, "readable after the loss of 4 brokers.", "while 2 brokers at most are lost", "the loss of 2 brokers."),
     ],
 )
 def test_losses_that_copies_survive(copies: int, required: int, survives: str, writes: str, worst: str) -> None:

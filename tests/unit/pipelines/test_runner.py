@@ -114,9 +114,9 @@ def test_options_of_a_file(tmp_path: Path) -> None:
         ("gap = 1", "no option gap; settings of the pipeline go under"),
         ("once = 1", "once is bool, not 1"),
         ("settings = 1", r"\[settings\] is a table"),
-        ("once = ", "is no TOML"),
+        ("once = ", "is not valid TOML"),
         ('metrics = "9404"', "metrics: expected HOST:PORT"),
-        ("batch_records = 0", "batch_records: at least 1"),
+        ("batch_records = 0", "batch_records must be at least 1"),
     ],
 )
 def test_wrong_files_are_refused(written: str, complaint: str, tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ def test_what_a_run_waits_for_is_said(
     ("status", "text"),
     [
         (Status("p", "starting"), "waits for Spark to start"),
-        (Status("p", "running"), "waits for it to notice"),
+        (Status("p", "running"), "waits for the pipeline to notice the request"),
         (Status("p", "stopping"), "waits for Spark to stop"),
         (Status("p", "stopping", waits_for=["q", "r"], queries=[QueryStatus("q", running_s=12.3)]),
          "waits for the batch of q (for 12 s now), r to finish"),

@@ -22,7 +22,7 @@ from ottla.cli.values import FilePath
 from ottla.filesystem import FileSystem, OsFileSystem
 from ottla.storage.scan import Batch, OnBatch, Scan, walk
 
-app = App(name="log", help="Look into a log directory; no broker is needed.", sort_key=9)
+app = App(name="log", help="Dump, verify and repair log files; no broker is needed.", sort_key=9)
 
 app.command(verify)
 app.command(repair)
@@ -82,7 +82,7 @@ def _dump_one(fs: FileSystem, path: str, report: Report, records: bool, decode: 
         if is_log_directory(fs, path):
             return dump_log_directory(fs, path, report)
         raise CommandFailed(
-            f"{visible(path)} is neither a log directory nor a partition's: no meta.properties, no segments"
+            f"{visible(path)} is neither a log directory nor a partition directory: no meta.properties, no segments"
         )
     return _dump_file(fs, path, report, records, decode)
 
@@ -93,9 +93,7 @@ def _dump_file(fs: FileSystem, path: str, report: Report, records: bool, decode:
         return _dump_contents(report, path, small_files.READERS[name](fs, path))
     named = (0, ".checkpoint") if name == "bootstrap.checkpoint" else split_name(name)
     if named is None:
-        raise CommandFailed(
-            f"{visible(path)}: the name is none that a log directory has, such as 00000000000000000000.log"
-        )
+        raise CommandFailed(f"{visible(path)}: not a file name of a log directory, such as 00000000000000000000.log")
     base_offset, kind = named
     if kind in (".log", ".checkpoint"):
         return _dump_batches(fs, path, base_offset, kind, report, records, decode)

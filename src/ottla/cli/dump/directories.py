@@ -101,7 +101,7 @@ def _known_gaps(fs: FileSystem, directory: str, problems: list[Problem]) -> list
 
 def _snapshot_problems(fs: FileSystem, directory: str) -> list[Problem]:
     paths = [posixpath.join(directory, name) for name in fs.listdir(directory) if name.endswith(".checkpoint")]
-    return [Problem(path, "it is no whole snapshot") for path in paths if is_snapshot_damaged(fs, path)]
+    return [Problem(path, "it is not a whole snapshot") for path in paths if is_snapshot_damaged(fs, path)]
 
 
 def _small_file_problems(fs: FileSystem, directory: str, segments: list[Segment]) -> list[Problem]:
@@ -217,7 +217,7 @@ def _identity(fs: FileSystem, path: str, problems: list[Problem]) -> dict[str, o
     except CorruptFile as error:
         problems.append(Problem(posixpath.join(path, META_PROPERTIES_FILE), str(error)))
     stopped = fs.exists(checkpoints.clean_shutdown_path(path))
-    facts["last_stop"] = "clean" if stopped else "none recorded: it is running, or it was killed"
+    facts["last_stop"] = "clean" if stopped else "none: the node is running, or was killed"
     return facts
 
 

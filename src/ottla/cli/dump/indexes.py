@@ -85,7 +85,7 @@ def _entries(layout: struct.Struct, data: bytes) -> Iterator[tuple[int, ...]]:
 def odd_size(size: int, kind: str) -> str | None:
     """What is wrong with the file's length, if anything."""
     entry = _LAYOUTS[kind].size
-    return f"{size} bytes are no multiple of its {entry}-byte entries" if size % entry else None
+    return f"{size} bytes are not a multiple of its {entry}-byte entries" if size % entry else None
 
 
 class OffsetIndexCheck:
@@ -126,7 +126,7 @@ class TimeIndexCheck:
 
     def __init__(self, entries: list[TimeEntry]) -> None:
         self.problems = [
-            f"entry {number} (time {after.timestamp}, offset {after.offset}) goes back before entry {number - 1}"
+            f"entry {number} (time {after.timestamp}, offset {after.offset}) goes back behind entry {number - 1}"
             for number, (before, after) in enumerate(pairwise(entries), 1)
             if after.timestamp < before.timestamp or after.offset < before.offset
         ]
@@ -141,9 +141,9 @@ class TimeIndexCheck:
             timestamp = entries[self._next].timestamp
             if self._latest > timestamp:
                 # A look-up of a time in between starts here and misses the earlier batch.
-                self._complain(f"hides a record of time {self._latest} before it")
+                self._complain(f"misses a record with the later timestamp {self._latest} before it")
             elif timestamp > max(self._latest, batch.header.max_timestamp):
-                self._complain("has a time that no record up to its offset has")
+                self._complain("has a timestamp that no record up to its offset has")
             self._next += 1
         self._latest = max(self._latest, batch.header.max_timestamp)
 

@@ -58,8 +58,8 @@ def repair(
     if json:
         print_json_line({"kind": "summary", "to_do": todo, "applied": apply})
     else:
-        done = "Done: start the node again." if apply and not todo else "Nothing was changed: --apply does it."
-        print(done if todo or apply else "Nothing is to be done.")
+        done = "Done: start the node again." if apply and not todo else "Nothing was changed: repair with --apply."
+        print(done if todo or apply else "Nothing to repair.")
     return FAILED if todo else OK
 
 
@@ -68,13 +68,15 @@ def _targets(fs: FileSystem, path: str) -> tuple[str, list[str]]:
     parent, key = posixpath.dirname(path), parse_directory_name(posixpath.basename(path))
     if not fs.is_dir(path):
         if key is None or not read_directory_checkpoints(fs, parent).known_end(key):
-            raise CommandFailed(f"there is no directory {visible(path)}, nor a checkpoint that knows of records in it")
+            raise CommandFailed(f"there is no directory {visible(path)}, and no checkpoint lists records in it")
         return parent, [path]
     if is_partition(fs, path) or (key is not None and is_of_a_node(fs, parent)):
         return parent, [path]
     if not is_log_directory(fs, path):
         shown = visible(path)
-        raise CommandFailed(f"{shown} is neither a log directory nor a partition's: no meta.properties, no segments")
+        raise CommandFailed(
+            f"{shown} is neither a log directory nor a partition directory: no meta.properties, no segments"
+        )
     ours = is_of_a_node(fs, path)
     found = [each for each in partition_directories(fs, path) if ours or is_partition(fs, each)]
     return path, [each for each in found if parse_directory_name(posixpath.basename(each)) is not None]
@@ -85,8 +87,8 @@ def _applied(fs: FileSystem, plan: Plan) -> list[str]:
         return repairs.apply(fs, plan)
     except OSError as error:
         raise CommandFailed(
-            f"{visible(plan.directory)}: {error.strerror or error}; the repair is not done\n"
-            "  nothing is lost: mend that (a full disk needs room for the largest damaged file), and run it again"
+            f"{visible(plan.directory)}: {error.strerror or error}; the repair is incomplete\n  nothing is lost: fix "
+            f"the cause (a full disk needs room for the largest damaged file) and run it again"
         ) from error
 
 

@@ -84,7 +84,7 @@ def json_file(fs: FileSystem, path: str) -> Contents:
         rows: list[Row] = [(name, value if isinstance(value, str | int) else json.dumps(value))
                            for name, value in members.items()]  # fmt: skip
     except (ValueError, AttributeError) as error:
-        raise checkpoints.CorruptFile(f"{path} is no JSON object: {error}") from error
+        raise checkpoints.CorruptFile(f"{path} is not a JSON object: {error}") from error
     return Contents("property", ("NAME", "VALUE"), rows)
 
 

@@ -63,7 +63,7 @@ def verify(
                 if json:
                     print_json_line({"kind": "repair", "path": directory, "command": repair_command(directory)})
                 else:
-                    print(f"         `{repair_command(directory)}` shows what a repair would do")
+                    print(f"         see how to repair it with: {repair_command(directory)}")
         if json:
             print_json_line({"kind": "summary", "path": path, "partitions": partitions, "problems": found})
         else:
@@ -80,13 +80,15 @@ def verify_path(fs: FileSystem, path: str) -> Iterator[tuple[str, list[Problem]]
         return
     if not fs.is_dir(path) or not is_log_directory(fs, path):
         shown = visible(path)
-        raise CommandFailed(f"{shown} is neither a log directory nor a partition's: no meta.properties, no segments")
+        raise CommandFailed(
+            f"{shown} is neither a log directory nor a partition directory: no meta.properties, no segments"
+        )
     offsets = read_directory_checkpoints(fs, path)
     yield path, check_checkpoints(fs, path)
     for directory in partition_directories(fs, path):
         yield directory, verify_partition(fs, directory, offsets)
     for directory, end in missing_directories(fs, path, offsets):
-        text = f"the directory is missing, and records up to offset {end} were in it"
+        text = f"the directory is missing, but had records up to offset {end}"
         yield directory, [Problem(directory, text)]
 
 
