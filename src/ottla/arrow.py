@@ -186,7 +186,7 @@ def _positions(
         found = dict(default)
     elif isinstance(position, datetime):
         if position.tzinfo is None:
-            raise ValueError("a datetime needs a time zone, as datetime(2026, 1, 31, tzinfo=timezone.utc) has")
+            raise ValueError("a datetime needs a time zone, for example datetime(2026, 1, 31, tzinfo=timezone.utc)")
         at_ms = round(position.timestamp() * 1000)
         known = cluster.offsets(dict.fromkeys(first, max(at_ms, 0)))
         found = {at: one.offset if one.offset >= 0 else last[at] for at, one in known.items()}
@@ -195,7 +195,7 @@ def _positions(
     elif isinstance(position, int) and not isinstance(position, bool):
         found = dict.fromkeys(first, position)
     else:
-        raise ValueError(f"an offset, a datetime, or offsets by partition are wanted, not {position!r}")
+        raise ValueError(f"expected an offset, a datetime, or a mapping of partition to offset, not {position!r}")
     if any(offset < 0 for offset in found.values()):
-        raise ValueError("offsets are 0 or more")
+        raise ValueError("offsets must be 0 or more")
     return {at: min(max(offset, first[at]), last[at]) for at, offset in found.items()}

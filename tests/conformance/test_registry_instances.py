@@ -186,7 +186,7 @@ def test_a_broker_that_restarts(broker: Broker, tmp_path: Path) -> None:
 def test_a_topic_that_is_another(broker: Broker) -> None:
     broker.create_topic("many-partitions", 3, cleanup_policy="compact")
     broker.create_topic("not-compacted", 1)
-    for name, said in (("many-partitions", "has one partition"), ("not-compacted", "is compacted")):
+    for name, said in (("many-partitions", "must have one partition"), ("not-compacted", "must be compacted")):
         command = [sys.executable, "-m", "ottla.cli.main", "registry", "-b", broker.bootstrap, "--topic", name]
         ended = subprocess.run([*command, "--listen", "127.0.0.1:0"], capture_output=True, text=True, timeout=LIMIT_S)
         assert ended.returncode == 1

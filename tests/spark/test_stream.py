@@ -270,7 +270,7 @@ def test_a_group_with_members_is_left_alone(
         plans.commit({topic: {"0": 9}})
     member.close()
     said = [record.message for record in caplog.records if record.name == "ottla.spark"]
-    assert len(said) == 1 and "it has members of its own" in said[0]
+    assert len(said) == 1 and "it has members, whose offsets" in said[0]
     assert topics.committed(topic) in ({}, {(topic, 0): -1001})
 
 

@@ -67,7 +67,7 @@ def _decimal(schema: dict[str, Any], make: Callable[..., Any]) -> Any:
     if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or not precision:
         return None
     if precision > DECIMAL_PRECISION_MAX:
-        raise SchemaError(f"a decimal of {precision} digits: no more than {DECIMAL_PRECISION_MAX} have a column")
+        raise SchemaError(f"a decimal of {precision} digits: a column holds at most {DECIMAL_PRECISION_MAX}")
     size = schema.get("size") if schema["type"] == "fixed" else None
     kind = pa.decimal128(precision, scale)
     one = partial(_number, scale=scale, limit=10**precision)

@@ -99,7 +99,7 @@ class _Compiler:
             if full in self._named:
                 found = self._named[full]
                 if found is None:
-                    raise SchemaError(f"the Avro type {name!r} holds itself: recursive types have no columns")
+                    raise SchemaError(f"the Avro type {name!r} is recursive: recursive types cannot be columns")
                 return found
         raise SchemaError(f"the Avro type {name!r} is not known")
 
@@ -132,7 +132,7 @@ class _Compiler:
     def _array(self, schema: dict[str, Any], namespace: str) -> Codec:
         items = self.codec(schema["items"], namespace)
         if not items.bytes_min:
-            raise SchemaError("an Avro array whose items take no bytes is not read")
+            raise SchemaError("Avro arrays whose items take no bytes are not supported")
         whole, build = array(items.type, items.build)
         return Codec(whole, build, partial(_raw_array, items.raw), frozenset({list}), 1)
 
@@ -147,7 +147,7 @@ class _Compiler:
                 return PRIMITIVES[wide]
         kinds = [python for codec in branches for python in codec.python]
         if len(kinds) > len(set(kinds)):
-            raise SchemaError("the branches of an Avro union have the same form: which one it is cannot be told")
+            raise SchemaError("branches of an Avro union are encoded alike and cannot be told apart")
         if not branches:
             return PRIMITIVES["null"]
         members = [(f"member{index}", codec) for index, codec in enumerate(branches)]

@@ -65,7 +65,7 @@ class _Parser:
         while place < stop:
             match = TOKEN.match(text, place)
             if match is None:
-                raise SchemaError(f"{text[place : place + 20].strip()!r} is not understood in the schema {text!r}")
+                raise SchemaError(f"{text[place : place + 20].strip()!r} cannot be parsed in the schema {text!r}")
             self.tokens.append(match.group().strip())
             place = match.end()
 
@@ -76,14 +76,14 @@ class _Parser:
         token = self._peek()
         if (wanted and token != wanted) or not token:
             raise SchemaError(
-                f"{wanted or 'a name'} is wanted before {token or 'the end'} in the schema {self._text!r}"
+                f"{wanted or 'a name'} is expected before {token or 'the end'} in the schema {self._text!r}"
             )
         self._at += 1
         return token
 
     def end(self) -> None:
         if self._peek():
-            raise SchemaError(f"{self._peek()!r} is too much in the schema {self._text!r}")
+            raise SchemaError(f"{self._peek()!r} is unexpected in the schema {self._text!r}")
 
     def fields(self, close: str = "") -> list[pa.Field]:
         """`name type` or `name: type`, with commas between, up to `close`."""
@@ -91,7 +91,7 @@ class _Parser:
         while self._peek() != close or not found:
             name = self._name()
             if name in found:
-                raise SchemaError(f"{name!r} is there twice in the schema {self._text!r}")
+                raise SchemaError(f"{name!r} appears twice in the schema {self._text!r}")
             if self._peek() == ":":
                 self._take()
             found[name] = pa.field(name, self.type_())
@@ -105,11 +105,11 @@ class _Parser:
         if self._peek().lower() == "not":
             self._take()
             if self._take().lower() != "null":
-                raise SchemaError(f"NULL is wanted behind NOT in the schema {self._text!r}")
+                raise SchemaError(f"NULL is expected after NOT in the schema {self._text!r}")
         if self._peek().lower() == "comment":
             self._take()
             if not self._take().startswith("'"):
-                raise SchemaError(f"a quoted text is wanted behind COMMENT in the schema {self._text!r}")
+                raise SchemaError(f"a quoted text is expected after COMMENT in the schema {self._text!r}")
 
     def _name(self) -> str:
         token = self._take()
@@ -122,7 +122,7 @@ class _Parser:
     def type_(self) -> pa.DataType:
         self._depth += 1
         if self._depth > DEPTH_MAX:
-            raise SchemaError(f"more than {DEPTH_MAX} types within types in the schema")
+            raise SchemaError(f"types nested more than {DEPTH_MAX} deep in the schema")
         name = self._take().lower()
         found = self._nested(name)
         self._depth -= 1

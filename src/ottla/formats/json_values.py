@@ -111,17 +111,17 @@ def _builder(kind: pa.DataType) -> Build:
 
 def _bool(value: Any) -> bool:
     if type(value) is not bool:
-        raise TypeError("true or false is wanted")
+        raise TypeError("expected true or false")
     return value
 
 
 def _float(value: Any) -> float:
     if type(value) is str:
         if value not in NUMBERS:
-            raise ValueError("a number is wanted")
+            raise ValueError("expected a number")
         return NUMBERS[value]
     if type(value) not in (int, float, Decimal):
-        raise TypeError("a number is wanted")
+        raise TypeError("expected a number")
     return float(value)
 
 
@@ -141,7 +141,7 @@ def _date(value: Any) -> date:
 
 def _decimal(value: Any, kind: pa.DataType) -> Decimal:
     if type(value) not in (int, float, Decimal, str):
-        raise TypeError("a number is wanted")
+        raise TypeError("expected a number")
     if type(value) is int and value.bit_length() > 400:
         raise ValueError("too many digits")
     exact = Decimal(str(value))
@@ -162,7 +162,7 @@ def _timestamp(value: Any, local: bool) -> int:
         return integer(value * 1_000_000, 64)
     moment = datetime.fromisoformat(utf8(value).strip())
     if local and moment.tzinfo is not None:
-        raise ValueError("a time without a zone is wanted")
+        raise ValueError("expected a time without a zone")
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
 
 

@@ -146,7 +146,7 @@ def mapping(kind: pa.DataType, items: Build) -> tuple[pa.DataType, Build]:
 def utf8(value: Any) -> str:
     """A str with a UTF-8 form (none has a lone surrogate). Raises ValueError, TypeError."""
     if type(value) is not str:
-        raise TypeError("a text is wanted")
+        raise TypeError("expected a string")
     value.encode()
     return value
 
@@ -154,7 +154,7 @@ def utf8(value: Any) -> str:
 def integer(value: Any, bits: int) -> int:
     """An int, not a bool, of so many bits. Raises TypeError, OverflowError."""
     if type(value) is not int:
-        raise TypeError("a whole number is wanted")
+        raise TypeError("expected a whole number")
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
         raise OverflowError(f"it has more than {bits} bits")
     return value

@@ -73,13 +73,13 @@ class GivenSchemas:
         if kind not in FORMATS:
             known = ", ".join((*FORMATS, "protobuf"))
             needs = f"{part}.format=protobuf needs schema.registry.url"
-            raise SchemaError(needs if kind == "protobuf" else f"{part}.format is one of {known}, not {kind!r}")
+            raise SchemaError(needs if kind == "protobuf" else f"{part}.format must be one of {known}, not {kind!r}")
         if schema is None and kind in ("json", "avro"):
             raise SchemaError(f"{part}.format={kind} needs {part}.schema")
         if schema is not None and kind in ("binary", "string"):
-            raise SchemaError(f"{part}.schema is for {part}.format json or avro, not {kind}")
+            raise SchemaError(f"{part}.schema needs {part}.format json or avro, not {kind}")
         if writer is not None and kind != "avro":
-            raise SchemaError(f"{part}.writer.schema is for {part}.format=avro")
+            raise SchemaError(f"{part}.writer.schema needs {part}.format=avro")
         if kind == "avro":
             return AvroValues(schema or "", writer)
         if kind == "json":
@@ -100,7 +100,7 @@ class Typed:
 
     def __init__(self, schemas: Schemas, bad_records: str = "fail") -> None:
         if bad_records not in BAD_RECORDS:
-            raise SchemaError(f"bad.records is one of {', '.join(BAD_RECORDS)}, not {bad_records!r}")
+            raise SchemaError(f"bad.records must be one of {', '.join(BAD_RECORDS)}, not {bad_records!r}")
         self.bad_records = bad_records
         self.parts = {part: values for part in ("key", "value") if (values := schemas.values(part)) is not None}
 

@@ -155,7 +155,7 @@ class Election:
         self._leave()
 
     def _failed(self, error: OSError | KafkaError) -> None:
-        _LOG.warning("the election of a leader is held up", extra=fields(group=self._group, error=str(error)))
+        _LOG.warning("the election of a leader is delayed", extra=fields(group=self._group, error=str(error)))
         if isinstance(error, KafkaError) and error.code in _DROPPED:
             self._member_id, self._generation = "", -1
         self._cluster.drop_coordinator(GROUP, self._group)
@@ -223,7 +223,7 @@ class Election:
         found = assignment.get("master_identity")
         self._leader_url = Identity.of_json(found).url if found else None
         self._is_chosen = assignment.get("master") == self._member_id
-        _LOG.info("a leader is chosen", extra=fields(leader=self._leader_url, is_me=self._is_chosen))
+        _LOG.info("leader elected", extra=fields(leader=self._leader_url, is_me=self._is_chosen))
         self._decided.set()
         self._on_change(self._is_chosen)
 

@@ -185,7 +185,7 @@ class Node:
         except (TypeError, ValueError, LookupError, AttributeError) as error:  # a pointer into what is no schema
             raise InvalidSchema(f"the reference {reference} cannot be followed: {error}") from error
         if not isinstance(found.contents, dict | bool):
-            raise InvalidSchema(f"the reference {reference} leads to what is no schema")
+            raise InvalidSchema(f"the reference {reference} does not lead to a schema")
         return self._places.node(found.contents, found.resolver)
 
     def check(self) -> None:

@@ -81,7 +81,7 @@ class Registrar:
             self._write(self._entries(record), "Register schema")
             stored = self._state.version(subject, record.version, deleted=True)
             if stored is None:
-                raise api_errors.store_error("the schema was written, and is not there")
+                raise api_errors.store_error("the schema was written but cannot be found")
             return stored
 
     def registered(self, proposal: Proposal, *, normalize: bool) -> SchemaRecord | None:

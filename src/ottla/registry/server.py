@@ -111,7 +111,7 @@ class Instance:
         """Take the right to write, or leave it; either may take a while."""
 
         def change() -> None:
-            with errors_logged(_LOG, "becoming the leader" if is_leader else "leaving the lead"):
+            with errors_logged(_LOG, "becoming the leader" if is_leader else "resigning as leader"):
                 (self.service.prepare if is_leader else self.service.resign)()
 
         threading.Thread(target=change, name="schemas writer", daemon=True).start()

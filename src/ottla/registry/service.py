@@ -101,5 +101,5 @@ class Service:
     def _write(self, entries: Mapping[Key, bytes | None]) -> None:
         with self._lock:
             if self._writer is None or not self.leadership.is_leader():
-                raise store.Fenced("not the leader any more")
+                raise store.Fenced("no longer the leader")
             self._writer.write(entries)

@@ -109,7 +109,7 @@ class Topic:
         """Return when the record at an offset is read: False if it was passed over. Raises StoreTimeout."""
         with self._moved:
             if not self._moved.wait_for(lambda: self._position > offset, timeout_s):
-                raise StoreTimeout(f"what was written to {self.name} was not read back in {timeout_s:g} s")
+                raise StoreTimeout(f"a record written to {self.name} was not read back in {timeout_s:g} s")
             return offset not in self._passed_over
 
     def wait_to_end(self, timeout_s: float = READ_BACK_S) -> None:
@@ -168,20 +168,20 @@ class Topic:
             taken = self.state.apply(key, message.value(), message.timestamp()[1])
         except records.UnreadableRecord as error:
             _LOG.warning(
-                "a record of the schemas is passed over",
+                "a record of the schemas topic was skipped",
                 extra=fields(topic=self.name, offset=message.offset(), error=str(error)),
             )
             return False
         except Exception as error:  # whatever is written to the topic, reading goes on
             _LOG.error(
-                "a record of the schemas cannot be applied",
+                "a record of the schemas topic could not be applied",
                 exc_info=error,
                 extra=fields(topic=self.name, offset=message.offset()),
             )
             return False
         if not taken:
             _LOG.error(
-                "a schema is passed over: another has its id",
+                "a schema was skipped: another has its id",
                 extra=fields(topic=self.name, offset=message.offset(), subject=key.subject, version=key.version),
             )
         return taken
@@ -238,7 +238,7 @@ class Writer:
             raise _store_error(failure) from failure
         taken = [self._topic.wait_for(offset) for offset in offsets]
         if not all(taken):
-            raise StoreError("another instance has given the id away at the same time")
+            raise StoreError("another instance has assigned the id at the same time")
 
     def _abort(self, error: Any) -> None:
         from confluent_kafka import KafkaException
@@ -291,7 +291,7 @@ def ensure(settings: Mapping[str, Any], name: str) -> str:
             wanted = NewTopic(name, 1, factor, config={"cleanup.policy": "compact"})
             try:
                 admin.create_topics([wanted])[name].result()
-                _LOG.info("made the topic of the schemas", extra=fields(topic=name, replication_factor=factor))
+                _LOG.info("created the schemas topic", extra=fields(topic=name, replication_factor=factor))
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
@@ -299,11 +299,11 @@ def ensure(settings: Mapping[str, Any], name: str) -> str:
         resource = ConfigResource(ResourceType.TOPIC, name)
         policy = admin.describe_configs([resource])[resource].result()["cleanup.policy"].value
     except KafkaException as error:
-        raise StoreError(f"topic {name} cannot be made or looked at: {error.args[0].str()}") from error
+        raise StoreError(f"topic {name} cannot be created or described: {error.args[0].str()}") from error
     if partitions != 1:
-        raise StoreError(f"the topic of the schemas has one partition, and {name} has {partitions}")
+        raise StoreError(f"the schemas topic must have one partition, but {name} has {partitions}")
     if policy != "compact":
-        raise StoreError(f"the topic of the schemas is compacted, and {name} has cleanup.policy={policy}")
+        raise StoreError(f"the schemas topic must be compacted, but {name} has cleanup.policy={policy}")
     return metadata.cluster_id or ""
 
 

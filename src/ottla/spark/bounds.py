@@ -69,8 +69,8 @@ def _resolve(
     unmatched = sorted(at for at, offset in found.items() if offset < 0)
     if unmatched and which == "starting" and options.no_match == "error":
         raise ValueError(
-            f"no record of {', '.join(map(str, unmatched))} is as young as the starting timestamp"
-            f" {wanted[unmatched[0]]}; with startingOffsetsByTimestampStrategy latest, reading begins at the end there"
+            f"no record of {', '.join(map(str, unmatched))} has a timestamp at or after the starting timestamp "
+            f"{wanted[unmatched[0]]}; with startingOffsetsByTimestampStrategy latest, reading begins at the end there"
         )
     return found | latest(cluster, unmatched, options)
 
@@ -79,8 +79,8 @@ def _check_all_named(option: str, named: Mapping[TopicPartition, int], partition
     others = sorted(map(str, named.keys() ^ set(partitions)))
     if others:
         raise ValueError(
-            f"{option}: must name the partitions that are read, all of them and no others (-1 is the latest offset,"
-            f" -2 the earliest); it differs in {', '.join(others)}"
+            f"{option}: must name exactly the partitions that are read (-1 is the latest offset, -2 the earliest); "
+            f"it differs in {', '.join(others)}"
         )
 
 

@@ -45,9 +45,9 @@ _NUMBERS = {
 _FETCH_BYTES = ("max.partition.fetch.bytes", "fetch.max.bytes")
 
 _REFUSED = {
-    "auto.offset.reset": "set startingOffsets to earliest or latest; a stream goes on from its checkpoint",
-    "enable.auto.commit": "offsets are Spark's; commit.group NAME shows progress in a consumer group",
-    "interceptor.classes": "nothing may change records between the broker and Spark",
+    "auto.offset.reset": "set startingOffsets to earliest or latest; a stream resumes from its checkpoint",
+    "enable.auto.commit": "Spark keeps the offsets; use commit.group NAME to show progress in a consumer group",
+    "interceptor.classes": "interceptors between the broker and Spark are not supported",
     "key.deserializer": "keys are bytes; cast them in the DataFrame",
     "value.deserializer": "values are bytes; cast them in the DataFrame",
 }
@@ -119,7 +119,7 @@ def _check_refused(given: Mapping[str, str]) -> None:
         if name in _REFUSED:
             raise ValueError(f"kafka.{name}: is not supported: {_REFUSED[name]}")
         if name.startswith(_SECURITY) and value.lower() != _SECURITY_PLAIN.get(name):
-            raise ValueError(f"kafka.{name}: security is not supported yet; only listeners in plain text can be read")
+            raise ValueError(f"kafka.{name}: security is not supported yet; only PLAINTEXT listeners can be read")
 
 
 def _number(name: str, text: str) -> int:

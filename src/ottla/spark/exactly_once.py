@@ -171,8 +171,8 @@ class Committer:
         last = self._last()
         if last is not None and last.batch > batch:
             raise CheckpointWentBack(
-                f"batch {batch} was to be written, but batch {last.batch} of this query is committed already: its"
-                " checkpoint is older than what it has written. Go on with a new checkpoint from offsets of your choice"
+                f"batch {batch} was to be written, but batch {last.batch} of this query is committed already: its "
+                f"checkpoint is older than its output. Start with a new checkpoint, from offsets of your choice"
             )
         if last is not None and last.batch == batch:
             self._repeat(last, written)
@@ -221,8 +221,8 @@ class Committer:
             state = self.port.end(one, commit=True)
             if state is State.UNKNOWN:
                 raise HalfCommitted(
-                    f"batch {decision.batch} was decided, and the coordinator does not know any more what became of"
-                    f" transaction {one.transactional_id}. {_CHOICE}"
+                    f"batch {decision.batch} was decided, but the coordinator no longer knows the outcome of "
+                    f"transaction {one.transactional_id}. {_CHOICE}"
                 )
             if state is not State.COMMITTED:
                 lost.append(one)
@@ -234,7 +234,7 @@ class Committer:
         lost = self._complete(decision)
         mine = {one.task: one for one in written if one not in decision.written}
         if lost and len(mine) < len(written):
-            raise WriteFailed(f"batch {decision.batch}: {_aborted(lost)} after it was decided; it has to be run again")
+            raise WriteFailed(f"batch {decision.batch}: {_aborted(lost)} after it was decided; it must be run again")
         if lost:
             is_any_visible = len(lost) < len(decision.written)
             taken = self._substitutes(decision, lost, mine) if is_any_visible else list(mine.values())
@@ -253,8 +253,8 @@ class Committer:
         after = {task: (one.rows, one.digest) for task, one in mine.items()}
         if before != after:
             raise HalfCommitted(
-                f"batch {decision.batch} was decided, then {_aborted(lost)} before the driver could commit, and the"
-                f" batch run again gives other rows or other tasks. {_CHOICE}"
+                f"batch {decision.batch} was decided, then {_aborted(lost)} before the driver could commit, and "
+                f"rerunning the batch gives different rows or tasks. {_CHOICE}"
             )
         return [mine[one.task] for one in lost]
 
@@ -312,7 +312,7 @@ class Committer:
 
 
 _CHOICE = (
-    "A part of it is visible to readers. Nothing was committed beyond that; to go on, compare the output with the input"
+    "A part of it is visible to readers. Nothing else was committed; to continue, compare the output with the input"
     " of this batch, and start with a new checkpoint. A larger kafka.transaction.timeout.ms (and the broker's"
     " transaction.max.timeout.ms) leaves a killed driver more time"
 )

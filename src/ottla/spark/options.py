@@ -235,7 +235,7 @@ class _Given:
                 continue
             near = difflib.get_close_matches(name, known, 1)
             logger.warning(
-                "option %s is not known and ignored%s", name, f"; {known[near[0]]} was perhaps meant" if near else ""
+                "option %s is not known and ignored%s", name, f"; did you mean {known[near[0]]}?" if near else ""
             )
             others.append(name)
         return tuple(others)
@@ -247,7 +247,7 @@ def _pattern(name: str, text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise ValueError(f"{name}: '{text}' is no regular expression: {error}") from None
+        raise ValueError(f"{name}: '{text}' is not a valid regular expression: {error}") from None
     return text
 
 

@@ -99,7 +99,7 @@ def plan(
             continue
         last = latest.get(partition, stop)
         if last < stop:
-            losses.append(f"partition {partition} ends at offset {last}, before {stop} where the batch was to end")
+            losses.append(f"partition {partition} ends at offset {last}, before the batch's end {stop}")
             stop = last
         begin = None if partition.topic in fresh else start.offsets.get(partition)
         range_, lost = _range(partition, begin, stop, earliest.get(partition), is_same=partition.topic in start.ids)
@@ -116,12 +116,12 @@ def _range(
     lost = ""
     if begin is None:
         if first is None:
-            return None, f"new partition {partition} is gone before its first offset was known"
+            return None, f"new partition {partition} was deleted before its first offset was known"
         if first > 0:
             lost = f"new partition {partition} begins at offset {first}, not at 0"
         begin = min(first, stop)
     elif stop < begin and is_same:
-        return None, f"partition {partition} ends at offset {stop}, before {begin} where reading was to go on"
+        return None, f"partition {partition} ends at offset {stop}, before {begin}, where reading should resume"
     elif stop < begin:
         lost = f"partition {partition} went from offset {begin} to {stop}: its topic was recreated"
         if first is None:
@@ -130,19 +130,19 @@ def _range(
     elif first is None and stop > begin:
         return None, f"partition {partition} is gone, at offset {begin} of {stop}"
     elif first is not None and first > begin and stop > begin:
-        lost = f"partition {partition} begins at offset {first}, behind {begin} where reading was to go on"
+        lost = f"partition {partition} begins at offset {first}, behind {begin}, where reading should resume"
         begin = min(first, stop)
     return Range(partition.topic, partition.partition, begin, stop), lost
 
 
 def loss_text(losses: list[str]) -> str:
     """What a query that fails on lost data says."""
-    return f"{_lost(losses)} To go on without them set failOnDataLoss to false."
+    return f"{_lost(losses)} To continue without them set failOnDataLoss to false."
 
 
 def warning_text(losses: list[str]) -> str:
     """What a query that goes on without lost data logs."""
-    return f"{_lost(losses)} Topics that were created again are read from their beginning."
+    return f"{_lost(losses)} Recreated topics are read from their beginning."
 
 
 def _lost(losses: list[str]) -> str:
@@ -165,9 +165,9 @@ def plan_batch(
         if begin >= stop:
             continue
         if begin < first:
-            losses.append(f"partition {partition} begins at offset {first}, behind {begin} where reading was to begin")
+            losses.append(f"partition {partition} begins at offset {first}, behind {begin}, where reading should start")
         if stop > last:
-            losses.append(f"partition {partition} ends at offset {last}, before {stop} where reading was to end")
+            losses.append(f"partition {partition} ends at offset {last}, before {stop}, where reading should end")
         begin, stop = max(begin, first), min(stop, last)
         if begin < stop:
             ranges.append(Range(partition.topic, partition.partition, begin, stop))

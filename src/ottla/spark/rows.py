@@ -52,22 +52,20 @@ def rows_of(schema: StructType, options: SinkOptions) -> Rows:
     if "value" not in types:
         raise ValueError(f"there is no column value; there are {', '.join(types) or 'none'}")
     if options.topic is None and "topic" not in types:
-        raise ValueError("no topic: set the option topic, or have a column topic")
+        raise ValueError("no topic: set the option topic, or add a column topic")
     formats = _by_registry(schema, options)
     for part in ("key", "value"):
         kind = formats.get(f"{part}.format", "binary")
         if kind == "json" and part in types and f"{part}.schema.parts" not in formats:
             formats.setdefault(f"{part}.schema", types[part])
         elif part in types and kind in ("binary", "string") and types[part] not in _PLAIN:
-            raise ValueError(
-                f"{part} has the type {types[part]}; it has to be binary or string, or have a {part}.format"
-            )
+            raise ValueError(f"{part} has the type {types[part]}; it must be binary or string, or set {part}.format")
         if kind == "string" and part in types and types[part] != "string":
             raise ValueError(f"{part} has the type {types[part]}, and {part}.format=string")
     wanted = {"topic": "string", "partition": "int", "headers": _HEADERS, "timestamp": "timestamp"}
     for name, kind in wanted.items():
         if name in types and types[name] != kind and not (name == "timestamp" and not options.has_timestamps):
-            raise ValueError(f"{name} has the type {types[name]}; it has to be {kind}")
+            raise ValueError(f"{name} has the type {types[name]}; it must be {kind}")
     if options.has_timestamps and "timestamp" not in types:
         raise ValueError("includeTimestamp: there is no column timestamp")
     _typed(formats)

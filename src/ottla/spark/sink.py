@@ -51,7 +51,7 @@ ONLY_BATCH = 0
 def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> DataSourceArrowWriter:
     """Raises ValueError for wrong options and columns."""
     if overwrite:
-        raise ValueError('mode: records can only be added to a topic; use mode("append")')
+        raise ValueError('mode: a topic is append-only; use mode("append")')
     chosen = sink_options(options, is_stream=False)
     return BatchWriter(rows_of(schema, chosen), chosen, uuid.uuid4().hex)
 
@@ -59,7 +59,7 @@ def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool
 def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> DataSourceStreamArrowWriter:
     """Raises ValueError for wrong options and columns."""
     if overwrite:
-        raise ValueError('outputMode: records can only be added to a topic; use outputMode("append") or "update"')
+        raise ValueError('outputMode: a topic is append-only; use outputMode("append") or "update"')
     chosen = sink_options(options, is_stream=True)
     return StreamWriter(rows_of(schema, chosen), chosen)
 
@@ -272,7 +272,7 @@ def abort_batch(told: Sequence[TaskWritten], options: SinkOptions) -> None:
         query.committer.abort(written)
         query.committer.clean()
     except Exception as error:
-        logger.warning("transactions of a failed batch are left to their timeout: %s", error)
+        logger.warning("transactions of a failed batch are left to time out: %s", error)
 
 
 def commit_without_decision(told: Sequence[TaskWritten], options: SinkOptions) -> None:
@@ -297,7 +297,7 @@ def abort_run(query: str, run: str, options: SinkOptions) -> None:
     try:
         log.fence(run)
     except Exception as error:
-        logger.warning("transactions of a failed write are left to their timeout: %s", error)
+        logger.warning("transactions of a failed write are left to time out: %s", error)
     finally:
         log.close()
 
@@ -307,7 +307,7 @@ def _clean(query: _Query) -> None:
     try:
         count = query.committer.clean()
     except Exception as error:
-        logger.warning("what lost tasks left open was not looked for: %s", error)
+        logger.warning("transactions that lost tasks left open could not be searched for: %s", error)
     else:
         query.cleaned_at = time.monotonic()
         query.cleans += 1

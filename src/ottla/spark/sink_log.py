@@ -157,7 +157,7 @@ class SinkLog:
         try:
             return self.open_transactions()
         except (KafkaError, OSError) as error:
-            logger.info("what others have open was not looked for: %s", error)
+            logger.info("transactions left open by others could not be searched for: %s", error)
             return []
 
     def fence(self, run: str) -> None:
@@ -189,8 +189,8 @@ class SinkLog:
         if policies and policies != ["compact"]:  # none: they may not be read
             raise KafkaError(
                 ErrorCode.invalid_config,
-                f"topic {self._topic} keeps what was decided about batches: {_POLICY} has to be compact, and is"
-                f" {policies[0]}",
+                f"topic {self._topic} keeps what was decided about batches: {_POLICY} must be compact, but is "
+                f"{policies[0]}",
             )
 
 

@@ -28,11 +28,12 @@ SINK_OPTIONS: Final = ("topic", "delivery", "write.id", "state.topic", "includeT
 `schema.registry.url`, ...)."""
 
 _REFUSED: Final = {
-    "key.serializer": "keys are bytes or text; make them in the DataFrame, or by key.format",
-    "value.serializer": "values are bytes or text; make them in the DataFrame, or by value.format",
-    "transactional.id": "it is made of the query and the task; exactly-once writes are asked for by delivery",
-    "partitioner.class": "keys are dealt out as Kafka's default does it; give a column `partition` for any other way",
-    "interceptor.classes": "nothing may change records between Spark and the broker",
+    "key.serializer": "keys are bytes or text; encode them in the DataFrame or with key.format",
+    "value.serializer": "values are bytes or text; encode them in the DataFrame or with value.format",
+    "transactional.id": "it is derived from the query and the task; for exactly-once writes set delivery",
+    "partitioner.class": "records are partitioned like Kafka's default; use a column `partition` to choose the "
+    "partition",
+    "interceptor.classes": "interceptors between Spark and the broker are not supported",
 }
 _FORMATS: Final = ("key.", "value.", "schema.registry.", "auto.register.schemas", "use.latest.version")
 _SECURITY: Final = ("security.", "sasl.", "ssl.")
@@ -76,7 +77,7 @@ def sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
         if is_stream:
             raise ValueError("write.id: is for batch writes; a stream is known by its checkpoint")
         if not exactly_once:
-            raise ValueError("write.id: goes with delivery=exactly-once")
+            raise ValueError("write.id: needs delivery=exactly-once")
         if not _NAME.fullmatch(write_id):
             raise ValueError(f"write.id: expected letters, digits, '.', '_' and '-', got '{write_id}'")
     acks = {"-1": "all"}.get(kafka.get("acks", "all"), kafka.get("acks", "all")).lower()
@@ -93,7 +94,7 @@ def sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
     state_topic = given.get("state.topic", DEFAULT_STATE_TOPIC)
     for name, topic in (("topic", given.get("topic")), ("state.topic", state_topic)):
         if topic is not None and not _NAME.fullmatch(topic):
-            raise ValueError(f"{name}: '{topic}' is no name of a topic")
+            raise ValueError(f"{name}: '{topic}' is not a valid topic name")
     return SinkOptions(
         client=_client(kafka),
         topic=given.get("topic"),
@@ -131,9 +132,7 @@ def _check_refused(kafka: Mapping[str, str]) -> None:
         if name in _REFUSED:
             raise ValueError(f"kafka.{name}: is not supported: {_REFUSED[name]}")
         if name.startswith(_SECURITY) and not (name == "security.protocol" and value.lower() == "plaintext"):
-            raise ValueError(
-                f"kafka.{name}: security is not supported yet; only listeners in plain text are written to"
-            )
+            raise ValueError(f"kafka.{name}: security is not supported yet; only PLAINTEXT listeners can be written to")
 
 
 def _flag(name: str, text: str | None, default: bool) -> bool:

@@ -236,7 +236,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except (KafkaError, OSError) as error:
             code = error.code if isinstance(error, KafkaError) else ErrorCode.network_exception
             if code is not self._commit_error:
-                logger.warning("commit.group: progress is not shown in group %s: %s", group, _why(code, error))
+                logger.warning("commit.group: cannot commit progress to group %s: %s", group, _why(code, error))
             self._commit_error = code
         else:
             self._commit_error = None
@@ -254,5 +254,5 @@ def topic_ids(partitions: Mapping[TopicPartition, Leader]) -> dict[str, UUID]:
 
 def _why(code: ErrorCode, error: Exception) -> str:
     if code is ErrorCode.unknown_member_id:
-        return "it has members of its own, whose offsets these would overwrite; choose another group"
+        return "it has members, whose offsets would be overwritten; choose another group"
     return str(error)

@@ -252,7 +252,7 @@ def test_a_recreated_topic_is_read_from_its_beginning_and_that_is_said(caplog: p
     query.start_process()
     query.run()
     assert "topic orders was deleted and created again" in caplog.text
-    assert "Topics that were created again are read from their beginning." in caplog.text
+    assert "Recreated topics are read from their beginning." in caplog.text
     assert len(query.read) == 14
 
 

@@ -138,4 +138,4 @@ def test_unknown_options_are_logged_with_the_name_that_was_meant(caplog: pytest.
     with caplog.at_level(logging.WARNING, "ottla.spark"):
         assert batch_options(BASE | {"startingofsets": "earliest"}).unknown == ("startingofsets",)
         assert batch_options(BASE | {"value.fromat": "json", "key.schema": "a int"}).unknown == ("value.fromat",)
-    assert "startingOffsets was perhaps meant" in caplog.text and "value.format was perhaps meant" in caplog.text
+    assert "did you mean startingOffsets?" in caplog.text and "did you mean value.format?" in caplog.text

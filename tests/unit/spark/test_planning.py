@@ -53,14 +53,14 @@ def test_a_plan_without_loss() -> None:
 def test_what_is_gone_is_lost() -> None:
     planned = planned_offsets({A: 3, B: 1}, {B: 1}, {B: 0})
     assert planned.losses == ["partition t-0 is gone, at offset 3"]
-    assert planned_offsets({}, {A: 3}, {}).losses == ["new partition t-0 is gone before its first offset was known"]
+    assert planned_offsets({}, {A: 3}, {}).losses == ["new partition t-0 was deleted before its first offset was known"]
     assert planned_offsets({A: 1}, {A: 3}, {}).ranges == []
 
 
 def test_retention_passes_a_reader() -> None:
     planned = planned_offsets({A: 3}, {A: 10}, {A: 7})
     assert sizes(planned.ranges) == [(7, 10)]
-    assert planned.losses == ["partition t-0 begins at offset 7, behind 3 where reading was to go on"]
+    assert planned.losses == ["partition t-0 begins at offset 7, behind 3, where reading should resume"]
     assert sizes(planned_offsets({A: 3}, {A: 5}, {A: 7}).ranges) == [(5, 5)]
     assert planned_offsets({A: 3}, {A: 3}, {A: 7}).losses == []
 
@@ -125,8 +125,8 @@ def test_a_batch_is_planned_within_what_the_log_has() -> None:
     ranges, losses = plan_batch(start, end, first, last)
     assert ranges == [Range("t", 0, 4, 10), Range("t", 1, 5, 15)]
     assert losses == [
-        "partition t-0 begins at offset 4, behind 0 where reading was to begin",
-        "partition t-1 ends at offset 15, before 20 where reading was to end",
+        "partition t-0 begins at offset 4, behind 0, where reading should start",
+        "partition t-1 ends at offset 15, before 20, where reading should end",
     ]
     assert plan_batch({a: 0}, {a: 3}, {a: 4}, {a: 10}).ranges == []
     copy = pickle.loads(pickle.dumps(DataLoss(losses)))

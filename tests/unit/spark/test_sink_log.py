@@ -169,7 +169,7 @@ def test_a_topic_of_several_partitions(broker: Broker, site: Site) -> None:
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
 def test_a_topic_that_forgets_is_refused(broker: Broker, site: Site, policy: str) -> None:
     topic = broker.create_topic(f"forgets-{len(policy)}", **{"cleanup.policy": policy})
-    with pytest.raises(KafkaError, match=r"has to be compact, and is .*delete"):
+    with pytest.raises(KafkaError, match=r"must be compact, but is .*delete"):
         site.log(topic=topic).claim()
 
 

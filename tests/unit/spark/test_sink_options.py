@@ -55,13 +55,13 @@ def test_acks_without_idempotence() -> None:
         ({"kafka.acks": "1", "kafka.enable.idempotence": "true"}, "kafka.acks: idempotence needs acks=all"),
         ({"delivery": "exactly-once", "kafka.enable.idempotence": "false"}, "kafka.enable.idempotence: delivery"),
         ({"kafka.compression.type": "rar"}, "kafka.compression.type: expected one of none, gzip"),
-        ({"kafka.transactional.id": "x"}, "kafka.transactional.id: is not supported: it is made of the query"),
+        ({"kafka.transactional.id": "x"}, "kafka.transactional.id: is not supported: it is derived from the query"),
         ({"kafka.value.serializer": "x"}, "kafka.value.serializer: is not supported"),
         ({"kafka.sasl.mechanism": "PLAIN"}, "kafka.sasl.mechanism: security is not supported yet"),
         ({"kafka.batch.size": "-3"}, "kafka.batch.size: expected a whole number from 1"),
         ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers: must name at least one"),
-        ({"topic": "a/b"}, "topic: 'a/b' is no name of a topic"),
-        ({"state.topic": ""}, "state.topic: '' is no name of a topic"),
+        ({"topic": "a/b"}, "topic: 'a/b' is not a valid topic name"),
+        ({"state.topic": ""}, "state.topic: '' is not a valid topic name"),
         ({"write.id": "x"}, "write.id: is for batch writes"),
         ({"includeTimestamp": "yes"}, "includeTimestamp: expected true or false, got yes"),
     ],
@@ -74,7 +74,7 @@ def test_what_is_refused(options: dict[str, str], says: str) -> None:
 
 def test_the_id_of_a_write() -> None:
     assert parsed(False, topic="t", delivery="exactly-once", write__id="orders-7").write_id == "orders-7"
-    with pytest.raises(ValueError, match="goes with delivery=exactly-once"):
+    with pytest.raises(ValueError, match="needs delivery=exactly-once"):
         parsed(False, topic="t", write__id="orders-7")
     with pytest.raises(ValueError, match="expected letters"):
         parsed(False, topic="t", delivery="exactly-once", write__id="a:b")
@@ -110,9 +110,9 @@ def test_columns(ddl: str, options: dict[str, str], columns: tuple[str, ...]) ->
     ("ddl", "options", "says"),
     [
         ("key string", {"topic": "t"}, "there is no column value; there are key"),
-        ("value string", {}, "no topic: set the option topic, or have a column topic"),
-        ("value int", {"topic": "t"}, "value has the type int; it has to be binary or string"),
-        ("value string, partition bigint", {"topic": "t"}, "partition has the type bigint; it has to be int"),
+        ("value string", {}, "no topic: set the option topic, or add a column topic"),
+        ("value int", {"topic": "t"}, "value has the type int; it must be binary or string"),
+        ("value string, partition bigint", {"topic": "t"}, "partition has the type bigint; it must be int"),
         ("value string, headers map<string,string>", {"topic": "t"}, "headers has the type"),
         ("value string, topic int", {}, "topic has the type int"),
         ("value string", {"topic": "t", "includeTimestamp": "true"}, "includeTimestamp: there is no column timestamp"),
