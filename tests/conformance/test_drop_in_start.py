@@ -92,7 +92,7 @@ def complaint(*arguments: str, status: int = 2) -> str:
 
 def without_effect(node: NodeProcess) -> list[str]:
     """The names in the one line that says so."""
-    lines = [line for line in node.output.read_text().splitlines() if "no effect in this version" in line]
+    lines = [line for line in node.output.read_text().splitlines() if "without effect in this version" in line]
     assert len(lines) <= 1
     return lines[0].rpartition(": ")[2].split(", ") if lines else []
 
@@ -220,7 +220,7 @@ def test_a_file_in_place_of_a_directory(tmp_path: Path, below: str) -> None:
     file = tmp_path / "server.properties"
     file.write_text("node.id=1\n")
     said = complaint(str(file / below), "--listen", "127.0.0.1:0", status=1)
-    assert said == f"ottla: {file} is not a directory, so it cannot hold data: name a directory, or a new one\n"
+    assert said == f"ottla: {file} is not a directory: give an existing or a new directory\n"
 
 
 def test_a_port_that_is_taken_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -70,12 +70,12 @@ def test_three_nodes_of_one_host(tmp_path: Path, port: int) -> None:
         os.kill(nodes[1], signal.SIGKILL)
         died = re.fullmatch(r"ottla: node (\d) has ended \(killed by SIGKILL\); it is started again in 1 s", said(up))
         assert died
-        assert re.fullmatch(rf"ottla: node {died[1]} serves again \(process \d+\)", said(up))
+        assert re.fullmatch(rf"ottla: node {died[1]} is serving again \(process \d+\)", said(up))
         until(lambda: in_sync(first, "t"), [1, 2, 3].__eq__)
         nodes = children(up.process.pid)
         assert len(nodes) == NODES
         with start(directory, port) as second:
-            assert "does not start (exit code 1)" in second.rest(), "they run already"
+            assert "failed to start (exit code 1)" in second.rest(), "they run already"
             assert second.process.wait(120) == 1
         os.kill(up.process.pid, signal.SIGTERM)
         assert said(up) == ""

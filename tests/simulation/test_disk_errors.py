@@ -208,7 +208,7 @@ def test_a_write_of_the_metadata_log_finds_no_room(error: int) -> None:
             log = each.node.metadata.quorum.log
             await cluster.until(lambda log=log: log.newest_snapshot is not None)  # type: ignore[misc]
         logged = "\n".join(line for line in cluster.world.lines if "log: " in line)
-        assert logged.count("it is not noted how far the metadata log is fsynced") == 1
+        assert logged.count("the fsynced end of the metadata log could not be recorded") == 1
         assert logged.count("a snapshot of the metadata could not be written") == 3
         assert starts == [each.starts for each in cluster.machines]
 

@@ -51,7 +51,7 @@ def test_a_voter_whose_disk_was_full_in_an_election_votes_again(error: int) -> N
         await asyncio.sleep(2)
         victim.disk.heal()
         await cluster.until(cluster.is_settled)
-        assert said(cluster, "quorum-state is written again")
+        assert said(cluster, "quorum-state can be written again")
         (second,) = cluster.active()
         if second is not victim:
             second.crash(power_loss=False)
@@ -95,7 +95,7 @@ def test_a_leader_without_room_lets_another_one_lead(path: str) -> None:
         fault = leader.disk.fail("write", errno.ENOSPC, path=path)
         await created(cluster, "meanwhile")
         assert fault.fired
-        assert said(cluster, "this node gives up leadership")
+        assert said(cluster, "this node resigns as leader")
         (second,) = cluster.active()
         assert second is not leader
         await asyncio.sleep(5)

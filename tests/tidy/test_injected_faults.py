@@ -59,5 +59,5 @@ def test_a_crash_that_was_planned_has_to_come(comes: bool) -> None:
 
 
 def test_what_cannot_fail_is_refused() -> None:
-    with pytest.raises(ValueError, match="fsnyc is none of"):
+    with pytest.raises(ValueError, match="fsnyc is not one of"):
         disk().fail("fsnyc")

@@ -80,7 +80,7 @@ def _bytes(name: str, column: pa.Array) -> Bytes:
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         column = column.cast(pa.binary())
     elif not (pa.types.is_binary(kind) or pa.types.is_string(kind)):
-        raise ValueError(f"{name} has the type {kind}; bytes or text are wanted")
+        raise ValueError(f"{name} has the type {kind}; expected bytes or text")
     if not len(column):
         return _NO_BYTES
     validity, offsets, data = column.buffers()
@@ -94,7 +94,7 @@ def _headers(column: pa.Array) -> Headers:
         column = column.cast(HEADERS)
     pair = column.type.value_type if pa.types.is_list(column.type) else None
     if pair is None or not pa.types.is_struct(pair) or {pair.field(at).name for at in range(pair.num_fields)} != _PAIR:
-        raise ValueError(f"headers has the type {column.type}; a list of (key, value) is wanted")
+        raise ValueError(f"headers has the type {column.type}; expected a list of (key, value)")
     if not len(column):
         return _NO_HEADERS
     pairs = column.values

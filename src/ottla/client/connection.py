@@ -62,7 +62,7 @@ class Connection:
             has = f"{first} to {last}" if last >= 0 else "none"
             raise KafkaError(
                 ErrorCode.unsupported_version,
-                f"{self.address} has {has} of the versions of {what}, and {lowest} to {highest} are known here",
+                f"{self.address} supports versions {has} of {what}, this client {lowest} to {highest}",
             )
         return chosen
 

@@ -60,7 +60,7 @@ class TopicRecreated(KafkaError):
     """UNKNOWN_TOPIC_ID: the topic was deleted while it was read, and there is another one of its name."""
 
     def __init__(self, topic: str) -> None:
-        super().__init__(ErrorCode.unknown_topic_id, f"topic {topic} was deleted and created again while it was read")
+        super().__init__(ErrorCode.unknown_topic_id, f"topic {topic} was deleted and recreated while it was read")
 
 
 class NoProgress(KafkaError):

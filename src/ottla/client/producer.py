@@ -231,7 +231,9 @@ class Producer:
             if full == -1:
                 return row
             if full == -2:
-                raise ValueError(f"{topic} has {len(sections)} partitions, and a row names another one: row {row}")
+                raise ValueError(
+                    f"{topic} has {len(sections)} partitions, but a row names another partition: row {row}"
+                )
             self._close_section(TopicPartition(topic, full), sections[full])
             self._pump(wait=self._bytes >= self._buffer_bytes_max)
 

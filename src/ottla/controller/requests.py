@@ -66,5 +66,5 @@ def decide(api_key: int, image: MetadataImage, request: Request, inputs: Inputs)
 
         decider = DECIDERS.get(api_key)
     if decider is None:
-        raise KafkaError(ErrorCode.unsupported_version, f"a controller does not serve API {api_key}")
+        raise KafkaError(ErrorCode.unsupported_version, f"a controller does not support API {api_key}")
     return decider(image, request, inputs)

@@ -128,7 +128,7 @@ class ActiveController:
     def activate(self) -> None:
         """This node leads the quorum, and all that its log had before is committed and published."""
         self.image = self._publisher.begin_staging()
-        assert not self._pending and not self._queue, "who resigned answered all"
+        assert not self._pending and not self._queue, "all requests are answered before resigning"
         self._sessions.begin(self.image.brokers.values(), self._now_s())
         self._drop_own_session()
         self.active = True
@@ -361,7 +361,7 @@ def first_decisions(
     cluster, empty for one that has metadata."""
     decisions: list[Decide[Any]] = []
     if open_transaction:
-        abort = AbortTransactionRecord("the controller that began it is gone")
+        abort = AbortTransactionRecord("the controller that started it has gone")
         decisions.append(lambda image, now: Decision(None, [abort]))
     decisions.append(lambda image, now: bootstrap(image, levels, static_min_isr))
     decisions.append(lambda image, now: brokers.register_controller(image, registration))

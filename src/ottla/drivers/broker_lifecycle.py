@@ -151,7 +151,7 @@ class BrokerLifecycle:
             except KafkaError as error:
                 if error.code not in _RETRIED or self._stopping or loop.time() >= give_up_s:
                     raise
-                _LOG.info("the controller is asked again", extra=fields(request=api_key.name, error=str(error)))
+                _LOG.info("retrying a request to the controller", extra=fields(request=api_key.name, error=str(error)))
                 await asyncio.sleep(RETRY_BACKOFF_S)
                 request = self._heartbeat() if api_key is ApiKey.BROKER_HEARTBEAT else request
             else:
@@ -223,7 +223,7 @@ class BrokerLifecycle:
             response = await self._send(ApiKey.BROKER_HEARTBEAT, self._heartbeat())
         except KafkaError as error:
             if not self._failing:  # the next ones will say the same
-                _LOG.warning("the controller did not take a heartbeat", extra=fields(error=str(error)))
+                _LOG.warning("a heartbeat to the controller failed", extra=fields(error=str(error)))
             self._failing = True
             return
         self._failing = False
@@ -273,7 +273,7 @@ class BrokerLifecycle:
                 await asyncio.sleep(backoff_s)
                 backoff_s = RETRY_BACKOFF_S
         except (KafkaError, TimeoutError) as error:  # the next start registers again anyhow
-            _LOG.debug("no controlled shutdown", extra=fields(error=str(error)))
+            _LOG.debug("controlled shutdown skipped", extra=fields(error=str(error)))
 
     async def _may_shut_down(self) -> bool:
         async with asyncio.timeout(SHUTDOWN_ANSWER_S):

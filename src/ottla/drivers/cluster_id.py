@@ -35,7 +35,7 @@ async def ask_cluster_id(
             why = str(error)
         if loop.time() >= deadline:
             raise OttlaError(
-                f"no controller says which cluster this is ({address}: {why}): start the controllers, or correct "
+                f"no controller answered with the cluster id ({address}: {why}): start the controllers, or correct "
                 "controller.quorum.bootstrap.servers"
             )
         await asyncio.sleep(backoff_ms / 1000)

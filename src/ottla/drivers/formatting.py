@@ -48,7 +48,7 @@ def parse_initial_controllers(text: str) -> list[InitialController]:
         except ValueError:
             at = ""
         if not at or not host:
-            raise OttlaError(f"--initial-controllers wants ID@HOST:PORT:DIRECTORY-ID,..., not {item!r}")
+            raise OttlaError(f"--initial-controllers must be ID@HOST:PORT:DIRECTORY-ID,..., not {item!r}")
     return found
 
 

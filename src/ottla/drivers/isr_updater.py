@@ -79,7 +79,7 @@ class IsrUpdater:
         else:
             self._metrics.isr_expands += 1
         found = fields(partition=partition.topic_partition, isr=list(isr), was=list(partition.isr))
-        _LOG.info("in-sync replicas are to change", extra=found)
+        _LOG.info("requesting a change of in-sync replicas", extra=found)
         partition.propose_isr(isr)
         self._questions[partition] = _Question(partition, isr, partition.leader_epoch, partition.partition_epoch)
         if self._task is None or self._task.done():
@@ -111,7 +111,7 @@ class IsrUpdater:
         except KafkaError as error:
             if not self._failing:
                 self._failing = True
-                _LOG.warning("the controller does not change in-sync replicas", extra=fields(error=str(error)))
+                _LOG.warning("the controller refused a change of in-sync replicas", extra=fields(error=str(error)))
             return asked
         except Exception as error:  # a bug; the questions stay open, and with them the larger of the sets
             _LOG.error("in-sync replicas cannot be changed", exc_info=error)
@@ -135,7 +135,7 @@ class IsrUpdater:
             return False
         self._metrics.failed_isr_updates += 1
         found = fields(partition=partition.topic_partition, isr=list(asked.isr), error=error.name.upper())
-        _LOG.info("in-sync replicas stay as they are", extra=found)
+        _LOG.info("in-sync replicas unchanged", extra=found)
         if error in _REFUSED and asked.is_open:
             partition.withdraw_isr()
         return error not in _REFUSED | _OUTDATED

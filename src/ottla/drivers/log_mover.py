@@ -88,7 +88,7 @@ class LogMover:
         if posixpath.dirname(log.directory) == directory:
             return
         futures.create(key, partition.topic_id, log.config, directory)
-        _LOG.info("a replica moves to another log directory", extra=fields(partition=key, directory=directory))
+        _LOG.info("moving a replica to another log directory", extra=fields(partition=key, directory=directory))
         self._tasks[key] = self._spawn(self._run(partition))
 
     def resume(self) -> None:
@@ -101,7 +101,7 @@ class LogMover:
                 continue  # the copy stays for a later start
             del logs.futures.unfinished[key]
             if partition is not None and posixpath.dirname(self._log_of(partition).directory) != directory:
-                _LOG.info("a move to another log directory goes on", extra=fields(partition=key, directory=directory))
+                _LOG.info("resuming a move to another log directory", extra=fields(partition=key, directory=directory))
                 self._tasks[key] = self._spawn(self._run(partition, path))
                 continue
             self._discard(key, path)
@@ -129,7 +129,7 @@ class LogMover:
         try:
             self._node.logs.futures.discard(key, path)
         except OSError as error:
-            _LOG.warning("a copy of a log stays where it is", extra=fields(log=path, error=str(error)))
+            _LOG.warning("a copy of a log is kept where it is", extra=fields(log=path, error=str(error)))
 
     def _is_wanted(self, partition: Partition) -> bool:
         key = partition.topic_partition
@@ -148,7 +148,7 @@ class LogMover:
             goes_on = False
         except (KafkaError, OSError) as error:
             goes_on = False
-            _LOG.warning("a replica is not moved", extra=fields(partition=key, error=str(error)))
+            _LOG.warning("a replica was not moved", extra=fields(partition=key, error=str(error)))
         finally:
             if self._tasks.get(key) is asyncio.current_task():
                 del self._tasks[key]
@@ -247,13 +247,13 @@ class LogMover:
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
         found = fields(partition=partition.topic_partition, directory=posixpath.dirname(new.directory))
-        _LOG.info("a replica has moved to another log directory", extra=found)
+        _LOG.info("a replica was moved to another log directory", extra=found)
 
     async def _end(self, log: Log, new: Log) -> None:
         try:
             await self._node.logs.end_move(log, new)
         except KafkaError as error:
-            _LOG.warning("a log that was replaced is not deleted", extra=fields(log=log.directory, error=str(error)))
+            _LOG.warning("a replaced log could not be deleted", extra=fields(log=log.directory, error=str(error)))
 
 
 def _state(log: Log) -> LogState:

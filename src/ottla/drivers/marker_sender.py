@@ -215,7 +215,7 @@ class MarkerSender:
                     answer = await self._request(leader, items)
                 except KafkaError as error:
                     where = fields(broker=leader, transactions=len(items), error=str(error))
-                    _LOG.warning("transaction markers could not be sent and are sent again", extra=where)
+                    _LOG.warning("transaction markers could not be sent, retrying", extra=where)
                     for item in items:
                         self._wait(item)
                     continue
@@ -265,7 +265,7 @@ class MarkerSender:
             elif error in _STALE:
                 # As Kafka: the transaction stays as it is until its coordinator, whoever that is, loads it again.
                 where = fields(id=item.markers.transactional_id, partition=partition, error=error.name.upper())
-                _LOG.warning("a transaction marker is refused for good", extra=where)
+                _LOG.warning("a transaction marker was refused permanently", extra=where)
             else:
                 if error not in _EXPECTED:
                     where = fields(id=item.markers.transactional_id, partition=partition, error=error.name.upper())

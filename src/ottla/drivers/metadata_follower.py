@@ -226,7 +226,7 @@ class MetadataFollower:
         diverging, snapshot = answered.diverging_epoch, answered.snapshot_id
         if diverging.epoch >= 0:
             if diverging.end_offset < node.high_watermark:
-                what = f"the leader wants offset {diverging.end_offset} cut, which was committed"
+                what = f"the leader asks to truncate to offset {diverging.end_offset}, below committed records"
                 raise RuntimeError(what)  # it has lost what it had: nothing here is thrown away for it
             _LOG.info("metadata log truncated", extra=fields(offset=diverging.end_offset, epoch=diverging.epoch))
             await node.truncate_to_epoch(diverging.epoch, diverging.end_offset)

@@ -125,7 +125,7 @@ class MetadataLog:
             log = self._load(now)
         except OttlaError as error:
             if self._is_copy:
-                _LOG.warning("the metadata log is taken again from the controllers", extra=fields(error=str(error)))
+                _LOG.warning("the metadata log is fetched again from the controllers", extra=fields(error=str(error)))
                 self._discard()
                 log = self._load(now, had_records=False)
             elif self._drop_what_the_snapshot_has():
@@ -184,7 +184,7 @@ class MetadataLog:
         if plan is None:
             return False
         found = fields(log=self.directory, steps="; ".join(plan.steps()))
-        _LOG.warning("the metadata log was damaged where its newest snapshot has all of it", extra=found)
+        _LOG.warning("the metadata log was damaged, but only where its newest snapshot covers it", extra=found)
         apply(self._fs, plan)
         return True
 
@@ -219,7 +219,9 @@ class MetadataLog:
             self._is_noted = True
         except OSError as error:  # the next start knows less, no more
             if self._is_noted:
-                _LOG.warning("it is not noted how far the metadata log is fsynced", extra=fields(error=str(error)))
+                _LOG.warning(
+                    "the fsynced end of the metadata log could not be recorded", extra=fields(error=str(error))
+                )
             self._is_noted = False
 
     def _note(self, offset: Offset) -> File:

@@ -178,7 +178,8 @@ class MetadataParts:
             refused = self.quorum.refused
             why = "no controller answers" if refused is None else str(refused)
             raise OttlaError(
-                f"the metadata of the cluster cannot be had in {seconds_max:g} s: {why}; start the controllers, or "
+                f"the metadata of the cluster could not be fetched within {seconds_max:g} s: {why}; start the "
+                f"controllers, or "
                 "correct controller.quorum.bootstrap.servers or controller.quorum.voters"
             ) from None
         self._check_directories(self.publisher.image)
@@ -297,8 +298,8 @@ class MetadataParts:
                 followed = await find_cluster_id(self._network, self._random, config)
         elif known is None and named is None and set(config.quorum_voters) - {self.node_id}:
             raise OttlaError(
-                f"{config.metadata_log_dir} is new, and controller.quorum.voters names several controllers, which have "
-                "to be of one cluster: set ottla.cluster.id, the same for all of them"
+                f"{config.metadata_log_dir} is new, and controller.quorum.voters names several controllers, which "
+                f"must belong to one cluster: set the same ottla.cluster.id for all of them"
             )
         return identify(
             self._fs, paths, config.metadata_log_dir, self.node_id, self._random, self._clock.now_ms(),
@@ -390,8 +391,8 @@ class MetadataParts:
             ]
         except (MalformedRecord, KafkaError) as error:
             raise OttlaError(
-                f"{path} is damaged ({error}): nothing is in this directory yet but its feature levels; remove the "
-                "file to begin with those of this release"
+                f"{path} is damaged ({error}): the directory holds only feature levels so far; remove the file to "
+                f"start with those of this release"
             ) from error
         return {record.name: record.feature_level for record in records if hasattr(record, "feature_level")}
 
@@ -409,7 +410,7 @@ def check_directories(
     mark(fs, identity, config.node_id)
     if lost and are_all:
         found = fields(count=len(lost), partitions=some_of(lost))
-        _LOG.error("RECORDS ARE LOST: a log directory is gone; its partitions are recreated empty", extra=found)
+        _LOG.error("RECORDS ARE LOST: a log directory is missing; its partitions are recreated empty", extra=found)
 
 
 def broker_settings(config: ServerConfig, cluster_id: str) -> BrokerSettings:

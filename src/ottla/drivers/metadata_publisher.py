@@ -314,7 +314,7 @@ class MetadataPublisher:
     def _tell_left_out(self, loader: MetadataLoader) -> None:
         if loader.left_out:
             found = fields(records=len(loader.left_out), first=loader.left_out[0])
-            _LOG.error("metadata that builds on lost records is left out", extra=found)
+            _LOG.error("metadata that depends on lost records is skipped", extra=found)
 
 
 async def _step(subscribers: Sequence[SubscriberSteps], delta: MetadataDelta, image: MetadataImage) -> None:
@@ -323,7 +323,7 @@ async def _step(subscribers: Sequence[SubscriberSteps], delta: MetadataDelta, im
             for _ in steps(delta, image):
                 await asyncio.sleep(0)
         except Exception as error:
-            _report("a subscriber failed in the course of a metadata change", error)
+            _report("a subscriber failed during a metadata change", error)
 
 
 def _release(future: asyncio.Future[None]) -> None:

@@ -102,7 +102,7 @@ class NodeConnection(asyncio.BufferedProtocol):
             if not refused:
                 break
         if answer.error_code:
-            raise KafkaError(answer.error_code, f"{self.where} does not say which versions it serves")
+            raise KafkaError(answer.error_code, f"{self.where} did not answer which versions it supports")
         self.versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
 
     def version_of(self, api_key: int, versions: tuple[int, int]) -> int:
@@ -110,7 +110,7 @@ class NodeConnection(asyncio.BufferedProtocol):
         low, high = self.versions.get(api_key, (0, -1))
         version = min(high, versions[1])
         if version < max(low, versions[0]):
-            what = f"{self.where} serves no version from {versions[0]} to {versions[1]} of {ApiKey(api_key).name}"
+            what = f"{self.where} supports no version from {versions[0]} to {versions[1]} of {ApiKey(api_key).name}"
             raise KafkaError(ErrorCode.unsupported_version, what)
         return version
 
@@ -236,13 +236,13 @@ class NodeConnection(asyncio.BufferedProtocol):
         if sink is None:  # lost meanwhile
             return
         if self._in_flight[0].future.done():  # nobody waits any more
-            self.fail(KafkaError(ErrorCode.network_exception, f"{self.where}: a response that nobody takes"))
+            self.fail(KafkaError(ErrorCode.network_exception, f"{self.where}: a response to no request"))
             return
         try:
             sink.take(count)
         except Exception as error:
             self._in_flight.popleft().future.set_exception(error)
-            self.fail(KafkaError(ErrorCode.network_exception, f"{self.where} sent what cannot be taken: {error}"))
+            self.fail(KafkaError(ErrorCode.network_exception, f"{self.where} sent invalid data: {error}"))
             return
         if self._transport is None:
             return
@@ -266,7 +266,7 @@ class NodeConnection(asyncio.BufferedProtocol):
     def _answer(self, frame: memoryview) -> None:
         (correlation_id,) = _INT32.unpack_from(frame)
         if not self._in_flight or self._in_flight[0].correlation_id != correlation_id:
-            what = f"{self.where} answered request {correlation_id}, which is not the one that is due"
+            what = f"{self.where} answered request {correlation_id}, which is not the next one"
             self.fail(KafkaError(ErrorCode.network_exception, what))
             return
         future = self._in_flight.popleft().future

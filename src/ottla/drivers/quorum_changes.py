@@ -64,7 +64,7 @@ async def _change(node: QuorumNode, records: tuple[Any, ...], timeout_ms: Millis
     node.take(Ready(control_records=records))
     epoch, end = node.epoch, node.end_offset
     if end == before:
-        raise node.failure or KafkaError(ErrorCode.kafka_storage_error, "the change found no room in the metadata log")
+        raise node.failure or KafkaError(ErrorCode.kafka_storage_error, "the change does not fit into the metadata log")
     if timeout_ms > 0:
         await _committed(node, epoch, end, timeout_ms)
 
@@ -76,7 +76,7 @@ async def _committed(node: QuorumNode, epoch: LeaderEpoch, end: Offset, timeout_
         async with asyncio.timeout(timeout_ms / 1000):
             while node.high_watermark < end:
                 if node.epoch != epoch:
-                    raise KafkaError(ErrorCode.not_leader_or_follower, "another node leads now")
+                    raise KafkaError(ErrorCode.not_leader_or_follower, "another node is the leader now")
                 await moved.wait()
                 moved.clear()
     except TimeoutError:

@@ -229,7 +229,7 @@ class QuorumStateWriter:
             return
         if self.refused is not None:
             self.refused, self._delay_s = None, RETRY_SECONDS
-            _LOG.warning("quorum-state is written again: this node takes part in elections")
+            _LOG.warning("quorum-state can be written again: this node takes part in elections")
             self._written()
 
     def _refuse(self, error: OSError) -> None:

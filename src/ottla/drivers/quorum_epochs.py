@@ -59,27 +59,28 @@ def check_stored(core: QuorumCore, directory: str, *, has_state: bool) -> None:
     if has_state and last > stored + EPOCHS_AHEAD_MAX:
         raise OttlaError(
             f"the metadata log in {directory} ends with epoch {last}, its quorum-state is of epoch {stored}: one of "
-            "them is damaged. With other voters, format this controller's metadata directory again and let it copy the "
-            "log; with none, delete quorum-state"
+            "them is damaged. If there are other voters, reformat this controller's metadata directory and let it "
+            "copy the log; if not, delete quorum-state"
         )
     if core.is_far_ahead:
         if core.alone:
             found = fields(stored_epoch=stored, log_epoch=last)
-            _LOG.warning("quorum-state has an epoch that never was: the one of the log counts", extra=found)
+            _LOG.warning("quorum-state has an impossible epoch: the epoch of the log is used", extra=found)
             stored = last
         else:
             found = fields(stored_epoch=stored, log_epoch=last, directory=directory)
             _LOG.error(
-                "quorum-state is further ahead of the log than elections can have brought it: if this node does not "
-                "get to follow a leader, stop it and run ottla quorum repair on its log directory",
+                "quorum-state is further ahead of the log than elections can explain: if this node finds no leader "
+                "to follow, stop it and run ottla quorum repair on its log directory",
                 extra=found,
             )
     if core.alone and max(stored, last) >= EPOCH_LAST:
-        raise OttlaError(f"no epoch is left for another election: run `ottla quorum repair` for {directory}")
+        raise OttlaError(f"no epochs are left for another election: run `ottla quorum repair` for {directory}")
     if EPOCH_LAST - max(stored, last) < EPOCHS_LEFT_MIN:
         found = fields(epoch=max(stored, last), elections_left=EPOCH_LAST - max(stored, last))
         _LOG.error(
-            "the metadata quorum runs out of epochs: stop every node and run ottla quorum repair on its log directory",
+            "the metadata quorum is running out of epochs: stop every node and run ottla quorum repair on its log "
+            "directory",
             extra=found,
         )
 

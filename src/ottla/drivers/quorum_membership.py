@@ -82,7 +82,7 @@ class QuorumMembership:
                     await self._ask(address, wanted)
                 except KafkaError as error:
                     what = type(wanted).__name__.lower()
-                    _LOG.info("the voters are not changed yet", extra=fields(change=what, error=str(error)))
+                    _LOG.info("the voters could not be changed yet", extra=fields(change=what, error=str(error)))
             await self._pause(self._node.settings.timing.fetch_timeout_ms)
 
     async def _pause(self, limit_ms: Millis) -> None:
@@ -139,7 +139,7 @@ async def supported_levels(node: QuorumNode, new: Voter) -> KRaftVersionRange:
     KafkaError REQUEST_TIMED_OUT where it does not answer, INVALID_REQUEST where it names none."""
     place = next(each for each in new.endpoints if each.name == node.settings.listener)
     if node.network is None:
-        raise KafkaError(ErrorCode.request_timed_out, "this node speaks with no other")
+        raise KafkaError(ErrorCode.request_timed_out, "this node has no connections to other nodes")
     client = NodeClient(
         node.network, f"raft-client-{node.settings.node_id}-new", node.random, quorum_timing(node.settings)
     )
@@ -150,7 +150,7 @@ async def supported_levels(node: QuorumNode, new: Voter) -> KRaftVersionRange:
         if answer.error_code:
             raise KafkaError(ErrorCode(answer.error_code))
     except KafkaError as error:
-        what = f"voter {new.voter_id} does not say at {address} what it supports: {error}"
+        what = f"voter {new.voter_id} did not answer at {address} which versions it supports: {error}"
         raise KafkaError(ErrorCode.request_timed_out, what) from error
     finally:
         await client.close()

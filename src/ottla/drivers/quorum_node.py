@@ -453,7 +453,7 @@ class QuorumNode:
             return
         self._states.begin(core.stored)  # that of the only voter may be what found no room
         if core.is_leader:
-            _LOG.error("no room in the metadata log: this node gives up leadership", extra=fields(error=str(error)))
+            _LOG.error("the metadata log is full: this node resigns as leader", extra=fields(error=str(error)))
             self.resign()
 
     def _resume(self, ready: Ready) -> None:

@@ -80,7 +80,7 @@ class QuorumPeers:
     async def _ask_once(self, request: Request) -> None:
         address = self._node.address_of(request.to.node_id)
         if address is None:
-            raise KafkaError(ErrorCode.broker_not_available, f"nobody knows where voter {request.to.node_id} is")
+            raise KafkaError(ErrorCode.broker_not_available, f"the address of voter {request.to.node_id} is unknown")
         if isinstance(request, VoteRequest):
             await self._ask_vote(address, request)
         elif isinstance(request, BeginRequest):

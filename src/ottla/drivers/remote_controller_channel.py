@@ -110,7 +110,7 @@ class RemoteControllerChannel:
                 async with asyncio.timeout_at(deadline):
                     address = await self._active_controller()
             except TimeoutError:
-                why = "no controller is known to be active" if last is None else str(last)
+                why = "no active controller is known" if last is None else str(last)
                 raise KafkaError(ErrorCode.request_timed_out, f"the controller did not answer in time: {why}") from last
             try:
                 timeout_ms = max(1, round((deadline - loop.time()) * 1000))

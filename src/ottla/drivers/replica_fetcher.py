@@ -408,7 +408,7 @@ class ReplicaFetcher:
             if start.starts_over or start.offset < log.log_end_offset:
                 (over if start.starts_over else cut)[log] = start.offset
                 found = fields(log=str(log), offset=start.offset, leader_start=starts[key], leader_end=ends[key])
-                _LOG.warning("log is out of its leader's range", extra=found)
+                _LOG.warning("the log is outside its leader's range", extra=found)
             else:  # it is in there, and the leader said that it is not: by epochs that one of the two has wrong
                 log.health.report(log.log_end_offset)
                 self._suspicious.append(followed)

@@ -313,7 +313,7 @@ class LogScrubber:
         try:
             await self._fs.run(work)
         except OSError as error:
-            _LOG.warning("partition.metadata stays as it is", extra=fields(log=log.directory, error=str(error)))
+            _LOG.warning("partition.metadata was not changed", extra=fields(log=log.directory, error=str(error)))
         self._logs.unnamed.pop(log.directory, None)
 
 

@@ -364,7 +364,7 @@ class SharePartitions:
             return
         if error:
             where = fields(partition=led.partition.topic_partition, group=led.key.group_id, error=error.name)
-            _LOG.warning("what members of a share group said cannot be kept", extra=where)
+            _LOG.warning("acknowledgements of a share group could not be stored", extra=where)
         self._arm(led)
         if may_have_records:
             led.wake()

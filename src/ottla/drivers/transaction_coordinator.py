@@ -282,7 +282,7 @@ class TransactionCoordinatorDriver:
         try:
             producer_id = await self._node.producer_ids.next()
         except KafkaError as error:
-            _LOG.warning("no producer id can be had", extra=fields(error=str(error)))
+            _LOG.warning("no producer id could be allocated", extra=fields(error=str(error)))
             failure = KafkaError(ErrorCode.coordinator_load_in_progress)  # as Kafka: the client asks again
         except asyncio.CancelledError:
             failure = KafkaError(ErrorCode.not_coordinator)

@@ -137,7 +137,7 @@ class _Copier:
         try:
             self._producer.abort()
         except (KafkaError, OSError) as error:
-            logger.info("a transaction is left to its timeout: %s", error)
+            logger.info("a transaction is left to time out: %s", error)
 
     # -- A transaction
 
@@ -245,11 +245,11 @@ class _Copier:
         for at, lost in list(fetcher.out_of_range.items()):
             if lost.offset > lost.end:
                 raise MirrorError(
-                    f"{at} at {self._work.source} ends at {lost.end}, and was copied up to {lost.offset}: it was made"
-                    " again, or has lost records"
+                    f"{at} at {self._work.source} ends at {lost.end}, but was copied up to {lost.offset}: it was "
+                    f"recreated, or has lost records"
                 )
             logger.warning(
-                "%s at %s begins at %d now: offsets from %d on are gone before they were copied", at,
+                "%s at %s now begins at %d: offsets from %d on were deleted before they were copied", at,
                 self._work.source, lost.log_start, lost.offset,
             )  # fmt: skip
             fetcher.positions[at] = lost.log_start
@@ -266,7 +266,7 @@ class _Copier:
             copied = mapping.end()
             if end < copied:
                 raise MirrorError(
-                    f"{there} ends at {end}, and was copied up to {copied}: it was made again, or cut off"
+                    f"{there} ends at {end}, but was copied up to {copied}: it was recreated or truncated"
                 )
             marker = int(bool(mapping.runs) and mapping.runs.destination_end() == copied)
             self._refuse_others(there, copied + marker, end)
@@ -282,8 +282,8 @@ class _Copier:
         for batch in found:
             if batch.num_rows:
                 raise MirrorError(
-                    f"{there} has records of somebody else, from offset {batch.column(0)[0].as_py()} on: it is no"
-                    f" mirror of {self._work.source} any more"
+                    f"{there} has records of another producer from offset {batch.column(0)[0].as_py()} on: it is no "
+                    f"longer a mirror of {self._work.source}"
                 )
 
 

@@ -35,9 +35,7 @@ class Failback:
         # One that began before, and was given back perhaps, has this cut as its start.
         new = {at: cut for at, cut in owned.items() if at not in back.offsets or back.offsets[at].start != cut}
         if not owned:
-            raise MirrorError(
-                f"no topics of {self.forward.route.source} have failed over: there is nothing to bring back"
-            )
+            raise MirrorError(f"no topics of {self.forward.route.source} have failed over: nothing to fail back")
         if not new:
             return 0
         ends = self.forward.source.ends(new, committed=False)

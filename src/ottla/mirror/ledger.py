@@ -121,7 +121,7 @@ class Ledger:
             deadline = time.monotonic() + _STABLE_S
             while end < wanted:
                 if time.monotonic() > deadline:
-                    raise KafkaError(ErrorCode.request_timed_out, f"{self.topic}: a transaction stays open at {end}")
+                    raise KafkaError(ErrorCode.request_timed_out, f"{self.topic}: a transaction is still open at {end}")
                 time.sleep(_POLL_S)
                 end = self.client.offsets({at: LATEST}, read_committed=True)[at].offset
         return end

@@ -49,14 +49,14 @@ class Route:
     def __post_init__(self) -> None:
         for name in (self.source, self.destination):
             if not _NAME.fullmatch(name):
-                raise MirrorError(f"{name!r} is no name for a cluster: letters, digits, '_' and '-' are")
+                raise MirrorError(f"{name!r} is not a valid cluster name: use letters, digits, '_' and '-'")
         if self.source == self.destination:
-            raise MirrorError(f"both clusters are called {self.source}")
+            raise MirrorError(f"both clusters are named {self.source}")
         for pattern in (self.topics, self.groups):
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise MirrorError(f"{pattern!r} is no regular expression: {error}") from None
+                raise MirrorError(f"{pattern!r} is not a valid regular expression: {error}") from None
 
     @property
     def prefix(self) -> str:
@@ -118,7 +118,7 @@ class Mirror:
             self._failures += 1
             if not self._has_followed or self._failures > FAILURES_MAX:
                 raise
-            logger.warning("the mirror of %s is not brought up to date: %s", self.route.source, error)
+            logger.warning("the mirror of %s could not be updated: %s", self.route.source, error)
         else:
             self._has_followed, self._failures = True, 0
 
@@ -202,7 +202,7 @@ class Mirror:
                 self.ledger.drop(topic)
             elif known not in (None, found):
                 raise MirrorError(
-                    f"{topic} at {self.route.source} was deleted and made again: delete its mirror {name} at"
+                    f"{topic} at {self.route.source} was deleted and recreated: delete its mirror {name} at"
                     f" {self.route.destination}, and the new one will be copied"
                 )
         if new := [(["id", topic], found) for topic, found in ids.items() if self.ledger.ids.get(topic) != found]:
@@ -214,7 +214,7 @@ class Mirror:
         ends = self.destination.ends(((name, p) for p in range(partitions)), committed=False)
         if any(ends.values()):
             raise MirrorError(
-                f"{name} at {self.route.destination} has records of its own: it is no mirror of {self.route.source}"
+                f"{name} at {self.route.destination} has records of its own: it is not a mirror of {self.route.source}"
             )
         self.ledger.note([(["role", name], "mirror")])
         self.ledger.roles[name] = "mirror"

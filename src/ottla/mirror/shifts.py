@@ -170,10 +170,10 @@ class Shifts:
             self._records, self._failures = self._ledger.records, 0
         self._failures += 1
         if self._failures > FAILURES_MAX:
-            raise error or MirrorError(f"whoever copies from {self._way.source} is stopped again and again")
+            raise error or MirrorError(f"the copying tasks from {self._way.source} fail repeatedly")
         pause_s = min(PAUSE_S * 2.0 ** (self._failures - 1), PAUSE_S_MAX)
         self._not_before = time.monotonic() + pause_s
-        logger.warning("copying from %s goes on in %g s: %s", self._way.source, pause_s, error or "it was fenced")
+        logger.warning("copying from %s resumes in %g s: %s", self._way.source, pause_s, error or "it was fenced")
 
 
 def _on_spark(spark: SparkSession, group: str, work: list[Work]) -> None:

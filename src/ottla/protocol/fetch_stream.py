@@ -204,7 +204,7 @@ class FetchStream:
                 self.trim()
             return None
         else:
-            raise IndexError("the response ends behind its end")
+            raise IndexError("the response is longer than its frame")
         self._at = at
         self._need = 0
         return row

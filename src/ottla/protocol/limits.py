@@ -44,7 +44,7 @@ _INT32 = struct.Struct(">i")
 
 
 class OverLimit(ValueError):
-    """A count or length that the bytes behind it do not bear out, or null where it may not be."""
+    """A count or length that the bytes behind it do not bear out, or null where it is not allowed."""
 
 
 class Walked:
@@ -66,7 +66,7 @@ class Walked:
     def null(self, start: int, end: int, nullable: bool, as_kio_reads_it: bytes) -> None:
         """A negative length. Raises OverLimit where it cannot stay."""
         if not nullable:
-            raise OverLimit("null where it may not be")
+            raise OverLimit("null where it is not allowed")
         if self.edits is not None:
             self.edits.append((start, end, as_kio_reads_it))
         elif len(as_kio_reads_it) != end - start:

@@ -178,7 +178,7 @@ def unpack_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 def _refuse(length: int, magic: int) -> None:
     if magic != MAGIC:
         raise CorruptBatch(f"a batch of message format {magic}; only {MAGIC} is supported")
-    raise CorruptBatch(f"a batch length of {length} is less than the header takes")
+    raise CorruptBatch(f"a batch length of {length} is less than the header's size")
 
 
 def iterate_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:

@@ -55,7 +55,7 @@ class _Field(NamedTuple):
     walk: limits.Walk
     """Over the same."""
     look: Callable[[Any], None] | None
-    """Refuses null where it may not be in the field."""
+    """Refuses null where it is not allowed in the field."""
     item: Any
     """The class of an array's rows."""
     is_array: bool

@@ -566,7 +566,7 @@ class CompiledConnection:
 
     def _break(self, error: Exception) -> None:
         """An internal error: log it, and end the connection, whose client would wait for ever."""
-        what = "closing a connection: its request met an error in the node"
+        what = "closing a connection: its request failed with an internal error"
         _REQUESTS.error(what, exc_info=error, extra=fields(client=self.client_host))
         self.abort()
 

@@ -162,7 +162,7 @@ class DamagedLogs:
         try:
             await node.lifecycle.assign_directories(lost)
         except KafkaError as error:
-            _LOG.warning("the controller does not hear of damaged logs yet", extra=fields(error=str(error)))
+            _LOG.warning("damaged logs could not be reported to the controller yet", extra=fields(error=str(error)))
 
     def _stop_following(self, topic_id: UUID, number: int) -> None:
         partition = self._node.replicas.by_id.get(topic_id, {}).get(number)

@@ -57,14 +57,14 @@ def begin(node: Node, connection: Session, frame: memoryview) -> tuple[Call, Out
     apis = connection.apis
     served = apis.table.get(key)
     if served is None:
-        raise MalformedRequest(f"API {key} is not served")
+        raise MalformedRequest(f"API {key} is not supported")
     context = RequestContext(
         node, key, version, header.correlation_id, header.client_id, connection.client_host, connection.listener_name,
         connection.principal, connection,
     )  # fmt: skip
     if not served.min_version <= version <= served.max_version:
         if key != ApiKey.API_VERSIONS:
-            raise MalformedRequest(f"version {version} of {ApiKey(key).name} is not served")
+            raise MalformedRequest(f"version {version} of {ApiKey(key).name} is not supported")
         context.api_version = 0
         return Call(apis.load(key), context, None), unsupported_api_versions()
     loaded = apis.load(key)

@@ -155,11 +155,11 @@ async def _started(node: Node, stop: asyncio.Event) -> bool:
 
 
 def _refused(node_id: int, error: KafkaError) -> str:
-    sentence = f"the cluster does not take node {node_id}: {error}"
+    sentence = f"the cluster refused node {node_id}: {error}"
     if error.code in (ErrorCode.duplicate_broker_registration, ErrorCode.stale_broker_epoch):
         sentence += (
             f"\n  another process runs with node.id={node_id}: stop one of them"
-            "\n  a new node gets an id that is free from: ottla cluster add DIRECTORY"
+            "\n  add a new node with a free id with: ottla cluster add DIRECTORY"
         )
     return sentence
 

@@ -190,7 +190,7 @@ class ReceiveBuffers:
         first = self.first
         if first is not None and _is_receiving(first):
             if _received(first) - self._seen < STALL_BYTES_MIN:
-                what = "closing a connection: others wait for memory, and it sends too little of a large request"
+                what = "closing a connection that sends a large request too slowly while others wait for memory"
                 _NETWORK.info(what, extra=fields(client=first.client_host, bytes=_received(first)))
                 first.abort()
             else:

@@ -42,7 +42,7 @@ class Refusals:
         if error.code in RETRIED:
             header = self.batches.note((topic, partition), records, error.code, now_ms)
             if header is not None:
-                self._log(logging.INFO, "batch refused, to be sent again", topic, partition, header, error, now_ms)
+                self._log(logging.INFO, "batch refused, to be retried", topic, partition, header, error, now_ms)
         elif error.code is ErrorCode.out_of_order_sequence_number:
             header = idempotent_batch(records)
             if header is not None:

@@ -191,7 +191,7 @@ class Supervisor:
             return
         node.serves, node.pause_s = True, RESTART_S
         if self._were_ready:
-            self._say(f"node {node.node_id} serves again (process {node.pid})")
+            self._say(f"node {node.node_id} is serving again (process {node.pid})")
         elif all(each.serves for each in self._nodes):
             self._were_ready = True
             self._ready()
@@ -227,15 +227,15 @@ class Supervisor:
         what = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         if not served and not self._were_ready and code:
             self._failed = True
-            self._say(f"node {node.node_id} does not start ({what})" + self._printed(node))
+            self._say(f"node {node.node_id} failed to start ({what})" + self._printed(node))
             self._stop_all()
         elif not self._restart:
-            self._say(f"node {node.node_id} has ended ({what}); it is not started again")
+            self._say(f"node {node.node_id} has ended ({what}) and is not restarted")
         else:
             pause_s = 0.0 if served and not code else node.pause_s
             if not served:
                 node.pause_s = min(RESTART_S_MAX, node.pause_s * 2)
-            again = f"it is started again in {pause_s:g} s" if pause_s else "it is started again"
+            again = f"it is restarted in {pause_s:g} s" if pause_s else "it is restarted"
             self._say(f"node {node.node_id} has ended ({what}); {again}" + ("" if served else self._printed(node)))
             node.start_at_s = time.monotonic() + pause_s
 

@@ -48,7 +48,7 @@ def decode_checkpoint(path: str, data: bytes, parse: Callable[[list[str]], T]) -
     line = lines[0]
     try:
         if int(line) != _VERSION:
-            raise CorruptFile(f"checkpoint {path} has version {line}, this release reads version {_VERSION}")
+            raise CorruptFile(f"checkpoint {path} has version {line}, but this release reads only version {_VERSION}")
         if len(lines) == 1:
             return []
         line = lines[1]
@@ -59,7 +59,7 @@ def decode_checkpoint(path: str, data: bytes, parse: Callable[[list[str]], T]) -
     except ValueError as error:
         raise CorruptFile(f"checkpoint {path} has a malformed line: {line[:100]!r}") from error
     if len(entries) != expected:
-        raise CorruptFile(f"checkpoint {path} announces {expected} entries and has {len(entries)}")
+        raise CorruptFile(f"checkpoint {path} announces {expected} entries but has {len(entries)}")
     return entries
 
 

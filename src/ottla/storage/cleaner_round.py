@@ -61,7 +61,7 @@ def read_batches(source: Source, length: int) -> Iterator[tuple[bytes, BatchHead
     for at, header in iterate_batches(data):
         batch = data[at : at + header.size]
         if not crc_is_valid(batch, 0, header):
-            raise CorruptBatch(f"the batch at position {start + at} of {file.path} does not have its checksum")
+            raise CorruptBatch(f"the batch at position {start + at} of {file.path} has a wrong checksum")
         source.position += header.size
         yield batch, header
     if source.position == start:

@@ -47,7 +47,7 @@ class Damage:
         where = self.path if self.position is None else f"{self.path} at byte {self.position}"
         return (
             f"{where}: {self.what}; {self.behind}; nothing was cut. With the node stopped, "
-            f"`{repair_command(self.directory)}` shows what a repair would do, and does it with --apply"
+            f"`{repair_command(self.directory)}` shows the repair, and with --apply makes it"
         )
 
 
@@ -58,8 +58,8 @@ class Misplaced(Damage):
 
     def __str__(self) -> str:
         return (
-            f"{self.directory}: {self.what}; nothing was changed. With the node stopped, give the directories their "
-            f"names back; where the records are this partition's and only the file is wrong, remove {self.path}"
+            f"{self.directory}: {self.what}; nothing was changed. With the node stopped, rename the directories "
+            f"back; if the records belong to this partition and only the file is wrong, remove {self.path}"
         )
 
 

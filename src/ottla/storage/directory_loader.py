@@ -35,8 +35,8 @@ from ottla.storage.segment_cache import SegmentCache
 
 _FATES = {
     "stray": "is renamed and kept",
-    "future": "goes on being the copy of a move",
-    "delete": "is deleted, as a move was at its end",
+    "future": "continues as the copy of a move",
+    "delete": "is deleted, as the move was complete",
 }
 
 
@@ -215,7 +215,7 @@ class DirectoryLoader:
         directories = log.directory, first.directory
         kept, spare, suffix = settle(self._fs, first, log)
         self._warn(
-            f"two log directories hold the same partition: one has what the other has, which {_FATES[suffix]}",
+            f"two log directories hold the same partition: one contains all of the other, which {_FATES[suffix]}",
             partition=key, served=kept.directory, was=directories[kept is log], renamed=spare.directory,
         )  # fmt: skip
         if suffix == "delete":

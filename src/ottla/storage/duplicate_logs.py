@@ -84,8 +84,8 @@ class Duplicated(Damage):
 
     def __str__(self) -> str:
         return (
-            f"{self.path}: {self.what}; {self.behind}; nothing was changed. Rename the wrong one while the node is "
-            "stopped: a replica may have moved, and a disk that failed may be back"
+            f"{self.path}: {self.what}; {self.behind}; nothing was changed. Stop the node and rename the wrong one: "
+            f"a replica may have been moved, or a failed disk may have returned"
         )
 
 
@@ -120,7 +120,7 @@ def settle(fs: FileSystem, first: Log, second: Log) -> Settled:
         elif copy is None and is_within(first, second):
             settled = Settled(second, first, "stray")
         else:
-            why = f"the one has offsets {_range(first)} and the other {_range(second)}, and neither has both"
+            why = f"one has offsets {_range(first)}, the other {_range(second)}, and neither contains the other"
             raise conflict(first.directory, second.directory, why)
         settled.spare.close()
     except OSError as error:

@@ -91,7 +91,7 @@ class LeaderEpochs:
 
     def _assign(self, entry: EpochEntry) -> bool:
         if entry.epoch < 0 or entry.start_offset < 0:
-            raise ValueError(f"leader epoch {entry.epoch} at offset {entry.start_offset}: both have to be at least 0")
+            raise ValueError(f"leader epoch {entry.epoch} at offset {entry.start_offset}: both must be at least 0")
         entries = self._entries
         if entries and entries[-1].epoch == entry.epoch and entry.start_offset >= entries[-1].start_offset:
             return False

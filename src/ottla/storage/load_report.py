@@ -38,7 +38,7 @@ def log_recoveries(logs: Sequence[Log], warn: Warn) -> None:
             partition=log.topic_partition, batches=log.kept_batches, records=log.kept_records,
             files=",".join(log.kept_files),
         )  # fmt: skip
-        _LOG.warning("whole batches behind the end of a log are kept in files", extra=found)
+        _LOG.warning("whole batches behind the end of a log were saved to files", extra=found)
 
 
 def log_offline_logs(logs: Collection[OfflineLog]) -> None:

@@ -73,13 +73,14 @@ class LogDirectories:
             except BlockingIOError as error:
                 self.unlock()
                 raise OttlaError(
-                    f"the data directory {directory} is in use by another process; stop that one or choose another"
+                    f"the data directory {directory} is in use by another process; stop that process or choose "
+                    f"another directory"
                 ) from error
             except OSError as error:
                 self._offline[directory] = (error.strerror or str(error)).lower()
         if not self.online:
             reasons = "; ".join(f"{directory}: {reason}" for directory, reason in self._offline.items())
-            raise OttlaError(f"no data directory can be used: {reasons}; name one that can be written to")
+            raise OttlaError(f"no data directory can be used: {reasons}; give a writable one")
         for directory, reason in self._offline.items():
             self._warn("log directory offline", directory=directory, error=reason)
 

@@ -441,7 +441,7 @@ class LogManager:
             self.detach(log.topic_partition)
             self._rename_for_deletion(log, "stray")
             self._warn(
-                "stray log renamed and kept: the metadata does not know it",
+                "stray log renamed and kept: it is not in the metadata",
                 partition=log.topic_partition,
                 log=log.directory,
             )

@@ -68,8 +68,8 @@ def decode_meta_properties(path: str, data: bytes) -> MetaProperties:
     """Raises `CorruptFile` when the version is unknown, a number is none, or version 1 lacks what it must have."""
     if not data.strip():
         raise CorruptFile(
-            f"{path} is empty: restore it from a copy, or from that of another log directory of this node with a "
-            "directory.id of its own; without its cluster.id and node.id the directory is nobody's"
+            f"{path} is empty: restore it from a backup, or copy it from another log directory of this node and give "
+            f"it its own directory.id; without cluster.id and node.id the owner of the directory is unknown"
         )
     try:
         properties = _parse(data.decode())
@@ -88,7 +88,7 @@ def decode_meta_properties(path: str, data: bytes) -> MetaProperties:
     if version == 0 and "version" not in properties and node_text is None:
         raise CorruptFile(f"{path} is damaged: it has neither version nor node.id")
     if version not in (0, 1):
-        raise CorruptFile(f"{path} has version {version}, this release reads versions 0 and 1")
+        raise CorruptFile(f"{path} has version {version}, but this release reads only versions 0 and 1")
     if version == 1 and (meta.cluster_id is None or meta.node_id is None):
         raise CorruptFile(f"{path} lacks cluster.id or node.id")
     return meta

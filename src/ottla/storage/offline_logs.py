@@ -77,7 +77,7 @@ def lost_directories(
             continue
         path = posixpath.join(directory, str(key))
         what = f"the directory is missing, and records up to offset {end} in it were fsynced"
-        yield key, DamagedLog(Damage(path, path, None, what, "nothing of it is left"))
+        yield key, DamagedLog(Damage(path, path, None, what, "nothing of it remains"))
 
 
 def renamed_directory(directory: str, key: TopicPartition, random: random_module.Random, suffix: str) -> str:
@@ -94,10 +94,10 @@ def move_away(fs: FileSystem, log: OfflineLog, suffix: str, random: random_modul
     try:
         fs.rename(log.directory, target)
     except OSError as error:
-        warn("a log that is offline stays where it is", log=log.directory, error=str(error))
+        warn("an offline log could not be renamed", log=log.directory, error=str(error))
         return None
     if suffix != "delete":
-        warn("a log that cannot be used is renamed and kept", partition=log.topic_partition, log=target)
+        warn("an unusable log was renamed and kept", partition=log.topic_partition, log=target)
     return target
 
 

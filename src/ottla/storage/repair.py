@@ -110,7 +110,7 @@ def _plan_metadata(fs: FileSystem, directory: str) -> Plan:
     first = plan.segments[0].base_offset if plan.segments else plan.end
     if not whole and (first or not any(segment.batches for segment in plan.segments)):
         lost = Plan(directory)
-        lost.beyond_repair = [f"{directory}: the metadata is nowhere else; restore it from a copy of the directory"]
+        lost.beyond_repair = [f"{directory}: the metadata exists nowhere else; restore the directory from a backup"]
         return lost
     if first > snapshot_end:
         plan.gaps = _joined([*plan.gaps, (snapshot_end, first)])

@@ -128,14 +128,14 @@ class Plan:
                 yield f"{segment.path}: renamed to {posixpath.basename(segment.new_path)}, as its records begin there"
         for name in self.snapshots:
             path = posixpath.join(self.directory, name)
-            yield f"{path}: renamed to {name}{CUT}; an older one and the log replace it"
+            yield f"{path}: renamed to {name}{CUT}; an older snapshot and the log replace it"
         for first, end in self.gaps:
-            yield f"{self.directory}: offsets {first} to {end - 1} are missing, which is noted as known"
+            yield f"{self.directory}: offsets {first} to {end - 1} are missing, recorded in known-gaps"
         if self.new_segment is not None:
-            yield f"{self.directory}: begin an empty segment at offset {self.new_segment}, as those below were given"
+            yield f"{self.directory}: start an empty segment at offset {self.new_segment}, as lower ones were used"
         for path in self.stale_indexes:
-            yield f"{path}: removed, as the log that it speaks of is not there"
+            yield f"{path}: removed, as its log does not exist"
         if self.log_start is not None:
             path, key, offset = self.log_start
-            yield f"{path}: drop the entry of {key}, which begins the log at {offset}, beyond its end at {self.end}"
+            yield f"{path}: drop the entry of {key}, which starts the log at {offset}, beyond its end at {self.end}"
         yield from self.beyond_repair

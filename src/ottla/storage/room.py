@@ -39,7 +39,7 @@ def full_disk_error(fs: FileSystem, directories: Sequence[str], error: Exception
             )
         except OSError:
             continue
-    return OttlaError(f"the disk is full, so the node cannot start: {'; '.join(told)}: make room and start it again")
+    return OttlaError(f"the disk is full, so the node cannot start: {'; '.join(told)}: free some space")
 
 
 def room_needed(fs: FileSystem, directory: str) -> int:

@@ -47,5 +47,5 @@ class ScheduledDeletions:
         try:
             await fs.run(remove)
         except OSError as error:
-            self._warn("files to delete cannot be removed", error=str(error))
+            self._warn("scheduled files could not be deleted", error=str(error))
         return len(due)

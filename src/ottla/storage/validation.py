@@ -241,7 +241,7 @@ def _no_batch(view: memoryview) -> KafkaError:
         return NotOneBatch(ErrorCode.invalid_record, f"no whole record batch for a partition: {size} bytes")
     if magic != MAGIC:
         return NotOneBatch(ErrorCode.invalid_record, f"record batches have message format {MAGIC}, not {magic}")
-    return CorruptBatch(f"a batch length of {length} is less than the header takes")
+    return CorruptBatch(f"a batch length of {length} is less than the header's size")
 
 
 def _validate_batch(
@@ -256,7 +256,7 @@ def _validate_batch(
         if size > LONG_BATCH_BYTES:
             raise _long(batch, header, policy, place)
         if compute_crc(batch, 0, size) != header[4]:
-            raise CorruptBatch(f"CRC {header[4]} is not of these bytes")
+            raise CorruptBatch(f"CRC {header[4]} does not match the bytes")
         _check_claims(header)
         try:
             batch, header, greatest = _examine(batch, header, policy, place.now_ms, INLINE_BYTES_MAX, _records.scan)
@@ -264,7 +264,7 @@ def _validate_batch(
             raise _long(batch, header, policy, place) from None
     else:
         if compute_crc(batch, 0, size) != header[4]:
-            raise CorruptBatch(f"CRC {header[4]} is not of these bytes")
+            raise CorruptBatch(f"CRC {header[4]} does not match the bytes")
         batch, header, greatest = _examine(batch, header, policy, place.now_ms, DECOMPRESSED_BYTES_MAX, _records.scan)
     return _assign(batch, header, policy, place, greatest)
 
@@ -274,7 +274,7 @@ def _long(batch: memoryview, header: BatchHeader, policy: ValidationPolicy, plac
 
     def examine() -> Examined:
         if compute_crc(copy, 0, len(copy)) != header.crc:
-            raise CorruptBatch(f"CRC {header.crc} is not of these bytes")
+            raise CorruptBatch(f"CRC {header.crc} does not match the bytes")
         _check_claims(header)
         return Examined(*_examine(copy, header, policy, place.now_ms, DECOMPRESSED_BYTES_MAX, _records.scan_unlocked))
 
@@ -296,7 +296,7 @@ def _examine(
     target = codec if policy.codec is None or attributes & CONTROL else policy.codec
     if codec or target:
         if header[12] * RECORD_BYTES_MIN > DECOMPRESSED_BYTES_MAX:
-            raise KafkaError(ErrorCode.invalid_record, f"{header[12]} records are more than a batch may hold")
+            raise KafkaError(ErrorCode.invalid_record, f"{header[12]} records exceed the limit of a batch")
         if limit < DECOMPRESSED_BYTES_MAX:
             if target != codec:
                 limit = COMPRESSED_INLINE_BYTES_MAX
@@ -378,12 +378,12 @@ def _validate_replicated(records: Buffer) -> Validated:
         # By index: the names cost a tenth of what a replicated batch of 64 KB costs its follower.
         base_offset, end = header[0], position + header[1] + LOG_OVERHEAD
         if crc32c(view[position + ATTRIBUTES_POSITION : end]) != header[4]:
-            raise CorruptBatch(f"CRC {header.crc} is not of the batch at offset {base_offset}")
+            raise CorruptBatch(f"CRC {header.crc} does not match the batch at offset {base_offset}")
         last = base_offset + header[6]
         if base_offset <= last_offset or last < base_offset:
             raise CorruptBatch(f"offset {base_offset} follows {last_offset}")
         if last > LAST_OFFSET_MAX:
-            raise CorruptBatch(f"the last offset {last} of a batch is no offset")
+            raise CorruptBatch(f"the last offset {last} of a batch is not a valid offset")
         last_offset = last
         if header[8] > max_timestamp:
             max_timestamp = header[8]
@@ -425,7 +425,7 @@ def _check_claims(header: BatchHeader) -> None:
             ErrorCode.invalid_record, f"a batch of {count} records cannot have a last offset delta of {header[6]}"
         )
     if attributes & CONTROL:
-        raise KafkaError(ErrorCode.invalid_record, "clients may not write control records")
+        raise KafkaError(ErrorCode.invalid_record, "clients must not write control records")
     if header[9] != NO_PRODUCER_ID and header[11] < 0:
         raise KafkaError(ErrorCode.invalid_record, f"producer {header[9]} sent the sequence {header[11]}")
 

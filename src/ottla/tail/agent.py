@@ -130,7 +130,7 @@ class Agent:
             try:
                 self._read_file(file, batch)
             except OSError as error:
-                self.warn(f"{file.current}: {error.strerror}; it is opened again")
+                self.warn(f"{file.current}: {error.strerror}; reopening it")
                 follower.drop(file)
         for path, lines in follower.rest:
             self._add(batch, lines, path)

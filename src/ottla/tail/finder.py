@@ -70,7 +70,7 @@ class Finder:
         except OSError as error:
             if path not in self.unreadable:
                 self.unreadable.add(path)
-                self.warn(f"{path}: {error.strerror}; it is tried again")
+                self.warn(f"{path}: {error.strerror}; retrying")
             return None
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)

@@ -177,7 +177,7 @@ class ExactlyOnce:
                 return producer
             except KafkaException as error:
                 if not error.args[0].retriable():
-                    raise TailError(f"transactions cannot begin: {error.args[0].str()}") from error
+                    raise TailError(f"cannot start transactions: {error.args[0].str()}") from error
 
     def load(self) -> dict[str, Position]:
         """What is committed. Waits for the transactions of other agents that lie before it."""

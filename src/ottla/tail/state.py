@@ -34,7 +34,7 @@ class StateFile:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._lock)
-            raise TailError(f"another agent runs with {path}; give this one a name with --id, or --state") from error
+            raise TailError(f"another agent runs with {path}; give this agent another --id or --state") from error
 
     def close(self) -> None:
         os.close(self._lock)

@@ -154,7 +154,9 @@ class Broker(Lifetime, Exchange):
         if node is None:
             raise BrokerError("the broker is not started: use `with Broker() as broker:` or start()")
         if node.owner != os.getpid():
-            raise BrokerError(f"the broker belongs to process {node.owner}; this one only has its address, bootstrap")
+            raise BrokerError(
+                f"the broker belongs to process {node.owner}; this process has only its address, bootstrap"
+            )
         return node
 
     def _running(self) -> Process:
@@ -188,10 +190,10 @@ def ensure_settings(what: str, settings: Any, keywords: Mapping[str, Any], port:
     if settings is not None and not isinstance(settings, Mapping):
         raise TypeError(
             f"{what} starts a node of its own, and takes settings by name, not {settings!r}: "
-            f"{what}({{'num.partitions': 6}}) or {what}(num_partitions=6); its address is its attribute bootstrap"
+            f"{what}({{'num.partitions': 6}}) or {what}(num_partitions=6); its address is in the attribute bootstrap"
         )
     if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= PORT_MAX:
-        raise ValueError(f"port wants a number from 0 (any free one) to {PORT_MAX}, not {port!r}")
+        raise ValueError(f"port must be a number from 0 (any free one) to {PORT_MAX}, not {port!r}")
     for name in keywords:  # the node itself says which setting it does not know
         close = difflib.get_close_matches(name, arguments, 1, ALIKE)
         if close:

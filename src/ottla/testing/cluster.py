@@ -252,7 +252,7 @@ class Cluster(Lifetime, Exchange):
         if process is None:
             raise BrokerError(f"there is no node {node}: the cluster has nodes 1 to {self._count}")
         if process.owner != os.getpid():
-            raise BrokerError(f"the cluster belongs to process {process.owner}; this one only has its address")
+            raise BrokerError(f"the cluster belongs to process {process.owner}; this process has only its address")
         return process
 
     def _running(self, node: int) -> Process:

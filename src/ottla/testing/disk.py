@@ -205,7 +205,7 @@ class SimulatedFileSystem:
         One of `OPERATIONS`, else ValueError is raised.
         """
         if operation not in OPERATIONS:
-            raise ValueError(f"{operation} is none of {', '.join(sorted(OPERATIONS))}")
+            raise ValueError(f"{operation} is not one of {', '.join(sorted(OPERATIONS))}")
         fault = Fault(operation, error, path, skip, times)
         self._faults.append(fault)
         return fault

@@ -229,7 +229,7 @@ def reserve(port: int) -> socket.socket:
         held.bind(("127.0.0.1", port))
     except OSError as error:
         held.close()
-        raise BrokerError(f"port {port} cannot be had: {os.strerror(error.errno or 0).lower()}") from None
+        raise BrokerError(f"port {port} cannot be used: {os.strerror(error.errno or 0).lower()}") from None
     return held
 
 

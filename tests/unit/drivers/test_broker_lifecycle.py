@@ -141,7 +141,7 @@ def test_heartbeats_that_fail_are_logged_once_and_go_on(caplog: pytest.LogCaptur
     with caplog.at_level(logging.WARNING, "ottla.node"):
         run_virtual(main())
     assert [record.getMessage() for record in caplog.records] == [
-        "the controller did not take a heartbeat",
+        "a heartbeat to the controller failed",
         "the controller has fenced this broker",
         "this broker is unfenced",
     ]

@@ -108,8 +108,8 @@ def test_only_what_was_fsynced_behind_the_snapshot_is_missing(records: int) -> N
         quorum_node(fs)
     steps, kept = repair(fs)
     assert steps[-2:] == [
-        f"{LOG}: offsets 9 to 11 are missing, which is noted as known",
-        f"{LOG}: begin an empty segment at offset 12, as those below were given",
+        f"{LOG}: offsets 9 to 11 are missing, recorded in known-gaps",
+        f"{LOG}: start an empty segment at offset 12, as lower ones were used",
     ]
     assert len(steps) == 2 + len(kept) == 2 + bool(records)
     assert plan_directory(fs, "/data", LOG).is_empty

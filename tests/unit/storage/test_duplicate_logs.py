@@ -84,7 +84,7 @@ def test_where_nobody_knows_which_is_right_none_is_served(counts: tuple[int, int
     assert node.logs.get(T0) is None
     message = node.logs.offline_logs[T0].error.message
     assert (
-        message is not None and "/data/t-0" in message and "/spare/t-0" in message and "Rename the wrong one" in message
+        message is not None and "/data/t-0" in message and "/spare/t-0" in message and "rename the wrong one" in message
     )
     assert "0 to " in message
     with pytest.raises(KafkaError) as caught:

@@ -197,13 +197,13 @@ def _replace_static(
     _update(state, token, group, member, request)
     state.start_session(group, member)
     if group.state is State.COMPLETING_REBALANCE:
-        prepare(state, group, f"the static member {instance_id} came back")
+        prepare(state, group, f"the static member {instance_id} rejoined")
         return
     if group.state is not State.STABLE:
         complete_if_all_joined(state, group)
         return
     if group.select_protocol() != group.protocol_name:
-        prepare(state, group, f"the static member {instance_id} came back with other protocols")
+        prepare(state, group, f"the static member {instance_id} rejoined with other protocols")
         return
 
     def committed() -> None:

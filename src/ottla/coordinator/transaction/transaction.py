@@ -134,7 +134,7 @@ class Transaction:
         """Raises MalformedRecord."""
         state = _BY_ID.get(value.transaction_status)
         if state is None:
-            raise MalformedRecord(f"a transaction in a state {value.transaction_status}, which the log never has")
+            raise MalformedRecord(f"invalid transaction state {value.transaction_status} in the log")
         topics = value.transaction_partitions or ()
         return cls(
             producer_id=value.producer_id,

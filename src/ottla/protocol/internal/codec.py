@@ -212,7 +212,7 @@ def _read_length(flexible: bool, small: bool, nullable: bool) -> Callable[[Buffe
         if flexible:
             length -= 1
         if length < -1 or (length == -1 and not nullable):
-            raise MalformedRecord("a field that is never null has no value" if length == -1 else "a negative length")
+            raise MalformedRecord("null in a field that is not nullable" if length == -1 else "a negative length")
         return length, position
 
     return read
@@ -224,7 +224,7 @@ def _text_writer(flexible: bool, nullable: bool, is_string: bool) -> Write:
     def write(out: bytearray, value: Any) -> None:
         if value is None:
             if not nullable:
-                raise UnsupportedVersion("null in a field that this version has no null for")
+                raise UnsupportedVersion("null in a field that is not nullable in this version")
             write_length(out, -1)
             return
         data = value.encode() if is_string else value
@@ -257,7 +257,7 @@ def _array_writer(write_item: Write, flexible: bool, nullable: bool) -> Write:
     def write(out: bytearray, value: Sequence[Any] | None) -> None:
         if value is None:
             if not nullable:
-                raise UnsupportedVersion("null in an array that this version has no null for")
+                raise UnsupportedVersion("null in an array that is not nullable in this version")
             write_length(out, -1)
             return
         write_length(out, len(value))
@@ -293,7 +293,7 @@ def _int_array_writer(format_: str, flexible: bool, nullable: bool) -> Write:
     def write(out: bytearray, value: Sequence[Any] | None) -> None:
         if value is None:
             if not nullable:
-                raise UnsupportedVersion("null in an array that this version has no null for")
+                raise UnsupportedVersion("null in an array that is not nullable in this version")
             write_length(out, -1)
             return
         write_length(out, len(value))

@@ -63,5 +63,5 @@ def _move(node: Node, key: TopicPartition, path: str) -> None:
     partition = node.replicas.get(*key)
     if partition is None:
         node.replicas.preferred_dirs[key] = posixpath.normpath(directory)
-        raise KafkaError(ErrorCode.replica_not_available, f"no replica of {key} is here")
+        raise KafkaError(ErrorCode.replica_not_available, f"this broker has no replica of {key}")
     node.log_mover().move(partition, directory)

@@ -54,7 +54,7 @@ async def handle(context: RequestContext, request: Any) -> Response:
     manager = context.node.share.partitions
     renews = context.api_version >= RENEW_SINCE and request.is_renew_ack
     if renews and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait):
-        raise KafkaError(ErrorCode.invalid_request, "a renewal fetches nothing")
+        raise KafkaError(ErrorCode.invalid_request, "a renewal must not fetch")
     acknowledges = any(row.acknowledgement_batches for topic in request.topics for row in topic.partitions)
     session = await _session(context, request, key, acknowledges)
     acknowledging = Acknowledging(context, request, key) if acknowledges else None

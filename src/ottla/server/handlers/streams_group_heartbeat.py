@@ -96,8 +96,8 @@ def _check_size(topology: Any) -> Generator[int, None, None]:
         yield 1 + len(internal) + len(each.copartition_groups)
     if items > ITEMS_MAX:
         message = (
-            f"The topology has {items} subtopologies, topics, settings of topics and copartition groups; it may have "
-            f"{ITEMS_MAX}."
+            f"The topology has {items} subtopologies, topics, settings of topics and copartition groups; the limit "
+            f"is {ITEMS_MAX}."
         )
         raise KafkaError(ErrorCode.streams_invalid_topology, message)
 

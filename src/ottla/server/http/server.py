@@ -171,12 +171,12 @@ class HttpConnection(asyncio.Protocol):
                 self._request = event
                 self._body_bytes = 0
                 if self._http.they_are_waiting_for_100_continue:
-                    self._begin(failed(417, "a body is of no use here"), close=True)
+                    self._begin(failed(417, "a request body is not allowed"), close=True)
                     return
             elif isinstance(event, h11.Data):
                 self._body_bytes += len(event.data)
                 if self._body_bytes > BODY_BYTES_MAX:
-                    self._begin(failed(413, "a body is of no use here"), close=True)
+                    self._begin(failed(413, "a request body is not allowed"), close=True)
                     return
             elif isinstance(event, h11.EndOfMessage):
                 assert self._request is not None

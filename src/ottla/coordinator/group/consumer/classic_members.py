@@ -89,7 +89,7 @@ def _join(state: GroupState, token: Token, group: ConsumerGroup, request: JoinGr
         if not rebalances:
             goal = Target(group.assignment_epoch, group.target(replaced.member_id))
             new = step.reconcile(new, goal, owned, changed)
-        reason = f"the static member {instance_id} came back with the classic protocol"
+        reason = f"the static member {instance_id} rejoined with the classic protocol"
         migration.downgrade(state, group, [replaced], new, reason, records=records, rebalances=rebalances)
     else:
         new = step.run(old, new, owned, is_classic=True)

@@ -28,7 +28,7 @@ from ottla.protocol.internal.group_records import GroupRecord
 
 REASONS = {
     timers.SESSION: "the session of {} expired",
-    timers.REBALANCE: "{} did not give partitions up in time",
+    timers.REBALANCE: "{} did not revoke partitions in time",
     timers.JOIN: "{} did not join in time",
     timers.SYNC: "{} did not ask for its assignment in time",
 }

@@ -306,7 +306,7 @@ def expire(state: GroupState, group: UnservedGroup) -> None:
     group.now_ms = state.now.wall_ms
     over = [member_id for member_id, deadline in group.deadlines.items() if deadline <= state.now.timer_ms]
     if over:
-        state.observe("emptied", group, f"{len(over)} members were not heard of in time")
+        state.observe("emptied", group, f"{len(over)} members missed their session timeout")
         remove(state, group, over)
     wait_for_sessions(state, group)
 

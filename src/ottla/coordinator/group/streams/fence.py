@@ -13,7 +13,7 @@ from ottla.protocol.internal.streams_group_records import StreamsGroupTargetAssi
 
 REASONS = {
     SESSION: "the session of {} expired",
-    REBALANCE: "{} did not give tasks up in time",
+    REBALANCE: "{} did not revoke tasks in time",
 }
 
 

@@ -372,7 +372,7 @@ def _tasks(rows: Sequence[tuple[str, Sequence[int]]]) -> dict[str, frozenset[int
 def _require_unique(names: Iterable[str]) -> None:
     """Raises INVALID_REQUEST (in Kafka 4.3 it is UNKNOWN_SERVER_ERROR)."""
     listed = list(names)
-    _require(len({*listed}) == len(listed), "A name is there twice.")
+    _require(len({*listed}) == len(listed), "A name is used twice.")
 
 
 def _leave(state: GroupState, token: Token, request: StreamsHeartbeat) -> None:
