@@ -28,7 +28,7 @@ HEADERS: Final = pa.field("headers", pa.list_(pa.struct([("key", pa.string()), (
 """Null for a record that has none."""
 
 ROWS_MAX: Final = 65_536
-"""Of a record batch: enough for vectorized readers, few enough to stay in memory near the processor."""
+"""Rows of a record batch: enough for vectorized readers, few enough to stay in the processor's cache."""
 BYTES_MAX: Final = 4 * 1024 * 1024
 """Likewise: Spark takes a tenth more CPU time for batches of 16 MiB than for these, and no less for smaller ones."""
 
