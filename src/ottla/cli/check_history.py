@@ -157,7 +157,7 @@ def _acks(history: History, producer: int) -> str:
 
 
 def _order(history: History, partition: int, records: list[Record]) -> Iterator[Finding]:
-    """Of what was acknowledged, the first places are in the order of sending. What was not may arrive whenever; so
+    """Acknowledged records first appear in the log in the order of sending. Other records may arrive at any time; so
     may, without idempotence, what waits for an answer of a leader that another has replaced: librdkafka sends what
     comes next to the new one meanwhile, though it has no more than one request on the way to each
     (librdkafka's issue 1092), and sends the first again when the old one does not answer."""

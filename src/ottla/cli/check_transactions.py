@@ -215,9 +215,10 @@ Edges = dict[Node, dict[Node, None]]
 
 
 def _edges(history: History) -> Edges:
-    """Of the cycles that must not be: who read from a transaction comes after it, and who wrote later in a partition
-    does, but of such orders of writes no two come in succession: the one in between may have written before and
-    after."""
+    """The edges of the cycles that must not exist: a transaction that read from another comes after it, and who wrote
+    later in a partition does, but of such orders of writes no two come in succession: the one in between may have
+    written before and after.
+    """
     edges = _write_edges(history, "held")
     for transaction in history.transactions.values():
         for value in transaction.reads:

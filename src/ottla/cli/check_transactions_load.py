@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 WRITERS = 3
 MEMBERS = 2
-"""Of the group."""
+"""Members of the group."""
 READERS = 2
 ABORTED = 0.25
 """How many transactions are aborted."""
 VALUES_MAX = 5
-"""Of a transaction."""
+"""Values of a transaction."""
 CONSUMED_MAX = 20
 """Values that a member of the group consumes in a transaction, at most."""
 TRANSACTION_MS_MAX = 15_000
@@ -46,7 +46,8 @@ class Plan:
     rate: int
     """Values a second, of all writers together."""
     isolation: str = "read_committed"
-    """Of the readers and the group; anything else shows what a cluster would be blamed for that does not isolate."""
+    """Isolation level of the readers and the group. With another level the check reports violations of which the
+    cluster is innocent."""
 
     @property
     def group(self) -> str:

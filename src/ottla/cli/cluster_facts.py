@@ -38,7 +38,8 @@ class Facts:
 
 
 def facts(bootstrap: str, *, sample_s: float = 0.0) -> Facts:
-    """Of all topics. With `sample_s` the rates too: how much the logs grow in that time. Raises CommandFailed."""
+    """Collect the facts of all topics; with `sample_s` also the growth rates of the logs, measured over that time.
+    Raises CommandFailed."""
     running = members(bootstrap).running
     answer = wire.ask(bootstrap, ApiKey.METADATA, {"topics": None, "allow_auto_topic_creation": False})
     brokers = [Broker(each.id, each.rack) for each in running]

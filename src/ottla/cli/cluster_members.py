@@ -1,4 +1,4 @@
-"""Who is in a cluster: its brokers, those that are away too, and the node that decides about the metadata."""
+"""The members of a cluster: its brokers, offline ones too, and the active controller."""
 
 from __future__ import annotations
 

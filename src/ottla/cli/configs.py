@@ -59,7 +59,7 @@ SET, DELETE = 0, 1
 
 
 class Resource(NamedTuple):
-    """Whose settings: a topic's, a group's, a broker's, or with an empty name those of all brokers."""
+    """The owner of settings: a topic, a group, a broker, or with an empty name all brokers."""
 
     kind: int
     name: str

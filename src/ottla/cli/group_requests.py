@@ -50,7 +50,7 @@ class Answer(NamedTuple):
     kind: str
     committed: Mapping[Place, int]
     shared: Mapping[Place, Shared]
-    """Of a share group, which commits nothing."""
+    """Progress of a share group, which commits no offsets."""
 
 
 def names_of_groups(bootstrap: str) -> list[str]:
@@ -157,7 +157,7 @@ def _answers(address: str, names: Sequence[str], failures: list[CommandFailed]) 
 
 
 def _newer_groups(link: wire.Link, names: Sequence[str]) -> dict[str, tuple[str, Mapping[str, Any]]]:
-    """Those of the groups whose members speak a newer protocol, and which: to DescribeGroups they are not there."""
+    """Groups of a newer protocol, with type and description: for DescribeGroups they do not exist."""
     found: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for kind, key, version, needs in _NEWER:
         left = [name for name in names if name not in found]

@@ -16,7 +16,7 @@ class MemberTasks(NamedTuple):
     process_id: str
     active: Sequence[Task]
     standby: Sequence[Task]
-    """Whose state it keeps warm."""
+    """Tasks whose state the member replicates as a standby."""
     pending: Sequence[Task]
     """Active ones that it is to have once others have given them up."""
     revoking: Sequence[Task]
@@ -32,7 +32,7 @@ class MemberTasks(NamedTuple):
 
 
 def tasks_of(member: Mapping[str, Any]) -> MemberTasks:
-    """Of a member in an answer to StreamsGroupDescribe."""
+    """The tasks of a member in an answer to StreamsGroupDescribe."""
     active = _listed(member["assignment"]["active_tasks"])
     target = _listed(member["target_assignment"]["active_tasks"])
     standby = _listed(member["assignment"]["standby_tasks"])

@@ -37,13 +37,13 @@ class Member:
     instance_id: str | None
     places: list[Place] = field(default_factory=list)
     epoch: int | None = None
-    """Of a member of a newer protocol."""
+    """Member epoch, for a member of a newer protocol."""
     pending: list[Place] = field(default_factory=list)
     """What it is to have once others have given it up."""
     revoking: list[Place] = field(default_factory=list)
     """What it has and is to give up."""
     tasks: MemberTasks | None = None
-    """Of a member of a streams group."""
+    """Tasks, for a member of a streams group."""
 
 
 @dataclass
@@ -61,11 +61,11 @@ class Progress:
     """Seconds since the timestamp of the oldest record that is not committed; 0 when there is none."""
     member_id: str | None = None
     shared: Shared | None = None
-    """Of a share group."""
+    """Progress, for a share group."""
     in_flight: InFlight | None = None
-    """Of a share group; None where no node tells."""
+    """Records in flight, for a share group; None where no node reports them."""
     member_ids: list[str] = field(default_factory=list)
-    """Of a share group, which may have many that read the same partition."""
+    """Members of a share group that read the partition; there may be many."""
 
     @property
     def done(self) -> int | None:
@@ -97,7 +97,7 @@ class Group:
     members: list[Member]
     progress: list[Progress] = field(default_factory=list)
     epoch: int | None = None
-    """Of a group of a newer protocol, which grows when its members or their topics change."""
+    """Epoch of a group of a newer protocol; it grows when the members or their topics change."""
     assignment_epoch: int | None = None
     """The epoch that its assignment was made for."""
 
@@ -143,7 +143,7 @@ class Group:
 
     @property
     def in_flight(self) -> InFlight | None:
-        """Of all partitions of a share group, None where one is not known."""
+        """Records in flight in all partitions of a share group; None if one is unknown."""
         known = [each.in_flight for each in self.progress if each.in_flight is not None]
         if len(known) < len(self.progress):
             return None
@@ -241,7 +241,7 @@ def _member(row: Mapping[str, Any]) -> Member:
 
 
 def _newer_member(row: Mapping[str, Any]) -> Member:
-    """Of a group of the protocol of KIP-848, or of a share group, whose members have at once what they are to have."""
+    """A member of a consumer group (KIP-848) or share group; a share member's target assignment is its assignment."""
     places = _assigned(row["assignment"])
     target = _assigned(row["target_assignment"]) if "target_assignment" in row else places
     return Member(

@@ -27,7 +27,7 @@ app.command(delete, sort_key=5)
 Names = Annotated[GroupId, Parameter(help="One or more groups.", required=True)]
 
 ID_CHARACTERS = 13
-"""Of a member's id in a table; --json has all of it."""
+"""Characters of a member id in a table; --json has the whole id."""
 
 
 @app.command(name="list", sort_key=1)

@@ -100,7 +100,7 @@ def _print(found: Sequence[Hanging]) -> None:
 
 
 def find(bootstrap: str, topics: Collection[str] | None, older_ms: float) -> tuple[list[Hanging], list[Place]]:
-    """Those that hang and were last written to so long ago, and the partitions that have no leader to ask.
+    """Hanging transactions last written to at least so long ago, and the partitions without a leader to ask.
 
     What partitions say comes before what coordinators say, so that a transaction which begins or ends meanwhile is not
     taken for one that hangs; and they are asked again, as it may have ended in between. Raises CommandFailed.
@@ -128,7 +128,8 @@ def _open_in(bootstrap: str, topics: Iterable[str]) -> list[OpenAt]:
 
 
 def _unknown_to_coordinators(bootstrap: str, transactions: Sequence[OpenAt]) -> list[Hanging]:
-    """Those whose producer id no transactional id has, or whose partition is not in the transaction of that id."""
+    """The transactions whose producer id belongs to no transactional id, or whose partition is not in that id's
+    transaction."""
     known = owners(bootstrap, {each.producer_id for each in transactions})
     return [
         Hanging(each, owner[0] if owner else None)

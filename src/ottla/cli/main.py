@@ -14,8 +14,8 @@ from ottla.cli.exits import FAILED, OK, UNREACHABLE, CommandFailed
 _CLIENT_ERRORS = ("KafkaException", "KafkaError")
 _MEANT_FOR_PEOPLE = ("OttlaError", "CorruptFile")
 SENTENCE_CHARACTERS_MAX = 4000
-"""Of a line of a complaint: what was typed may be longer than a terminal. Those of a node name several files, and end
-with the command that goes on, which has to be whole."""
+"""Limit of a line of an error message: arguments may be longer than a terminal. Messages of a node name several files
+and end with the command to run next, which must stay whole."""
 
 LINE_END = r"\n(?=  |ottla: )"
 """Any other is of a name that somebody gave to something, and shown as an escape."""

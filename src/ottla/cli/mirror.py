@@ -34,7 +34,7 @@ Policy = Annotated[
     Parameter(help="Names of topics at the destination: unchanged, or with the source's name as a prefix."),
 ]
 NOWHERE: Final = "127.0.0.1:0"
-"""Of a source that is not asked."""
+"""Bootstrap address of a source that is not asked."""
 
 
 @app.command

@@ -349,7 +349,9 @@ def tolerance(board: Board, measure: Mapping[int, int], share: float, floor: int
 
 
 class Leading:
-    """Who of a partition's replicas leads it: nothing is copied for that. `among`: whose leaders may change."""
+    """Plans which replica leads each partition; a change of leader copies nothing. `among`: whose leaders may
+    change.
+    """
 
     def __init__(self, board: Board, among: Callable[[Partition], bool] = lambda partition: True) -> None:
         self._board = board

@@ -56,7 +56,8 @@ LACKS: Mapping[str, tuple[Callable[[PartitionHealth], bool], str]] = {
 
 
 def partitions(bootstrap: str, topics: Sequence[str] = ()) -> list[PartitionHealth]:
-    """Of these topics, or of all. Raises CommandFailed, for a topic that is not there too."""
+    """The health of the partitions of these topics, or of all. Raises CommandFailed, also for a topic that does not
+    exist."""
     asked = [{"topic_id": None, "name": each} for each in dict.fromkeys(topics)] or None
     answer = wire.ask(bootstrap, ApiKey.METADATA, {"topics": asked, "allow_auto_topic_creation": False})
     running = {each["node_id"] for each in answer["brokers"]}

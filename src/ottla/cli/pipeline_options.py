@@ -15,7 +15,7 @@ from ottla.pipelines.runner import Options, PipelineError
 _TABLES: Final = ("settings", "spark")
 _PATHS: Final = ("directory", "archive")
 _KINDS: Final[dict[str, type]] = {"once": bool, "partitions": int, "batch_records": int, "restarts_max": int}
-"""Of options in a file; the others are texts."""
+"""Types of options in a file; the others are strings."""
 
 
 def options_of(

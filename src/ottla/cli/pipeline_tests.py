@@ -12,7 +12,7 @@ Record = tuple[str | None, Any]
 
 @dataclass(frozen=True)
 class Example:
-    """Of one pipeline: what goes in, and of what comes out the fields that are looked at."""
+    """Example data of a pipeline: its input, and the output fields to check."""
 
     given: dict[str, list[Record]] = field(default_factory=dict)
     expected: dict[str, list[dict[str, Any]]] = field(default_factory=dict)

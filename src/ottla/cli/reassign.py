@@ -31,7 +31,7 @@ RETRIED = frozenset({ErrorCode.not_controller, ErrorCode.request_timed_out, Erro
 """While the controller moves."""
 PATIENCE_S = 30.0
 TOPICS_AT_ONCE = 1000
-"""Whose settings one request asks for."""
+"""Topics whose settings one request asks for."""
 
 
 def ask(bootstrap: str, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from ottla.cli.exits import CommandFailed
 
 PACKAGES = ("ottla", "pyspark_ottla")
-"""Of Ottla; Spark finds the source by the name of the second."""
+"""Ottla's packages; Spark finds the data source by the name of the second."""
 NOT_ON_EXECUTORS = frozenset({"confluent-kafka", "cyclopts", "google-re2", "h11", "rich", "uvloop"})
 """What nodes and the command line need; a test imports all that executors do without these."""
 OF_SPARK = frozenset({"pyspark", "pyarrow", "pandas", "numpy"})
@@ -39,7 +39,7 @@ class Written(NamedTuple):
     """Versions by name."""
     files: int
     bytes: int
-    """Of the archive."""
+    """Size of the archive."""
 
 
 def write(place: Path, *, with_pyarrow: bool = False) -> Written:

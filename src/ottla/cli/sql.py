@@ -32,7 +32,7 @@ ValueFormat = Literal["binary", "string", "json", "avro", "json-schema", "protob
 BadRecords = Literal["fail", "column", "drop"]
 
 _MISTAKES = ("ParserException", "BinderException", "CatalogException", "SyntaxException")
-"""Of whoever wrote the statement."""
+"""DuckDB's exceptions for a wrong statement."""
 _NO_TABLE = re.compile(r"Table with name (.+?) does not exist")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

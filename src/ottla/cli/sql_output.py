@@ -48,7 +48,7 @@ class Plan:
     """What EXPLAIN draws, as it is drawn."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        """Of two columns, a name and a drawing."""
+        """The schema has two columns, a name and a drawing."""
 
     def add(self, batch: pa.RecordBatch) -> None:
         for drawing in batch.column(1).to_pylist():

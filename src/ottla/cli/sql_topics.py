@@ -25,7 +25,7 @@ from ottla.formats.json_values import JsonValues
 from ottla.formats.typed import CORRUPT, BadRecord, GivenSchemas, Typed, Values
 
 SAMPLE_RECORDS = 1000
-"""Of a topic whose JSON has no schema: what its fields are is judged by so many."""
+"""Records of a topic from which the fields of its JSON are inferred if no schema is given."""
 PLACE = ("topic", "partition", "offset")
 """Columns that say where a record is that cannot be read."""
 

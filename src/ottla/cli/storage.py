@@ -140,7 +140,7 @@ def _config(directory: str | None, file: str | None, settings: list[str] | None)
 
 
 def _voters(config: ServerConfig, *, standalone: bool, initial: str | None) -> list[InitialController] | None:
-    """Who votes first in a dynamic quorum; None where this does not say. Raises OttlaError, CommandFailed."""
+    """The first voters of a dynamic quorum; None if the options do not name any. Raises OttlaError, CommandFailed."""
     import random
 
     from ottla.drivers.formatting import InitialController, parse_initial_controllers

@@ -81,7 +81,7 @@ class Transaction:
     timeout_ms: int | None = None
     start_ms: int | None = None
     partitions: tuple[Place, ...] = ()
-    """Those of the open transaction; once it is decided how it ends, those that are still to be told."""
+    """Partitions of the open transaction; once its outcome is decided, those whose marker is still to be written."""
 
     @property
     def is_open(self) -> bool:
@@ -180,14 +180,14 @@ def _described(address: str, names: Sequence[str]) -> dict[str, Transaction]:
 
 @dataclass(frozen=True)
 class Leaders:
-    """Who leads what: broker addresses to partitions, and those that nobody leads."""
+    """Partitions by the address of their leader, and those without a leader."""
 
     by_address: Mapping[str, Sequence[Place]]
     without: Sequence[Place]
 
 
 def leaders(bootstrap: str, topics: Iterable[str] | None) -> Leaders:
-    """Of these topics, or of all. Raises CommandFailed, for a topic that is not there too."""
+    """The leaders of these topics, or of all. Raises CommandFailed, also for a topic that does not exist."""
     asked = None if topics is None else [{"topic_id": None, "name": each} for each in topics]
     metadata = wire.ask(bootstrap, ApiKey.METADATA, {"topics": asked, "allow_auto_topic_creation": False})
     addresses = {each["node_id"]: f"{each['host']}:{each['port']}" for each in metadata["brokers"]}

@@ -24,7 +24,7 @@ app.command(abort, sort_key=4)
 State = Literal["Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"]
 
 TIMEOUT_NONE_MS = 2**31 - 1
-"""Of a transaction whose outcome is decided elsewhere (two-phase commit, KIP-939): it never expires."""
+"""Timeout of a transaction whose outcome is decided elsewhere (two-phase commit, KIP-939): it never expires."""
 
 
 @app.command(name="list", sort_key=1)

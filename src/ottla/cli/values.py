@@ -16,7 +16,7 @@ from cyclopts import Parameter
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 STRING_BYTES_MAX = 2**15 - 1
-"""Of a string in Kafka's protocol."""
+"""Limit of a string in Kafka's protocol."""
 TOPIC_CHARACTERS_MAX = 249
 PARTITIONS_MAX = 100_000
 REPLICAS_MAX = 10_000
@@ -133,7 +133,7 @@ GroupId = Annotated[str, Parameter(validator=_each(_name))]
 MemberGroupId = Annotated[str, Parameter(validator=_each(_trimmed_name))]
 TransactionalId = Annotated[str, Parameter(validator=_each(_name))]
 QuotaName = Annotated[str, Parameter(validator=_each(_name))]
-"""Whom a quota is for."""
+"""Name of the user, client id or address that a quota is for."""
 SettingName = Annotated[str, Parameter(validator=_each(_name))]
 Text = Annotated[str, Parameter(validator=_each(_text))]
 """What a reader of its own takes apart: name=value, a position, a format, TOPIC:0,1."""

@@ -1,4 +1,4 @@
-"""Who votes about the metadata, as the commands that add and remove nodes see and change it."""
+"""The voters of the metadata quorum, as the commands that add and remove nodes see and change them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def make_dynamic(bootstrap: str) -> bool:
 
 
 def let_go(bootstrap: str, nodes: Iterable[int]) -> list[int]:
-    """Those of `nodes` that vote do so no more; one voter stays. Returns who did. Raises CommandFailed."""
+    """Remove those of `nodes` that are voters from the quorum; one voter stays. Returns the removed. Raises
+    CommandFailed."""
     wanted = set(nodes)
     voters = voters_of(quorum_of(bootstrap))
     leaving = [each for each in sorted(voters, reverse=True) if each in wanted]

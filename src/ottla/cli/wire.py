@@ -126,7 +126,7 @@ def ask(bootstrap: str, key: ApiKey, values: Mapping[str, Any], timeout_s: float
 
 
 def ensure_answer(bootstrap: str) -> None:
-    """That one of the brokers not only accepts connections. Raises CommandFailed: MISUSED, UNREACHABLE."""
+    """Ensure that a broker answers, not only accepts connections. Raises CommandFailed: MISUSED, UNREACHABLE."""
     ask(bootstrap, ApiKey.API_VERSIONS, _WHO_ASKS, ANSWER_TIMEOUT_S)
 
 

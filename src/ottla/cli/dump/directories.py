@@ -38,7 +38,7 @@ def is_of_a_node(fs: FileSystem, path: str) -> bool:
 
 
 def partition_directories(fs: FileSystem, path: str) -> list[str]:
-    """Those of a node's directory, by topic and number."""
+    """The partition directories of a node's directory, by topic and number."""
     names = [name for name in fs.listdir(path) if topic_of(name) is not None]
     found = [posixpath.join(path, name) for name in sorted(names, key=_topic_and_number)]
     return [directory for directory in found if fs.is_dir(directory)]
