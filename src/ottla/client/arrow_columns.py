@@ -30,7 +30,7 @@ class RecordColumns(NamedTuple):
 
 
 def record_columns(batch: pa.RecordBatch) -> RecordColumns:
-    """Of the columns key, value, headers, partition and timestamp, as far as there are. Raises ValueError for a type
+    """Read the columns key, value, headers, partition and timestamp, those that exist. Raises ValueError for a type
     that no record has."""
     names = batch.schema.names
     column = {name: batch.column(number) for number, name in enumerate(names)}

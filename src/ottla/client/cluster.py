@@ -44,7 +44,7 @@ RETRIABLE: Final = frozenset({
     ErrorCode.replica_not_available, ErrorCode.offset_not_available, ErrorCode.kafka_storage_error,
     ErrorCode.request_timed_out, ErrorCode.network_exception, ErrorCode.inconsistent_topic_id,
 })  # fmt: skip
-"""Of a partition: metadata may be old, or a leader new. Ask again after a refresh."""
+"""Errors of a partition after which to refresh the metadata and ask again: it may be old, or a leader new."""
 COORDINATOR_MOVED: Final = frozenset({
     ErrorCode.coordinator_not_available, ErrorCode.not_coordinator, ErrorCode.coordinator_load_in_progress,
 })  # fmt: skip
@@ -56,7 +56,7 @@ _PAUSE_S_MAX: Final = 1.0
 
 
 class Leader(NamedTuple):
-    """Who leads a partition, or -1; and the id of its topic, ZERO_UUID where the cluster has none."""
+    """The leader of a partition, -1 for none, and the id of its topic, ZERO_UUID where the cluster has none."""
 
     node_id: int
     epoch: int
@@ -168,7 +168,7 @@ class Cluster:
 
     @property
     def node_ids(self) -> list[int]:
-        """Those that the newest metadata has, sorted."""
+        """Ids of the nodes in the newest metadata, sorted."""
         return sorted(self._nodes)
 
     # Topics
@@ -201,7 +201,8 @@ class Cluster:
         return {partition: leader for partition, leader in self._leaders.items() if partition.topic in names}
 
     def leader(self, topic: str, partition: int) -> Leader:
-        """Who leads a partition, by metadata of `metadata_max_age_s` at most; it may just be nobody (-1).
+        """The leader of a partition, by metadata at most `metadata_max_age_s` old; -1 if it has none at the moment.
+        Raises KafkaError for a partition that does not exist, OSError when nobody answers.
 
         Raises KafkaError for a partition that does not exist, OSError when nobody answers.
         """
@@ -368,7 +369,7 @@ class Cluster:
         return self.coordinators(key_type, [key])[key]
 
     def coordinators(self, key_type: int, keys: Iterable[str]) -> dict[str, int]:
-        """Of many keys, in one request. Raises KafkaError when one of them has none now, OSError."""
+        """The coordinators of many keys, in one request. Raises KafkaError when one of them has none now, OSError."""
         if len(self._coordinators) > _COORDINATORS_MAX:
             self._coordinators.clear()
         wanted = list(dict.fromkeys(keys))

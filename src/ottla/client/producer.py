@@ -46,8 +46,8 @@ from ottla.protocol.record_batch import (
 DEFAULT_BATCH_BYTES: Final = 1_000_000
 """Below the `max.message.bytes` of a topic, 1,048,588 unless it is set."""
 DEFAULT_BUFFER_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Of batches that are not acknowledged yet, as `buffer.memory` of Kafka's producer; as much again of those that rows
-are added to."""
+"""Limit of the batches that are not acknowledged yet, as `buffer.memory` of Kafka's producer; batches being filled may
+take as much again."""
 REQUEST_BYTES_MAX: Final = 1024 * 1024
 """As `max.request.size` of Kafka's producer; the first batch may be larger. A broker takes half the CPU time for these
 that it takes for requests of 4 MB, whose memory is the kernel's each time (mmap)."""
@@ -55,7 +55,7 @@ _VERSION_MAX: Final = 11
 """From 12 on transactions are of KIP-890's second kind: see `transactions.py`."""
 _FIRST_ROOM: Final = 64 * 1024
 _SHARE_MIN: Final = 4096
-"""Of a batch of each of very many partitions: below that, requests are nothing but heads."""
+"""Least share of a batch for each of very many partitions: below that, requests would be mostly headers."""
 _STICKY_ROWS: Final = 1000
 """Rows without a key go to one partition for so long, then to another."""
 _BACKOFF_S: Final = 0.05
@@ -102,7 +102,7 @@ class Producer:
         self._transaction_timeout_ms = transaction_timeout_ms
         self._codec = int(CODECS[compression])
         self._codecs: dict[str, int] = {}
-        """Of topics that have another one."""
+        """Codecs of topics that have another one than the default."""
         self._batch_bytes = batch_bytes
         self._buffer_bytes_max = buffer_bytes_max
         self._delivery_timeout_s = delivery_timeout_s
