@@ -47,7 +47,8 @@ def _by_name(settings: Iterable[Setting]) -> dict[str, Setting]:
 BROKER: Mapping[str, Setting] = _by_name(setting for section in BROKER_SECTIONS for setting in section.settings)
 TOPIC: Mapping[str, Setting] = _by_name(topics.TOPIC)
 THROTTLES: Mapping[str, Setting] = _by_name(services.THROTTLES)
-"""Of a broker, set while it runs only; DescribeConfigs names them where they are set (`DynamicConfig.Broker`)."""
+"""Broker settings that can only be set at run time; DescribeConfigs lists them where they are set
+(`DynamicConfig.Broker`)."""
 GROUP: Mapping[str, Setting] = _by_name(resources.GROUP)
 CLIENT_METRICS: Mapping[str, Setting] = _by_name(resources.CLIENT_METRICS)
 

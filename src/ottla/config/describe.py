@@ -19,7 +19,7 @@ Entry: TypeAlias = dict[str, Any]
 
 
 class Source(enum.IntEnum):
-    """Who set a value, as numbered by DescribeConfigs."""
+    """The source of a value, as numbered by DescribeConfigs."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2

@@ -12,10 +12,11 @@ from typing import Any
 from ottla.config import definitions
 
 PLUGIN_PREFIXES = (*definitions.PREFIXES, "metrics.context.", "client.quota.callback.", "strimzi.", "confluent.")
-"""Of listeners, tiered storage, metrics reporters, quota callbacks, and of well-known distributions."""
+"""Prefixes of settings of listeners, tiered storage, metrics reporters, quota callbacks and well-known
+distributions."""
 
 PLUGIN_NAMES = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
-"""Of Kafka's own authorizer."""
+"""Settings of Kafka's own authorizer."""
 
 OLDER_NAMES = frozenset(
     {

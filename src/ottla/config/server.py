@@ -140,7 +140,7 @@ class ServerConfig(Mapping[str, Any]):
 
     @property
     def cordoned_log_dirs(self) -> tuple[str, ...]:
-        """Those of `log_dirs` that get no new partitions (KIP-1066)."""
+        """The `log_dirs` that get no new partitions (KIP-1066)."""
         named = self["cordoned.log.dirs"]
         return tuple(each for each in self.log_dirs if "*" in named or each in named)
 
