@@ -125,7 +125,7 @@ _ASSIGNOR_CLASSES: Final = {
 
 
 def assignor_name(setting: str) -> str:
-    """Of an entry of `group.consumer.assignors`, which may also be one of Kafka's classes."""
+    """The name of the assignor in an entry of `group.consumer.assignors`, which may also be one of Kafka's classes."""
     return _ASSIGNOR_CLASSES.get(setting, setting)
 
 

@@ -61,11 +61,11 @@ class InTransaction(NamedTuple):
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     guard: int
-    """Of its verification (`storage/producer_entry.py`)."""
+    """Guard of its verification (`storage/producer_entry.py`)."""
 
 
 OUTSIDE = InTransaction(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_GUARD)
-"""Of none."""
+"""Stands for records outside a transaction."""
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class Write:
     `failed` is called, once."""
 
     records: list[Any]
-    """Of the coordinator's kind."""
+    """Records of the coordinator's kind."""
     committed: Callable[[], None] | None = None
     failed: Callable[[ErrorCode], None] | None = None
     transaction: InTransaction | None = None

@@ -271,7 +271,7 @@ class GroupShard:
         heartbeat(self.state, token, request)
 
     def describe_streams_group(self, group_id: str) -> dict[str, Any]:
-        """Of a StreamsGroupDescribe response."""
+        """The row of a StreamsGroupDescribe response."""
         from ottla.coordinator.group.streams.describe import describe
 
         return describe(self.state, group_id)
@@ -284,7 +284,7 @@ class GroupShard:
         patterns.resolved(self.state, group_id, found, version, now.wall_ms)
 
     def describe_consumer_group(self, group_id: str) -> dict[str, Any]:
-        """Of a ConsumerGroupDescribe response."""
+        """The row of a ConsumerGroupDescribe response."""
         from ottla.coordinator.group.consumer.describe import describe
 
         return describe(self.state, group_id)

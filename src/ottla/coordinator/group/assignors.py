@@ -122,7 +122,7 @@ def _take(mine: dict[UUID, set[int]], free: Iterator[tuple[UUID, int]], count: i
 # Where they do not
 
 _ROUNDS_MAX = 16
-"""Of moving partitions between subscribers: as in Kafka, where subscriptions overlap it may go on for long."""
+"""Rounds of moving partitions between subscribers: as in Kafka, where it may take long if subscriptions overlap."""
 
 
 class _Balance:
@@ -147,7 +147,7 @@ class _Balance:
         self.topics = sorted(self.subscribers, key=self._order)
 
     def _order(self, topic: UUID) -> tuple[float, int, UUID]:
-        """Those with many partitions for few members first, which have the least choice."""
+        """Sort key: topics with many partitions for few members first, since they have the least choice."""
         subscribers = len(self.subscribers[topic])
         return -self.counts[topic] / subscribers, subscribers, topic
 

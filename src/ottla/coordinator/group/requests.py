@@ -128,7 +128,7 @@ class StreamsHeartbeat:
     member_epoch: int
     """0 joins, -1 leaves."""
     endpoint_epoch: int = 0
-    """Of the endpoints that the member knows."""
+    """Epoch of the endpoints that the member knows."""
     instance_id: str | None = None
     rack_id: str | None = None
     client_id: str = ""

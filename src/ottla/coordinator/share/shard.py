@@ -74,7 +74,7 @@ class ShareShard:
         self._last_deletion: Offset | None = None
         self._pruned: Offset | None = None
         self._waiting: dict[SharePartitionKey, deque[tuple[Token, Callable[[], None]]]] = {}
-        """Of the keys that a record is being written for. A leader has a few requests under way."""
+        """Requests that wait for a record of their key to be written. A leader has few requests in flight."""
         self._effects: list[Effect | Prune] = []
         self._timers = Timers()
         self._now = Now(0, 0)

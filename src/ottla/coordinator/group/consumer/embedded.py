@@ -45,7 +45,7 @@ class Assignment:
 
 
 def version_of(metadata: bytes) -> int:
-    """Of what comes after it; a newer one is read like the newest that is known. Raises MalformedRecord."""
+    """The version of the embedded protocol; a newer one is read like the newest known. Raises MalformedRecord."""
     if len(metadata) < 2:
         raise MalformedRecord("an embedded protocol without a version")
     (version,) = _SHORT.unpack_from(metadata)

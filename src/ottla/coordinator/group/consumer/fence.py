@@ -60,7 +60,7 @@ def fence(state: GroupState, group: ConsumerGroup, members: Sequence[ConsumerMem
     state.observe("members removed", group, reason)
 
     def undone() -> None:
-        """Who cannot be removed now is, when another session is over."""
+        """Restart the sessions: the members are removed when these expire."""
         for member in members:
             start_session(state, group.group_id, member)
 

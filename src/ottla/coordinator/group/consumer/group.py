@@ -23,7 +23,7 @@ METADATA, PARTITION_METADATA, MEMBER, TARGET, MEMBER_TARGET, MEMBER_CURRENT, PAT
 NEW_EPOCH = "rebalances"
 """An event of a group, as `GroupState.observe` gets it: members or topics have changed."""
 NO_EPOCH = -1
-"""Of a partition that nobody has."""
+"""Epoch of a partition without an owner."""
 
 
 class ResolvedPattern(NamedTuple):
@@ -31,7 +31,7 @@ class ResolvedPattern(NamedTuple):
 
     topics: frozenset[str]
     version: int
-    """Of the metadata: the offset of the image."""
+    """Version of the metadata: the offset of the image."""
     timestamp_ms: Millis
 
 
@@ -258,7 +258,8 @@ class ConsumerGroup:
         _replace_counts(by_pattern, old.topics if old else (), resolved.topics if resolved else ())
 
     def _own(self, member: ConsumerMember) -> None:
-        """Of two that say that they have a partition, the one of the later epoch has it."""
+        """Record a member's partitions. Of two members that claim the same partition, the one with the later epoch owns
+        it."""
         for epochs in (member.assigned, member.revoking):
             for topic_id, partitions in epochs.items():
                 owned = self.partition_epochs.setdefault(topic_id, {})

@@ -63,7 +63,7 @@ class ConsumerMember:
     revoking: Epochs = field(default_factory=dict)
     """What it has still to give up."""
     classic: ClassicMemberMetadata | None = None
-    """Of a member that uses the classic protocol."""
+    """Set for a member that uses the classic protocol."""
 
     @property
     def uses_classic_protocol(self) -> bool:

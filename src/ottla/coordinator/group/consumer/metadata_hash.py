@@ -20,7 +20,7 @@ Hashes = dict[str, tuple[TopicImage, int]]
 
 
 def group_hash(topics: Iterable[str], image: MetadataImage, cache: Hashes) -> int:
-    """Of those that exist; 0 where none does."""
+    """Hash of the topics that exist; 0 if none does."""
     found = []
     for name in sorted(topics):
         topic = image.topic(name)
@@ -35,7 +35,7 @@ def group_hash(topics: Iterable[str], image: MetadataImage, cache: Hashes) -> in
 
 
 def _topic_hash(topic: TopicImage, image: MetadataImage) -> int:
-    """Of its id, name, number of partitions, and the racks of each."""
+    """Hash of a topic's id, name, number of partitions and the racks of each."""
     high, low = struct.unpack(">qq", topic.id.bytes)
     parts = [_MAGIC, _LONG.pack(high), _LONG.pack(low), _string(topic.name), _INT.pack(len(topic.partitions))]
     for number in range(len(topic.partitions)):
@@ -48,7 +48,7 @@ def _topic_hash(topic: TopicImage, image: MetadataImage) -> int:
 
 
 def _length(text: str) -> int:
-    """Of a Java string."""
+    """Length of a Java string."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 

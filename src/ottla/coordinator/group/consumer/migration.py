@@ -75,7 +75,7 @@ class Conversion(NamedTuple):
 
 
 def not_found(group_id: str, group: Group | None, what: str = "Group") -> KafkaError:
-    """Of a consumer group that is not there, or is of another type."""
+    """The error for a consumer group that does not exist or is of another type."""
     missing = f"{what} {group_id} not found."
     return KafkaError(
         ErrorCode.group_id_not_found, missing if group is None else f"Group {group_id} is not a consumer group."
@@ -166,7 +166,7 @@ def classic_metadata(session_timeout_ms: Millis, protocols: Iterable[tuple[str, 
 
 
 def retire(state: GroupState, classic: ClassicGroup) -> None:
-    """Those who wait in a rebalance join the next one; no timer of the group is left."""
+    """Detach a classic group: members waiting in a rebalance join the next one, and no timer of the group is left."""
     for member in classic.members.values():
         refuse_waiters(state, classic, member, ErrorCode.rebalance_in_progress, member.member_id)
         state.cancel_session(classic, member.member_id)
@@ -246,7 +246,8 @@ def downgrade(
 
 
 def _version(metadata: bytes) -> int:
-    """Of the assignment that goes with metadata: only those of a member's first assignor were looked at before."""
+    """The version of the assignment that goes with metadata. Only those of a member's first assignor were checked
+    before."""
     try:
         return version_of(metadata)
     except MalformedRecord:

@@ -67,7 +67,8 @@ class Reconciliation:
         return self._advance(self._target_epoch)
 
     def _still_owns(self, revoking: Epochs) -> bool:
-        """Of who does not say what it owns, it is taken to own all."""
+        """Whether the member still owns a partition to revoke. A member that does not report its partitions is assumed
+        to own all."""
         if self._owned is None:
             return True
         return any(not numbers.isdisjoint(revoking.get(topic_id, ())) for topic_id, numbers in self._owned.items())

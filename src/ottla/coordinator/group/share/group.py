@@ -41,7 +41,7 @@ LEAVING: Final = -1
 REBALANCES: Final = "rebalances"
 """The event of a group whose epoch grows."""
 NEW_EPOCH: Final = 1
-"""Of a group that nobody has joined yet."""
+"""Epoch of a group that nobody has joined yet."""
 
 
 @dataclass(frozen=True, slots=True)

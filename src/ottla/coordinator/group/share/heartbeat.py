@@ -335,7 +335,7 @@ def _resume_sessions(state: GroupState, group: ShareGroup) -> None:
 
 
 def start_sessions(state: GroupState, group: UnservedGroup) -> None:
-    """Those that a new coordinator finds in its log have the time of a session to be heard of."""
+    """Start a session for each member that a new coordinator finds in its log."""
     assert isinstance(group, ShareGroup)
     deadline = state.now.timer_ms + state.config.share_session_timeout_ms
     group.deadlines = dict.fromkeys(group.share_members, deadline)
@@ -409,7 +409,7 @@ def _bytes(record: GroupRecord) -> bytes | None:
 
 
 def describe(state: GroupState, group_id: str, image: MetadataImage) -> dict[str, Any]:
-    """Of a ShareGroupDescribe response. Raises GROUP_ID_NOT_FOUND."""
+    """The row of a ShareGroupDescribe response. Raises GROUP_ID_NOT_FOUND."""
     group = find(state, group_id)
     return {
         "error_code": ErrorCode.none,

@@ -23,7 +23,7 @@ Partitions = Mapping[UUID, Iterable[int]]
 
 
 def partitions(state: GroupState, group_id: str) -> dict[UUID, list[int]]:
-    """Those of which the share coordinator keeps the state; none of a group that does not exist."""
+    """Partitions whose state the share coordinator keeps; none for a group that does not exist."""
     group = state.groups.get(group_id)
     if not isinstance(group, ShareGroup):
         return {}

@@ -172,8 +172,8 @@ class _Dealing:
         return name if name is not None and self._count(name) < self._share.each else None
 
     def _warmest(self, task: Task, *, is_standby: bool) -> str | None:
-        """Of those that had the task's standby the one with the least load, both its own and its process's; for a
-        standby, in a process without the task."""
+        """The least loaded member, by its own and its process's load, that had the task's standby; for a standby, in a
+        process without the task."""
         names = self._was_standby.get(task)
         if not names:
             return None

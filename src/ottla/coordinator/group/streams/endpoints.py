@@ -14,8 +14,8 @@ from ottla.metadata.image import MetadataImage
 
 
 def endpoints(group: StreamsGroup, changed: StreamsMember, image: MetadataImage) -> list[dict[str, Any]]:
-    """Of all members that have one; `changed` as it will be. Raises UNKNOWN_SERVER_ERROR where topics are missing that
-    a member has tasks of."""
+    """The endpoints of all members that have one; `changed` is taken as it will be. Raises UNKNOWN_SERVER_ERROR if
+    topics of a member's tasks are missing."""
     others = [each for each in group.members.values() if each.member_id != changed.member_id]
     found = []
     for member in (*others, changed):
@@ -40,7 +40,7 @@ def _endpoint(group: StreamsGroup, member: StreamsMember, image: MetadataImage) 
 def _partitions(
     group: StreamsGroup, tasks: Mapping[str, Mapping[int, int] | Set[int]], image: MetadataImage
 ) -> list[dict[str, Any]]:
-    """Of the topics that the subtopologies of these tasks read."""
+    """Partitions of the topics that the subtopologies of these tasks read."""
     if group.configured is None or group.configured.subtopologies is None:
         return lacking()
     rows = []

@@ -71,7 +71,7 @@ class StreamsGroup:
         """Grows whenever members, topics or settings of the assignment change."""
         self.metadata_hash = 0
         self.validated_topology_epoch = 0
-        """Of the topology that can run with the topics that there are; -1 for none."""
+        """Epoch of the topology that can run with the existing topics; -1 for none."""
         self.assignment_configs: Mapping[str, str] = {}
         """The settings of the last assignment."""
         self.assignment_epoch = 1

@@ -1,4 +1,4 @@
-"""Who may commit and fetch the offsets of a streams group: its members, with the epoch that they have.
+"""Checks who may commit and fetch the offsets of a streams group: its members, with their current epoch.
 
 A commit may come with an older epoch, if the member has had the task since (KIP-1251).
 """

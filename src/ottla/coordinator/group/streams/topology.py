@@ -78,7 +78,7 @@ class _Unready(Exception):
 
 
 def required_topics(topology: StreamsGroupTopologyValue) -> frozenset[str]:
-    """That the application reads or keeps its state in."""
+    """Topics that the application reads or keeps its state in."""
     return frozenset(
         name
         for each in topology.subtopologies
@@ -209,7 +209,7 @@ class _Counts:
         return frozenset(self._count(name) for name in self._fixed)
 
     def _copartitions(self, names: frozenset[str]) -> dict[str, int]:
-        """Of the repartition topics among topics that are joined."""
+        """Partition counts of the repartition topics among copartitioned topics."""
         ours = {name: self._count(name) for name in sorted(names) if name in self._internal}
         others = {name: self._count(name) for name in sorted(names) if name not in self._internal}
         if others:
