@@ -74,7 +74,8 @@ class Answer(NamedTuple):
 
     response: dict[str, Any]
     offset: Offset
-    """Of the last record that it builds on: who has seen the metadata up to there will not contradict it."""
+    """Offset of the last record that the answer builds on: whoever has seen the metadata up to there will not
+    contradict it."""
 
 
 class _Job(NamedTuple):

@@ -91,7 +91,7 @@ class BrokerLifecycle:
         self._published = published
         self._incarnation_id = settings.incarnation_id or random_uuid(random)
         self.broker_epoch = -1
-        """Of this process's registration; -1 before it."""
+        """Epoch of this process's registration; -1 before it."""
         self.fenced = True
         """As the controller said last."""
         self._timer: asyncio.Handle | None = None

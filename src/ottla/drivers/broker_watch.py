@@ -38,7 +38,7 @@ class Session(Protocol):
 
 
 class Controller(Protocol):
-    """Who fences: `ActiveController`."""
+    """The part that fences brokers: `ActiveController`."""
 
     @property
     def active(self) -> bool: ...
@@ -71,7 +71,7 @@ class BrokerWatch:
         """Where the last heartbeat came from."""
         self._suspects: dict[NodeId, asyncio.Task[None]] = {}
         self._fenced_epochs: dict[NodeId, int] = {}
-        """Of incarnations that were taken for dead."""
+        """Epochs of broker incarnations that were considered dead."""
         self._trusted: dict[NodeId, int] = {}
         """Epochs of those that lived all the same."""
         self._asking = asyncio.Semaphore(ASKED_AT_ONCE)

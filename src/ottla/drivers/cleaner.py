@@ -119,7 +119,7 @@ class LogCleaner:
         self.last: Cleaning | None = None
         self.totals = CleanerTotals()
         self.max_dirty_ratio = 0.0
-        """Of the dirtiest log at the last look."""
+        """Dirty ratio of the dirtiest log at the last check."""
         self.max_delay_ms: Millis = 0
         """How far the most overdue log is beyond `max.compaction.lag.ms`, at the last look."""
         self.last_look_ms: Millis = 0

@@ -46,7 +46,7 @@ class ControllerActivation:
         self._first_decisions = first_decisions
         self._on_active = on_active
         self._epoch: LeaderEpoch = -1
-        """That this node leads; -1 while it leads none."""
+        """The epoch that this node leads; -1 while it leads none."""
         self._tasks: dict[asyncio.Task[None], None] = {}
         """One for each epoch that was led and is not yet done with; all but the last end by themselves."""
         self.activations = 0

@@ -36,7 +36,7 @@ class ControllerNodes:
         self._to_ask = list(dict.fromkeys((*self._bootstrap, *others)))
 
     def know(self, voters: Mapping[NodeId, Address]) -> None:
-        """Those of the log vote now."""
+        """Take over the voters that the log names."""
         self._known.update(voters)
         self._choose()
 

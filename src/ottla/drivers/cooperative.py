@@ -1,4 +1,4 @@
-"""Who works next on an event loop: nobody for longer than a slice of time while others wait.
+"""Schedules work on an event loop: no task runs for longer than a time slice while others wait.
 
 Work has a cost, in units of about a microsecond of a processor of today: a request, a row, a record, bytes that are
 copied or checked. Long work is written as a generator that yields the cost of what it has just done (None: a whole
@@ -184,7 +184,7 @@ def scheduler_of(loop: asyncio.AbstractEventLoop) -> Scheduler:
 
 
 def drop_scheduler(loop: asyncio.AbstractEventLoop) -> None:
-    """Of a loop that is over. Its scheduler knows it, so that otherwise neither would ever be freed."""
+    """Drop the scheduler of a closed loop. It refers to the loop, so that otherwise neither would ever be freed."""
     _SCHEDULERS.pop(loop, None)
 
 

@@ -34,7 +34,7 @@ METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
 
 
 class Identity(NamedTuple):
-    """Who a node is, by its directories."""
+    """The identity of a node, by its directories."""
 
     cluster_id: str
     directory_ids: Mapping[str, UUID]
@@ -134,7 +134,7 @@ NAMED_MAX = 5
 
 
 def lost_partitions(image: MetadataImage, node_id: NodeId, identity: Identity) -> list[TopicPartition]:
-    """Those that the node has in a log directory that it does not know."""
+    """The node's partitions that are in a log directory that it does not know."""
     known = {*identity.directory_ids.values(), *DIRECTORIES_RESERVED}
     return [
         TopicPartition(topic.name, number)

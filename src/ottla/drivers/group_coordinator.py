@@ -85,7 +85,7 @@ class GroupLed(Shard[GroupShard]):
     def __init__(self, partition: Partition, core: GroupShard) -> None:
         super().__init__(partition, core)
         self.commits = Commits()
-        """Those of this turn of the loop, not yet in the log."""
+        """Commits of this iteration of the loop that are not yet in the log."""
 
 
 def _encode(record: GroupRecord) -> tuple[bytes, bytes | None]:

@@ -108,7 +108,7 @@ class MarkerSender:
         self._queues: dict[NodeId, list[_Item]] = {}
         self._asking: dict[NodeId, asyncio.Task[None]] = {}
         self._waiting: list[_Item] = []
-        """Those that have no leader, or failed: tried again after a moment, and when the metadata change."""
+        """Markers without a leader, or that failed: retried after a moment, and when the metadata changes."""
         self._retry: asyncio.Handle | None = None
         self._local: deque[_Item] = deque()
         """What this node writes itself. While there is any, `_write_local` is going to be called."""
@@ -129,7 +129,7 @@ class MarkerSender:
 
     @property
     def without_leader(self) -> int:
-        """Those of them of which some partition has no leader now (Kafka's `UnknownDestinationQueueSize`)."""
+        """Number of these with a partition that has no leader now (Kafka's `UnknownDestinationQueueSize`)."""
         return sum(any(self._leader(each) == NOBODY for each in item.partitions) for item in self._waiting)
 
     @property

@@ -47,7 +47,7 @@ class _Check:
         """None: everything was fsynced."""
         self._bases = base_offsets(fs, directory)
         self.end: Offset | None = None
-        """Of the log, once its segments were looked through; None where it has none."""
+        """End of the log, once its segments were scanned; None if it has none."""
         try:
             self._gaps = read_known_gaps(fs, directory)
         except CorruptFile:

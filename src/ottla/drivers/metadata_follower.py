@@ -86,7 +86,7 @@ class MetadataFollower:
         self._task = loop.create_task(self._run())
 
     def wake(self) -> None:
-        """Who leads has changed."""
+        """Called when the leader has changed."""
         self._news.set()
 
     async def stop(self) -> None:

@@ -189,7 +189,7 @@ class MetadataLog:
         return True
 
     def _epoch_before(self, offset: Offset) -> LeaderEpoch:
-        """Of the record before `offset`, as its batch says; -1 where there is none to be read."""
+        """Epoch of the record before `offset`, according to its batch; -1 if none can be read."""
         log = self.log
         if not log.log_start_offset < offset <= log.log_end_offset:
             return -1

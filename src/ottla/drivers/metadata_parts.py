@@ -64,7 +64,7 @@ class MetadataParts:
     lifecycle: BrokerLifecycle
     producer_ids: ProducerIds
     watch: BrokerWatch | None = None
-    """Of the brokers that reach this controller over a network."""
+    """Watches the brokers that reach this controller over a network."""
     controller: ActiveController | None = None
     """None where the node is only a broker; active while this node leads."""
 
@@ -314,7 +314,7 @@ class MetadataParts:
         return not config.quorum_voters and any((each.host, each.port) not in own for each in config.quorum_servers)
 
     def _static_voters(self, me: ReplicaKey, endpoints: Mapping[str, Endpoint]) -> list[ReplicaKey]:
-        """Who votes where the log does not name them (`kraft.version` 0). Raises OttlaError where the settings and the
+        """The voters if the log does not name them (`kraft.version` 0). Raises OttlaError if the settings and the
         directory contradict each other."""
         named = set(self.config.quorum_voters)
         stored = self.quorum.log.read_quorum_state()

@@ -57,7 +57,7 @@ class MetadataPublisher:
         self.replayed = 0
         """Records of the log that `load` replayed; those of the snapshot do not count."""
         self._loader: MetadataLoader | None = None
-        """Of what is loaded at start, and of a transaction that has not ended yet."""
+        """Loads the image at start, and a transaction that has not ended yet."""
         self._replayed = 0
         """All records that `preview` replayed."""
         self._loaded = False

@@ -85,7 +85,7 @@ class NodeConnection(asyncio.BufferedProtocol):
         """A response with memory of its own, while it arrives."""
         self._long_end = 0
         self._sink: Sink | None = None
-        """Who takes the response that arrives."""
+        """The receiver of the response that is arriving."""
         self._paused = False
 
     # Requests.
@@ -213,7 +213,8 @@ class NodeConnection(asyncio.BufferedProtocol):
             self._view[: self._end] = bytes(self._view[start:end])
 
     def _sink_of(self, position: int) -> Sink | None:
-        """Who takes the response whose correlation id is there; None also where it is not the one that is due."""
+        """The receiver of the response with the correlation id at `position`; None also if that is not the next one
+        due."""
         (correlation_id,) = _INT32.unpack_from(self._buffer, position)
         first = self._in_flight[0] if self._in_flight else None
         if first is None or first.correlation_id != correlation_id or first.future.done():

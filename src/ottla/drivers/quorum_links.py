@@ -50,7 +50,7 @@ class QuorumLinks:
         self._peers.send(wanted)
 
     def wake(self) -> None:
-        """Who leads has changed."""
+        """Called when the leader has changed."""
         self._follower.wake()
 
     async def caught_up(self) -> Offset:

@@ -33,7 +33,7 @@ def state_of(core: QuorumCore) -> str:
 
 
 def vote_of(core: QuorumCore) -> ReplicaKey:
-    """Whom it voted for in this epoch; the directory is known in a dynamic quorum only."""
+    """The replica it voted for in this epoch; the directory is known only in a dynamic quorum."""
     if core.role in (Role.LEADER, Role.CANDIDATE):
         return core.me
     if core.role is Role.RESIGNED or core.stored.voted_id < 0:
@@ -93,7 +93,7 @@ class QuorumMetrics:
         self._fetched.record(records, self._elapsed_s())
 
     def committed(self, high_watermark: Offset) -> None:
-        """Of records that were appended together each counts with its share of the time, as in Kafka."""
+        """Record the commit latency. The time of records appended together is divided over them, as in Kafka."""
         now_s, pending = self._elapsed_s(), self._pending
         while pending and pending[0].end <= high_watermark:
             append = pending.popleft()

@@ -67,7 +67,7 @@ class QuorumNode:
         self.endpoints: Mapping[str, Endpoint] = {}
         """Where others reach the controller of this node, by listener."""
         self.controllers = ControllerNodes(settings.addresses, settings.bootstrap, settings.node_id)
-        """Who leads, and where; for whoever sends something to the leader."""
+        """The leader and its address, for senders of requests to the leader."""
         self._states = QuorumStateWriter(fs, self.log, self._fail, self.poke)
         self._cutter = MetadataCutter(self.log, self._fail, self._resume)
         self._flusher = MetadataFlusher(self.log, self._fail, self._on_flushed, self._cutter.idle)
@@ -129,7 +129,7 @@ class QuorumNode:
             self._on_flushed()
 
     def now_ms(self) -> Millis:
-        """Of the loop's clock, which only goes forward."""
+        """Time of the loop's clock, which is monotonic."""
         return int(asyncio.get_running_loop().time() * 1000)
 
     def wake(self) -> None:
@@ -200,7 +200,7 @@ class QuorumNode:
 
     @property
     def last_epoch(self) -> LeaderEpoch:
-        """Of the last record; 0 for an empty log."""
+        """Epoch of the last record; 0 for an empty log."""
         newest = self.log.newest_snapshot
         return max(self.log.log.latest_epoch or 0, 0 if newest is None else newest.epoch)
 
@@ -214,7 +214,7 @@ class QuorumNode:
 
     @property
     def committed(self) -> Configuration:
-        """Who votes by what is committed: no truncation changes that."""
+        """The committed voters: no truncation changes them."""
         return self.core.configurations.entries[0]
 
     @property

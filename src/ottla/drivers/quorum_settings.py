@@ -20,12 +20,12 @@ class QuorumSettings(NamedTuple):
     """The log directory that the metadata log is in."""
     log_config: LogConfig
     retention_ms: Millis = -1
-    """Of snapshots and of the log below them."""
+    """Retention of snapshots and of the log below them."""
     retention_bytes: int = -1
     can_vote: bool = True
     """Whether this node has the role controller."""
     addresses: Mapping[NodeId, Address] = {}
-    """Of voters, as `controller.quorum.voters` says."""
+    """Addresses of voters, from `controller.quorum.voters`."""
     bootstrap: Sequence[Address] = ()
     """`controller.quorum.bootstrap.servers`"""
     auto_join: bool = False

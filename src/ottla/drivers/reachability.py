@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from ottla.network import Address, Network
 
 TRIES_MAX: Final = 10
-"""Of a process that is neither alive nor gone: it accepts, and closes without an answer, as one does that just ends."""
+"""Tries for a process that is neither alive nor gone: it accepts and closes without an answer, as a process that is
+ending does."""
 
 LOOK_EVERY_S: Final = 0.1
 """How often addresses are looked at that are waited for to be gone."""

@@ -68,7 +68,7 @@ class FetcherSettings(NamedTuple):
     wait_ms_max: int
     bytes_min: int
     bytes_max: int
-    """Of one partition."""
+    """Limit of one partition."""
     response_bytes_max: int
     backoff_ms: int
     socket_timeout_ms: int
@@ -90,7 +90,7 @@ class FetcherHost(NamedTuple):
     broker_epoch: Callable[[], int]
     traffic: TopicTraffic
     throttle: Throttle
-    """Of what is fetched."""
+    """Throttle of fetched bytes."""
     on_lost: Callable[[NodeId], None]
     """Called with the leader whose connection was lost."""
 
@@ -421,7 +421,7 @@ class ReplicaFetcher:
                 self._fetch_on(followed)
 
     async def _ask_offsets(self, lost: list[Followed], timestamp: int) -> dict[TopicPartition, Offset]:
-        """Those that the leader could tell. Raises KafkaError."""
+        """The offsets that the leader knew. Raises KafkaError."""
         topics: dict[str, list[dict[str, Any]]] = {}
         for followed in lost:
             topic, number = followed.topic_partition

@@ -32,7 +32,7 @@ RECONNECT_BACKOFF_MS = 50
 
 
 def receive_buffer_bytes(config: ServerConfig) -> int:
-    """Of the connections to leaders; -1 leaves it to the system, as whoever says nothing wants: it grows by itself."""
+    """Receive buffer of the connections to leaders; -1, the default, leaves it to the system, which grows it."""
     name = "replica.socket.receive.buffer.bytes"
     return int(config[name]) if name in config.static else -1
 
@@ -94,7 +94,7 @@ class Replication:
         self.fetchers = ReplicaFetchers(host, self._client, lambda: node.config["num.replica.fetchers"])
         self.isr = IsrUpdater(node.channel, node.node_id, self._broker_epoch, node.metrics)
         self._changed: dict[Partition, None] = dict.fromkeys(node.replicas)
-        """Whose leadership changed and for whom nothing was done about it yet."""
+        """Partitions whose leadership changed and has not been acted on yet."""
         self._unreachable: dict[Partition, None] = {}
         """Followers whose leader's address is not known."""
         node.replicas.on_leadership.append(self._note)

@@ -124,7 +124,7 @@ class LedSharePartition:
         self.metrics.fetch_begins(elapsed_s())
 
     def read_is_over(self) -> None:
-        """Whoever was kept away by it looks again."""
+        """Wake fetches that waited for this read to end."""
         self.is_read = False
         self.metrics.fetch_ends(elapsed_s())
         if self.is_wanted:
@@ -147,7 +147,8 @@ class SharePartitions:
         self.sessions = ShareSessions(node.config["group.share.max.share.sessions"], self._session_ended)
         self._stopped = False
         self._configs: dict[str, tuple[Mapping[str, str], ShareConfig]] = {}
-        """Of groups that are read here, and the settings of their own that each is of; a node's do not change."""
+        """Groups read here, each with its own settings and the resulting configuration; the node's settings do not
+        change."""
         self.metrics = ShareMetrics()
         node.replicas.on_leadership.append(self._on_leadership)
         metadata.subscribe(self._on_metadata)

@@ -126,7 +126,7 @@ class Persister:
         self._tasks: dict[tuple[NodeId, ApiKey], asyncio.Task[None]] = {}
         self._waiting: dict[_Asked, asyncio.Handle] = {}
         self._newest: dict[SharePartitionKey, _Asked] = {}
-        """Of the writes without a result."""
+        """The newest write of each key without a result."""
         self._stopped = False
 
     async def stop(self) -> None:

@@ -251,8 +251,8 @@ class TransactionCoordinatorDriver:
         return self._shard_of(transactional_id).core.describe(transactional_id)
 
     def list_transactions(self, wanted: Filter) -> Generator[int, None, list[dict[str, Any]]]:
-        """Of all shards; yields the cost of its steps. Raises COORDINATOR_LOAD_IN_PROGRESS while one of them is
-        loading."""
+        """List the transactions of all shards; yields the cost of its steps. Raises COORDINATOR_LOAD_IN_PROGRESS while
+        one of them is loading."""
         found = []
         for shard in [*self._shards.by_number.values()]:
             if shard.error is ErrorCode.coordinator_load_in_progress:

@@ -26,7 +26,7 @@ from ottla.protocol.messages import ApiKey
 _LOG = logging.getLogger("ottla.transactions")
 
 VERSIONS: Final = (4, 5)
-"""Of AddPartitionsToTxn: those that a broker may ask in."""
+"""Versions of AddPartitionsToTxn that a broker may use."""
 
 _TRANSLATED: Final = {
     ErrorCode.producer_fenced: ErrorCode.invalid_producer_epoch,
@@ -191,7 +191,7 @@ class TransactionVerifier:
 
 
 def _without_conflicts(waiting: Iterable[_Asked]) -> tuple[list[_Asked], list[_Asked]]:
-    """Those that one request can hold, in which a transactional id comes once; and the rest."""
+    """Requests that fit into one batch, in which a transactional id appears once; and the rest."""
     subjects: dict[str, Any] = {}
     now: list[_Asked] = []
     later: list[_Asked] = []
