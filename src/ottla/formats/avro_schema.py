@@ -35,7 +35,7 @@ class Codec:
     build: Build
     raw: Raw
     python: frozenset[type]
-    """Of the values that fastavro reads: what tells the branches of a union apart."""
+    """Types of the values that fastavro reads; they tell the branches of a union apart."""
     bytes_min: int
 
 
