@@ -113,7 +113,8 @@ def changed_partition(old: PartitionRegistration, record: r.PartitionChangeRecor
 
 @replay.register
 def _clear_elr(record: r.ClearElrRecord, delta: MetadataDelta) -> None:
-    """Of one topic, or of all if it names none. Kafka's TopicDelta leaves the partition epoch alone."""
+    """Clear the ELR of one topic, or of all if the record names none. Kafka's TopicDelta leaves the partition epoch
+    alone."""
     names = [record.topic_name] if record.topic_name else [topic.name for topic in delta.base.topics]
     created = {topic.name: topic.id for topic in delta.created_topics()}
     if not record.topic_name:
