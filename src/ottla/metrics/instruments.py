@@ -68,7 +68,7 @@ class TopicTraffic:
         self.bytes_in = 0
         self.bytes_out = 0
         self.bytes_rejected = 0
-        """Of batches that were too large."""
+        """Bytes of batches that were too large."""
         self.produces = 0
         """Appends to single partitions."""
         self.fetches = 0

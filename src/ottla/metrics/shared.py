@@ -12,7 +12,7 @@ PERCENT = (0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 100.0)
 BATCH_RECORDS = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2000.0)
 
 ACKNOWLEDGE_TYPES = {1: "Accept", 2: "Release", 3: "Reject", 4: "Renew"}
-"""Those that members name; gaps, which no record has, are not counted."""
+"""Acknowledgement types that members send; gaps, which have no record, are not counted."""
 
 
 class ShareMetrics:
@@ -22,7 +22,7 @@ class ShareMetrics:
         self.acknowledged = dict.fromkeys(ACKNOWLEDGE_TYPES, 0)
         """Records, by type."""
         self.load_seconds = Histogram(REQUEST_SECONDS)
-        """Of share-partitions, from the share coordinator."""
+        """Load times of share-partitions from the share coordinator."""
         self._fetch_ratio: dict[str, Histogram] = {}
         self._acquire_seconds: dict[str, Histogram] = {}
 
@@ -38,7 +38,7 @@ class ShareMetrics:
                 counts[each] += 1
 
     def fetched(self, group_id: str, found: int, wanted: int, seconds: float) -> None:
-        """Of `wanted` partitions of one fetch `found` were given to it, after a time."""
+        """Count a fetch that got `found` of `wanted` partitions, after a time."""
         self._of(self._fetch_ratio, group_id, PERCENT).add(100 * found / wanted)
         self._of(self._acquire_seconds, group_id, REQUEST_SECONDS).add(seconds)
 

@@ -21,7 +21,7 @@ class Windows:
         self._seconds = seconds
         self._count = count
         self._samples: deque[_Sample] = deque()
-        """Of windows with values, oldest first."""
+        """Windows with values, oldest first."""
 
     def record(self, value: float, now_s: float) -> None:
         number = int(now_s // self._seconds)
