@@ -1,5 +1,5 @@
-"""Whoever copies: a task of Spark, or a thread. Records of some partitions to the same ones of the destination, and in
-the same transactions which offsets they had, and have.
+"""A copier, which is a Spark task or a thread: it copies records of some partitions to the same partitions of the
+destination, and writes in the same transactions which offsets they had and have.
 
 This is the consume-transform-produce loop of KIP-98 with the control topic in the place of a consumer group: where to
 go on is what the last committed transaction says. A transactional id is fenced when it is taken over, so that nobody
@@ -39,7 +39,7 @@ LIMITS: Final = FetchLimits()
 LITTLE_BYTES: Final = 64 * 1024
 """An answer with less has all that there was: what comes until the next transaction is fetched in one."""
 TRANSACTION_S_MAX: Final = 0.5
-"""Of a transaction while there is always more."""
+"""Longest transaction while more records keep arriving."""
 IDLE_S: Final = 1.0
 FENCED: Final = frozenset({
     ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch, ErrorCode.invalid_txn_state,
@@ -56,7 +56,7 @@ class Work:
     source_bootstrap: str
     destination_bootstrap: str
     prefix: str
-    """Of topics at the destination."""
+    """Prefix of topics at the destination."""
     shift: Shift
     slot: int
     places: tuple[Place, ...]
@@ -288,7 +288,7 @@ class _Copier:
 
 
 def _codec(records: memoryview) -> int:
-    """That of most records: producers leave single ones as they are. Of messages older than batches it is none."""
+    """The codec of most records: producers leave single ones uncompressed. None for messages older than batches."""
     found: Counter[int] = Counter()
     with suppress(CorruptBatch):
         for _, header in iterate_batches(records):

@@ -42,7 +42,7 @@ class MirrorError(Exception):
 
 
 class Shift(NamedTuple):
-    """Who copies, from which moment on: what began before it is over."""
+    """The copiers from a given moment on: copying that began before it ends."""
 
     run: str = ""
     number: int = 0
@@ -67,7 +67,7 @@ class Ledger:
         self.cuts: dict[Place, Offset] = {}
         """Where the destination's own records begin, after a failover."""
         self.ids: dict[str, str] = {}
-        """Of topics at the source: another one of that name has another."""
+        """Ids of topics at the source: a recreated topic has another id."""
         self.shift = Shift()
         self.records = 0
         """How many are in the runs that were loaded."""
@@ -198,7 +198,7 @@ class Ledger:
         return shift
 
     def fence(self, slots: int) -> None:
-        """Whoever copies now is stopped with its next transaction."""
+        """Fence the current copiers: their next transaction fails."""
         for slot in range(slots):
             init_producer(self.client, transactional_id(self.source, slot), TRANSACTION_TIMEOUT_MS)
 

@@ -43,11 +43,11 @@ class Block(NamedTuple):
     destination_end: Offset
     records: int
     packed: str
-    """Of each run the gaps before it at both sides, and its records, in varints (LEB128), deflated, as base64."""
+    """For each run the gaps before it at both sides and its records, in varints (LEB128), deflated, as base64."""
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> Block:
-        """Of one run at least."""
+        """A block of at least one run."""
         first = runs[0]
         source, destination, out = first.source, first.destination, bytearray()
         for run in runs:
@@ -132,7 +132,7 @@ class Runs:
         return self.blocks[-1].destination_end if self.blocks else 0
 
     def translate(self, offset: Offset, end: Offset) -> Offset:
-        """Of the first record with this offset at the source or a later one; `end` where there is none."""
+        """The destination offset of the first record with this source offset or a later one; `end` if there is none."""
         at = bisect_right(self.blocks, offset, key=lambda block: block.source_end)
         if at < len(self.blocks):
             return _translated(self.blocks[at].runs(), offset, end)
@@ -163,7 +163,7 @@ def _translated(runs: Sequence[Run], offset: Offset, end: Offset) -> Offset:
 
 @dataclass
 class Mapping:
-    """Of one partition. `through`: every record of the source before it has been copied."""
+    """Mapping of one partition. `through`: every record of the source before it has been copied."""
 
     runs: Runs = field(default_factory=Runs)
     origin: Offset = 0

@@ -1,4 +1,4 @@
-"""Who copies until when: a shift is partitions, and those who copy them side by side, tasks of Spark or a thread.
+"""Shifts of copying: a shift is a set of partitions and their parallel copiers, Spark tasks or a thread.
 
 When partitions change or one of them fails there is another shift, which fences the one before.
 """
