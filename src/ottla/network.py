@@ -35,7 +35,7 @@ ACCEPT_PAUSE_SECONDS = 1.0
 SENDFILE_BYTES_MAX = 1 << 30
 
 COPY_BYTES_MAX = 262_144
-"""Of a file without a descriptor, read for one send."""
+"""Bytes of a file without a descriptor read for one send."""
 
 MORE: Final = socket.MSG_MORE
 """A flag of `Sender.sendmsg`: more follows at once."""
