@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.pipelines")
 
 COMMITS_MAX: Final = 10
-"""Of one batch, while others commit to the table too."""
+"""Attempts to commit one batch while others commit to the table too."""
 _DIRECTORY: Final = "ottla_date"
 
 

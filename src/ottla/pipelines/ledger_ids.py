@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SLOT: Final = "slot INT"
 IDS: Final = "ids BINARY"
-"""Of a slot: entries, the digest and the day of each id."""
+"""Column of a slot: entries with the digest and the day of each id."""
 BLOCK: Final = "block INT"
 BITS: Final = "bits BINARY"
 """The filters of some slots."""
@@ -32,12 +32,14 @@ PROBES: Final = 6
 """Bits of an id in the filter; where slots are full, one id in a thousand that is not there seems to be."""
 _ENTRY: Final = struct.Struct("<16si")
 _WORDS: Final = struct.Struct("<4I")
-"""Of a digest: the first one chooses the slot, the next two the bits."""
+"""Words of a digest: the first chooses the slot, the next two the bits."""
 _ENTRIES: Final = np.dtype([("slot", "<u4"), ("bit", "<u4"), ("step", "<u4"), ("rest", "<u4"), ("day", "<i4")])
 
 
 class Ids:
-    """Those of one account, for one batch, which keeps `slots` and `recent` after `save`. What is unsaved never was."""
+    """The ids of one account, for one batch, which keeps `slots` and `recent` after `save`. What is unsaved never
+    was.
+    """
 
     def __init__(self, state: MapState, filters: MapState, slots: int, recent: bytes) -> None:
         self.slots, self.recent = slots, recent
@@ -90,7 +92,7 @@ class Ids:
             self._filters.removeKey((block,))
 
     def _old_day(self, digest: bytes) -> int | None:
-        """Of an id that is in a slot."""
+        """The day of an id in a slot."""
         slot, bit, step, _ = _WORDS.unpack(digest)
         slot &= self.slots - 1
         block, place = divmod(slot, BLOCK_SLOTS)
@@ -120,7 +122,7 @@ def _days(entries: bytes) -> dict[bytes, int]:
 
 
 def _filter(entries: np.ndarray[Any, Any]) -> bytes:
-    """Of a slot; `_old_day` probes it."""
+    """The filter of a slot; `_old_day` probes it."""
     bits = np.zeros(SLOT_BITS, np.bool_)
     bit = entries["bit"].astype(np.uint64)
     for _ in range(PROBES):

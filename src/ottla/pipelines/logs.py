@@ -34,7 +34,7 @@ FIELDS = {
     "at": ("time", "timestamp", "@timestamp", "ts"), "level": ("level", "severity", "levelname"),
     "program": ("logger", "program", "service"), "message": ("message", "msg"),
 }  # fmt: skip
-"""Of JSON, whatever they hold: a name in it that there is counts before those behind it."""
+"""JSON fields by meaning; of several present names the first counts."""
 OBJECT = ", ".join(f"`{name}` STRING" for names in FIELDS.values() for name in names)
 
 

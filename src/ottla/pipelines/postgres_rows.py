@@ -25,9 +25,9 @@ from pyspark.sql.types import StructType
 SCHEMA: Final = "topic STRING, key STRING, value STRING"
 _ARROW: Final = pa.schema([("topic", pa.string()), ("key", pa.string()), ("value", pa.string())])
 _ROWS: Final = 5000
-"""Of a batch of Arrow's, and of a fetch."""
+"""Rows of an Arrow batch and of a fetch."""
 _BLOCKS_MIN: Final = 1024
-"""Of a task (8 MiB): less is not worth a connection."""
+"""Minimum blocks of a task (8 MiB): fewer are not worth a connection."""
 _SLACK: Final = "5 minutes"
 """How far the clocks that set a timestamp column may be behind the server's."""
 _NEWEST: Final = "(SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint)"
@@ -58,13 +58,13 @@ class Options:
     conninfo: str
     tables: tuple[str, ...]
     prefix: str = ""
-    """Of topics."""
+    """Prefix of topics."""
     changed: str = ""
     """A column of type xid8 or a timestamp; `xmin` is looked at without, and with a timestamp too."""
     deleted: str = ""
     every_s: float = 1.0
     tasks: int = 4
-    """Of the first read of a large table."""
+    """Tasks for the first read of a large table."""
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
@@ -243,7 +243,7 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def check(options: Options) -> None:
-    """That the tables can be read. Raises PostgresError, psycopg.Error."""
+    """Check that the tables can be read. Raises PostgresError, psycopg.Error."""
     with connect(options.conninfo) as connection:
         for table in options.tables:
             _query(connection, table, options, {"xid": 0}, {"xid": 0})

@@ -165,7 +165,7 @@ class Upserts:
         return found.withColumn("ottla_bad", reason)
 
     def _key(self, name: str) -> Column:
-        """Of the value; of the record's key where that does not say."""
+        """The key column: of the value, or of the record's key if the value does not have it."""
         kind = self.schema[name].dataType
         if len(self.keys) == 1:
             given = F.col("key").try_cast(kind)

@@ -59,7 +59,7 @@ class Job:
         self.registry = options.registry
         """URL of a schema registry."""
         self.format = options.format
-        """Of values that queries write."""
+        """Format of values that queries write."""
         self.is_once = options.once
         """Whether it ends when all that was there at its start is done."""
         self.checkpoints = checkpoints
@@ -81,7 +81,8 @@ class Job:
         return self._spark()
 
     def __getitem__(self, setting: str) -> Any:
-        """Of the type of its default. Raises PipelineError for one that the module does not list."""
+        """The value of a setting, with the type of its default. Raises PipelineError for a setting that the module does
+        not list."""
         if setting not in self._settings:
             raise PipelineError(f"{self.pipeline.name} asks for a setting {setting}, which SETTINGS does not have")
         return self._settings[setting]
@@ -283,5 +284,5 @@ def _is_json(schema: str) -> bool:
 
 
 def query_id(batch: DataFrame) -> str:
-    """Of the query that a micro-batch is of: as long as its checkpoint lives, over restarts."""
+    """Id of the query that a micro-batch belongs to: constant as long as its checkpoint lives, over restarts."""
     return str(batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))

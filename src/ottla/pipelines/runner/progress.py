@@ -102,7 +102,7 @@ class Watch:
         status.lag_s = self._age_s(behind) if behind else 0.0
 
     def _age_s(self, behind: Mapping[TopicPartition, Offset]) -> float:
-        """Of the oldest record that is next in its partition."""
+        """Age of the oldest record that is next in its partition."""
         chosen = sorted(behind.items())[:AGES_MAX]
         self._ages = {place: age for place, age in self._ages.items() if place in chosen}
         for place in chosen:
@@ -113,7 +113,7 @@ class Watch:
 
 
 def _offsets(text: Any) -> dict[TopicPartition, Offset]:
-    """Of the source that Ottla or Spark's Kafka connector is; those of others are not of topics."""
+    """Offsets of Ottla's source or Spark's Kafka connector; other sources have no topics."""
     try:
         found = json.loads(text) if isinstance(text, str) else text
         return {

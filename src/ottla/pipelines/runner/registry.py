@@ -13,7 +13,7 @@ FORMATS: Final = ("avro", "json", "protobuf")
 
 
 def format_of(url: str, topic: str) -> str | None:
-    """That of the subject TOPIC-value; None where there is no such subject. Raises PipelineError, OSError."""
+    """Format of the subject TOPIC-value; None if there is no such subject. Raises PipelineError, OSError."""
     try:
         from ottla.schemas.client import NOT_FOUND, Registry, RegistryError
         from ottla.schemas.options import TYPES

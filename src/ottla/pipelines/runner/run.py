@@ -52,14 +52,14 @@ class Options:
     every: str | None = None
     """Time between two batches, as `10 seconds`; the next one begins at once by default."""
     partitions: int = 3
-    """Of topics that are created."""
+    """Partitions of topics that are created."""
     batch_records: int | None = None
     """Records that a batch takes of a topic at most."""
     restarts_max: int = RESTARTS_MAX
     registry: str | None = None
     """URL of a schema registry, several with commas."""
     format: str = "json"
-    """Of values that queries write: json, or with a registry avro or protobuf."""
+    """Format of values that queries write: json, or with a registry avro or protobuf."""
     metrics: tuple[str, int] | None = None
     archive: Path | None = None
     spark: Mapping[str, str] = field(default_factory=dict)

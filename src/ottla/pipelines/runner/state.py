@@ -145,7 +145,7 @@ class Directory:
 
 
 def all_statuses(root: Path) -> list[Status]:
-    """Of every pipeline that ever ran there, by name."""
+    """The status of every pipeline that ever ran there, by name."""
     if not root.is_dir():
         return []
     found = [Directory(root, path.name).status() for path in sorted(root.iterdir()) if path.is_dir()]

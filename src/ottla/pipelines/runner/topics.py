@@ -64,7 +64,7 @@ class Topics:
         return sum(last[at].offset - first[at].offset for at in found)
 
     def timestamp(self, at: TopicPartition, offset: Offset) -> Millis | None:
-        """Of the record there, in ms since the epoch; None where there is none any more."""
+        """Timestamp of the record at an offset, in ms since the epoch; None if there is no record any more."""
         fields = arrow.schema(["timestamp"])
         limits = FetchLimits(bytes_max=1, wait_ms_max=0)
         for batch in arrow.batches(
