@@ -210,7 +210,7 @@ class Rows:
 
     @property
     def bytes(self) -> int:
-        """Of keys, values and headers."""
+        """Bytes of keys, values and headers."""
         return self.key.size + self.value.size + self.header_key.size + self.header_value.size
 
     def append(

@@ -25,7 +25,7 @@ _INT64_MAX = 0x7FFFFFFFFFFFFFFF
 _INT64_MIN = -0x7FFFFFFFFFFFFFFF - 1
 
 _PLAIN_HEAD_BYTES = 8
-"""Of a plain record, before its key."""
+"""Bytes of a plain record before its key."""
 
 _PLAIN_RECORDS_MAX = 0x2000
 """The records of a batch whose numbers take at most two bytes."""

@@ -15,16 +15,16 @@ from ottla.protocol.record_batch import BatchHeader, read_end_marker
 
 
 class Aborted:
-    """Of one partition in one fetch answer. It is asked of each batch, in the order of the log."""
+    """Aborted transactions of one partition in one fetch response. It is asked for each batch, in log order."""
 
     def __init__(self, transactions: Iterable[tuple[int, int]] | None) -> None:
         """`transactions` are (producer id, first offset) pairs; None is none, as on the wire."""
         self._waiting = [(first_offset, producer_id) for producer_id, first_offset in transactions or ()]
         heapq.heapify(self._waiting)
         self._producers: set[int] = set()
-        """Those whose batches are aborted at this point of the log."""
+        """Producers whose batches are aborted at this point of the log."""
         self._last_offset = -1
-        """Of the last batch that was seen: one before it changes nothing when it is seen once more."""
+        """Last offset of the newest batch seen: seeing an older one again changes nothing."""
 
     def covers(self, header: BatchHeader, batch: Buffer) -> bool:
         """Whether the records of this batch were aborted. Raises CorruptBatch for a malformed marker."""

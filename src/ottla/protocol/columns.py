@@ -36,7 +36,7 @@ from ottla.protocol.record_batch import (
 )
 
 DATA_BYTES_MAX: Final = 2**31 - 1
-"""Of one column: Arrow's int32 offsets count no further."""
+"""Limit of one column: Arrow's int32 offsets count no further."""
 
 _ROWS_MAX: Final = 2**31 - 1
 _OFFSET_MAX: Final = 2**63 - 1
@@ -89,7 +89,7 @@ class Columns:
 
     @property
     def bytes(self) -> int:
-        """Of their keys, values and headers, as far as wanted."""
+        """Bytes of the wanted keys, values and headers."""
         return self._rows.bytes
 
     def add(

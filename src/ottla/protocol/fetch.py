@@ -180,7 +180,7 @@ class EncodedResponse(NamedTuple):
     parts: list[Records]
     """In order: bytes of this codec and the caller's records, untouched."""
     size: int
-    """Of all parts together: the frame's length prefix."""
+    """Size of all parts together: the frame's length prefix."""
 
 
 # Requests

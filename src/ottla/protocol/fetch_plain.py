@@ -332,7 +332,7 @@ def _put_topic(out: bytearray, name: Any, flexible: bool) -> None:
 
 
 def _put_length(out: bytearray, length: int, flexible: bool) -> None:
-    """Of an array or of bytes."""
+    """Write the length of an array or of bytes."""
     if not flexible:
         out += _INT32.pack(length)
         return

@@ -37,7 +37,8 @@ BUFFER_BYTES_MIN = 65_536
 READ_AHEAD_BYTES = 16_384
 """What is received at most beyond a partition's end: it is moved to the front of the buffer."""
 PIECE_BYTES = 262_144
-"""Of one partition's batches, handed over before the rest has come if the rest is no less."""
+"""Bytes of one partition's batches that are handed over before the rest has arrived, if the rest is at least as
+large."""
 KEEP_BYTES_MAX = 2 << 20
 """A larger buffer, of a partition that gave more than was asked for, is not kept for the next."""
 
@@ -46,7 +47,7 @@ COST_AT_ONCE = 1000
 ROW_COST = 20
 
 _FIXED_BYTES = struct.calcsize(">ihqqq")
-"""Of a partition, before its aborted transactions."""
+"""Bytes of a partition before its aborted transactions."""
 _NONE = (0, 1)
 """Lengths of an array that is null or empty, as they are written."""
 
@@ -85,7 +86,7 @@ class FetchStream:
         self._topics = -1
         """How many are to come; negative before the response has said so."""
         self._rows = -1
-        """Of the current topic; negative between two."""
+        """Rows left of the current topic; negative between topics."""
         self._topic_id = UUID(int=0)
 
     def room(self) -> memoryview:

@@ -47,7 +47,7 @@ class GroupToFetch(NamedTuple):
     """None for all of them."""
     member_id: str | None = None
     member_epoch: int = -1
-    """Of a member of a consumer group (KIP-848), since version 9."""
+    """Epoch of a member of a consumer group (KIP-848), since version 9."""
 
 
 class OffsetFetchRequest(NamedTuple):

@@ -107,7 +107,7 @@ def encode_sync(version: int, response: Mapping[str, Any], header: bytes) -> byt
 
 
 def encode_consumer_heartbeat(_: int, response: Mapping[str, Any], header: bytes) -> bytearray:
-    """Of ConsumerGroupHeartbeat 0 and 1, which are the same. The assignment is None, or partitions by topic id."""
+    """Encode ConsumerGroupHeartbeat 0 and 1, which are the same. The assignment is None, or partitions by topic id."""
     out = bytearray(header)
     out += _NO_THROTTLE
     out += INT16.pack(response["error_code"])

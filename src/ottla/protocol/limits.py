@@ -195,7 +195,7 @@ def _moment_walk(frame: Buffer, position: int, walked: Walked) -> int:
 
 
 _LOOKED_AT: Final[dict[str, Walk]] = {"bool": _bool_walk, "datetime_i64": _moment_walk}
-"""Of a fixed size, and not always what kio wants to read."""
+"""Fields of a fixed size whose values kio may refuse to read."""
 
 
 def _array_walk(walk_item: Walk, item_size: int, flexible: bool, nullable: bool) -> Walk:

@@ -18,7 +18,7 @@ from ottla.protocol.compression import DecompressionFailed, decompress
 from ottla.protocol.record_batch import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD, CorruptBatch
 
 NO_TIMESTAMP_TYPE: Final = -1
-"""Of messages of format 0, as in Kafka's TimestampType."""
+"""Timestamp type of messages of format 0, as in Kafka's TimestampType."""
 
 _HEAD = struct.Struct(">qiIbb")
 _INT64 = struct.Struct(">q")

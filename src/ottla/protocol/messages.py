@@ -415,7 +415,7 @@ def _datetime(value: Any) -> Any:
 
 
 def _moment(value: Any) -> Any:
-    """Of a field that has no null: -1 is a number of milliseconds like any other."""
+    """Decode a timestamp that has no null: -1 is a number of milliseconds like any other."""
     return _EPOCH + timedelta(milliseconds=value) if isinstance(value, int) else value
 
 

@@ -30,7 +30,7 @@ from ottla.steps import at_once, without_pauses
 FLEXIBLE_SINCE: Final = 8
 TOPIC_IDS_SINCE: Final = 10
 ROWS_PER_STEP: Final = 250
-"""Of a microsecond each; a request that has no more is decoded in one step."""
+"""Rows per step, of a microsecond each; a request with no more is decoded in one step."""
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _NUMBER_AND_OFFSET = struct.Struct(">iq")

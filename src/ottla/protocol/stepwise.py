@@ -51,7 +51,7 @@ Read = Callable[[Any, int], tuple[Any, int]]
 class _Field(NamedTuple):
     name: str
     read: Read
-    """Of the whole field, by kio; of one item, where it is an array."""
+    """kio's reader of the whole field, or of one item of an array."""
     walk: limits.Walk
     """Over the same."""
     look: Callable[[Any], None] | None
@@ -69,7 +69,7 @@ class _Schema(NamedTuple):
     plain: list[_Field]
     tagged: dict[int, _Field]
     defaults: dict[str, Any]
-    """Of the tagged fields."""
+    """Defaults of the tagged fields."""
     is_leaf: bool
     """Whether there is no array in it."""
 

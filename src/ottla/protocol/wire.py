@@ -145,7 +145,7 @@ def read_records(frame: Buffer, position: int, flexible: bool) -> tuple[memoryvi
 
 @lru_cache(_UUID_CACHE_SIZE)
 def uuid_of(data: bytes) -> UUID:
-    """Of 16 bytes; topic ids come again and again, and building a UUID costs more than finding it."""
+    """The UUID of 16 bytes, cached: topic ids recur, and building a UUID costs more than finding it."""
     return UUID(bytes=data)
 
 
@@ -189,7 +189,7 @@ def write_tags(out: bytearray, tags: Sequence[tuple[int, bytes | bytearray]]) ->
 
 
 class LeaderIdAndEpoch(NamedTuple):
-    """Who leads a partition, for a client that asked somebody else (KIP-951)."""
+    """The leader of a partition, for a client that asked another node (KIP-951)."""
 
     leader_id: int = -1
     leader_epoch: int = -1

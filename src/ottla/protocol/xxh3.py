@@ -53,7 +53,7 @@ def _hash(data: bytes) -> int:
 
 
 def _of_129(data: bytes) -> int:
-    """Of 17 to 128 bytes: pairs of 16 from both ends."""
+    """Hash of 17 to 128 bytes: pairs of 16 from both ends."""
     length = len(data)
     total = length * _P64_1
     for index in range((length - 1) // 32, -1, -1):
@@ -62,7 +62,7 @@ def _of_129(data: bytes) -> int:
 
 
 def _of_241(data: bytes) -> int:
-    """Of 129 to 240 bytes."""
+    """Hash of 129 to 240 bytes."""
     length = len(data)
     total = length * _P64_1
     for index in range(8):

@@ -19,7 +19,7 @@ class ConsumerGroupMetadataValue:
 
     epoch: int = spec("int32")
     metadata_hash: int = spec("int64", tag=0, default=0)
-    """Of all topics that the group reads (KIP-1101); 0 where it has to be computed."""
+    """Hash of all topics that the group reads (KIP-1101); 0 if it has to be computed."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -70,8 +70,8 @@ class ConsumerGroupMemberMetadataValue:
     classic_member_metadata: ClassicMemberMetadata | None = spec(
         ClassicMemberMetadata, nullable="0+", tag=0, default=ClassicMemberMetadata()
     )
-    """Of a member that uses the classic protocol. Where it is left out it is one of zeros: that is how Kafka's
-    generated code reads it, whatever its schema says, so that None is written."""
+    """Set for a member that uses the classic protocol. If left out, Kafka's generated code reads one of zeros, whatever
+    its schema says, so None is written."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -30,7 +30,7 @@ class ShareGroupMetadataValue:
 
     epoch: int = spec("int32")
     metadata_hash: int = spec("int64")
-    """Of all topics that the group reads."""
+    """Hash of all topics that the group reads."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -20,7 +20,7 @@ NOT_COUNTED: Final = -1
 
 
 class DeliveryState(IntEnum):
-    """Of a record in flight, by Kafka's numbers (3 is reserved)."""
+    """State of a record in flight, by Kafka's numbers (3 is reserved)."""
 
     AVAILABLE = 0
     ACQUIRED = 1

@@ -26,7 +26,7 @@ class StreamsGroupMetadataValue:
     epoch: int = spec("int32")
     metadata_hash: int = spec("int64")
     validated_topology_epoch: int = spec("int32", tag=0, default=-1)
-    """Of the topology whose topics were all there."""
+    """Epoch of the newest topology whose topics all existed."""
     last_assignment_configs: tuple[LastAssignmentConfig, ...] | None = spec(
         [LastAssignmentConfig], nullable="0+", tag=1, default=None
     )

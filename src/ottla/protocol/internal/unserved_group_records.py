@@ -22,7 +22,7 @@ class UnservedKey(NamedTuple):
     """The int16 at the start of the key."""
     group: str
     member: str | None = None
-    """Of type 16, a regular expression."""
+    """The member, or for type 16 a regular expression."""
 
 
 class UnservedTypes(NamedTuple):
@@ -37,7 +37,7 @@ class UnservedTypes(NamedTuple):
     member_target: int
     member_current: int
     others: tuple[int, ...]
-    """Those of the whole group that need not be there."""
+    """Record types of the whole group that need not exist."""
 
 
 CONSUMER: Final = UnservedTypes("consumer", 3, 6, 5, 7, 8, (4, 16))
