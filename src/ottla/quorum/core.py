@@ -50,7 +50,7 @@ class QuorumCore:
     end_offset: Offset
     """Log end of this node, fsynced or not. Goes back only in `on_truncated`, never below the high watermark."""
     last_epoch: LeaderEpoch
-    """Of the last record of the log; 0 for an empty one."""
+    """Epoch of the last record of the log; 0 for an empty log."""
     random: Random
     timing: Timing
     can_vote: bool = True

@@ -19,7 +19,7 @@ class LogEnd(NamedTuple):
     """How far a log goes. Of two, the greater has all that can be committed of the other (section 5.4.1 of Raft)."""
 
     epoch: LeaderEpoch
-    """Of the last record."""
+    """Epoch of the last record."""
     offset: Offset
 
 

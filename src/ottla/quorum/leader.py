@@ -31,7 +31,7 @@ class Replica:
 
 @dataclass(slots=True)
 class Leadership:
-    """Of one epoch. Invariant: `voters` has exactly the voters of the newest configuration."""
+    """State of a leader in one epoch. Invariant: `voters` has exactly the voters of the newest configuration."""
 
     me: ReplicaKey
     epoch_start: Offset

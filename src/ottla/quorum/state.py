@@ -75,7 +75,7 @@ class EndRequest(NamedTuple):
     to: ReplicaKey
     epoch: LeaderEpoch
     successors: tuple[ReplicaKey, ...]
-    """Who has most of the log first."""
+    """Preferred successors: the replica with most of the log first."""
 
 
 Request = VoteRequest | BeginRequest | EndRequest

@@ -1,4 +1,4 @@
-"""Who votes: sets of voters, and how the set changed along the log (KIP-853).
+"""Sets of voters, and how the set changed along the log (KIP-853).
 
 In a static quorum (`kraft.version` 0) a voter is a node, by `controller.quorum.voters`. From version 1 on it is a node
 with its log directory, and the newest VotersRecord of the log counts, committed or not.
@@ -105,10 +105,11 @@ class VoterSet:
 
 
 class Configuration(NamedTuple):
-    """Who votes, and by which rules, from an offset of the log on."""
+    """The voters and the rules that apply from an offset of the log on."""
 
     offset: Offset
-    """Of the control record that says so; -1 for the snapshot that a directory was formatted with, -2 for settings."""
+    """Offset of the control record that defines it; -1 for the snapshot that a directory was formatted with, -2 for
+    settings."""
     kraft_version: int
     voters: VoterSet
 
