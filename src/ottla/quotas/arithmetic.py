@@ -30,7 +30,7 @@ class _Sample:
 
 
 class Rate:
-    """Of values per second: the sum of the samples, by the time that they span (Kafka's `Rate` of a `WindowedSum`)."""
+    """Rate per second: the sum of the samples by the time that they span (Kafka's `Rate` of a `WindowedSum`)."""
 
     __slots__ = ("_current", "_samples", "_windows")
 
@@ -112,7 +112,7 @@ class TokenBucket:
 
 
 class Average:
-    """Of what was recorded in the windows of a metric without a quota (Kafka's `Avg`: two samples of 30 s)."""
+    """Average of the values in the windows of a metric without a quota (Kafka's `Avg`: two samples of 30 s)."""
 
     __slots__ = ("_samples",)
 

@@ -37,7 +37,7 @@ _Level = tuple["str | _Any | None", "str | _Any | None"]
 
 
 class Tags(NamedTuple):
-    """Who shares one quota, and how metrics name them: empty where everybody does. A client without an id has None."""
+    """The clients that share one quota, as metrics name them: empty for all. A client without an id has None."""
 
     user: str
     client_id: str | None
@@ -69,7 +69,7 @@ class Limits:
             self._limits[level] = value
 
     def tags(self, user: str, client_id: str | None) -> Tags:
-        """Whose usage a request counts as."""
+        """The tags under which a request's usage is counted."""
         levels = self._levels
         if levels in (0, _CLIENT_ID_LEVEL):
             return Tags("", client_id)

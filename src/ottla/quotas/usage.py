@@ -19,7 +19,7 @@ from ottla.quotas.limits import (
 )
 
 IDLE_MS_MAX: Final = 3_600_000
-"""Of whom nothing was heard for so long nothing is kept, as in Kafka."""
+"""Usage of a client that was idle for longer is dropped, as in Kafka."""
 
 USAGES_MAX: Final = 10_000
 """Above, who was silent for all windows is let go of at once: nothing that is counted is lost, only metrics are.
@@ -27,7 +27,7 @@ Anybody can make up client ids."""
 
 
 class Usage:
-    """Of those who share one quota."""
+    """Usage of the clients that share one quota."""
 
     __slots__ = ("bucket", "last_ms", "limit", "rate", "tags", "throttle")
 
