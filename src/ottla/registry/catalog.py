@@ -54,11 +54,11 @@ class Catalog:
         return found
 
     def parsed_record(self, record: SchemaRecord) -> ParsedSchema:
-        """Of a schema that is stored."""
+        """Parse a stored schema."""
         return self.parse(Proposal(record.subject, record.schema, record.type, record.references))
 
     def _canonical_text(self, record: SchemaRecord) -> str:
-        """Of a schema that is stored: another registry, or an older one, may have written it otherwise."""
+        """Canonical text of a stored schema: another registry, or an older one, may have written it differently."""
         if record.canonical is None:
             text = self.parsed_record(record).text
             record.canonical = record.schema if text == record.schema else text

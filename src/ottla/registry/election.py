@@ -133,7 +133,7 @@ class Election:
         return self._is_chosen and time.monotonic() < self._valid_until
 
     def leader_url(self) -> str | None:
-        """Of another instance."""
+        """URL of the leader, if it is another instance."""
         return None if self._is_chosen else self._leader_url
 
     def wait_decided(self, timeout_s: float) -> bool:

@@ -129,7 +129,7 @@ class Comparison:
     # One keyword
 
     def limit(self, name: str, old: Any, new: Any, word: str) -> None:
-        """Of a number: added, removed, increased or decreased."""
+        """Compare a numeric limit: added, removed, increased or decreased."""
         if old == new:
             return
         if old is None:

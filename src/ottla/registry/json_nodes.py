@@ -63,7 +63,7 @@ class Node:
         self._places = places
         self._parts: list[Node] | None = None
         self.criterion = ""
-        """Of a combined one: `allOf`, `anyOf` or `oneOf`."""
+        """Keyword of a combined schema: `allOf`, `anyOf` or `oneOf`."""
         self.kind = kind or self._kind()
 
     # What it is
@@ -121,7 +121,7 @@ class Node:
 
     @property
     def parts(self) -> list[Node]:
-        """Of a combined one."""
+        """Parts of a combined schema."""
         if self._parts is None:
             self._parts = [self.at(each) for each in self.tree[self.criterion]]
         return self._parts

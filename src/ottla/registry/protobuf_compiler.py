@@ -25,7 +25,7 @@ _SERIALIZED: Final = re.compile(r"AddSerializedFile\((b'(?:[^'\\]|\\.)*')\)")
 _SYNTAX: Final = re.compile(r"^\s*(?:syntax|edition)\s*=")
 _COMMENTS: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LOCK: Final = threading.Lock()
-"""Of the compiler, which nobody promises to be safe for threads."""
+"""Guards the compiler, which is not documented as thread-safe."""
 
 KNOWN: Final = {
     "confluent/meta.proto": """

@@ -76,7 +76,7 @@ class _Type:
     local_name: str
     """Within the package."""
     is_own: bool
-    """Of the file itself, not of one that it imports."""
+    """Whether it belongs to the file itself, not to an import."""
 
 
 Types = Mapping[str, _Type]
@@ -140,7 +140,7 @@ class _Comparison:
         new_enums: Iterable[EnumDescriptorProto],
         path: Path,
     ) -> Iterator[Change]:
-        """Of a file, or those within a message."""
+        """Compare the types of a file or within a message."""
         before = {each.name: (index, each) for index, each in enumerate(_without_entries(old_messages))}
         after = {each.name: (index, each) for index, each in enumerate(_without_entries(new_messages))}
         for name in dict.fromkeys([*before, *after]):

@@ -16,7 +16,7 @@ from ottla.registry.protobuf_compiler import ROOT, compile_files, decoded
 from ottla.registry.protobuf_text import written
 
 DEFAULT_NAME: Final = "default"
-"""Of a file whose name nobody has said, in its serialized form."""
+"""Name of an unnamed file in its serialized form."""
 
 
 class ProtobufSchema:

@@ -44,9 +44,9 @@ class Key:
     keytype: str
     subject: str | None = None
     version: int = 0
-    """Of a SCHEMA."""
+    """Version, for a SCHEMA."""
     context: str | None = None
-    """Of a CONTEXT."""
+    """Context, for a CONTEXT."""
 
     def encode(self) -> bytes:
         fields: dict[str, Any] = {"keytype": self.keytype}
@@ -86,7 +86,7 @@ class SchemaRecord:
     deleted: bool = False
     """Softly: its id still finds it."""
     timestamp: int = 0
-    """Of its record in the topic, ms; not part of the value."""
+    """Timestamp of its record in the topic, ms; not part of the value."""
     other: dict[str, Any] = field(default_factory=dict)
     """Members that a newer registry wrote and this one does not know: kept when the record is written again."""
 

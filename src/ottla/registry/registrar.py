@@ -299,7 +299,7 @@ class Registrar:
 
 
 def references_of(rows: Any) -> tuple[Reference, ...]:
-    """Of a request's JSON. Raises ApiError."""
+    """Parse the references in a request's JSON. Raises ApiError."""
     try:
         return tuple(Reference(str(row["name"]), str(row["subject"]), int(row["version"])) for row in rows or ())
     except (KeyError, TypeError, ValueError) as error:

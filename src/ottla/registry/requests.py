@@ -28,7 +28,7 @@ class Call:
     path: str
     """As it came: percent-encoded, with its query."""
     parameters: Mapping[str, str]
-    """Of the path, decoded."""
+    """Parameters of the path, decoded."""
     query: Mapping[str, list[str]]
     headers: Mapping[str, str]
     """Names in lower case."""
@@ -51,12 +51,12 @@ class Call:
 
     @property
     def subject(self) -> str:
-        """Of the path, in its one form."""
+        """The subject in the path, in canonical form."""
         return subjects.normalize(self.parameters["subject"])
 
     @property
     def version(self) -> int:
-        """Of the path; LATEST for the last. Raises ApiError 42202."""
+        """The version in the path; LATEST for the last. Raises ApiError 42202."""
         return version_of(self.parameters["version"])
 
     @property

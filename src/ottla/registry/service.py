@@ -21,7 +21,7 @@ ATTEMPTS_MAX = 3
 
 
 class Leadership(Protocol):
-    """Who writes."""
+    """The leader election: which instance writes."""
 
     def is_leader(self) -> bool:
         """Whether this instance does."""

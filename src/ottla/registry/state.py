@@ -149,7 +149,7 @@ class State:
         return self._by_digest.get(context, {}).get(digest)
 
     def with_guid(self, guid: str) -> list[SchemaRecord]:
-        """Of every context."""
+        """Schemas with this guid in every context."""
         try:
             digest = UUID(guid).bytes
         except ValueError:
@@ -193,7 +193,7 @@ class State:
         return self._in_scope(self.modes, subject) or READWRITE
 
     def _in_scope(self, settings: dict[str | None, Any], subject: str | None) -> Any:
-        """Of the context, or of all contexts."""
+        """The setting of the context, or of all contexts."""
         prefix = subjects.prefix_of(subjects.parse(subject or "").context)
         return settings.get(prefix or None) or settings.get(subjects.prefix_of(subjects.GLOBAL_CONTEXT))
 

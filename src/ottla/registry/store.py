@@ -65,7 +65,7 @@ class Topic:
         self.state = state
         self.settings = dict(settings)
         self.cluster_id = ""
-        """Of the brokers, once it is open."""
+        """Cluster id of the brokers, once it is open."""
         self._position = 0
         """Invariant: every record below it is in the state."""
         self._moved = threading.Condition()
