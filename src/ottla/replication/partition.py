@@ -504,7 +504,7 @@ class Partition:
         return not others or any(now_ms - replica.fetched_ms < FOLLOWED_MS for replica in others)
 
     def broker_epoch_of(self, replica_id: NodeId) -> int:
-        """Of the broker that fetched last as this replica, -1 if it did not say."""
+        """Epoch of the broker that fetched last as this replica; -1 if it did not say."""
         replica = self._remote.get(replica_id)
         return -1 if replica is None else replica.broker_epoch
 

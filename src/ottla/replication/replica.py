@@ -7,7 +7,7 @@ from ottla.model import Millis, Offset
 UNKNOWN_OFFSET = -1
 NEVER: Millis = -(1 << 62)
 AT_FIRST_LOOK: Millis = -(1 << 61)
-"""Of a follower that was in sync when the epoch began: its time begins when somebody first looks for who lags."""
+"""Start time of a follower that was in sync when the epoch began: set when lagging replicas are first looked for."""
 
 
 class Replica:
@@ -24,7 +24,7 @@ class Replica:
         it. May go back: a follower may have lost what it had."""
         self.log_start_offset: Offset = UNKNOWN_OFFSET
         self.broker_epoch = -1
-        """Of the broker that fetched."""
+        """Epoch of the broker that fetched."""
         self.caught_up_ms: Millis = caught_up_ms
         """The latest time at which it had all that the leader had."""
         self.fetched_ms: Millis = 0

@@ -37,7 +37,7 @@ _STATES: Final = {
 
 
 class Acknowledgement(NamedTuple):
-    """Of the offsets between two, both included: one type for all, or one for each."""
+    """Acknowledgement of a range of offsets, both ends included: one type for all, or one for each."""
 
     first_offset: Offset
     last_offset: Offset

@@ -27,7 +27,7 @@ class Acquired(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """Who fetches, and how much."""
+    """The fetching member, and how much it wants."""
 
     member: str
     records_max: int

@@ -37,7 +37,7 @@ class ShareSession:
         self.key = key
         self.connection = connection
         self.epoch = next_epoch(INITIAL_EPOCH)
-        """That the next request has to have."""
+        """The epoch that the next request must have."""
         self._partitions = dict.fromkeys(partitions, False)
         """In the order in which they are to be read; and whether the next answer has to name one though there is
         nothing new: because it was just added, or had an error."""
@@ -68,7 +68,7 @@ class ShareSession:
 
 
 class ShareSessions:
-    """Those of a broker."""
+    """The share sessions of a broker."""
 
     def __init__(self, count_max: int, on_end: Callable[[SessionKey, ShareSession], None]) -> None:
         """`count_max` is `group.share.max.share.sessions`. `on_end` hears of sessions whose connection has closed: who
@@ -83,7 +83,7 @@ class ShareSessions:
         return len(self._sessions)
 
     def partition_count(self) -> int:
-        """Of all sessions together."""
+        """Partitions of all sessions together."""
         return sum(map(len, self._sessions.values()))
 
     def get(self, key: SessionKey) -> ShareSession | None:
