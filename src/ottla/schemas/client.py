@@ -94,7 +94,7 @@ class Registry:
 
     @classmethod
     def of_options(cls, options: Mapping[str, str], retry_s: float = RETRY_S) -> Registry:
-        """Of options as Confluent's clients name them."""
+        """A client for options named as in Confluent's clients."""
         return cls(options["schema.registry.url"], options.get("schema.registry.basic.auth.user.info"), retry_s)
 
     def close(self) -> None:

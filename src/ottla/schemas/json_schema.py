@@ -15,7 +15,7 @@ import pyarrow as pa
 from ottla.formats.errors import SchemaError
 
 DEPTH_MAX = 64
-"""Of types within types: a schema that refers to itself has no end."""
+"""Depth of nested types: a schema that refers to itself has no end."""
 
 
 def type_of(text: str, parts: Iterable[tuple[str, str]] = ()) -> pa.DataType:

@@ -158,7 +158,7 @@ def _put(found: dict[str, str], part: str, schema: Schema, schema_id: int, regis
 
 
 def _parts(options: Mapping[str, str]) -> list[str]:
-    """Those whose format a registry knows."""
+    """Parts whose format a registry knows."""
     return [part for part in PARTS if options.get(f"{part}.format") in TYPES]
 
 

@@ -20,7 +20,7 @@ _NAMED: Final = ("record", "error", "enum", "fixed")
 
 
 class Codec(Protocol):
-    """Of one schema. What is behind the id of a schema, and its JSON."""
+    """Codec of one schema: between the bytes behind a schema id and their JSON."""
 
     def to_text(self, datum: bytes) -> str: ...
     def to_bytes(self, text: str) -> bytes: ...

@@ -38,12 +38,12 @@ class RegistrySchemas:
 
 
 def values_of(options: Mapping[str, str], part: str) -> RegistryValues:
-    """Of a part whose schema is among the options. Raises SchemaError."""
+    """Values of a part whose schema is among the options. Raises SchemaError."""
     return {"avro": _Avro, "json": _Json, "protobuf": _Protobuf}[options[f"{part}.format"]](options, part)
 
 
 class RegistryValues:
-    """Of one format; a subclass knows how what was written with another schema is read."""
+    """Values of one format; a subclass knows how values written with another schema are read."""
 
     kind: str
     type: pa.DataType
@@ -63,7 +63,7 @@ class RegistryValues:
             self._decoders[self._id] = self._own()
 
     def _reader(self, message: str | None) -> Any:
-        """Of the schema that is read as, or of one of its messages. Raises SchemaError."""
+        """The reader schema, or one of its messages. Raises SchemaError."""
         raise NotImplementedError
 
     def _own(self) -> Decode:
