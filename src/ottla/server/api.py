@@ -212,7 +212,7 @@ class Session(Protocol):
 
 
 class RequestContext:
-    """Who asks, of which node, and in which version."""
+    """The connection, node and version of a request."""
 
     __slots__ = (
         "api_key", "api_version", "client_host", "client_id", "correlation_id", "in_steps", "listener_name", "node",

@@ -55,7 +55,7 @@ def _int32(data: bytearray, at: int) -> int:
 
 
 def frame_size(data: bytearray) -> int:
-    """Of the frame that `data` begins with, its length included."""
+    """Size of the frame that `data` begins with, its length prefix included."""
     return _int32(data, 0) + 4
 
 

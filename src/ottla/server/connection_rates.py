@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ottla.server.node import Node
 
 ADDRESSES_MAX: Final = 10_000
-"""Of more addresses with a quota, those that were silent for all windows are let go of."""
+"""Beyond this many addresses with a quota, those that were silent for all windows are dropped."""
 
 
 class Admission(NamedTuple):
@@ -40,8 +40,8 @@ class _Listener:
         self.waiting: list[Millis] = []
         """When the turns of those come who wait."""
         self.waited_ms = Average()
-        """Of those that were let in later for the rate of the node or the listener; `held_ms` of those closed later for
-        the rate of their address."""
+        """Waits of connections delayed by the rate of the node or the listener; `held_ms` is for those closed later
+        because of their address's rate."""
         self.held_ms = Average()
 
 

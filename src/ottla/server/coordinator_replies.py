@@ -11,7 +11,7 @@ from ottla.server.api import Deferred, EncodedResponse, RequestContext, Response
 
 Finish = Callable[[Mapping[str, Any]], Response]
 Encode = Callable[[int, Mapping[str, Any], bytes], bytearray]
-"""Of one API: what a version says of a response, after its header."""
+"""Encoder of one API: writes a response in a version, after its header."""
 
 
 class DeferredReply:

@@ -150,7 +150,7 @@ class Listener:
         self.connections: dict[CompiledConnection, None] = {}
         """Ordered, as everything is that is gone through where somebody can see in which order."""
         self.served: CompiledConnection | None = None
-        """Whose bytes came last, and how many in a row."""
+        """The connection served last, and how many times in a row."""
         self.served_bytes = 0
         self.tick = 0
         """Counts sweeps; a connection notes it with every byte received."""

@@ -30,7 +30,7 @@ class Place:
 
 
 def controller_count(nodes: int) -> int:
-    """Of two controllers none may be away, so that one alone is safer."""
+    """Number of controllers for `nodes` nodes. Two controllers survive no loss, so a single one is safer."""
     return min(CONTROLLERS_MAX, nodes) if nodes > 2 else 1
 
 

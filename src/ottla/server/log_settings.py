@@ -31,7 +31,7 @@ class LogSettings:
 
     @property
     def defaults(self) -> LogConfig:
-        """Of a log whose topic says nothing."""
+        """Settings of a log whose topic has none of its own."""
         if self._defaults is None:
             self._defaults = LogConfig.from_properties(self._config.log_config_properties())
         return self._defaults

@@ -124,7 +124,7 @@ def read(
 
 
 class Follower:
-    """Who fetches as a replica."""
+    """The replica that fetches."""
 
     __slots__ = ("broker_epoch", "is_retry", "node_id", "now_ms", "throttle", "traffic")
 

@@ -160,7 +160,7 @@ class _Measured:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        """Of its frame, in bytes."""
+        """Size of its frame, in bytes."""
         self.busy_s = 0.0
         self.delay_ms: Millis = 0
         """As found before it was answered."""
@@ -177,7 +177,7 @@ class ConnectionQuotas:
         self._connection = connection
         self._user = user_of(connection.principal)
         self._measured: dict[RequestContext, _Measured] = {}
-        """Of the requests that are not answered, of which there are few (`PENDING_MAX`)."""
+        """Unanswered requests, of which there are few (`PENDING_MAX`)."""
         self._beginning: _Measured | None = None
 
     def begin(self, frame: memoryview) -> tuple[Call, dispatch.Outcome]:

@@ -308,7 +308,7 @@ class Receiving:
         return cls(config["queued.max.request.bytes"], config["socket.request.max.bytes"])
 
     def of(self, kind: object) -> ReceiveBuffers:
-        """Those that the listeners of a kind share. Requests of clients leave room for those of nodes."""
+        """The buffers that the listeners of a kind share. Requests of clients leave room for those of nodes."""
         found = self._kinds.get(kind)
         if found is None:
             found = self._kinds[kind] = ReceiveBuffers(asyncio.get_running_loop(), self._limit, self.buffer)

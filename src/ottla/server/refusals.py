@@ -27,7 +27,7 @@ PERIOD_MS: Final = 10_000
 
 
 class Refusals:
-    """Those of a node."""
+    """The refused batches of a node."""
 
     __slots__ = ("_left_out", "_lines", "_since_ms", "batches")
 

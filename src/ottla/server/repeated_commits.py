@@ -35,7 +35,8 @@ from ottla.server.outbox import Outbox
 SHAPES_MAX = 16
 """Shapes that are kept for a connection and version; beyond, and beyond SHAPES_BYTES_MAX, the oldest is evicted."""
 SHAPES_BYTES_MAX = 262_144
-"""Of the frames that they were learned from, some 30 bytes for each partition; what is kept is twelve times that."""
+"""Bytes of the frames that they were learned from, some 30 bytes for each partition; the shapes take twelve times as
+much."""
 _INT32 = struct.Struct(">i")
 _CORRELATION = slice(4, 8)
 

@@ -18,7 +18,7 @@ from ottla.server.api import EncodedResponse, RequestContext
 KNOWN_MAX = 8
 """Requests that are kept for a connection and version; beyond, the oldest is evicted."""
 ANSWER_BYTES_MAX = 16_384
-"""Of an answer that is kept: some hundred partitions. The request has fewer."""
+"""Size of a cached answer: some hundred partitions. The request is smaller."""
 VERSIONS_END = 10
 _AFTER_CORRELATION = 8
 

@@ -71,7 +71,7 @@ class ReplicaManager:
         self._placed: dict[tuple[UUID, int], UUID] = {}
         """Partitions whose log directory the metadata does not know yet."""
         self._lost: set[tuple[UUID, int]] = set()
-        """Those whose directory the metadata calls lost: their logs were given up, and are fetched again."""
+        """Partitions whose directory the metadata calls lost: their logs were given up, and are fetched again."""
         self._gone: deque[tuple[TopicPartition, Partition | None]] = deque()
         """Partitions of deleted topics, which nobody finds any more, until `schedule_deletions`."""
         self._detached: deque[Log] = deque()
@@ -95,7 +95,7 @@ class ReplicaManager:
         self.rack_aware = False
         """Whether consumers are sent to a replica in their rack (`replica.selector.class`)."""
         self.leader_throttle: Throttle | None = None
-        """Of what other replicas fetch here, once there are any."""
+        """Throttle of bytes that other replicas fetch here, once there are any."""
         self.ask_isr: Callable[[Partition, tuple[NodeId, ...]], None] | None = None
         """Takes the in-sync set that a partition could have."""
         self.names: dict[UUID, str] = {}

@@ -40,21 +40,21 @@ Closers = list[Callable[[], Coroutine[Any, Any, None]]]
 
 
 def share_coordinator(node: Node, closers: Closers) -> ShareCoordinatorDriver:
-    """That of a node (`Node.share_coordinator`), and what stops it."""
+    """Create the share coordinator of a node (`Node.share_coordinator`), and register what stops it."""
     made = ShareCoordinatorDriver(node, node.metadata.publisher)
     closers.append(made.stop)
     return made
 
 
 class ShareParts(NamedTuple):
-    """Of a node that coordinates share groups, or leads what they read."""
+    """Parts of a node that coordinates share groups, or leads partitions that they read."""
 
     partitions: SharePartitions
     groups: ShareGroups
 
 
 def share_parts(node: Node, closers: Closers) -> ShareParts:
-    """Those of a node (`Node.share`), and what stops them."""
+    """Create the share parts of a node (`Node.share`), and register what stops them."""
     asking = RequestContext(node, ApiKey.LIST_OFFSETS, 11)
 
     async def make_topic() -> None:
@@ -77,8 +77,8 @@ def check_enabled(context: RequestContext) -> None:
 
 
 def check_request(context: RequestContext, request: Any) -> SessionKey:
-    """Whose session a request is of. Raises UNSUPPORTED_VERSION where share groups are switched off, INVALID_REQUEST
-    for names that nobody has."""
+    """The session of a request. Raises UNSUPPORTED_VERSION if share groups are disabled, INVALID_REQUEST for invalid
+    names."""
     check_enabled(context)
     if request.group_id is None:
         raise KafkaError(ErrorCode.invalid_request, "Invalid group id in the request.")
@@ -154,7 +154,7 @@ def _are_valid(batches: Sequence[Any], type_max: int, is_renewal: bool) -> bool:
 def leaders(
     context: RequestContext, failed: Iterable[tuple[SharedPartition, int]]
 ) -> tuple[dict[SharedPartition, Mapping[str, int]], list[dict[str, Any]]]:
-    """Who leads the partitions of which this node said that it does not, and where these nodes are (KIP-951)."""
+    """The leaders of the partitions that this node does not lead, and the addresses of these nodes (KIP-951)."""
     found: dict[SharedPartition, Mapping[str, int]] = {}
     node_ids: set[int] = set()
     for where, error in failed:

@@ -33,7 +33,7 @@ class _Failure(NamedTuple):
 
 
 def streams_topics(node: Node) -> StreamsTopics:
-    """That of a node; made with the first streams group that misses a topic."""
+    """The node's instance, created with the first streams group that misses a topic."""
     found = _OF_NODES.get(node)
     if found is None:
         found = _OF_NODES[node] = StreamsTopics(node)

@@ -36,9 +36,9 @@ RESTART_S = 1.0
 RESTART_S_MAX = 30.0
 """The pause doubles up to this while a node dies before it serves."""
 OUTPUT_BYTES_MAX = 4096
-"""Of what a node printed, shown when it does not start."""
+"""Bytes of a node's output that are shown if it does not start."""
 OUTPUT_BYTES_KEPT = 8 << 20
-"""Of what a node prints; then its file becomes `output.1`, in place of the one before."""
+"""Bytes of a node's output; beyond, its file becomes `output.1`, replacing the one before."""
 LOOK_S = 60.0
 """Between two looks at the size of these files."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

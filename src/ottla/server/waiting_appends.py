@@ -65,7 +65,7 @@ class WaitingAppend(Deferred):
 
 
 class WaitingAppends:
-    """Those of one connection, in one version of the API."""
+    """Waiting appends of one connection, in one version of the API."""
 
     __slots__ = ("_by_time", "_call", "_loop", "_timer", "_timer_at")
 
@@ -73,7 +73,7 @@ class WaitingAppends:
         self._call = call
         self._loop = asyncio.get_running_loop()
         self._by_time: dict[WaitingAppend, None] = {}
-        """Those that have a deadline."""
+        """Appends that have a deadline."""
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ottla.drivers.quorum_requests import QuorumFetch
 
 FETCH_BYTES_MAX = 8 << 20
-"""Of the log in one answer, at least a batch: as many as a batch of the metadata log has at most."""
+"""Bytes of the log in one answer, at least a batch: the maximum of a batch of the metadata log."""
 
 
 @api(ApiKey.FETCH, versions=(4, 18))

@@ -37,7 +37,7 @@ def asked_partition(context: RequestContext, request: Any) -> Any:
 
 
 def leader_error(node: Node, epoch: int) -> ErrorCode:
-    """Of a request that is meant for the leader of `epoch`."""
+    """The error of a request that is meant for the leader of `epoch`."""
     quorum = node.metadata.quorum
     if epoch < quorum.epoch:
         return ErrorCode.fenced_leader_epoch

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ottla.server.node import Node
 
 LISTENERS_MAX = 100
-"""Of a controller; each is kept in the log and looked at by all."""
+"""Listeners of a controller; each is stored in the log and read by all nodes."""
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> dict[str, Any]:

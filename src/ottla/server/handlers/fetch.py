@@ -44,7 +44,7 @@ from ottla.storage.log import ColdRead
 PARTITIONS_AT_ONCE = 100
 """Partitions that are read in one step; each takes some microseconds."""
 READ_COST = 8
-"""Of a partition; one of a session without anything new costs a twentieth."""
+"""Cost of reading one partition. An unchanged session partition costs a twentieth of it."""
 
 PREFERRED_REPLICA_SINCE = 11
 """The version from which on consumers may read from followers."""
@@ -86,9 +86,9 @@ class _Found:
 
     def __init__(self) -> None:
         self.reads: list[Read | None] = []
-        """Of each entry; None for one of a session of which there is nothing to say."""
+        """The read of each entry; None for a session's partition with nothing to report."""
         self.count = 0
-        """Of those that are not None."""
+        """Number of entries that are not None."""
         self.size = 0
         """Bytes of records."""
         self.urgent = False

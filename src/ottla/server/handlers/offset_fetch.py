@@ -34,7 +34,7 @@ def on_error(context: RequestContext, request: OffsetFetchRequest, error: KafkaE
 
 
 PARTITIONS_AT_ONCE = 500
-"""Of which each costs a microsecond or two."""
+"""Partitions per step; each costs a microsecond or two."""
 
 
 @api(ApiKey.OFFSET_FETCH, versions=(1, 10), on_error=on_error, decode=decode_offset_fetch_in_steps, learn=learn)

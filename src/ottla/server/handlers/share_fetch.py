@@ -238,7 +238,8 @@ class _ShareFetch:
                 del self._led[where]
 
     def _begin(self) -> list[_Reading]:
-        """Those that may have something for this member, each for this fetch alone until its read is over."""
+        """Begin reads of the partitions that may have records for this member, each reserved for this fetch until its
+        read is over."""
         readings = []
         for led in self._led.values():
             led.is_wanted |= led.is_read

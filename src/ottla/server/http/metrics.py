@@ -71,7 +71,7 @@ GROUP_STATES_OF = {
     "share": ("empty", "stable"),
     "streams": ("empty", "notready", "assigning", "reconciling", "stable"),
 }
-"""Of groups of newer protocols."""
+"""States of groups of the newer protocols."""
 
 
 class HasShards(Protocol):
@@ -385,7 +385,7 @@ class Collector:
         page.add("kafka_server_delayedoperationpurgatory_purgatorysize", waiting, '{delayedOperation="Rebalance"}')
 
     def _add_shards(self, page: Exposition, prefix: str, coordinator: HasShards | None) -> None:
-        """Of a coordinator, None for one that was not needed yet."""
+        """Add the shards of a coordinator; None for one that was not needed yet."""
         states = SHARD_STATES if coordinator is None else coordinator.shards()
         for state, count in states.items():
             page.add(f"{prefix}num_partitions", count, labels(state=state))

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from ottla.server.quotas import NodeQuotas
 
 CLIENTS_MAX: Final = 1_000
-"""Of one kind of quota. Anybody can make up client ids, and Prometheus keeps all that it was ever shown."""
+"""Clients shown of one kind of quota. Anybody can make up client ids, and Prometheus keeps every series that it has
+seen."""
 CLIENTS_AT_ONCE: Final = 64
 """Between two looks at other clients."""
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.replication.share.share_partition import SharePartition
 
 PARTITIONS_AT_ONCE = 16
-"""Of share-partitions that are not many, between two looks at other clients."""
+"""Share-partitions handled before other clients are served."""
 
 
 def add_share_coordinator(page: Exposition, driver: ShareCoordinatorDriver, now_s: float) -> None:
