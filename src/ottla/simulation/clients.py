@@ -24,7 +24,7 @@ EARLY_S = 0.002
 """By so much the timers of event loops round."""
 
 RECONNECT_S_MAX = 0.3
-"""Of clients that take their time."""
+"""Longest pause of clients before they reconnect."""
 
 
 class Client:

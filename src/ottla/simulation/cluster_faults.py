@@ -298,7 +298,7 @@ class ClusterNemesis(Nemesis):
             self.machine.wipe()
 
     def _needed_voters(self) -> set[int]:
-        """Those of a quorum that somebody takes for one of two voters or one."""
+        """Voters of the quorums with at most two voters, as some node sees them."""
         quorums = [each.node.metadata.quorum.core.voters for each in self.machines if each.node is not None]
         return {key.node_id for voters in quorums if len(voters) < 3 for key in voters.keys}
 

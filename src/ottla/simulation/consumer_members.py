@@ -36,7 +36,7 @@ Process = tuple[str, int]
 
 
 class _Hold(NamedTuple):
-    """Who has a partition, by whom it was given, and when that was sure last."""
+    """The owner of a partition, the member that assigned it, and the time of the last confirmation."""
 
     name: str
     process: Process

@@ -21,7 +21,7 @@ LISTS = "lists"
 COPIES = "copies"
 
 PARTITIONS = 2
-"""Of both."""
+"""Partitions of both topics."""
 
 COPIERS = "copiers"
 """The group whose offsets say how far the copies are."""

@@ -34,10 +34,10 @@ WORKERS, SHARERS = "workers", "sharers"
 """The groups."""
 
 PARTITIONS = consumer_members.PARTITIONS
-"""Of both topics."""
+"""Partitions of both topics."""
 
 LOG_PARTITIONS = 2
-"""Of the coordinators' topics."""
+"""Partitions of the coordinators' topics."""
 
 BALANCED_SECONDS_MAX = 20.0
 """Members that join when nothing breaks any more have everything between them within this."""
@@ -211,7 +211,7 @@ class _Employer(Producer):
 
 
 class GroupNemesis(AimedNemesis):
-    """Who coordinates one of the groups, keeps the state of shares or has the records."""
+    """Aims at the coordinator of a group, the keeper of share state or the holder of the records."""
 
     what = "groups"
 

@@ -46,14 +46,14 @@ def configurations() -> Iterator[Configuration]:
 
 
 class Measured(NamedTuple):
-    """Of one run."""
+    """Measurements of one run."""
 
     acknowledged: int
     lost: int
     unavailable_s: float
     """The longest time without an acknowledgement; with acks=0 there is none to miss."""
     failure: str
-    """Of a promise; there should be none."""
+    """A violated guarantee; there should be none."""
 
 
 class _Run(QuorumRun):

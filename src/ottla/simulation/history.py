@@ -24,7 +24,7 @@ class Mark(NamedTuple):
     losses: int = 0
     """Replicas that lost the end of what they had, or all of it."""
     crashes: int = 0
-    """Those, and whose process ended otherwise than by a stop: the controller cannot tell what they still have."""
+    """Crashes, and processes that ended without a clean stop: the controller cannot tell what they still have."""
     elections: int = 0
     """Changes of the partition's leader: with them goes what acks=1 acknowledged."""
     unclean: int = 0

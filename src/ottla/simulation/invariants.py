@@ -177,7 +177,8 @@ class Invariants:
             self._agrees(machine, METADATA, max(0, before[1]), high_watermark, leads=leads)
 
     def _reached_majority(self, machine: Machine, high_watermark: int, before: VoterSet, voters: VoterSet) -> None:
-        """Of the voters of now, of which the leader is the first to know, or of those before the same event."""
+        """Check that a majority of the current voters, which the leader knows first, or of the voters before this
+        event, has it on disk."""
         now = sorted(self._machines[each.voter_id].name for each in voters)
         if now != self.voters:
             self.voters = now

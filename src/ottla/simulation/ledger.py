@@ -52,7 +52,7 @@ class Ledger:
         self.seen: dict[Key, dict[int, bytes]] = {}
         """What readers of committed records got, by offset."""
         self.given: dict[tuple[int, int], tuple[str, str]] = {}
-        """Who got each producer id and epoch, and for which transactional id."""
+        """The receiver of each producer id and epoch, and its transactional id."""
         self.newest: dict[str, tuple[int, int]] = {}
         """The newest producer id and epoch that anybody was told, by transactional id."""
         self._elections: dict[Key, tuple[int, float]] = {}
@@ -147,7 +147,7 @@ class Ledger:
             self.counts["transactions over several partitions"] += len(last) > 1
 
     def check_copies(self, inputs: dict[Key, dict[int, bytes]], offsets: dict[Key, int], copied: list[bytes]) -> None:
-        """Of each input below the committed offset there is one copy, of the others none."""
+        """Check that each input below the committed offset has one copy, and the others none."""
         copies = Counter(source_of(value) for value in copied)
         for key, values in inputs.items():
             for offset in values:

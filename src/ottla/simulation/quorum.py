@@ -64,7 +64,7 @@ class Plan(NamedTuple):
     replicas: int
     min_isr: int
     acks: int
-    """Of the producer that is not idempotent."""
+    """acks of the producer that is not idempotent."""
     is_unclean: bool
     seconds: float
     """For how long things break."""
@@ -133,7 +133,7 @@ class QuorumRun(Run):
         self.controllers = tuple(f"node{each}" for each in where)
 
     def more_settings(self) -> dict[str, str]:
-        """Of every node."""
+        """Additional settings of every node."""
         return {}
 
     def _directory_id(self, node_id: int) -> UUID:

@@ -71,7 +71,7 @@ class Run:
             "group.initial.rebalance.delay.ms": "300",
             "metadata.log.max.record.bytes.between.snapshots": "3000",
         }
-        """Of every node."""
+        """Settings of every node."""
         if self.fsynced:
             self.settings["log.flush.interval.messages"] = "1"
         self.make_machines()

@@ -23,14 +23,14 @@ from ottla.simulation.wire import RETRIABLE, Disconnected, Wire, coordinator_of,
 from ottla.simulation.world import EPOCH_MS, World
 
 TIMEOUT_MS = 3000
-"""Of transactions."""
+"""Timeout of transactions."""
 
 FENCED = frozenset({ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch})
 
 _AGAIN = RETRIABLE | {ErrorCode.concurrent_transactions, ErrorCode.unstable_offset_commit}
 
 Place = Key | tuple[int, str]
-"""Whom to ask: the leader of a partition, or the coordinator of a kind (0: groups, 1: transactions)."""
+"""The node to ask: the leader of a partition, or the coordinator of a kind (0: groups, 1: transactions)."""
 
 _VERSIONS = {
     1: {ApiKey.INIT_PRODUCER_ID: 4, ApiKey.PRODUCE: 9, ApiKey.END_TXN: 3, ApiKey.TXN_OFFSET_COMMIT: 3},
@@ -46,7 +46,7 @@ STEADY_S = 10.0
 """So long after a change every node knows who coordinates: partitions and pauses are shorter."""
 
 LOG_PARTITIONS = 2
-"""Of `__transaction_state` and `__consumer_offsets`."""
+"""Partitions of `__transaction_state` and `__consumer_offsets`."""
 
 
 class Refused(Exception):

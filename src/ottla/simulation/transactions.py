@@ -146,7 +146,7 @@ class TransactionRun(QuorumRun):
 
 
 class TransactionNemesis(AimedNemesis):
-    """Who coordinates a transaction or has its records is lost more often than anybody else."""
+    """Aims at nodes that coordinate a transaction or hold its records more often than at others."""
 
     what = "transactions"
 

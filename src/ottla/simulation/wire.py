@@ -43,7 +43,7 @@ class Wire(asyncio.Protocol):
         self._received = bytearray()
         self._number = 0
         self.host = ""
-        """Who is asked."""
+        """The host that is asked."""
         self.transport: asyncio.Transport | None = None
 
     @classmethod

@@ -325,7 +325,7 @@ class World:
         self.elections: Counter[tuple[str, int]] = Counter()
         """Changes of leaders, by partition."""
         self.unclean: Counter[tuple[str, int]] = Counter()
-        """Those to a replica that was not in sync."""
+        """Elections of a replica that was not in sync."""
         self.violations: list[str] = []
         self.pace = 1.0
         """By how much clients rest longer than they do in a short run."""
