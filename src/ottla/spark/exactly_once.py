@@ -17,8 +17,8 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 AGE_S_MIN = 60.0
-"""Of an open transaction of a run that is neither this nor the one before it, to be taken for left over: such a run may
-also be a later one, of another driver, whose clock is not this one's."""
+"""Age at which an open transaction of a run that is neither this nor the one before counts as left over: such a run may
+also be a later one, of another driver with another clock."""
 _NO_BATCH = -1
 _VERSION = 1
 
@@ -53,7 +53,7 @@ class Decision(NamedTuple):
 
     batch: int
     run: str
-    """Of the query, from one start to the next."""
+    """The run of the query, from one start to the next."""
     written: tuple[Written, ...]
     dropped: tuple[Dropped, ...] = ()
 
@@ -70,7 +70,7 @@ class Decision(NamedTuple):
         return cls(given["batch"], given["run"], written, tuple(Dropped(*row) for row in given["dropped"]))
 
     def dropped_for(self, batch: int) -> tuple[Dropped, ...]:
-        """Those that may belong to a driver that writes `batch` or the one after it."""
+        """Dropped transactions that may belong to a driver that writes `batch` or the one after it."""
         return tuple(one for one in self.dropped if one.batch >= batch - 1)
 
 
@@ -83,7 +83,7 @@ class Open(NamedTuple):
 
 
 class State(Enum):
-    """Of a transaction of a given producer id and epoch, as its coordinator says."""
+    """State of a transaction of a given producer id and epoch, as its coordinator reports it."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -136,7 +136,7 @@ class CheckpointWentBack(Exception):
 
 @dataclass
 class Committer:
-    """Of one run of a query, in its driver. Anything raised leaves it ready to be asked again."""
+    """Commits one run of a query, in its driver. After an exception it can be called again."""
 
     port: Port
     run: str
@@ -146,7 +146,7 @@ class Committer:
     last: Decision | None = None
     """Meaningful while `claimed`: nobody else can have decided since, or `decide` says so."""
     run_before: str | None = None
-    """Whose decision was the newest when this run first claimed the query."""
+    """The run whose decision was the newest when this run first claimed the query."""
     at_first: frozenset[tuple[int, int]] = frozenset()
     """What others had open when nothing was decided yet: they can only be at the batch that is decided first."""
 
@@ -295,7 +295,8 @@ class Committer:
         return len(found)
 
     def _drop(self, others: Sequence[Written]) -> None:
-        """Whoever claims the query after this sees it, and whoever has claimed it since keeps it from being done."""
+        """Record transactions as dropped. A driver that claims the query later sees the record; one that has claimed it
+        since makes this fail."""
         last = self.last if self.last is not None else Decision(_NO_BATCH, self.run, ())
         more = tuple(Dropped(one.producer_id, one.epoch, last.batch) for one in others)
         decision = last._replace(run=self.run, dropped=(*last.dropped_for(last.batch), *more))

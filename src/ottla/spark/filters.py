@@ -48,7 +48,7 @@ class Narrowing:
     """What filters leave of a batch."""
 
     tests: tuple[Test, ...] = ()
-    """Of topics and partitions."""
+    """Tests of topics and partitions."""
     start: Offset = 0
     stop: Offset | None = None
     timestamp_ms: Millis | None = None

@@ -33,7 +33,7 @@ COLUMNS = StructType([
     StructField("timestamp", TimestampType()), StructField("timestampType", IntegerType()),
     StructField("headers", ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))),
 ])  # fmt: skip
-"""Those of Spark's Kafka connector, and of `ottla.arrow`."""
+"""The columns of Spark's Kafka connector and of `ottla.arrow`."""
 _PLACE = ("topic", "partition", "offset")
 TypedOptions = tuple[tuple[str, str], ...]
 

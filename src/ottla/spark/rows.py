@@ -32,7 +32,7 @@ class Rows:
 
 
 class Records:
-    """Of one task: makes batches with the columns of records, as far as there are."""
+    """Records of one task: makes batches with those columns of records that exist."""
 
     def __init__(self, rows: Rows) -> None:
         self._columns = rows.columns

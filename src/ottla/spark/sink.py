@@ -84,7 +84,7 @@ class TaskWritten(WriterCommitMessage):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Of one micro-batch in its tasks; of one commit or abort in the driver."""
+    """Writer of one micro-batch in its tasks; of one commit or abort in the driver."""
 
     def __init__(self, rows: Rows, options: SinkOptions) -> None:
         self.rows = rows
@@ -103,7 +103,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Of one batch write; the driver's copy has the same `run` as the tasks'."""
+    """Writer of one batch write; the driver's copy has the same `run` as the tasks'."""
 
     def __init__(self, rows: Rows, options: SinkOptions, run: str) -> None:
         self.rows = rows
@@ -170,8 +170,10 @@ def write_rows(batches: Iterator[pa.RecordBatch], rows: Rows, options: SinkOptio
 
 
 def _free_id(cluster: Cluster, place: Place) -> str:
-    """Of an id that has a transaction open, that may be what a task of an earlier attempt of this stage has written:
-    attempts of tasks are counted from 0 again then. To begin with the same id would abort it, even if it is decided."""
+    """A transactional id without an open transaction. An open one may hold records of a task in an earlier attempt of
+    this stage, where attempts of tasks are counted from 0 again. To begin with the same id would abort it, even if it
+    is decided.
+    """
     name = transactional_id(*place)
     known = describe_transactions(cluster, [name]).get(name)
     if known is None or known.state != ONGOING:

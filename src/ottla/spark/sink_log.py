@@ -30,7 +30,7 @@ logger = logging.getLogger("ottla.spark")
 PREFIX: Final = "ottla-sink"
 _SEPARATOR: Final = ":"
 _CLAIM_TIMEOUT_MS: Final = 30_000
-"""Of a decision's transaction, which takes a moment: as long as a killed driver holds others' claims up at most."""
+"""Timeout of a decision's transaction, which takes a moment: a killed driver delays others' claims by at most this."""
 _LOOK_BACK: Final = 64
 _TOPIC: Final = 2
 """The type of resource, to DescribeConfigs."""
@@ -53,7 +53,7 @@ def transactional_id(query: str, run: str, task: int, attempt: int | str) -> str
 
 
 class SinkLog:
-    """Of one query; `exactly_once.Port`."""
+    """Log of one query; implements `exactly_once.Port`."""
 
     def __init__(self, cluster: Cluster, query: str, topic: str) -> None:
         self._cluster = cluster

@@ -56,7 +56,7 @@ class SinkOptions:
     transaction_timeout_ms: Millis = DEFAULT_TRANSACTION_TIMEOUT_MS
     is_exactly_once: bool = False
     write_id: str | None = None
-    """Of a batch write: once done, doing it again does nothing."""
+    """Id of a batch write: once done, repeating it does nothing."""
     state_topic: str = DEFAULT_STATE_TOPIC
     has_timestamps: bool = False
     """Records get the DataFrame's `timestamp`, instead of the time at which they are written."""
