@@ -31,7 +31,7 @@ class AppendInfo:
 
 
 def duplicate_info(duplicate: Duplicate, leader_epoch: LeaderEpoch, log_start: Offset, needs_flush: bool) -> AppendInfo:
-    """Of a batch that was appended before."""
+    """The result for a batch that was appended before."""
     info = AppendInfo()
     info.first_offset = duplicate.base_offset
     info.last_offset = duplicate.last_offset

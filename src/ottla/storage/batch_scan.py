@@ -17,7 +17,7 @@ SCAN_BYTES = 4096
 _BATCH_BYTES_MIN = HEADER_SIZE - 12
 _new = tuple.__new__
 _POSITION = struct.Struct(">qi11xi8xqq")
-"""Of a batch header: base offset, length, last offset delta, largest timestamp, producer id."""
+"""Fields of a batch header: base offset, length, last offset delta, largest timestamp, producer id."""
 
 
 class FoundBatch(NamedTuple):

@@ -38,7 +38,7 @@ class Damage:
     """The partition's, which `ottla log repair` takes."""
     path: str
     position: int | None
-    """Of the first byte that is wrong; None for the file as a whole."""
+    """Position of the first wrong byte; None for the file as a whole."""
     what: str
     behind: str
     """What is whole behind it."""

@@ -46,7 +46,7 @@ class DirectoryCheckpoints(NamedTuple):
 
 
 def read_directory_checkpoints(fs: FileSystem, directory: str) -> DirectoryCheckpoints:
-    """Of a node's log directory."""
+    """Read the checkpoints of a node's log directory."""
 
     def read(name: str) -> Mapping[TopicPartition, Offset] | None:
         try:

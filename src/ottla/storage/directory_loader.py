@@ -254,7 +254,7 @@ class DirectoryLoader:
         self.offline_logs[key] = OfflineLog(key, path, topic_id, error, opening, checkpointed, other)
 
     def offline_in(self, directory: str) -> list[OfflineLog]:
-        """Those of `offline_logs` and their copies that are in this log directory."""
+        """The `offline_logs` and their copies in this log directory."""
         return [each for log in self.offline_logs.values() for each in log.copies if each.log_dir == directory]
 
 

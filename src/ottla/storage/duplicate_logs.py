@@ -97,7 +97,7 @@ class Settled(NamedTuple):
     spare: Log
     """The other one, which is closed."""
     suffix: str
-    """Of the name that it has now."""
+    """Suffix of its current name."""
 
 
 def settle(fs: FileSystem, first: Log, second: Log) -> Settled:

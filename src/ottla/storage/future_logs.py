@@ -36,7 +36,7 @@ def check_name(key: TopicPartition) -> None:
 
 
 class FutureLogs:
-    """Those of a node; only the event loop's thread uses them."""
+    """The future logs of a node; used only by the event loop's thread."""
 
     def __init__(self, fs: FileSystem, opener: LogOpener, deletions: ScheduledDeletions, clock: Clock) -> None:
         self._fs = fs

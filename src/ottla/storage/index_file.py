@@ -20,7 +20,7 @@ class IndexFile:
 
     __slots__ = ("_fs", "_written", "base_offset", "path")
     ENTRY_SIZE = 0
-    """Of each kind of index."""
+    """Size of an entry; each kind of index sets it."""
 
     def __init__(self, fs: FileSystem, path: str, base_offset: Offset) -> None:
         self._fs = fs

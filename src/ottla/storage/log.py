@@ -224,7 +224,7 @@ class Log:
 
     @property
     def size_bytes(self) -> int:
-        """Of all log files."""
+        """Size of all log files."""
         return self._segments.size_bytes
 
     @property

@@ -69,11 +69,11 @@ class LogFlusher:
         """Files besides the segments' that the next full fsync includes, each with the number of its last change; the
         directory and its parent stand for what was created in them, without which no content is worth anything."""
         self._unwritten: dict[str, Callable[[], bytes]] = {}
-        """Those of `_unflushed` that are still to be replaced, and what gives their content then."""
+        """Files in `_unflushed` that are still to be replaced, with a function that returns their content."""
         self._changes = 0
         self._failure: OSError | None = None
-        """Of an fsync, from the moment on when its thread met it: the disk may lack what was dirty then, and another
-        fsync that succeeds after it, in another thread, does not write that."""
+        """Failure of an fsync, from the moment that its thread met it: the disk may lack what was dirty then, and a
+        later fsync that succeeds in another thread does not write that."""
         self._flushing: asyncio.Future[None] | None = None
         self._fsyncing: asyncio.Future[None] | None = None
         """A full fsync in a thread."""

@@ -23,7 +23,7 @@ from ottla.storage.stamp import Stamped
 
 
 class LogWriter:
-    """Whoever calls it has validated the batches and found the log open."""
+    """Writes a log. The caller has validated the batches and found the log open."""
 
     __slots__ = ("_epochs", "_flusher", "_health", "_producer_state", "_segments", "_state", "limits", "on_unflushed")
 

@@ -22,7 +22,7 @@ _DIRECTORY = "directory"
 
 
 class PartitionIdentity(NamedTuple):
-    """Whose directory it is, as far as its file says."""
+    """The owner of a partition directory, as far as its file says."""
 
     topic_id: TopicId
     directory: str | None

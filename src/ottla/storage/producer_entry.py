@@ -148,7 +148,7 @@ class Verification:
 
 
 class Verifications:
-    """Those of one partition, by producer. They are of this node alone, and in no snapshot."""
+    """Verifications of one partition, by producer. They are local to this node and in no snapshot."""
 
     __slots__ = ("_last_guard", "entries")
 

@@ -78,7 +78,7 @@ def idempotent_batch(records: Any) -> BatchHeader | None:
 
 
 class RefusedBatches:
-    """Those of all partitions of a node, also of partitions that it does not have yet."""
+    """Refused batches of all partitions of a node, also of partitions that it does not have yet."""
 
     __slots__ = ("batches", "now_ms")
 

@@ -22,7 +22,7 @@ def segment_offset(name: str) -> Offset | None:
 
 
 def base_offsets(fs: FileSystem, directory: str) -> list[Offset]:
-    """Those of the segments in a directory, which may be missing."""
+    """Base offsets of the segments in a directory, which may be missing."""
     if not fs.is_dir(directory):
         return []
     found = (segment_offset(name) for name in fs.listdir(directory) if name.endswith(LOG))

@@ -62,7 +62,7 @@ class SegmentList:
         """Base offsets of `items`."""
         self.active: Segment
         self.size_bytes = 0
-        """Of all log files."""
+        """Size of all log files."""
         self.scheduled_deletions: list[tuple[Millis, str]] = []
         """Files to remove and from when on; `LogManager` does it off the loop."""
 
@@ -157,7 +157,7 @@ class SegmentList:
         self.bases.append(base_offset)
 
     def private_copies(self) -> list[Segment]:
-        """Of all segments, for a thread."""
+        """Copies of all segments, for a thread."""
         return [segment.private_copy() for segment in self.items]
 
     def replace_active(self, segment: Segment) -> None:
@@ -196,7 +196,7 @@ class SegmentList:
         self.bases[first : first + len(old)] = [each.base_offset for each in new]
 
     def _rename(self, base_offset: Offset, ending: str, new_ending: str) -> None:
-        """Of all files of a segment, the log first: recovery goes by its suffix."""
+        """Rename all files of a segment, the log first: recovery goes by its suffix."""
         for suffix in SUFFIXES:
             path = posixpath.join(self.directory, f"{base_offset:020d}{suffix}")
             try:

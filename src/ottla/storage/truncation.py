@@ -48,7 +48,7 @@ async def cut_files(
 
 
 class TruncationParts(NamedTuple):
-    """Of the log that is cut."""
+    """Parts of the log that is truncated."""
 
     fs: FileSystem
     state: LogState

@@ -60,7 +60,7 @@ COMPRESSED_INLINE_BYTES_MAX: Final = 65_536
 """More bytes are not compressed on the event loop, where a topic wants another codec: it would take milliseconds."""
 _DELTA_BYTES_MAX: Final = 5
 _LENGTH_MIN: Final = 14
-"""Of the oldest message format: below it, the length is not one."""
+"""Minimum length in the oldest message format: a smaller number is not a length."""
 
 
 LAST_OFFSET_MAX: Final = 2**63 - 2
@@ -68,7 +68,7 @@ LAST_OFFSET_MAX: Final = 2**63 - 2
 
 
 class Origin(enum.Enum):
-    """Who appends, as Kafka's AppendOrigin: clients are trusted least."""
+    """Origin of an append, as Kafka's AppendOrigin: clients are trusted least."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -129,7 +129,7 @@ class Validated(NamedTuple):
     buffer: memoryview
     """What to append: the caller's bytes changed in place, or a new batch. No bytes behind the last batch."""
     headers: list[BatchHeader]
-    """Of the batches as they are to be written, with offsets, epoch and timestamps assigned."""
+    """Headers of the batches as they are to be written, with offsets, epoch and timestamps assigned."""
     max_timestamp: int
     offset_of_max_timestamp: int
     """Last offset of the batch with the greatest timestamp: what Kafka's time index records."""
