@@ -13,9 +13,9 @@ from ottla.tail.lines import Line, Splitter
 
 HEAD_BYTES = 128
 TAIL_BYTES = 64
-"""Of what has been read, the first and the last bytes are kept: an inode that is used again, a file that was truncated
-and written again, and a copy of a known file are told apart by them. Lines of logs have timestamps: equal bytes at both
-places are the same file."""
+"""The first and the last bytes read are kept: they tell apart a reused inode, a file that was truncated and rewritten,
+and a copy of a known file. Lines of logs have timestamps: equal bytes at both places are the same file.
+"""
 READ_BYTES = 256 << 10
 MARK_BYTES = 16 << 10
 """While a file is read, the bytes before some places in it are kept in memory, at least so far apart: see `Marks`."""
@@ -312,7 +312,7 @@ def now_ms() -> int:
 
 
 def position_at_end(descriptor: int, path: str) -> Position:
-    """Of a file that is followed from its end. Raises OSError."""
+    """Position of a file that is followed from its end. Raises OSError."""
     found = os.fstat(descriptor)
     size = found.st_size
     begin = max(0, size - TAIL_BYTES)

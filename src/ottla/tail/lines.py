@@ -14,7 +14,7 @@ class Line:
     """
 
     offset: int
-    """Of the first byte in the file."""
+    """Offset of the first byte in the file."""
     data: bytes
     partial: bool = False
     """The line goes on in the next record."""
