@@ -58,7 +58,7 @@ class Broker(Lifetime, Exchange):
 
     @property
     def port(self) -> int:
-        """Of `bootstrap`. Raises BrokerError before the first start."""
+        """Port of `bootstrap`. Raises BrokerError before the first start."""
         self._owned()
         return int(self.bootstrap.rpartition(":")[2])
 
@@ -69,7 +69,7 @@ class Broker(Lifetime, Exchange):
 
     @property
     def pid(self) -> int:
-        """Of the node's process. Raises BrokerError when it is not running."""
+        """Process id of the node. Raises BrokerError when it is not running."""
         return self._running().pid
 
     @property

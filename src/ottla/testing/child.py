@@ -39,7 +39,7 @@ class Child:
             raise SystemExit(1)  # the parent died before it could say anything
         self.order: dict[str, Any] = json.loads(line)
         self.network: CutNetwork | None = None
-        """Of a node of several."""
+        """Network of a node in a cluster."""
         self._dismissed = False
         """Whether the parent has no more use for this node, started again or not."""
 

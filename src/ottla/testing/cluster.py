@@ -75,7 +75,7 @@ class Cluster(Lifetime, Exchange):
         return list(range(1, self._count + 1))
 
     def pid(self, node: int) -> int:
-        """Of a node's process. Raises BrokerError where it is not running."""
+        """Process id of a node. Raises BrokerError if it is not running."""
         return self._running(node).pid
 
     def directory(self, node: int) -> Path:

@@ -25,7 +25,7 @@ class _Thread:
     """A real thread that does one piece of work after the other."""
 
     idle: list[_Thread] = []
-    """Those with nothing to do, of all simulations of this operating system process."""
+    """Idle threads of all simulations of this operating system process."""
 
     def __init__(self) -> None:
         self.work: Callable[[], None] | None = None
@@ -118,7 +118,7 @@ class BlockingWork:
             raise SimulatedCrash("the process is gone")
 
     def abandon(self) -> None:
-        """Of a process that is gone: give the thread back."""
+        """Return the thread of a process that is gone."""
         self._is_abandoned = True
         if self._thread is not None:
             self.go_on()
