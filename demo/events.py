@@ -48,7 +48,7 @@ def page_views(repository: Path) -> list[Event]:
 
 
 def transactions(count: int, seed: int) -> Iterator[Event]:
-    """Of a bank with a few customers, some of whom want more than they have, and some of which come twice."""
+    """Transactions of a bank with a few customers. Some overdraw their account, some transactions come twice."""
     dice = random.Random(seed)
     customers = ["ada", "ben", "cyd", "dan", "eve", "fay", "gus", "hal"]
     now_ms = time.time_ns() // 1_000_000

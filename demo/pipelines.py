@@ -68,7 +68,7 @@ class Pipelines:
                 process.kill()
 
     def statuses(self) -> list[dict[str, Any]]:
-        """Of those that have written one. Raises RuntimeError for a pipeline that has ended."""
+        """The statuses of the pipelines that have written one. Raises RuntimeError for a pipeline that has ended."""
         for name, process in self._processes.items():
             if process.poll() is not None:
                 tail = (self._logs / f"{name}.log").read_text(errors="replace")[-3000:]
