@@ -80,7 +80,7 @@ class World:
         return int(self.random.choice(list(self.cluster.nodes)))
 
     def leader(self, topic: str | None = None) -> int:
-        """Of some partition."""
+        """The leader of some partition."""
         found = self._topics()[topic or self.random.choice(TOPICS)].partitions
         leader: int = found[self.random.randrange(PARTITIONS)].leader
         return leader if leader > 0 else self.any()

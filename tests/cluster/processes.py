@@ -182,13 +182,13 @@ def kafka_broker(directory: Path, controllers: str, cluster_id: str, *, node_id:
 
 
 def identity(data: Path) -> MetaProperties:
-    """Of a log directory."""
+    """The identity of a log directory."""
     path = data / "meta.properties"
     return decode_meta_properties(str(path), path.read_bytes())
 
 
 def cluster_id(controller: NodeProcess) -> str:
-    """Of a controller that has been started."""
+    """The cluster id of a controller that has been started."""
     return str(identity(controller.data).cluster_id)
 
 

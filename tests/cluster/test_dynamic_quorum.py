@@ -90,7 +90,7 @@ def observers(node: NodeProcess) -> list[int]:
 
 
 def ports(node: NodeProcess) -> dict[int, int]:
-    """Of the controllers' listeners."""
+    """Ports of the controllers' listeners."""
     return {each["node_id"]: each["listeners"][0]["port"] for each in quorum(node.bootstrap)["nodes"]}
 
 

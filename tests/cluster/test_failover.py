@@ -124,7 +124,7 @@ def read(consumer: Consumer, count: int) -> list[str]:
 
 
 def coordinator(cluster: Cluster) -> int:
-    """Of the group."""
+    """The coordinator of the group."""
     asked = {"key_type": 0, "coordinator_keys": ["g"]}
     answer = ask(next(iter(cluster.addresses.values())), ApiKey.FIND_COORDINATOR, 4, asked)
     return int(answer["coordinators"][0]["node_id"])

@@ -108,7 +108,8 @@ class Side:
     def isr(
         self, name: str, isr: Sequence[NodeId], *, number: int = 0, leader: NodeId | None = None, **fields: Any
     ) -> None:
-        """Of its leader, who knows how things are, unless `fields` say otherwise (numbers are added to what is)."""
+        """Ask for an ISR as the leader, with its current view unless `fields` say otherwise (numbers are added to the
+        current ones)."""
         topic = self.image().topics_by_name[name]
         partition = topic.partitions[number]
         leader = partition.leader if leader is None else leader

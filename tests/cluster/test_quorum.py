@@ -24,7 +24,7 @@ QUICK = {
 
 
 def leader_of(addresses: list[str]) -> int:
-    """Who leads the quorum, as those say that are up; -1 while they do not agree."""
+    """The leader of the quorum, according to the nodes that are up; -1 while they disagree."""
     found = set()
     for address in addresses:
         with contextlib.suppress(OSError, IndexError):

@@ -39,7 +39,7 @@ def three(tmp_path: Path) -> Iterator[Nodes]:
 
 
 def settings(nodes: Nodes, kind: int, name: str, wanted: tuple[str, ...]) -> dict[str, str]:
-    """Those of a resource that are set, by the broker itself or by the first."""
+    """The settings of a resource that are set by the broker itself or by the first of `wanted`."""
     where = nodes[int(name) if kind == BROKER else 1].bootstrap
     resource = {"resource_type": kind, "resource_name": name, "configuration_keys": wanted}
     values = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
@@ -48,7 +48,7 @@ def settings(nodes: Nodes, kind: int, name: str, wanted: tuple[str, ...]) -> dic
 
 
 def throttles(nodes: Nodes) -> list[dict[str, str]]:
-    """Of the brokers, then of the topics."""
+    """Throttles of the brokers, then of the topics."""
     brokers = [settings(nodes, BROKER, str(node_id), RATES) for node_id in BROKERS]
     return [*brokers, *(settings(nodes, TOPIC, name, REPLICAS) for name in ("t", "other"))]
 
@@ -100,7 +100,7 @@ def test_a_throttle_is_set_while_replicas_move_and_gone_after_a_signal(three: No
 
 
 def test_a_cancel_takes_every_throttle_away(three: Nodes) -> None:
-    """Of a move whose command was killed, and of a topic that does not move any more."""
+    """The throttles of a move whose command was killed, and of a topic that does not move any more."""
     with moving(three, "topic", "replicate", "t", "--factor", "3") as process:
         until(lambda: throttles(three), set_for(("0:1", "0:2,0:3")).__eq__)
         process.kill()
