@@ -50,7 +50,7 @@ def git(*arguments: str) -> str:
 
 
 def commit_here() -> str:
-    """Of this tree, with a + if it has changes to what is tested or tests that are in no commit."""
+    """The commit of this tree, with a + if tested code or tests have uncommitted changes."""
     changed = git("status", "--porcelain", "--", "src", "tests", "peers")
     return (git("rev-parse", "HEAD") or "unknown") + ("+" if changed else "")
 

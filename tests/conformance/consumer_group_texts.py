@@ -83,7 +83,7 @@ def without_leader(record: str) -> str:
 
 
 def without_order(records: list[str]) -> list[str]:
-    """Of timers that expire at once: which member goes first shows in what groups were between two of them."""
+    """Drop the order of timers that expire at once: the member that goes first shows in the states in between."""
     last = {record.partition("}")[0].partition("{")[0]: record for record in records}
     return [
         record if last[key] == record else re.sub("'metadata_hash': .*", "", record)

@@ -165,7 +165,7 @@ class Comparison:
     theirs: Side
     prefix: str
     cases: str = ""
-    """Whose cases these are, for the exemptions that they need."""
+    """The owner of these cases, for the exemptions that they need."""
     asked: int = 0
     found: list[str] = field(default_factory=list)
 

@@ -422,7 +422,7 @@ def describe_log_dirs(w: World, version: int) -> Requests:
 
 @cases(ApiKey.ALTER_REPLICA_LOG_DIRS)
 def alter_replica_log_dirs(w: World, version: int) -> Requests:
-    """Of directories that neither has; moves are in test_log_mover.py."""
+    """Requests for directories that neither node has; moves are in test_log_mover.py."""
     for path in ("/nowhere", "", ".", "a\0b"):
         yield {"dirs": [{"path": path, "topics": [{"name": w.t, "partitions": [0, 1, -1, 99]}]}]}
     for name in (w.nowhere, *BAD_NAMES):

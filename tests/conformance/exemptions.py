@@ -17,7 +17,7 @@ MISSING = "missing"
 
 
 class Difference(NamedTuple):
-    """Of one field, or of a row that only one has."""
+    """A difference of one field, or a row that only one side has."""
 
     path: str
     """As it is shown, with what names the rows."""

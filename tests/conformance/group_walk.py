@@ -120,7 +120,7 @@ class Walk:
         self.side = [Line(broker, "walk") for broker in brokers]
         self.actors = [Actor([Line(broker, f"c{n}") for broker in brokers]) for n in range(6)]
         self.ids: list[dict[str, str]] = [{}, {}]
-        """Of each broker: member id to our name of it."""
+        """For each broker: our name of each member id."""
         self.members: dict[str, str | None] = {}
         """Our name to the instance id that it joined with."""
         self.generation = 0

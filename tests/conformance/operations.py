@@ -48,7 +48,7 @@ class Client:
         return [name_of(each["error_code"]) for each in answer["responses"]]
 
     def alter(self, name: str, *, kind: int = 2, **settings: Any) -> str:
-        """Of a topic, or with `kind` 4 of all brokers (no name) or one."""
+        """Alter the settings of a topic, or with `kind` 4 of all brokers (no name) or one."""
         configs = [
             {"name": setting.replace("_", "."), "config_operation": 0, "value": str(value)}
             for setting, value in settings.items()
@@ -106,7 +106,7 @@ class Client:
             at = max(found) + 1
 
     def offset(self, topic: str, timestamp: int, *, partition: int = 0) -> int:
-        """Of a time, -2 for the log start, -1 for the end."""
+        """The offset of a time; -2 for the log start, -1 for the end."""
         answer = self._offset(topic, timestamp, partition)
         assert name_of(answer["error_code"]) == "none", answer
         offset: int = answer["offset"]

@@ -24,7 +24,7 @@ MEMBERS = ("a", "b", "c")
 LOCK_MS = 1_000
 STEPS = 120
 FAILURES = ("IllegalStateException: Batch record not found", "IllegalArgumentException: inconsistent range")
-"""Of batches of aborted transactions that begin before the window, and of reads that end before it."""
+"""Failures for batches of aborted transactions that begin before the window, and for reads that end before it."""
 
 
 class KafkaFails(Exception):
@@ -65,7 +65,7 @@ class Walk:
         return batches
 
     def _aborted(self) -> list[tuple[int, int]]:
-        """Those of each producer's transactions that end with a marker, some of which are called committed."""
+        """Each producer's transactions that end with a marker; some of them are reported as committed."""
         found: list[tuple[int, int]] = []
         first: dict[int, int] = {}
         for batch in self.batches:

@@ -120,7 +120,7 @@ REFUSED = {
     "mirror offsets", "mirror status", "pipeline stop",
     "quorum add", "quorum remove", "server health", "txn abort",
 }  # fmt: skip
-"""Those of them that the only broker of a cluster refuses, or that there is nothing to do for."""
+"""Commands that the only broker of a cluster refuses, or that have nothing to do."""
 
 VARIABLES = {
     "OTTLA_BOOTSTRAP",

@@ -18,7 +18,7 @@ from tests.property.test_columns import records_of
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 ROUNDS = 15
 FETCH_BYTES = 600
-"""Of one answer: a transaction spreads over several."""
+"""Size of one answer: a transaction spreads over several."""
 
 
 def write(bootstrap: str, topic: str) -> None:

@@ -92,7 +92,7 @@ def _await_snapshot(place: Place, before: list[str]) -> None:
 
 
 def _fill(client: Client) -> None:
-    """Of everything that a directory can hold for clients, some."""
+    """Write some of everything that a directory can hold for clients."""
     _make(client, TOPIC, PARTITIONS, compression_type="zstd")
     _make(client, "resent", internal_segment_bytes=600)
     _make(client, "codecs", internal_segment_bytes=2000, retention_ms=-1, max_message_bytes=99999)

@@ -69,7 +69,7 @@ ssl.keystore.location=/etc/kafka/keystore.jks
 ssl.keystore.password=changeit
 auto.create.topics.enable=false
 """
-"""Of somebody who has run Kafka for a while."""
+"""Settings of an operator who has run Kafka for a while."""
 
 
 def start(tmp_path: Path, text: str) -> tuple[NodeProcess, Path]:

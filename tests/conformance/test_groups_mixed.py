@@ -61,7 +61,7 @@ STEP_MOVES = "a member in groups that change their protocol, in use, both ways"
 
 @pytest.fixture
 def quick_node(tmp_path: Path) -> Iterator[NodeProcess]:
-    """Who uses KIP-848's protocol asks and is missed as often as the node says: here, sooner than anybody likes."""
+    """A node with short heartbeat and session times for KIP-848's protocol."""
     settings = {
         "group.consumer.min.heartbeat.interval.ms": "300", "group.consumer.heartbeat.interval.ms": "300",
         "group.consumer.min.session.timeout.ms": "6000", "group.consumer.session.timeout.ms": "6000",

@@ -22,7 +22,7 @@ SEGMENT_BYTES = 16_000
 VALUES = {number: b"%d" % number * 4000 for number in range(RECORDS)}
 """Three to a segment."""
 TIME = int(time.time() * 1000) - RECORDS
-"""Of the first record. A day later, or if it were a day ago, a clean start would have forgotten the producer."""
+"""Time of the first record. A day later, or if it were a day ago, a clean start would have forgotten the producer."""
 
 
 def logs(partition: Path) -> list[Path]:

@@ -38,7 +38,7 @@ def kafka() -> Iterator[Lines]:
 
 
 def pattern(rng: random.Random, depth: int = 0) -> str:
-    """Of two to four parts; wrong at times."""
+    """A pattern of two to four parts; invalid at times."""
     parts = []
     for _ in range(rng.randint(1, 3)):
         kind = rng.random()

@@ -92,6 +92,6 @@ def test_three_nodes_of_one_host(tmp_path: Path, port: int) -> None:
 
 
 def racks(address: str) -> dict[int, str]:
-    """Of the brokers that a node knows."""
+    """Racks of the brokers that a node knows."""
     answer = ask(address, ApiKey.METADATA, 12, {"topics": [], "allow_auto_topic_creation": False})
     return {each["node_id"]: each["rack"] for each in answer["brokers"]}

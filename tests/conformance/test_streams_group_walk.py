@@ -237,7 +237,7 @@ class Walk:
         self._send(client, client.epoch, owned=client.owned if self.random.random() < 0.7 else None)
 
     def change(self) -> None:
-        """Who it is, or that all are to stop."""
+        """Change the member's metadata, or ask all to stop."""
         if not self.clients:
             return
         client = self.random.choice(self.clients)

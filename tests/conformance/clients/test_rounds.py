@@ -33,7 +33,7 @@ class Client:
     command: tuple[str, ...]
     """With {built} for the folder of what was built."""
     codecs: frozenset[str] = frozenset(EVERY_CODEC)
-    """Those that it must have; more is as well."""
+    """The codecs that it must have; it may have more."""
     lacks: tuple[tuple[str, str], ...] = ()
     """What it may be without, and why: shown where the run found it missing."""
     groups: bool = True
