@@ -75,7 +75,7 @@ class Outcome:
 
 
 TRANSACTION_OFFSETS = 5
-"""Of two batches of two records, and a marker."""
+"""Offsets of two batches of two records, and a marker."""
 
 
 class Search:
@@ -88,7 +88,7 @@ class Search:
         self.batches: dict[TopicPartition, dict[int, bytes]] = {key: {} for key in KEYS}
         """What was written, by base offset."""
         self.aborted: list[AbortedTransaction] = []
-        """Of the partition with transactions, in the order of their markers."""
+        """Aborted transactions of the partition with transactions, in the order of their markers."""
         self.looks_right = False
         """Whether a damaged transaction index may be mistaken for one of other transactions, or of fewer."""
         self.fsynced: dict[TopicPartition, int] = {}
@@ -163,7 +163,7 @@ class Search:
     # The damage
 
     def damage(self) -> None:
-        """Of the kind that was asked for, at a random place; `fired` says whether there was such a file."""
+        """Do the requested kind of damage at a random place; `fired` says whether there was such a file."""
         fs, kind = self.fs, self.outcome.kind
         before = fs.files(ROOT)
         paths = sorted(path for path, data in before.items() if path.endswith(kind))

@@ -9,7 +9,8 @@ from tests.damage.search import HOW, KINDS, counted, search
 
 SEEDS = range(3)
 DETECTED_MIN = {".log": 30}
-"""Of the damages to this kind of file so many are seen at the start; the others are mended, or cannot be known."""
+"""Minimum number of damages to this kind of file that are detected at the start; the others are repaired, or cannot be
+detected."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
