@@ -55,12 +55,12 @@ class Plan:
     seed: str
     clients: int = 3
     steps: int | None = None
-    """Of all clients together, for each start of the node."""
+    """Steps of all clients together, for each start of the node."""
     seconds: float | None = None
     """For each start of the node, where no steps are given."""
     starts: int = 2
     apis: Sequence[ApiKey] = ()
-    """Those to attack, else all."""
+    """APIs to attack; all if empty."""
     problems_max: int = 1
     """So many end it."""
 

@@ -18,7 +18,7 @@ from tests.fuzz.run import SETTINGS, shown
 from tests.node import NodeProcess
 
 STEPS = int(os.environ.get("OTTLA_FUZZ_STEPS", "300"))
-"""Of each of two attackers; by hand more."""
+"""Steps of each of two attackers; more by hand."""
 GROWN_MB_MAX = 250
 """When all is over. Topics, groups and fetch sessions that the attack made are still there."""
 

@@ -13,7 +13,7 @@ from tests.fuzz.mutations import KINDS
 from tests.fuzz.run import Plan, attack, short_of, shown
 
 STEPS = 1500
-"""Of all clients together, before and after a restart of the node."""
+"""Steps of all clients together, before and after a restart of the node."""
 
 
 @pytest.mark.parametrize("seed", [os.environ.get("OTTLA_SEED", "1")])

@@ -31,7 +31,7 @@ class Value:
     content: Any
     """A number, bytes, a list of values, or None for null."""
     tags: list[tuple[int, Any]] = field(default_factory=list)
-    """Of a struct: tag and value (or bytes)."""
+    """Tagged fields of a struct: tag and value (or bytes)."""
     raw: bytes | None = None
     """Written instead, whatever else is here."""
 
