@@ -32,7 +32,7 @@ ROWS = (_columns.Rows, INTERPRETED.Rows)
 logs = st.lists(
     st.tuples(records, st.sampled_from(list(Codec)), st.integers(0, 1), st.integers(0, 3)), min_size=1, max_size=4
 )
-"""Of batches: records, codec, timestamp type, offsets missing before."""
+"""Logs of batches: records, codec, timestamp type, offsets missing before."""
 
 
 def log_of(batches: Any) -> bytes:

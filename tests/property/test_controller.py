@@ -42,7 +42,7 @@ class Walk:
         self.dirs = {node: [UUID(int=1000 * node + each) for each in (1, 2)] for node in NODES}
         self.done: Counter[str] = Counter()
         self.vouched: set[NodeId] = set()
-        """Who is in sync, as the leader says that asks for a new ISR."""
+        """Replicas in sync, according to the leader that asks for a new ISR."""
         for node in NODES:
             self.register(node)
             self.beat(node)

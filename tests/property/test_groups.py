@@ -221,7 +221,7 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.held)
     @rule(keep=st.integers(0, 3))
     def crash(self, keep: int) -> None:
-        """Of the writes under way the first few reach the disk; nobody is answered any more."""
+        """Crash: the first few of the writes in flight reach the disk; no request is answered any more."""
         writes = [effect for effects in self.driver.held for effect in effects if isinstance(effect, Write)]
         self.driver.log += [write.records for write in writes[:keep]]
         self.driver.held.clear()

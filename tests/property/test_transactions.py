@@ -174,7 +174,7 @@ class Walk:
             assert -1 <= now.producer_epoch <= 32_767
 
     def check_log(self) -> None:
-        """Of each id: what follows may follow, and no epoch of a producer id comes back."""
+        """Check the records of each id: every transition is valid, and no epoch of a producer id recurs."""
         before: dict[str, Transaction] = {}
         owners: dict[int, str] = {}
         for name, value in self.driver.log:
