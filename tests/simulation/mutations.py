@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 class Mutation(NamedTuple):
     name: str
     kind: str
-    """Of the runs that look for it."""
+    """Kind of the runs that look for it."""
     module: str
     old: str
     """Occurs once in the module."""

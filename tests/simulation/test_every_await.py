@@ -20,7 +20,7 @@ PASSING = "passing"
 
 PLAIN = "a directory or a file without a suffix"
 EVERY = 2
-"""Of the awaits every second one: a life has some two hundred."""
+"""Every second await is tried: a life has some two hundred."""
 
 LIVES_OF_A_DISK = 20
 """Then another one: what lives leave behind makes each longer than the one before."""

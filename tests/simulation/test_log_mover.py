@@ -317,7 +317,7 @@ def remains(machine: Machine) -> set[str]:
 
 
 def logs_of(machine: Machine) -> list[Log]:
-    """Those that the partitions of the topic have."""
+    """Logs of the topic's partitions."""
     assert machine.node is not None
     found = [each.log for each in machine.node.replicas.by_name[TOPIC].values()]
     assert all(isinstance(each, Log) for each in found)

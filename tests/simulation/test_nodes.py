@@ -110,7 +110,7 @@ def test_mixed_runs_have_the_faults_of_every_kind_of_one_node() -> None:
 
 
 def test_disk_errors_are_of_every_operation_and_change_nothing_else(monkeypatch: Any) -> None:
-    """Of a machine that does nothing: what is drawn, and that what comes after it is drawn as ever."""
+    """On an idle machine, checks what is drawn, and that later draws are unchanged."""
 
     async def at_once(nemesis: faults.Nemesis, seconds: float) -> None:
         nemesis.random.uniform(0.1, 2 * seconds)
@@ -223,7 +223,7 @@ SAID_AS = {
 
 @pytest.mark.parametrize("kind", scenario.KINDS)
 def test_a_run_of_any_kind_without_what_it_is_about_fails(kind: str, monkeypatch: Any) -> None:
-    """Of a run in which nothing happens but what is given: with one thing missing it fails and names that thing."""
+    """A run in which only the given things happen fails if one is missing, and names it."""
     plan = quorum.Plan(3, 3, True, 3, 2, 1, False, 10.0, is_dynamic=True, has_two_disks=True)
     monkeypatch.setattr(quorum.QuorumRun, "make_plan", lambda run: plan)
     monkeypatch.setattr(transactions.TransactionRun, "make_plan", lambda run: plan)
@@ -255,7 +255,7 @@ def test_a_run_that_did_not_meet_what_it_is_about_fails(monkeypatch: Any) -> Non
 
 
 def test_a_cluster_that_met_nothing_fails() -> None:
-    """Of each thing that its plan is about it says so."""
+    """It names each fault that its plan required."""
     plan = quorum.Plan(3, 3, True, 3, 2, 1, False, 10.0, is_dynamic=True, has_two_disks=True)
     play = quorum.QuorumRun(1, quorum.QUORUM, plan)
     missed = " ".join(play.missed())

@@ -19,7 +19,7 @@ from tests.simulation.test_three_nodes import NODES, Cluster
 
 ALL = (1, 2, 3)
 PATIENT = {"broker.session.timeout.ms": "60000", "replica.lag.time.max.ms": "1000"}
-"""Who stops to fetch is out of the in-sync set long before its session ends."""
+"""A follower that stops fetching leaves the in-sync set long before its session ends."""
 
 
 class Replicated(Cluster):

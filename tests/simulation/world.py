@@ -227,7 +227,7 @@ class World:
         self.send(bytes(marker))
 
     def transactions(self) -> tuple[set[tuple[int, int, int]], int | None]:
-        """Of the history: (producer, first offset, marker's offset) of the aborted; where the oldest open one began."""
+        """From the history: (producer, first offset, marker's offset) of the aborted; start of the oldest open one."""
         opened: dict[int, int] = {}
         aborted = set()
         for batch in self.history:
