@@ -38,7 +38,7 @@ from tests.spark.standalone import StandaloneCluster
 ROOT = Path(__file__).resolve().parents[2]
 PARTITIONS = 3
 STARTS_MAX = 8
-"""Of one round: Spark gives a query up at its first failure, and each kill is one at most."""
+"""Starts in one round: Spark stops a query at its first failure, and each kill causes at most one."""
 PATIENCE_S = 240.0
 _REPLICATED = {
     **QUICK, "transaction.state.log.replication.factor": "3", "transaction.state.log.min.isr": "2",

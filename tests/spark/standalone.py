@@ -81,15 +81,15 @@ class StandaloneCluster:
 
     @property
     def worker_pids(self) -> list[int]:
-        """Of the workers that were started, in that order, also of those that were killed."""
+        """Process ids of the workers in the order of their start, including killed ones."""
         return [each.pid for each in self._processes[1:]]
 
     def executor_pids(self) -> list[int]:
-        """Of the executors that run now; there are none before a job or session asks for them."""
+        """Process ids of the running executors; there are none before a job or session asks for them."""
         return self._running(_EXECUTOR)
 
     def python_pids(self) -> list[int]:
-        """Of what runs Python for the executors."""
+        """Process ids of the Python processes of the executors."""
         return self._running("pyspark.daemon")
 
     def _running(self, word: str) -> list[int]:

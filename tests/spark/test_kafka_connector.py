@@ -16,7 +16,7 @@ from ottla.testing import Broker
 QUERY_S = 120
 """For a query to start or end on a busy machine."""
 RECORDS = 200
-"""That go through the real-time query one after another."""
+"""Records that go through the real-time query one after another."""
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def expected(first: int, last: int, size: int | None = None) -> Rows:
 
 
 class Table:
-    """Of one kind, as a reader of that kind sees it."""
+    """A table of one kind, as a reader of that kind sees it."""
 
     def __init__(self, kind: str, spark: Any, directory: Path) -> None:
         self.kind, self.spark = kind, spark

@@ -38,10 +38,10 @@ VICTIMS = (("driver",), ("node", "worker", *(["executor"] if STANDALONE else [])
 """In each part of the events, one after the other."""
 BEGAN = datetime(2026, 11, 25, 9, tzinfo=UTC)
 PART_MINUTES = 20
-"""Of events: all of a part are processed before the next one comes, so with a longer `delay` none is late."""
+"""Minutes of events: all of a part are processed before the next one comes, so with a longer `delay` none is late."""
 DELAY_MINUTES = 25
 EVENTS = 140
-"""Of each kind in a part."""
+"""Events of each kind in a part."""
 END = 600 * 60_000
 """ms: what comes then ends whatever is open."""
 SETTINGS = {
