@@ -59,7 +59,7 @@ def test_the_page_has_the_tables_of_the_results(found: Found) -> None:
 
 
 def test_the_tables_say_which_commit_they_are_of(found: Found) -> None:
-    """That the package has changed since is a warning, not refused: else no commit could come after the tables."""
+    """Changes of the package since only cause a warning: else no commit could follow the tables."""
     assert found.commits and all(re.fullmatch(r"[0-9a-f]{40}", each) for each in found.commits), found.commits
     page = PAGE.read_text()
     assert all(f"`{each[:12]}`" in page for each in found.commits)

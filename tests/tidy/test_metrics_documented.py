@@ -15,7 +15,7 @@ from tools import metrics_page as render
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRAPE_LABELS = {"job", "instance"}
-"""Those that Prometheus adds."""
+"""Labels that Prometheus adds."""
 WORDS = {"sum", "max", "rate", "by", "topk", "histogram_quantile", "label_values", "predict_linear", "up", "le"}
 
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILTINS = {"open", "input", "print", "breakpoint", "__import__"}
 UNSEEDED = {"uuid1", "uuid4", "urandom", "getrandbits", "SystemRandom"}
 NOW = {"now", "utcnow", "today"}
-"""Of `datetime` and `date`."""
+"""Clock methods of `datetime` and `date`."""
 
 
 def contract() -> dict[str, list[str]]:

@@ -1,5 +1,6 @@
-"""Who may ask and change whom: the controller by requests only, images by committed records only, pure cores by calls
-only, and nothing pure reads settings that change under it."""
+"""Allowed ways of access: the controller is changed by requests only, images by committed records only, pure cores by
+calls only, and nothing pure reads settings that change under it.
+"""
 
 from __future__ import annotations
 
