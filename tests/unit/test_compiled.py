@@ -100,7 +100,7 @@ def test_compiled_classes_have_the_attributes_of_their_sources() -> None:
 
 
 def test_the_sources_pass_the_same_tests() -> None:
-    """Those of the hot path, interpreted."""
+    """Runs the tests of the hot path interpreted."""
     files = ("storage/test_log", "storage/test_indexes", "server/test_connection", "server/test_produce_and_fetch")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(

@@ -176,7 +176,7 @@ def test_two_orders_of_writes_in_succession_prove_nothing() -> None:
 
 
 def test_a_read_and_a_write_go_round() -> None:
-    """Who has read from the first wrote after its end."""
+    """The transaction that read from the first wrote after its end."""
     assert cycles({0: [2, 1]}, {2: [1]}) == {Kind.CYCLE: 1}
 
 

@@ -63,7 +63,7 @@ class Brokers:
 
     def __init__(self) -> None:
         self.coordinators = {"g": [FIRST]}
-        """Of each group: one after the other, the last for ever."""
+        """Coordinators of each group, one after the other; the last one stays."""
         self.described: dict[tuple[str, str], list[dict[str, Any]]] = {}
         """By address and group, likewise."""
         self.newer: dict[str, dict[str, Any]] = {}

@@ -37,7 +37,7 @@ class SimulatedDriver:
     config: GroupConfig = field(default_factory=GroupConfig)
     log: list[list[GroupRecord]] = field(default_factory=list)
     of_transactions: list[Marker | int] = field(default_factory=list)
-    """Of each batch of the log: its producer id, or the marker that it is."""
+    """For each batch of the log: its producer id, or its marker."""
     replies: list[tuple[Any, Any]] = field(default_factory=list)
     """(token, response or error code)"""
     events: list[Write | tuple[Any, Any]] = field(default_factory=list)

@@ -13,7 +13,7 @@ from tests.unit.coordinator.consumer_groups import Groups
 
 
 def subscription(*topics: str, owned: dict[str, list[int]] | None = None) -> bytes:
-    """Of version 1."""
+    """A subscription in version 1."""
     out = struct.pack(">hi", 1, len(topics)) + b"".join(map(_text, topics)) + struct.pack(">i", -1)
     out += struct.pack(">i", len(owned or {}))
     for topic, partitions in (owned or {}).items():

@@ -127,7 +127,7 @@ class Settings(dict[str, Any]):
         })  # fmt: skip
 
     def __missing__(self, name: str) -> Any:
-        """That of a node that does not set it."""
+        """The setting's default."""
         setting = definitions.BROKER[name]
         return setting.parse(str(setting.default))
 

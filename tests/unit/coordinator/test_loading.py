@@ -105,7 +105,7 @@ def test_leadership_that_ends_while_loading_ends_the_load() -> None:
 
 
 TURNS = 100
-"""Of the event loop: far more than a load takes that waits for nothing."""
+"""Iterations of the event loop: far more than a load without waits takes."""
 
 
 async def turns() -> None:

@@ -204,7 +204,7 @@ OTHER_DIRECTORY = UUID(int=0xD2)
 
 
 def registration(node: Parts, incarnation: int = 5, **fields: Any) -> dict[str, Any]:
-    """Of broker 2, elsewhere."""
+    """A registration of broker 2 in another process."""
     from ottla.metadata import features
 
     return {

@@ -26,7 +26,7 @@ SETTINGS = WatchSettings(CONTROLLER, "PLAINTEXT", confirm_s=0.1, setup_s=5.0)
 
 
 class Listening(asyncio.Protocol):
-    """Of a broker: answers ApiVersions."""
+    """A broker's listener: answers ApiVersions."""
 
     transport: Any
 

@@ -119,7 +119,7 @@ def test_a_transaction_that_the_last_leader_left_open_is_aborted_and_holds_up_no
 
 
 def test_records_of_the_quorum_may_come_between_those_of_the_controller() -> None:
-    """Who votes is written by the quorum itself, also while the controller decides."""
+    """Voters records are written by the quorum itself, also while the controller decides."""
 
     async def work(node: Parts) -> None:
         for number in range(3):

@@ -67,7 +67,7 @@ def test_a_copy_that_ends_before_its_log_begins_starts_over() -> None:
 
 
 def test_what_is_left_is_in_both() -> None:
-    """Of any two logs that have the same records where they have the same epoch at an offset."""
+    """For any two logs that have the same records where they have the same epoch at an offset."""
     random = Random(7)
     seen = set()
     for _ in range(3000):

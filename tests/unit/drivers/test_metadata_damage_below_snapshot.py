@@ -194,7 +194,7 @@ def test_a_torn_end_that_was_not_fsynced_is_cut_as_ever() -> None:
 
 
 def test_a_hole_that_an_earlier_repair_left_is_not_served_once_a_snapshot_has_what_was_there() -> None:
-    """Who follows would have a log without these records, and believe it."""
+    """A follower would have a log without these records, and trust it."""
     fs = directory((5,))
     fs.write_atomic(segment_path(5), batches(7, END))
     write_known_gaps(fs, LOG, [(5, 7)])
@@ -205,7 +205,7 @@ def test_a_hole_that_an_earlier_repair_left_is_not_served_once_a_snapshot_has_wh
 
 
 def test_a_copy_is_taken_again_whatever_reads_the_damage() -> None:
-    """Of a segment that only the recovery reads, too."""
+    """Also if only the recovery reads the segment."""
     fs = directory((5,))
     damage(fs, (5,), 2)
     log = MetadataLog(fs, "/data", LogConfig(), random.Random(3), is_copy=True)

@@ -102,7 +102,7 @@ class Copy:
 
 
 Script = list[tuple[Address, Callable[[Mapping[str, Any]], Any]]]
-"""Who is asked next, and what comes of it."""
+"""The address asked next, and the answer."""
 
 
 class Scripted(NodeClient):

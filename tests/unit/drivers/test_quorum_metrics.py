@@ -21,7 +21,7 @@ from tests.unit.drivers.test_quorum_node import ME, OTHER, VALUE, fsynced, lead_
 
 START_S = 1000.0
 SPAN_S = 40.0
-"""Of the windows of 30 seconds that 1000 lies in and that is before it."""
+"""Span of the 30-second window that 1000 lies in and the one before it."""
 
 
 class Time:
@@ -235,7 +235,7 @@ def test_a_node_is_idle_when_it_does_nothing_for_the_quorum(slow: Slow) -> None:
 
 @pytest.mark.parametrize("name", ["fetched", "asked", "flushed"])
 def test_what_a_node_does_is_work(name: str, slow: Slow) -> None:
-    """Of a follower, of a leader that is asked, of one whose fsync ended."""
+    """Steps of a follower, of a leader that is asked, of a node whose fsync ended."""
 
     async def main() -> None:
         if name == "fetched":

@@ -26,7 +26,7 @@ def voters(*node_ids: int) -> VoterSet:
 
 
 def test_who_votes_is_in_a_snapshot_that_a_start_writes_before_it_hears_of_a_high_watermark() -> None:
-    """Of what the log holds nothing is known to be committed then, but what the image has is: without its voters and
+    """No record of the log is known to be committed then, but those in the image are: without its voters and
     `kraft.version` this snapshot took the place of the one with them."""
     configurations = Configurations(Configuration(-2, 0, voters()))
     configurations.entries += [Configuration(117, 1, voters(1, 2, 3)), Configuration(130, 1, voters(1, 2))]

@@ -64,7 +64,7 @@ def apply(records: Iterable[Any], base: MetadataImage = EMPTY_IMAGE) -> Metadata
 
 
 def settings(image: MetadataImage, **static: str) -> EffectiveConfig:
-    """Those of a controller; `static` has underscores for dots."""
+    """Settings of a controller; `static` has underscores for dots."""
     names = {name.replace("_", "."): value for name, value in static.items()}
     return EffectiveConfig(names, image.config(ConfigResourceType.BROKER, ""), {})
 

@@ -12,7 +12,7 @@ from ottla.pipelines.ledger_ids import BLOCK_SLOTS, RECENT_MAX, SLOT_IDS_MAX, Id
 
 
 class Map:
-    """Of Spark's state what is used; counts its calls and bytes written."""
+    """The used part of Spark's map state; counts its calls and bytes written."""
 
     def __init__(self) -> None:
         self.values: dict[tuple[Any], tuple[bytes]] = {}

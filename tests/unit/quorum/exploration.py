@@ -107,10 +107,10 @@ class World:
     snapshots: bool = False
     """Whether nodes drop the beginning of their logs for snapshots, and may be killed while they load one."""
     met: set[str] = field(default_factory=set)
-    """Of interest, and not to be seen in a state."""
+    """Interesting facts that a state does not show."""
 
     def voters(self, log: Log) -> tuple[int, ...]:
-        """Who votes by this log."""
+        """The voters by this log."""
         named = [record // VOTERS_UNIT for record in log if record >= VOTERS_UNIT]
         return tuple(id_ for id_ in IDS if not named or named[-1] & 1 << id_)
 

@@ -45,7 +45,7 @@ class State(NamedTuple):
     messages: tuple[Message, ...] = ()
     """Sorted; none is there twice."""
     leaders: tuple[tuple[int, int], ...] = ()
-    """Who led which epoch, ever."""
+    """All leaders of all epochs so far."""
     committed: Log = ()
     """The most that was ever committed."""
 
@@ -90,7 +90,7 @@ def checked(state: State, number: int, before: Node, voters: Sequence[int]) -> S
 
 
 def least(state: State) -> State:
-    """Of the states that differ only in which node is which, always the same one."""
+    """A canonical state among those that differ only in the numbering of nodes."""
     return min((_renamed(state, names) for names in NAMES), key=_order)
 
 

@@ -34,7 +34,7 @@ class Bounds(NamedTuple):
     records: int
     crashes: int
     decisions: int
-    """Of the controller: elections and changes of the in-sync set."""
+    """Decisions of the controller: elections and changes of the in-sync set."""
     late: int
     """Fetches or answers that something else comes between."""
 
@@ -49,7 +49,7 @@ DEEP = Bounds(4, 3, 2, 6, 3)
 CRASHING = Bounds(2, 2, 2, 8, 6)
 WALKED_MAX = 100_000
 STEPS_MAX = 80
-"""Of one walk."""
+"""Steps of one walk."""
 
 Epochs = tuple[int, ...]
 """The leader epoch of each record of a log: what makes two records the same."""

@@ -24,7 +24,7 @@ JOINS = {**NOTHING_NEW, "member_epoch": 0, "rebalance_timeout": 60_000, "subscri
 
 @pytest.fixture
 def taken(monkeypatch: Any) -> list[bool]:
-    """Of each heartbeat that the shortcut saw, whether it answered."""
+    """For each heartbeat that the shortcut saw: whether it answered."""
     found: list[bool] = []
     shortcut = consumer_group_heartbeat._Beats.__call__
 

@@ -143,7 +143,7 @@ LONG = [
 def test_a_refusal_is_made_and_freed_in_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_collector: None, key: int, path: tuple[str, ...]
 ) -> None:
-    """Of every API with an array: its answer has a row for each of the request, or says so once."""
+    """Every API with an array: its answer has a row for each of the request, or reports it once."""
     version = TABLE[key].max_version
     loaded = api.load(key)
     refused = 0

@@ -221,7 +221,7 @@ def stamped(*times_ms: int) -> bytes:
 
 
 def test_lag_in_records_and_in_seconds(tmp_path: Any) -> None:
-    """Of groups without members; the timestamp of the first record that is not committed counts."""
+    """Groups without members; the timestamp of the first uncommitted record counts."""
 
     async def test() -> None:
         async with running(str(tmp_path), LISTENER) as node:

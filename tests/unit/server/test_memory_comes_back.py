@@ -20,11 +20,11 @@ from ottla.protocol.messages import ApiKey
 from tests.node import NodeProcess
 
 SIZE = 0.2
-"""Of the attacks of `bench flood`, which are five times as long."""
+"""Size of the attacks, a fifth of those of `bench flood`."""
 PEAK_PER_BYTE = 150
 """Bytes of memory at most for a byte of a request; the buffers that it comes and goes in are not more than that."""
 PEAK_MB_BESIDE = 15.0
-"""Of small requests."""
+"""Allowed peak beside small requests."""
 PEAK_MB_SEEN = 10.0
 LEFT_MB_MAX = 15.0
 """More than this no attack leaves: what is made once (classes, caches), and pages between objects that stay."""
@@ -107,7 +107,7 @@ def wait_until_below(pid: int, wanted_mb: float) -> float:
 
 
 def made_by_pymalloc(begin: Callable[[], None], end: Callable[[], None]) -> int:
-    """Of 10,000 objects, of which some grow between and after."""
+    """Memory of 10,000 objects, some of which grow between and after."""
     kept: list[Any] = []
     before = sys.getallocatedblocks()
     begin()

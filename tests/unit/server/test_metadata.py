@@ -198,7 +198,7 @@ def test_another_listener() -> None:
 
 @pytest.mark.parametrize("version", [0, 4, 8, 13])
 def test_the_partitions_of_one_topic_are_encoded_in_steps(version: int) -> None:
-    """Those of a topic that grew beyond what one request creates."""
+    """The partitions of a topic that grew beyond what one request creates."""
     count, made = 5 * PARTITIONS_PER_STEP, 0
 
     def described(number: int) -> Partition:

@@ -183,8 +183,8 @@ def test_a_session_answers_what_became_stable_and_nothing_else(tmp_path: Path, s
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_long_poll_is_answered_when_something_is_stable_and_never_without(tmp_path: Path, seed: int) -> None:
-    """Of one partition or of all, at their last stable offsets: what is written to them wakes it up, and only the
-    marker of the oldest transaction brings an answer."""
+    """Long polls of one or all partitions at their last stable offsets: writes wake them up, but only the marker of the
+    oldest transaction brings an answer."""
 
     async def test() -> None:
         rng, polls, woken_for_nothing = Random(seed), 0, 0

@@ -60,7 +60,7 @@ class Session:
         return await self.ask(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 1, leader_epoch=0)
 
     def log(self) -> Any:
-        """That of the one partition of the coordinator's topic which has records."""
+        """The log of the one partition of the coordinator's topic which has records."""
         logs = [self.node.replicas.find(SHARE_STATE_TOPIC, number).log for number in range(2)]
         (found,) = [log for log in logs if log.log_end_offset]
         return found

@@ -26,7 +26,7 @@ class Coordinator:
     def __init__(self) -> None:
         self.asked: list[Question] = []
         self.errors: list[ErrorCode] = []
-        """Of the next questions, for each partition; none behind them."""
+        """Errors of the next verifications, for each partition; none after them."""
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self.was_asked = asyncio.Event()

@@ -199,5 +199,5 @@ def test_no_kind_of_request_breaks_a_controller(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", sorted({*TABLE, *CONTROLLER_TABLE}), ids=lambda key: ApiKey(key).name.lower())
 def test_every_api_is_in_a_walk(key: int) -> None:
-    """Those of brokers are in `test_work_between_yields.py`."""
+    """The APIs of brokers are in `test_work_between_yields.py`."""
     assert key in TABLE or key in OWN

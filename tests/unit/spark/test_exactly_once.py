@@ -59,7 +59,7 @@ class World:
     claims: int = 0
     decisions: list[Decision] = field(default_factory=list)
     age_s: float = 0.0
-    """Of transactions, as the coordinator says: tasks may take long."""
+    """Age of transactions, as the coordinator reports it: tasks may take long."""
 
     def begin(self, run: str, task: int, attempt: int, rows: list[str]) -> Written:
         """InitProducerId, which aborts what the id has open, then a transaction with `rows`, all sent."""
@@ -86,7 +86,7 @@ class World:
         return self.transactions[one.transactional_id, one.epoch]
 
     def open(self) -> int:
-        """Of runs that have decided something: others may be drivers that have just begun."""
+        """Open transactions of runs that have decided something: others may be drivers that have just begun."""
         known = {one.run for one in self.decisions}
         return sum(one.state is State.OPEN and one.run in known for one in self.transactions.values())
 
@@ -443,7 +443,7 @@ def test_what_is_open_of_the_only_batch_is_aborted_once_it_is_decided() -> None:
 
 
 def test_what_was_open_before_the_first_batch_is_aborted_once_that_is_decided() -> None:
-    """Of a run that was killed before it had decided anything: nobody knows its name."""
+    """A run was killed before it had decided anything, so its name is unknown."""
     world = World()
     query = Query(world)
     killed = world.begin("killed", 0, 0, query.rows(0, 0, 0))

@@ -23,7 +23,7 @@ class Facts:
 
 
 def deletable(config: LogConfig, *newest: int, high_watermark: int = 1000, log_start: int = 0) -> int:
-    """Of segments of 100 bytes and ten offsets each."""
+    """Deletable segments among segments of 100 bytes and ten offsets each."""
     segments = [Facts(10 * number, 100, each) for number, each in enumerate(newest)]
     return count_deletable(
         segments, config, log_start_offset=log_start, high_watermark=high_watermark, log_end_offset=10 * len(segments),
