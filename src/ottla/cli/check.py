@@ -250,7 +250,7 @@ def _read_log(plan: Plan, history: History) -> None:
 
 
 def _read_partition(plan: Plan, number: int, start: int, lows: dict[int, int]) -> list[Record] | str:
-    """From where the run began to the end, or why not."""
+    """The records from the start of the run to the end, or why they cannot be read."""
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     found: list[Record] = []

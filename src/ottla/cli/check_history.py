@@ -52,7 +52,7 @@ class Write:
     partition: int
     acknowledged: bool = False
     offset: int | None = None
-    """As acknowledged; None with acks=0, where nobody says."""
+    """The acknowledged offset; None with acks=0, where it is unknown."""
 
 
 @dataclass(frozen=True)

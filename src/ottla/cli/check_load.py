@@ -98,7 +98,7 @@ class Load:
             each.start()
 
     def end_writing(self) -> None:
-        """Nothing more is sent. What was sent is waited for, as long as records wait for an acknowledgement at most."""
+        """Stop sending, and wait for the records sent, at most as long as records wait for an acknowledgement."""
         self._stop_writing.set()
         _join(self._writing, DELIVERY_MS_MAX / 1000 + 5)
         with self._lock:

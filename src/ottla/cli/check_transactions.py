@@ -55,7 +55,7 @@ class Transaction:
     reads: list[Value] = field(default_factory=list)
     """What it consumed, all of it before it wrote."""
     asked: bool = False
-    """Somebody asked to commit it."""
+    """A commit was requested."""
     committed: bool | None = None
     """What became of it as far as its producer was told."""
 

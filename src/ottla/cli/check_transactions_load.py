@@ -169,7 +169,7 @@ class _Writer:
         """For each transaction."""
 
     def run(self) -> None:
-        """In the end a last producer ends what one before it may have left open."""
+        """Run the load; in the end a last producer ends what an earlier one may have left open."""
         load = self.load
         clean = False
         while not (clean and load.stop_writing.is_set()):
@@ -242,7 +242,7 @@ class _Writer:
             raise
 
     def _again(self, call: Callable[[], Any]) -> None:
-        """While the client says that it may, and as long as its transaction can be open. Raises KafkaException."""
+        """Retry while the client allows it, and as long as its transaction can be open. Raises KafkaException."""
         from confluent_kafka import KafkaException
 
         deadline = time.monotonic() + TRANSACTION_MS_MAX / 1000
@@ -313,7 +313,7 @@ class _Copier(_Writer):
         return committed
 
     def _rewind(self, consumer: Consumer) -> None:
-        """To where the last committed transaction ended. Raises KafkaException."""
+        """Seek to the end of the last committed transaction. Raises KafkaException."""
         from confluent_kafka import TopicPartition
 
         places: list[TopicPartition] = []

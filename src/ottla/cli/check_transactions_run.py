@@ -151,7 +151,7 @@ def _read_log(plan: Plan, history: History) -> None:
 
 
 def _read_partition(plan: Plan, number: int, start: int) -> list[Value] | str:
-    """From `start` until everything is stable and read, or why not."""
+    """The values from `start` until everything is stable and read, or why they cannot be read."""
     from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
     settings = {**consumer_settings(plan, f"{plan.topic}-{plan.run}"), "isolation.level": "read_committed"}

@@ -38,7 +38,7 @@ _TAKEN = frozenset({ErrorCode.duplicate_broker_registration, ErrorCode.stale_bro
 @dataclass(frozen=True)
 class Claim:
     incarnation_id: UUID | None
-    """As which the node has to register; None where controllers are too old to be asked."""
+    """The incarnation id that the node must register with; None if the controllers are too old to be asked."""
 
 
 def claim(bootstrap: str, cluster_id: str, wanted: int, endpoint: Endpoint) -> Claim | None:

@@ -40,7 +40,8 @@ class Members:
 
 
 def members(bootstrap: str) -> Members:
-    """In order of their ids. Metadata is no measure: it lists brokers that have just gone. Raises CommandFailed."""
+    """The members by id. They are not taken from metadata, which lists brokers that have just gone. Raises
+    CommandFailed."""
     if wire.version_max(bootstrap, ApiKey.DESCRIBE_CLUSTER) < INCLUDES_FENCED:
         answer = wire.ask(bootstrap, ApiKey.METADATA, {"topics": [], "allow_auto_topic_creation": False})
         listed = sorted((_member(each, "node_id") for each in answer["brokers"]), key=lambda each: each.id)

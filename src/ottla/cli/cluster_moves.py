@@ -234,7 +234,7 @@ def replicate(
 
 
 def _advise(bootstrap: str, topics: Sequence[str], factor: int) -> None:
-    """More copies make acks=all no safer while one of them is enough for it."""
+    """Advise on min.insync.replicas: more copies do not make acks=all safer while one copy is enough for it."""
     for name in topics[:1] if factor > 2 else ():
         required = wire.topic_setting(bootstrap, name, "min.insync.replicas")
         if required is not None and int(required) < 2:

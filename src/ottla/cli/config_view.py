@@ -71,7 +71,7 @@ class Entry:
 
 
 def entry_of(row: Mapping[str, Any]) -> Entry:
-    """From one row of DescribeConfigs."""
+    """The entry of a row of DescribeConfigs."""
     layers = tuple(Layer(each["name"], each["value"], int(each["source"])) for each in row.get("synonyms") or ())
     return Entry(
         row["name"], row["value"], int(row["config_source"]), bool(row["read_only"]), bool(row["is_sensitive"]), layers

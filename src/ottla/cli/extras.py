@@ -20,7 +20,7 @@ LIBRARIES = {
     "starlette": "registry",
     "uvicorn": "registry",
 }
-"""By the name that is imported."""
+"""Keyed by the name that is imported."""
 EXTRAS = {
     "mirror": "pipelines",
     "pipeline": "pipelines",
@@ -29,7 +29,7 @@ EXTRAS = {
     "spark": "spark",
     "sql": "sql",
 }
-"""By command: the extra that has all that it needs."""
+"""Keyed by command: the extra that has all that it needs."""
 ALONE = frozenset({"lake", "postgres"})
 """Extras of single pipelines: `pipelines` does not have their libraries."""
 

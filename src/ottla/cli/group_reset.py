@@ -35,7 +35,7 @@ class Move:
 
     @property
     def effect(self) -> str:
-        """In words: what the group reads again or leaves out."""
+        """The effect in words: what the group reads again or skips."""
         if self.before is None:
             return "a first commit"
         if self.after == self.before:

@@ -44,7 +44,7 @@ class InFlight(NamedTuple):
     """Records of one partition."""
 
     held: int
-    """By members, which have not acknowledged them."""
+    """Records acquired by members and not acknowledged yet."""
     redelivered: int
     """Delivered more than once, and not done with."""
     start_offset: int = -1
@@ -69,7 +69,7 @@ def offsets(link: wire.Link, names: Sequence[str]) -> dict[str, Mapping[Place, S
 
 
 def alter_offsets(bootstrap: str, group: str, moves: Mapping[Place, int]) -> None:
-    """Have an empty group go on elsewhere. Raises CommandFailed."""
+    """Move the start offsets of an empty group. Raises CommandFailed."""
     topics: dict[str, list[dict[str, int]]] = {}
     for (topic, number), offset in moves.items():
         topics.setdefault(topic, []).append({"partition_index": number, "start_offset": offset})
@@ -97,7 +97,7 @@ def delete_offsets(bootstrap: str, group: str, topics: Iterable[str]) -> None:
 
 
 def in_flight(bootstrap: str) -> dict[tuple[str, str, int], InFlight]:
-    """By group, topic and partition, of all nodes that tell; nothing of others."""
+    """Records in flight by group, topic and partition, from all nodes that report them."""
     try:
         metadata = wire.ask(bootstrap, ApiKey.METADATA, {"topics": [], "allow_auto_topic_creation": False})
     except CommandFailed:

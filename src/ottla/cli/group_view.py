@@ -69,7 +69,7 @@ class Progress:
 
     @property
     def done(self) -> int | None:
-        """As an offset: how far it would be if it had read in order."""
+        """Progress as an offset, as if the group had read in order."""
         if self.shared is None:
             return self.committed
         return None if self.lag is None or self.end is None else self.end - self.lag

@@ -27,7 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_S = 10.0
-"""More than what commands do at their end: leave a group, wait for the last acknowledgements."""
+"""Longer than what commands do at their end: leave a group, wait for the last acknowledgements."""
 REPEAT_S = 0.3
 """Signals that are closer are one: a terminal that closes and its shell send one each."""
 RETRY_S = 0.02
@@ -69,7 +69,7 @@ _state = _State()
 
 
 def exit_code(number: int) -> int:
-    """As a shell reports it: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
+    """The exit code as a shell reports it: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
     return 128 + number
 
 
@@ -82,7 +82,7 @@ def install(code: int | None = None) -> None:
 
 
 def command_begins() -> None:
-    """From here on there may be something to undo."""
+    """From here on there may be something to clean up."""
     _state.running = True
 
 
@@ -130,8 +130,8 @@ def _raise_or_wait(number: int, frame: Any) -> None:
 
 
 def _is_unsafe(frame: Any) -> bool:
-    """In an import, whose locks are released by callbacks that swallow exceptions, in a destructor, or in what is
-    whole."""
+    """Whether the frame must not be interrupted: an import, whose locks are released by callbacks that swallow
+    exceptions, a destructor, or an atomic section."""
     while frame is not None:
         code = frame.f_code
         if code.co_filename.startswith("<frozen importlib") or code.co_name in _UNSAFE or code in _WHOLE:

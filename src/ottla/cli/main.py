@@ -59,7 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _end_at_signals(code: int | None) -> None:
-    """As long as `interrupts` is not there: with 128 + the signal, or `code` for signals that supervisors send."""
+    """Exit at signals while `interrupts` is not loaded: with 128 + the signal, or `code` for signals that supervisors
+    send."""
     import _signal as early  # type: ignore[import-not-found]  # without the imports of `signal`
 
     for number in (early.SIGINT, early.SIGTERM, early.SIGHUP):
@@ -129,7 +130,7 @@ def _of_the_system(error: OSError) -> str:
 
 
 def _complain(sentence: str, code: int, as_json: bool) -> int:
-    """On standard error: the sentence, and what to do beneath it; for programs an object a line."""
+    """Print an error to standard error: the sentence, and the advice beneath it; for programs an object per line."""
     import re  # when there is something to say
 
     if sys.stderr is None:
@@ -148,7 +149,7 @@ def _complain(sentence: str, code: int, as_json: bool) -> int:
 
 
 def _line(text: str) -> str:
-    """As a terminal may show it: without control characters, and not longer than anybody reads."""
+    """The line as shown on a terminal: without control characters, and limited in length."""
     from ottla.cli.output import visible
 
     text = visible(text)

@@ -64,7 +64,7 @@ class Board:
     ) -> None:
         self.racks = {each.id: each.rack for each in brokers}
         self.allowed = sorted({each.id for each in brokers} - set(leaving))
-        """In order, without those that are leaving."""
+        """Brokers that may receive replicas, sorted, without those that are leaving."""
         self.partitions = sorted(partitions, key=lambda each: each.key)
         self.replicas: dict[Key, list[int]] = {}
         self.counts: dict[int, int] = defaultdict(int)
@@ -99,7 +99,7 @@ class Board:
             _keep(self.led[replicas[0], broker], partition, sign)
 
     def spread(self, replicas: Iterable[int]) -> int:
-        """In how many racks they are. Brokers without a rack are each in one of their own."""
+        """Number of racks they are in. A broker without a rack counts as a rack of its own."""
         return len({self.racks.get(each) or each for each in replicas})
 
     def lightest(self, others: Sequence[int]) -> int | None:
@@ -158,7 +158,7 @@ class Evening:
     # Replicas
 
     def counts(self) -> bool:
-        """Even out how many replicas brokers have. Whether anything was done."""
+        """Even out the number of replicas per broker. Returns whether anything was done."""
         return _repeated(self._count_step)
 
     def _count_step(self) -> bool:
@@ -253,11 +253,11 @@ class Evening:
     # Bytes, and what is written
 
     def bytes(self) -> bool:
-        """Even out how many bytes brokers hold. Whether anything was done."""
+        """Even out the bytes per broker. Returns whether anything was done."""
         return _repeated(self._exchange_step, self._board.bytes, lambda each: each.bytes, BYTES_TOLERANCE, BYTES_EVEN)
 
     def rates(self) -> bool:
-        """Even out how much is written to brokers, where that leaves the bytes as even as they are."""
+        """Even out the write rates of brokers, where the bytes stay as even as they are."""
         return _repeated(self._exchange_step, self._board.rates, lambda each: int(each.rate), RATE_TOLERANCE, RATE_EVEN)
 
     def _exchange_step(
@@ -336,7 +336,7 @@ class Evening:
 
 
 def _repeated(step: Callable[..., bool], *arguments: object) -> bool:
-    """Do a step until there is none; whether there was one."""
+    """Repeat a step until it does nothing; returns whether it did anything."""
     steps = 0
     while steps < STEPS_MAX and step(*arguments):
         steps += 1
@@ -405,7 +405,7 @@ class Leading:
         self._board.put(partition, [leader, *(each for each in before if each != leader)])
 
     def rates(self) -> bool:
-        """Even out how much is written to what brokers lead: two partitions change their leaders."""
+        """Even out the write rates of the partitions that brokers lead: two partitions change their leaders."""
         return _repeated(self._rate_step)
 
     def _rate_step(self) -> bool:

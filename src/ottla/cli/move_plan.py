@@ -1,5 +1,5 @@
-"""Which replicas go where: to even out brokers, to empty one, to give a topic more copies or fewer. Brokers and
-partitions in, moves out, no broker in sight.
+"""Plans which replicas move where: to balance brokers, to drain some, to change a topic's replication factor. Brokers
+and partitions in, moves out, no broker in sight.
 
 A move never leaves a partition's copies in fewer racks than they could be in. What is moved anyhow is placed such that
 brokers are as even as they can be; see `move_board.py` for what that is.
@@ -42,7 +42,7 @@ class Move:
 
     @property
     def bytes(self) -> int:
-        """To be copied."""
+        """Bytes to copy."""
         return self.partition.bytes * len(self.adds)
 
 

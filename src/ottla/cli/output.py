@@ -68,7 +68,7 @@ def dim(text: str) -> str:
 
 
 def _styled() -> bool:
-    """On a terminal that can, unless NO_COLOR is set (no-color.org)."""
+    """Whether to use styles: on a terminal that supports them, unless NO_COLOR is set (no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

@@ -1,4 +1,4 @@
-"""Which partitions lack something, as `kafka-topics.sh --describe` finds them, and which brokers are fenced."""
+"""Unhealthy partitions, as `kafka-topics.sh --describe` finds them, and fenced brokers."""
 
 from __future__ import annotations
 

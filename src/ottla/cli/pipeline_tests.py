@@ -108,7 +108,7 @@ EXAMPLES: Final = {
         {"orders": _ROWS}, {"orders": [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]}, {"groups": "none"}
     ),
 }  # fmt: skip
-"""By the pipeline that is begun with."""
+"""Keyed by the pipeline that is begun with."""
 
 _HEAD: Final = '''"""The pipeline on a real node and a real Spark: pip install 'ottla[{extra}]' pytest; pytest."""
 

@@ -50,7 +50,7 @@ BATCH_BYTES = 1_000_000
 FLUSH_S = 0.2
 """Between two looks whether Ctrl-C was pressed while the last records are on their way."""
 PARTITIONS_NAMED = 8
-"""More are counted, not named."""
+"""If there are more, they are counted, not named."""
 LAST_S = 3.0
 """How long these are waited for once it was."""
 

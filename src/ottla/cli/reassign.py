@@ -28,7 +28,7 @@ REQUEST_MS_MAX = 30_000
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 REPLICAS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 RETRIED = frozenset({ErrorCode.not_controller, ErrorCode.request_timed_out, ErrorCode.coordinator_not_available})
-"""While the controller moves."""
+"""Errors that are retried while the controller moves."""
 PATIENCE_S = 30.0
 TOPICS_AT_ONCE = 1000
 """Topics whose settings one request asks for."""
@@ -148,7 +148,7 @@ class Mover:
         )
 
     def _set_throttle(self, rate: int) -> None:
-        """As Kafka's own tool: the rate on all brokers, and which replicas it is for on the topics."""
+        """Set the throttle as Kafka's tool does: the rate on all brokers, and the throttled replicas on the topics."""
         for broker, address in self._facts.addresses.items():
             change_at(address, Resource(BROKER, str(broker)), dict.fromkeys(RATES, str(rate)), False)
         lists: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))

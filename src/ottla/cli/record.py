@@ -34,7 +34,7 @@ class Outgoing(NamedTuple):
 
 
 def record_of(message: Message) -> Record:
-    """From librdkafka's message, whose parts are typed as text or bytes."""
+    """The record of a librdkafka message, whose parts are typed as text or bytes."""
     headers = tuple((str(name), _raw(value)) for name, value in list(message.headers() or ()))
     return Record(
         str(message.topic()), message.partition() or 0, message.offset() or 0, message.timestamp()[1],

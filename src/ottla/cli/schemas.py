@@ -80,7 +80,8 @@ def complaints() -> Iterator[None]:
 
 
 def type_of(path: Path, given: str | None, text: str) -> str:
-    """As a registry calls it: what was given, or by the file's name or by what is in it. Raises CommandFailed."""
+    """The schema type as a registry names it: the given one, or detected from the file's name or content. Raises
+    CommandFailed."""
     if given is not None:
         return TYPES[given]
     if path.suffix in SUFFIXES and path.suffix != ".json":
@@ -116,7 +117,7 @@ def schema_of(path: Path, given: str | None, references: list[str] | None = None
 
 
 def shown_text(text: str, kind: str) -> str:
-    """As people read it: JSON indented, Protobuf as it is."""
+    """The text as people read it: JSON indented, Protobuf unchanged."""
     if kind == "PROTOBUF":
         return text.rstrip("\n")
     try:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from ottla.cli.output import bytes_field, print_json_line, print_table, printable, visible
 
 TABLE_ROWS = 1000
-"""As many are laid out together; then there is another heading, so that rows show while more are read."""
+"""Rows laid out together under one heading, so that rows show while more are read."""
 
 
 class Table:
@@ -97,7 +97,7 @@ FORMATS: dict[str, Callable[[pa.Schema], Output]] = {"table": _table, "csv": Csv
 
 
 def unique(names: list[str]) -> list[str]:
-    """With a number behind those that were there before: an object has a name once."""
+    """Make names unique by appending numbers: an object has a name once."""
     found: list[str] = []
     for name in names:
         free, number = name, 1

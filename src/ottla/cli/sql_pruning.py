@@ -17,7 +17,7 @@ TIMESTAMP_MS_MAX = 2**53
 """Beyond the year 280,000: above any that a filter names, and as microseconds within 64 bits."""
 
 Span = tuple[int, int]
-"""From an offset to before another."""
+"""From the first offset to before the second."""
 
 
 class Pruning:

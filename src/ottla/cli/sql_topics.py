@@ -37,7 +37,7 @@ class Slice:
     bootstrap: str
     topic: str
     spans: Mapping[int, Span]
-    """From an offset to before another, for the partitions that are read."""
+    """Offset ranges of the partitions that are read."""
     since: Callable[[list[int], int], Mapping[int, int]]
     """Where the first record as young as a timestamp (ms) is in partitions, -1 for nowhere."""
     uncommitted: bool

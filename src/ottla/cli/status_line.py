@@ -10,7 +10,7 @@ _CLEAR = "\r\x1b[K"
 
 
 class StatusLine:
-    """As a context manager: the line is gone at the end."""
+    """A status line as a context manager: it is cleared at the end."""
 
     def __init__(self) -> None:
         self._shown = sys.stderr is not None and sys.stderr.isatty()

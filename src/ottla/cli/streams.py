@@ -89,7 +89,8 @@ def prepare(*, serves: bool) -> None:
 
 
 def _text(raw: io.RawIOBase, before: Any, *, line_buffering: bool = False) -> io.TextIOWrapper:
-    """In the encoding that Python has chosen. A name that is no UTF-8, say, is shown as an escape, in JSON too."""
+    """A text stream in the encoding that Python has chosen. A name that is not UTF-8 is shown as an escape, in JSON
+    too."""
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=getattr(before, "encoding", None) or "utf-8",

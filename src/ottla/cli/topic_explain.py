@@ -36,7 +36,7 @@ class Facts:
     leaderless: Sequence[int]
     settings: Mapping[str, str]
     racks: Sequence[int] = ()
-    """In how many racks the copies of each partition are, where brokers say theirs."""
+    """Number of racks that the copies of each partition are in, if brokers have racks."""
 
     def text(self, name: str) -> str:
         """A setting, Kafka's default where the broker does not report it: it may be older, or not let us see."""

@@ -77,7 +77,7 @@ def abort(
 
 
 def _abort_of(bootstrap: str, name: str) -> dict[str, Any]:
-    """As `Admin.fenceProducers`: a new epoch for the id ends what the old one has open. Raises CommandFailed."""
+    """Like `Admin.fenceProducers`: a new epoch for the id ends what the old one has open. Raises CommandFailed."""
     found = described(bootstrap, [name]).get(name)
     if found is None:
         raise CommandFailed(f"there is no transactional id {name!r}\n  see them with: ottla txn list")
@@ -118,7 +118,8 @@ def _fence(bootstrap: str, transaction: Transaction) -> None:
 
 
 def _abort_at(bootstrap: str, topic: str, partition: int, start_offset: int) -> dict[str, Any]:
-    """As Kafka's tool: an abort marker, in the name of the coordinator that was last heard of. Raises CommandFailed."""
+    """Write an abort marker as Kafka's tool does, in the name of the coordinator last heard of. Raises
+    CommandFailed."""
     place = (topic, partition)
     subject = f"{topic} partition {partition}"
     _, found = patiently(lambda: _open_from(bootstrap, place, start_offset))

@@ -31,7 +31,7 @@ _PASSING = frozenset(
         ErrorCode.concurrent_transactions,
     }
 )  # fmt: skip
-"""While a leader moves, a topic is being deleted, or a transaction ends."""
+"""Errors that pass: a leader moves, a topic is being deleted, or a transaction ends."""
 
 T = TypeVar("T")
 
@@ -138,7 +138,7 @@ def listed(bootstrap: str, *, states: Collection[str] = (), producer_ids: Collec
 
 
 def described(bootstrap: str, names: Sequence[str]) -> dict[str, Transaction]:
-    """By transactional id; one that is not there is left out. Raises CommandFailed."""
+    """Keyed by transactional id; one that is not there is left out. Raises CommandFailed."""
     if not names or not coordinators(bootstrap):
         return {}  # FindCoordinator would create the topic
 

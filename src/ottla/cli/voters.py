@@ -23,7 +23,7 @@ _RETRIED = frozenset(
         ErrorCode.network_exception, ErrorCode.unknown_topic_or_partition, ErrorCode.leader_not_available,
     }
 )  # fmt: skip
-"""While the leader moves, or the voter change before this one is not committed yet."""
+"""Errors that are retried: the leader moves, or the previous voter change is not committed yet."""
 
 
 def quorum_of(bootstrap: str) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from ottla.protocol.messages import ApiKey
 ANSWER_TIMEOUT_S = 10.0
 """For commands that would wait for long afterwards."""
 FRAME_BYTES_MAX = 256 << 20
-"""More than any answer to these requests; a length beyond it is another protocol's."""
+"""More than any answer to these requests; a larger length comes from another protocol."""
 
 _VERSIONS = {
     ApiKey.API_VERSIONS: 3,

@@ -37,7 +37,7 @@ class Segment:
     path: str
     scan: Scan
     index_entries: dict[str, int] = field(default_factory=dict)
-    """By kind; a kind without a file is left out."""
+    """Number of entries by kind of index; a kind without a file is left out."""
     problems: list[Problem] = field(default_factory=list)
 
 

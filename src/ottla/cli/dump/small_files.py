@@ -99,4 +99,4 @@ READERS: dict[str, Callable[[FileSystem, str], Contents]] = {
     PARTITION_METADATA_FILE: partition_metadata,
     QUORUM_STATE_FILE: json_file,
 }
-"""By file name. All raise OSError, `CorruptFile` among them."""
+"""Keyed by file name. All raise OSError, `CorruptFile` among them."""
