@@ -116,7 +116,7 @@ class AssignedFetcher:
         return found
 
     def _turned(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Another one comes first each time: brokers fill an answer in the order of the request."""
+        """Rotate the partitions: brokers fill an answer in the order of the request."""
         self._turn += 1
         first = self._turn % len(partitions)
         return partitions[first:] + partitions[:first]

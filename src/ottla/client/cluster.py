@@ -20,7 +20,7 @@ TRANSACTION: Final = 1
 
 LATEST: Final = -1
 EARLIEST: Final = -2
-"""In place of timestamps, for `Cluster.offsets`."""
+"""Given in place of a timestamp to `Cluster.offsets`."""
 
 _VERSIONS: Final = {
     ApiKey.METADATA: (4, 12),
@@ -92,7 +92,7 @@ class Retry:
 
 
 class Cluster:
-    """Not safe for threads: each has its own, as tasks of Spark have a process each."""
+    """Not thread-safe: each thread has its own, as Spark tasks have a process each."""
 
     def __init__(self, config: ClientConfig) -> None:
         """Connects when first asked."""

@@ -84,7 +84,7 @@ class _Sent(NamedTuple):
 
 
 class Producer:
-    """Not safe for threads. An error leaves it unusable: start another, and with a transactional id nothing of the open
+    """Not thread-safe. An error leaves it unusable: start another, and with a transactional id nothing of the open
     transaction counts."""
 
     def __init__(
@@ -381,8 +381,9 @@ class Producer:
             self._put_off(batch.at, error)
 
     def _split(self, batch: _Batch) -> bool:
-        """In two, as Kafka's producer does where a topic takes only smaller ones (`max.message.bytes`): together they
-        have the sequence numbers that it had. False for a single record."""
+        """Split the batch in two, as Kafka's producer does if a topic takes only smaller ones (`max.message.bytes`):
+        together they have the sequence numbers that it had. False for a single record.
+        """
         header = read_batch_header(batch.data)
         if header.count < 2:
             return False

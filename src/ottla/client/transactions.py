@@ -102,7 +102,7 @@ def end_transaction(cluster: Cluster, transactional_id: str, producer_id: int, e
 
 
 def describe_transactions(cluster: Cluster, transactional_ids: Iterable[str]) -> dict[str, Description]:
-    """By id; those that no coordinator knows are absent. Raises KafkaError, OSError."""
+    """Descriptions by id; ids unknown to their coordinator are absent. Raises KafkaError, OSError."""
     found: dict[str, Description] = {}
     left = list(dict.fromkeys(transactional_ids))
     retry = Retry(cluster.config.request_timeout_s)
