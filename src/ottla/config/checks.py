@@ -61,7 +61,7 @@ class AtLeast(NamedTuple):
 
 
 class Between(NamedTuple):
-    """Both bounds, inclusive (`ConfigDef.Range.between`)."""
+    """Between two inclusive bounds (`ConfigDef.Range.between`)."""
 
     low: float
     high: float
