@@ -249,7 +249,7 @@ def _failed(broker: BrokerRegistration, request: Request) -> Collection[UUID]:
 
 
 def _cordoned(image: MetadataImage, broker: BrokerRegistration, request: Request) -> tuple[UUID, ...] | None:
-    """Which directories take no new partitions from now on (KIP-1066); None where that stays as it is."""
+    """Directories that get no new partitions from now on (KIP-1066); None if unchanged."""
     asked = request.get("cordoned_log_dirs")
     if asked is None or not features.supports_cordoned_directories(image.features):
         return None

@@ -50,7 +50,7 @@ ITEMS_PER_STEP = 32
 """Topics and the like cost about 0.2 ms each."""
 
 NAMES_PER_STEP = 1000
-"""To look at a name, or at one number, of an item costs less than a microsecond."""
+"""Looking at a name, or at one number of an item, costs less than a microsecond."""
 
 Decide = Callable[[MetadataImage, Millis], Decision[Response] | Steps[Response]]
 """Looks at the image (and the wall clock) and decides. Raises KafkaError to refuse without any record."""

@@ -16,7 +16,7 @@ from ottla.metadata.replica_index import index_steps, partitions_of
 from ottla.model import NodeId
 
 CHANGES_PER_STEP = 128
-"""To decide who leads a partition now costs some 5 us."""
+"""Electing a leader of a partition costs some 5 us."""
 
 Work = Generator[None, None, None]
 
@@ -66,7 +66,7 @@ def leave_partitions(
     places: Iterable[PartitionPlace],
     records: list[Any],
 ) -> Work:
-    """As `leave`, of some partitions."""
+    """Like `leave`, for some partitions."""
     yield from _change(Changes(image, config, leaving=node_id), places, node_id, records)
 
 

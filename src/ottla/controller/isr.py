@@ -85,7 +85,7 @@ def _wanted(asked: Request) -> list[tuple[NodeId, int]]:
 
 
 def _refused(image: MetadataImage, node_id: NodeId, partition: PartitionRegistration, asked: Request) -> ErrorCode:
-    """In Kafka's order."""
+    """The error for a refused change, checked in Kafka's order."""
     if asked["leader_epoch"] > partition.leader_epoch or asked["partition_epoch"] > partition.partition_epoch:
         return ErrorCode.not_controller  # the leader has seen what this controller has not
     if asked["leader_epoch"] < partition.leader_epoch:

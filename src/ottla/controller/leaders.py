@@ -21,11 +21,11 @@ Request = Mapping[str, Any]
 Response = dict[str, Any]
 
 ELECTIONS_MAX = 1000
-"""In one decision that nobody asked for: requests come in between (`MAX_ELECTIONS_PER_IMBALANCE`)."""
+"""Elections in one decision that was not requested: requests come in between (`MAX_ELECTIONS_PER_IMBALANCE`)."""
 
 
 class ElectionType(enum.IntEnum):
-    """As numbered in ElectLeaders."""
+    """Numbered as in ElectLeaders."""
 
     PREFERRED = 0
     UNCLEAN = 1

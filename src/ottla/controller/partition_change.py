@@ -36,18 +36,18 @@ from ottla.protocol.internal.metadata_records import PartitionChangeRecord
 UNCLEAN: Final = "unclean.leader.election.enable"
 
 NOBODY: Final = -1
-"""In place of a broker id."""
+"""Stands for no broker id."""
 
 
 class Election(enum.Enum):
     """What makes a leader change that could stay."""
 
     ONLINE = enum.auto()
-    """Only where the leader can no longer lead."""
+    """Only if the leader can no longer lead."""
     PREFERRED = enum.auto()
     """The first replica leads if it can."""
     UNCLEAN = enum.auto()
-    """As ONLINE, and any living replica rather than none: what only others had is lost."""
+    """Like ONLINE, but any live replica rather than none: records that it lacks are lost."""
 
 
 class TopicRules(NamedTuple):
@@ -192,7 +192,7 @@ class PartitionChange:
         return None if changes_nothing(change) else change
 
     def _complete_reassignment(self) -> None:
-        """Once all that stay are in sync, those that are removed go, from the ISR too (KIP-455)."""
+        """Once all remaining replicas are in sync, remove the others, from the ISR too (KIP-455)."""
         if not self.removing and not self.adding:
             return
         isr = [each for each in self.isr if each not in self.removing]

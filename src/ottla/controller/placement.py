@@ -1,4 +1,5 @@
-"""Which brokers get a new partition's replicas (as Kafka's `StripedReplicaPlacer`), and checks of manual assignments.
+"""Chooses the brokers of a new partition's replicas (like Kafka's `StripedReplicaPlacer`), and checks manual
+assignments.
 
 Replicas go round the racks, and within a rack round its brokers, so that the replicas of a partition lie in as many
 racks as there are. In each rack unfenced brokers come first, and the first replica is always one of them: each leads

@@ -129,7 +129,7 @@ def _check_value(allowed: Mapping[str, int | None], key: str, value: float) -> N
 
 
 def _shown(names: Names) -> str:
-    """As Java prints the map."""
+    """The names as Java prints the map."""
     return "{" + ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in names.items()) + "}"
 
 

@@ -1,4 +1,4 @@
-"""Which brokers are heard of: what a controller knows and no record says (Kafka's `BrokerHeartbeatManager`).
+"""Sessions of brokers: what a controller knows of them that is in no record (Kafka's `BrokerHeartbeatManager`).
 
 A new controller gives every broker a whole session before it judges.
 
@@ -20,7 +20,7 @@ class _Contact(NamedTuple):
     was_heard: bool
     """Since this controller is the active one."""
     offset: Offset = -1
-    """Up to where it has followed the metadata, as it said."""
+    """Offset up to which it has followed the metadata, as reported."""
 
 
 class BrokerSessions:
@@ -32,7 +32,7 @@ class BrokerSessions:
         self._shutdowns: dict[NodeId, Offset] = {}
 
     def begin(self, brokers: Iterable[BrokerRegistration], now_s: float) -> None:
-        """This controller has become the active one, or could not listen for a while."""
+        """Start all sessions: this controller has become active, or could not receive heartbeats for a while."""
         self._contacts = {broker.id: _Contact(broker.epoch, now_s, False) for broker in brokers if not broker.fenced}
         self._shutdowns = {}
 

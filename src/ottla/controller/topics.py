@@ -168,7 +168,8 @@ class _EffectiveConfigs:
         self._known: dict[frozenset[tuple[str, str]], list[dict[str, Any]]] = {}
 
     def of(self, configs: Mapping[str, str]) -> list[dict[str, Any]]:
-        """As they were given, not as they are understood: Kafka's answer to DescribeConfigs differs there."""
+        """The settings as they were given, not as they are interpreted: Kafka's answer to DescribeConfigs differs
+        there."""
         key = frozenset(configs.items())
         found = self._known.get(key)
         if found is None:
