@@ -304,7 +304,7 @@ class GroupShard:
             check_streams_fetch(group, member_id, epoch)
 
     def decide(self, decide: Callable[[GroupState], T], now: Now) -> T:
-        """Have something decided that is no classic group's: see `group/share/`."""
+        """Run a decision of another type of group than classic: see `group/share/`."""
         self.state.now = now
         return decide(self.state)
 

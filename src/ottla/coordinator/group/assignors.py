@@ -23,9 +23,9 @@ class MemberSpec(NamedTuple):
     instance_id: str | None
     rack_id: str | None
     topics: frozenset[UUID]
-    """To which it subscribes, that exist."""
+    """Existing topics to which it subscribes."""
     assigned: Mapping[UUID, frozenset[int]]
-    """Its part of the target assignment before. No partition has two members."""
+    """Its part of the previous target assignment. No partition has two members."""
 
 
 Members: TypeAlias = Mapping[MemberId, MemberSpec]
@@ -64,7 +64,7 @@ def _static_first(member_id: MemberId, instance_id: str | None) -> tuple[bool, b
 
 
 def assign_uniformly(members: Members, counts: Counts, is_homogeneous: bool) -> Assignment:
-    """As many partitions to each member as to any other, give or take one, of which it keeps as many as that allows."""
+    """Assign each member as many partitions as any other, within one; each keeps as many of its own as that allows."""
     if is_homogeneous:
         return _assign_equally(members, counts)
     return _assign_by_topic(members, counts)
@@ -79,7 +79,7 @@ def _assign_equally(members: Members, counts: Counts) -> Assignment:
     topics = sorted(next(iter(members.values())).topics)
     quota, extras = divmod(sum(counts[topic] for topic in topics), len(members))
     owned = {topic: bytearray(counts[topic]) for topic in topics}
-    """Which partitions somebody keeps."""
+    """For each topic, which partitions a member keeps."""
     assignment: Assignment = {}
     room: list[tuple[MemberId, int]] = []
     for index, (member_id, spec) in enumerate(members.items()):

@@ -29,7 +29,8 @@ class Member:
     awaiting_sync: Token | None = None
     """The waiter for its SyncGroup response. **Invariant**: set only while the group completes a rebalance."""
     is_new: bool = False
-    """In its first rebalance: it may be dropped while it waits, since it may have given up and joined again."""
+    """Whether it is in its first rebalance: it may be dropped while it waits, since it may have given up and joined
+    again."""
 
     @property
     def is_static(self) -> bool:
@@ -71,7 +72,7 @@ class Member:
         )
 
     def describe(self, protocol: str | None) -> dict[str, Any]:
-        """As DescribeGroups shows it; metadata only when the group's protocol is settled."""
+        """The row of DescribeGroups; metadata only when the group's protocol is settled."""
         return {
             "member_id": self.member_id,
             "group_instance_id": self.instance_id,

@@ -50,7 +50,7 @@ class OffsetStore:
         return self._groups.get(group_id, {}).get(topic, {}).get(partition)
 
     def of_group(self, group_id: str) -> Topics:
-        """By topic and partition; not to be changed."""
+        """Keyed by topic and partition; not to be changed."""
         self._take_apart(group_id)
         return self._groups.get(group_id, {})
 

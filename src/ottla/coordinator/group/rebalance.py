@@ -108,7 +108,7 @@ def refuse_waiters(state: GroupState, group: ClassicGroup, member: Member, error
 
 
 def reset_assignments(state: GroupState, group: ClassicGroup, error: ErrorCode) -> None:
-    """Nobody has an assignment any more; those who wait for one get the error and join again."""
+    """Clear all assignments; waiting members get the error and join again."""
     for member in group.members.values():
         member.assignment = b""
         if member.awaiting_sync is not None:

@@ -178,7 +178,7 @@ class GroupState:
         return f"{prefix[:MEMBER_PREFIX_LENGTH_MAX]}-{UUID(int=self.random.getrandbits(128), version=4)}"
 
     def new_uuid_text(self) -> str:
-        """As Kafka's Uuid is written."""
+        """A new UUID in the format of Kafka's Uuid."""
         data = UUID(int=self.random.getrandbits(128), version=4).bytes
         return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 

@@ -27,7 +27,7 @@ SESSION = "unserved"
 
 
 class UnservedGroup(ClassicGroup):
-    """To classic requests, a group without classic members: Empty, or Stable while it has members of its own."""
+    """A group that classic requests see without classic members: Empty, or Stable while it has members of its own."""
 
     def __init__(self, group_id: str, types: UnservedTypes) -> None:
         super().__init__(group_id, -1)  # its offsets expire by the times of their commits
@@ -64,7 +64,7 @@ class UnservedGroup(ClassicGroup):
         return bool(self.member_ids)
 
     def refuse_commit(self) -> KafkaError:
-        """It has no committed offsets."""
+        """The error of a commit: such a group has no committed offsets."""
         return KafkaError(ErrorCode.group_id_not_found, f"Group {self.group_id} is not a consumer group.")
 
     # Records

@@ -15,7 +15,7 @@ from ottla.model import Offset
 from ottla.protocol.internal.share_records import StateBatch
 
 UNCHANGED: Final = -1
-"""In place of a start offset: nothing is cut off."""
+"""Stands for a start offset that does not change."""
 
 
 def combine(known: Iterable[StateBatch], new: Iterable[StateBatch], start_offset: Offset) -> tuple[StateBatch, ...]:

@@ -18,7 +18,7 @@ class Filter(NamedTuple):
     """Titles; unknown ones let nothing pass."""
     producer_ids: Collection[ProducerId] = ()
     duration_ms: Millis = -1
-    """Only those that began longer ago; ids that never had a transaction too, as in Kafka."""
+    """Only transactions that began longer ago; also ids that never had a transaction, as in Kafka."""
 
 
 def describe(state: ShardState, transactional_id: str) -> dict[str, Any]:

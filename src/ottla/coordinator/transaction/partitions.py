@@ -1,4 +1,4 @@
-"""Which partitions are in a transaction: clients add them, or their leaders do so for them, or only ask."""
+"""The partitions of a transaction: clients add them, or their leaders do so for them, or only ask."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ Observe = Callable[[str, str, Transaction], None]
 
 
 def unobserved(event: str, transactional_id: str, transaction: Transaction) -> None:
-    """Nobody wants to know."""
+    """Does nothing: the default observer."""
 
 
 class ShardState:

@@ -58,7 +58,7 @@ AT_REST: Final = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_A
 """No transaction is open: one may begin, and the id may expire."""
 
 PREPARED: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
-"""It is decided how the transaction ends, and the markers that say so are being written."""
+"""The outcome is decided, and the markers are being written."""
 
 VALID_BEFORE: Final[Mapping[State, Collection[State]]] = {
     State.EMPTY: AT_REST,

@@ -32,7 +32,7 @@ from ottla.protocol.internal.group_records import GroupRecord
 
 
 def join(state: GroupState, token: Token, group: ConsumerGroup, request: JoinGroup) -> None:
-    """To a group that has members. Always replies."""
+    """Join a group that has members. Always replies."""
     try:
         _join(state, token, group, request)
     except KafkaError as error:

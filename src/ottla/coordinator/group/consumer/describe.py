@@ -30,7 +30,7 @@ def describe(state: GroupState, group_id: str) -> dict[str, Any]:
 
 
 def _member(group: ConsumerGroup, member: ConsumerMember, image: MetadataImage) -> dict[str, Any]:
-    """It has partitions until it has given them up."""
+    """A member counts as the owner of a partition until it has revoked it."""
     return {
         "member_id": member.member_id,
         "instance_id": member.instance_id,

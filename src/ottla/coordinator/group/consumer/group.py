@@ -139,12 +139,12 @@ class ConsumerGroup:
         return self.partition_epochs.get(topic_id, {}).get(partition, NO_EPOCH)
 
     def subscribed_topics_of(self, member: ConsumerMember) -> frozenset[str]:
-        """By name and by its pattern; one that is not resolved matches nothing."""
+        """Topics that it subscribes to by name and by its pattern; an unresolved pattern matches nothing."""
         resolved = self.resolved.get(member.pattern) if member.pattern else None
         return member.topics if resolved is None else member.topics | resolved.topics
 
     def subscriptions_after(self, old: ConsumerMember | None, new: ConsumerMember | None) -> Subscriptions:
-        """As they will be once `new` is in the place of `old`."""
+        """The subscriptions after `new` has replaced `old`."""
         by_name, by_pattern = self.subscriptions.by_name.copy(), self.subscriptions.by_pattern.copy()
         _replace_counts(by_name, old.topics if old else (), new.topics if new else ())
         before, after = old.pattern if old else "", new.pattern if new else ""

@@ -176,7 +176,8 @@ class _Heartbeat:
         )
 
     def _response(self, old: ConsumerMember, new: ConsumerMember) -> dict[str, Any]:
-        """With the assignment for who joins, tells all of itself, or has another one than before."""
+        """The response; it has the assignment if the member joins, sends its whole state, or has another assignment
+        than before."""
         request = self._request
         tells_all = (
             request.rebalance_timeout_ms != -1
@@ -280,7 +281,7 @@ class Step:
                 cancel_rebalance(state, group.group_id, new.member_id)
 
     def resolve(self) -> None:
-        """Have patterns resolved, if that is due."""
+        """Request the resolution of patterns, if that is due."""
         if self._to_resolve:
             patterns.request(self._state, self._group.group_id, self._to_resolve)
 

@@ -22,22 +22,22 @@ LEAVING_STATIC: Final = -2
 """The epoch of a static member that leaves for a while."""
 
 Partitions = Mapping[UUID, frozenset[int]]
-"""By topic. **Invariant**: no topic without any."""
+"""Keyed by topic. **Invariant**: no topic without any."""
 Epochs = Mapping[UUID, Mapping[int, int]]
-"""By topic and partition: the epoch in which it was assigned. **Invariant**: no topic without partitions."""
+"""Keyed by topic and partition: the epoch in which it was assigned. **Invariant**: no topic without partitions."""
 NOTHING: Final[Mapping[UUID, frozenset[int]]] = {}
 NO_PARTITIONS: Final[Epochs] = {}
 
 
 class MemberState(enum.IntEnum):
-    """By Kafka's numbers."""
+    """Numbered as in Kafka."""
 
     STABLE = 0
-    """It has what its epoch gives it."""
+    """It has the assignment of its epoch."""
     UNREVOKED_PARTITIONS = 1
-    """It has still to give partitions up before it can have the next epoch."""
+    """It must revoke partitions before it can have the next epoch."""
     UNRELEASED_PARTITIONS = 2
-    """It has its epoch, and waits for partitions that others have still to give up."""
+    """It has its epoch, and waits for partitions that other members must revoke."""
     UNKNOWN = 127
     """Written by a newer Kafka."""
 

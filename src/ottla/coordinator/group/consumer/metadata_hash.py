@@ -16,7 +16,7 @@ _MAGIC: Final = b"\0"
 _INT = struct.Struct("<i")
 _LONG = struct.Struct("<q")
 Hashes = dict[str, tuple[TopicImage, int]]
-"""By name, of topics that groups read; one that has changed since is another TopicImage."""
+"""Keyed by name, of topics that groups read; one that has changed since is another TopicImage."""
 
 
 def group_hash(topics: Iterable[str], image: MetadataImage, cache: Hashes) -> int:

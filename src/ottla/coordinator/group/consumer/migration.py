@@ -54,7 +54,7 @@ class Conversion(NamedTuple):
     """A consumer group, perhaps one that is to be made."""
 
     group: ConsumerGroup
-    """Not to be changed: where there are `records`, another one with the same content will be in its place."""
+    """Read-only: if there are `records`, another group with the same content will replace it."""
     records: list[GroupRecord]
     """Delete what was there before, and make the group what it was."""
     replaced: ClassicGroup | None = None

@@ -45,7 +45,7 @@ class Change(enum.Enum):
     UPDATED = 1
     """The member has another pattern, whose topics are not known yet."""
     RESOLVED = 2
-    """It has another one, or none any more, and its topics are known."""
+    """The pattern has changed or was removed, and its topics are known."""
 
 
 def update(

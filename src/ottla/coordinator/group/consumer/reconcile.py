@@ -74,7 +74,7 @@ class Reconciliation:
         return any(not numbers.isdisjoint(revoking.get(topic_id, ())) for topic_id, numbers in self._owned.items())
 
     def _drop_unsubscribed(self) -> ConsumerMember:
-        """In the same epoch, give up the topics that it does not read any more."""
+        """Without a new epoch, give up the topics that the member no longer subscribes to."""
         member = self._member
         kept = {each: epochs for each, epochs in member.assigned.items() if self._subscribed(each)}
         if len(kept) == len(member.assigned) and not (self._reads_nothing and not member.revoking):
@@ -124,6 +124,6 @@ class Reconciliation:
         )
 
     def _is_free(self, topic_id: UUID, number: int) -> bool:
-        """Nobody has it, or only the member itself, which is giving it up."""
+        """Whether the partition has no owner, or only the member itself, which is revoking it."""
         mine = number in self._member.revoking.get(topic_id, {})
         return mine or self._partition_epoch(topic_id, number) == NO_EPOCH

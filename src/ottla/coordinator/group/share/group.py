@@ -88,7 +88,7 @@ class ShareGroup(UnservedGroup):
         self.now_ms: Millis = 0
         """The wall clock of the decision under way."""
         self.image: MetadataImage = EMPTY_IMAGE
-        """With which the last decision was made."""
+        """The image of the last decision."""
         self.seen: Mapping[str, TopicImage | None] = {}
         """The topics that `metadata_hash` is of."""
 

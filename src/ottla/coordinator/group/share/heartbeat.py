@@ -346,7 +346,8 @@ def start_sessions(state: GroupState, group: UnservedGroup) -> None:
 
 
 def initialized(state: GroupState, group_id: str, partitions: Mapping[UUID, Iterable[int]], *, kept: bool) -> None:
-    """It keeps the state of partitions now, or could not be asked, and will be again."""
+    """The share coordinator keeps the state of these partitions now; or it could not be asked, and will be asked
+    again."""
     group = state.groups.get(group_id)
     if not isinstance(group, ShareGroup):
         return

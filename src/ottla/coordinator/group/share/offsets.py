@@ -123,7 +123,7 @@ def begin_deletion_of_group(state: GroupState, group_id: str, image: MetadataIma
 
 
 def delete_group(state: GroupState, token: Any, group_id: str) -> None:
-    """Its state is gone: so are its records. Replies {"groups": {group id: ErrorCode}}."""
+    """Delete the records of a group whose state is deleted. Replies {"groups": {group id: ErrorCode}}."""
     try:
         group = _empty(state, group_id)
     except KafkaError as error:

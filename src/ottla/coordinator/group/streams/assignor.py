@@ -42,7 +42,7 @@ class TaskMember(NamedTuple):
 class SubtopologySize(NamedTuple):
     tasks: int
     is_stateful: bool
-    """It has a changelog, so that standbys keep its state warm."""
+    """Whether it has a changelog, so that standbys replicate its state."""
 
 
 def assign_tasks(
@@ -189,7 +189,7 @@ class _Dealing:
         return None if is_standby and task in first.tasks else found
 
     def _give_standby(self, task: Task, queue: list[tuple[float, int, _Process]]) -> bool:
-        """To the least loaded process without the task, if there is one."""
+        """Give a standby to the least loaded process without the task, if there is one."""
         passed = []
         found = False
         while queue and not found:

@@ -40,7 +40,7 @@ def describe(state: GroupState, group_id: str) -> dict[str, Any]:
 
 
 def _configured(topology: ConfiguredTopology | None) -> dict[str, Any]:
-    """With the partitions that internal topics have."""
+    """The configured topology, with the partitions of its internal topics."""
     assert topology is not None and topology.subtopologies is not None
     rows = [
         {
@@ -56,7 +56,7 @@ def _configured(topology: ConfiguredTopology | None) -> dict[str, Any]:
 
 
 def _topology(topology: Topology) -> dict[str, Any]:
-    """As its members told it."""
+    """The topology as its members sent it."""
     rows = [
         {
             "subtopology_id": name,
@@ -116,7 +116,7 @@ def _tasks(tasks: HeldTasks | MemberTasks) -> dict[str, Any]:
 
 
 def task_rows(tasks: Mapping[str, Iterable[int]]) -> list[dict[str, Any]]:
-    """As the messages have them."""
+    """Tasks as rows of a message."""
     return [{"subtopology_id": name, "partitions": sorted(numbers)} for name, numbers in sorted(tasks.items())]
 
 

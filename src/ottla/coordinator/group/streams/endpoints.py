@@ -55,7 +55,7 @@ def _partitions(
 
 
 def _existing(name: str, numbers: Iterable[int], image: MetadataImage) -> tuple[int, ...]:
-    """As many of the tasks' numbers as the topic has partitions, from the first on."""
+    """The first of the tasks' numbers, as many as the topic has partitions."""
     topic = image.topic(name)
     if topic is None:
         return tuple(lacking())

@@ -61,7 +61,7 @@ class StreamsGroup:
     protocol_type = "streams"
     protocol_name = None
     uses_consumer_protocol = True
-    """It is known which topics it reads."""
+    """The topics that it reads are known."""
     keeps_offsets = True
     expires = True
 

@@ -142,7 +142,7 @@ class _Heartbeat:
         state.reply(token, response)
 
     def _group(self) -> StreamsGroup:
-        """Not to be changed where it is new: another one will be in its place. Raises GROUP_ID_NOT_FOUND or
+        """The group; read-only if it is new, as another one will replace it. Raises GROUP_ID_NOT_FOUND or
         GROUP_MAX_SIZE_REACHED."""
         state, group_id = self._state, self._request.group_id
         group = state.groups.get(group_id)
@@ -318,7 +318,7 @@ class _Heartbeat:
     def _response(
         self, group: StreamsGroup, old: StreamsMember, new: StreamsMember, configured: ConfiguredTopology
     ) -> dict[str, Any]:
-        """With the tasks for who joins or has others than before."""
+        """The response; it has the tasks if the member joins or its tasks have changed."""
         response: dict[str, Any] = {
             "error_code": ErrorCode.none,
             "error_message": None,

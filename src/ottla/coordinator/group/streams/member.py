@@ -25,19 +25,19 @@ LEAVING: Final = -1
 Tasks = Mapping[str, frozenset[int]]
 """Partitions by subtopology. **Invariant**: no subtopology without any."""
 Epochs = Mapping[str, Mapping[int, int]]
-"""By subtopology and partition: the epoch in which it was assigned. **Invariant**: no subtopology without any."""
+"""Keyed by subtopology and partition: the epoch in which it was assigned. **Invariant**: no subtopology without any."""
 NO_TASKS: Final = MemberTasks()
 
 
 class MemberState(enum.IntEnum):
-    """By Kafka's numbers."""
+    """Numbered as in Kafka."""
 
     STABLE = 1
-    """It has what its epoch gives it."""
+    """It has the tasks of its epoch."""
     UNREVOKED_TASKS = 2
-    """It has still to give tasks up before it can have the next epoch."""
+    """It must revoke tasks before it can have the next epoch."""
     UNRELEASED_TASKS = 3
-    """It has its epoch, and waits for tasks that others have still to give up."""
+    """It has its epoch, and waits for tasks that other members must revoke."""
     UNKNOWN = 127
     """Written by a newer Kafka."""
 

@@ -76,7 +76,7 @@ def _assigned(
     group: StreamsGroup, members: Mapping[str, StreamsMember], topology: ConfiguredTopology,
     configs: Mapping[str, str], epoch: int,
 ) -> dict[str, MemberTasks]:  # fmt: skip
-    """Nothing to anybody while topics are missing."""
+    """The assignment; empty for all members while topics are missing."""
     if not topology.is_ready or topology.subtopologies is None:
         return {}
     specs = {

@@ -60,9 +60,9 @@ class ConfiguredSubtopology:
 class ConfiguredTopology:
     epoch: int
     subtopologies: dict[str, ConfiguredSubtopology] | None
-    """By id, sorted; None where the topics do not allow to say."""
+    """Sorted by id; None if the topics do not determine it."""
     missing_internal_topics: dict[str, InternalTopic]
-    """To be created."""
+    """Internal topics to create."""
     status: TopologyStatus | None
     detail: str
 
@@ -133,7 +133,7 @@ class _Counts:
         self._subtopologies = topology.subtopologies
         self._partitions_of = partitions_of
         self._decided: dict[str, int] = {}
-        """By topic; that of one which exists already counts first."""
+        """Partition counts by topic; an existing topic's count comes first."""
         repartition = [topic for each in topology.subtopologies for topic in each.repartition_source_topics]
         self._fixed = {topic.name for topic in repartition if topic.partitions}
         self._internal = {topic.name for topic in repartition}
