@@ -114,9 +114,9 @@ class ActiveController:
         self._config = EffectiveConfig(settings.static, {}, {})
         self._sessions = BrokerSessions(settings.session_timeout_s)
         self._queue: deque[_Job] = deque()
-        """At most one for each caller that waits, and those are limited by the connections."""
+        """At most one job per waiting caller; the connections limit these."""
         self._pending: deque[_Pending] = deque()
-        """In the order of the log."""
+        """Pending decisions in log order."""
         self._worker: asyncio.Task[None] | None = None
         self._timer: asyncio.Handle | None = None
         self._failure: KafkaError | None = None
@@ -127,7 +127,7 @@ class ActiveController:
     # Start and stop.
 
     def activate(self) -> None:
-        """This node leads the quorum, and all that its log had before is committed and published."""
+        """Start: this node leads the quorum, and everything in its log is committed and published."""
         self.image = self._publisher.begin_staging()
         assert not self._pending and not self._queue, "all requests are answered before resigning"
         self._sessions.begin(self.image.brokers.values(), self._now_s())

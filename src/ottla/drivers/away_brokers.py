@@ -32,7 +32,7 @@ class AwayBrokers:
     def __init__(self, *, has_begun: bool = False) -> None:
         """`has_begun`: nobody was away before the first change. Else that change is all that there is."""
         self._until_s: dict[NodeId, float] = {}
-        """By the loop's time. The metadata does not say when a broker was fenced: a node that starts counts from its
+        """Times of the loop. The metadata does not say when a broker was fenced: a node that starts counts from its
         start on."""
         self._begun = has_begun
 

@@ -93,7 +93,7 @@ class BrokerLifecycle:
         self.broker_epoch = -1
         """Epoch of this process's registration; -1 before it."""
         self.fenced = True
-        """As the controller said last."""
+        """Whether the broker is fenced, according to the controller's last answer."""
         self._timer: asyncio.Handle | None = None
         self._task: asyncio.Task[None] | None = None
         """A heartbeat under way."""
@@ -107,7 +107,7 @@ class BrokerLifecycle:
         self.cordoned: Callable[[], tuple[UUID, ...] | None] = lambda: None
         """The log directories that are to get no new partitions; None where the controller need not hear of it."""
         self._beat_again = False
-        """Something new is to be said with the next heartbeat, at once."""
+        """The next heartbeat has news, and is sent at once."""
         self._stopping = False
 
     async def register(
@@ -199,7 +199,7 @@ class BrokerLifecycle:
         await self._failed_dirs[directory_id].wait()
 
     def say_now(self) -> None:
-        """Something has changed of which a heartbeat tells: send one at once."""
+        """Send a heartbeat at once: something that it reports has changed."""
         self._beat_again = True
         if self._timer is not None and not self._stopping:
             self._begin_beat()

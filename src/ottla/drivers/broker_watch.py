@@ -95,7 +95,7 @@ class BrokerWatch:
             self._suspect(broker.id)
 
     def stop(self) -> None:
-        """This node's own listeners are about to close all connections."""
+        """Stop watching: this node's own listeners are about to close all connections."""
         self._stopped = True
         for task in self._suspects.values():
             task.cancel()
@@ -118,7 +118,7 @@ class BrokerWatch:
         self._suspects[node_id] = task
 
     def _living(self, node_id: NodeId) -> BrokerRegistration | None:
-        """As a controller that is active knows it."""
+        """The registration known to an active controller."""
         broker = self._controller.image.brokers.get(node_id)
         return broker if self._controller.active and broker is not None and not broker.fenced else None
 

@@ -18,7 +18,7 @@ NEWEST_VERSION = -1
 
 
 class Requester(NamedTuple):
-    """On whose behalf a broker asks, as it says in an Envelope."""
+    """The client on whose behalf a broker asks, as named in an Envelope."""
 
     principal: str = "User:ANONYMOUS"
     client_host: str = "127.0.0.1"
@@ -56,7 +56,7 @@ class ControllerChannel(Protocol):
 
 
 class LocalControllerChannel:
-    """To the controller in this process while that is the active one, elsewhere while another is."""
+    """Sends to the controller in this process while it is the active one, else to another node."""
 
     def __init__(
         self,

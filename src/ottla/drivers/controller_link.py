@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 RECONNECT_BACKOFF_MS = 50
 RECONNECT_BACKOFF_MS_MAX = 1_000
-"""To the controllers: soon after a restart of theirs, and not all the time while they are away."""
+"""Limit of the backoff to controllers: short after their restart, but not a busy loop while they are away."""
 
 
 def remote_channel(

@@ -74,7 +74,7 @@ class ControllerNodes:
         return before != (self.leader_id, self.epoch, self.leader)
 
     def lost(self, address: Address) -> None:
-        """Nobody answers at `address`, or it does not lead: it is no longer taken for the leader's."""
+        """Called when nobody answers at `address`, or it does not lead: it is no longer the leader's address."""
         if self.leader == address:
             self.leader = None
 

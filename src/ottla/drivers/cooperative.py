@@ -155,7 +155,7 @@ class Scheduler:
             memory.end_apart()
 
     def give_back_soon(self) -> None:
-        """Something large is being freed: a second after the last of it the memory goes back to the system."""
+        """Return memory to the system one second after the last large object was freed."""
         self._large_s = self._loop.time()
         if not self._gives_back:
             self._gives_back = True

@@ -74,9 +74,9 @@ class Shard(Generic[C]):
         self.damage: str | None = None
         """Why its log cannot be loaded."""
         self.task: asyncio.Task[None] | None = None
-        """While it is loading."""
+        """Set while it is loading."""
         self.pending: deque[_Pending] = deque()
-        """In the order of their offsets."""
+        """Pending writes in the order of their offsets."""
         self.is_scheduled = False
         """Whether the outcome of pending writes will be looked at in the next turn of the loop."""
         self.timer: asyncio.Handle | None = None
@@ -106,7 +106,7 @@ class ShardKind(NamedTuple, Generic[S]):
     count: Callable[[S], int]
     """How many of `what` a shard has."""
     perform: Callable[[S, Any], None] | None = None
-    """Does an effect that is neither Write nor Reply."""
+    """Performs an effect that is neither Write nor Reply."""
     before_timer: Callable[[S], None] = lambda shard: None
     """Called before the timers of a shard expire."""
     on_unload: Callable[[S], None] = lambda shard: None
@@ -296,7 +296,7 @@ class Shards(Generic[S]):
         return Now(int(asyncio.get_running_loop().time() * 1000), self._node.clock.now_ms())
 
     def work(self, shard: S) -> None:
-        """Do what the core asks for, then set the timer."""
+        """Perform the effects of the core, then set the timer."""
         while effects := shard.core.take():
             self._do(shard, effects)
         self.arm(shard)
@@ -365,7 +365,7 @@ class Shards(Generic[S]):
         return False
 
     def _after_others(self, shard: S, write: Write, rest: Sequence[Any]) -> bool:
-        """As `_write`, for one without records: what follows may tell of what is not committed yet."""
+        """Like `_write`, for one without records: what follows may tell of what is not committed yet."""
         if shard.pending:
             end_offset = shard.partition.log.log_end_offset
             self.wait(shard, write, end_offset, rest, end_offset, shard.leader_epoch)

@@ -76,7 +76,7 @@ class _MarkerWaiter:
 
 
 class NotBatched(Exception):
-    """This commit must be made like the first of its kind."""
+    """The commit must be processed like the first of its kind."""
 
 
 class GroupLed(Shard[GroupShard]):
@@ -201,7 +201,7 @@ class GroupCoordinatorDriver:
         self._shard_of(group_id).core.check_fetch(group_id, member_id, epoch)
 
     def decide(self, group_id: str, decide: Callable[[GroupState], T]) -> T:
-        """Have something decided on the state that a group is part of. Raises KafkaError."""
+        """Run a decision on the state that a group belongs to. Raises KafkaError."""
         shard = self._shard_of(group_id)
         result = shard.core.decide(decide, self._now())
         self._shards.work(shard)
@@ -235,7 +235,7 @@ class GroupCoordinatorDriver:
     def commit_block(
         self, request: OffsetCommit, shape: CommitShape, rows: Sequence[bytes], waiter: CommitWaiter
     ) -> None:
-        """As `commit`, for one that is like others before and has no partition that can fail alone: it is appended
+        """Like `commit`, for one that is like others before and has no partition that can fail alone: it is appended
         together with others of the same turn of the loop. Raises KafkaError, and NotBatched where it must go its own
         way."""
         shard = self._by_number.get(self.partition_of(request.group_id))

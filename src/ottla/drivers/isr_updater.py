@@ -68,7 +68,7 @@ class IsrUpdater:
         self._broker_epoch = broker_epoch
         self._metrics = metrics
         self._questions: dict[Partition, _Question] = {}
-        """Not asked yet."""
+        """Changes that are not requested yet."""
         self._task: asyncio.Task[None] | None = None
         self._failing = False
 

@@ -28,7 +28,7 @@ from ottla.storage.log_manager import LogManager
 _LOG = logging.getLogger("ottla.logs")
 
 COPY_BYTES = 1 << 20
-"""At once, as `replica.fetch.max.bytes`: it is written on the event loop."""
+"""Bytes copied at once, as `replica.fetch.max.bytes`: they are written on the event loop."""
 POLL_S = 0.05
 """Between two looks at a log that can be read no further just now."""
 ASSIGN_RETRY_S = 1.0
@@ -57,7 +57,7 @@ class MoverHost(Protocol):
         """Tell the controller where a replica is about to be. False where it could not be told yet."""
 
     def log_stays(self, partition: Partition, directory: str) -> None:
-        """It is not going to be where the controller was told, but in this directory."""
+        """Report that the log stays in this directory, not in the one told to the controller."""
 
 
 class LogMover:

@@ -37,7 +37,7 @@ class LostBrokers:
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def suspect(self, broker: BrokerRegistration | None) -> None:
-        """Its connection has ended."""
+        """Called when a broker's connection has ended."""
         endpoint = None if broker is None else broker.endpoints.get(self._listener)
         if broker is None or endpoint is None or self._confirm_s < 0 or self.epochs.get(broker.id) == broker.epoch:
             return

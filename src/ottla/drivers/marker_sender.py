@@ -41,7 +41,7 @@ LOCAL_AT_ONCE: Final = 32
 """Appends to logs of this node between two looks at its clients: a millisecond."""
 
 PARTITIONS_AT_ONCE: Final = 500
-"""To look up who leads a partition, or to note that its marker is written, costs a microsecond or two."""
+"""Looking up the leader of a partition, or recording that its marker is written, costs a microsecond or two."""
 
 VERSIONS: Final = (1, 2)
 
@@ -296,7 +296,7 @@ class MarkerSender:
 
 
 def _errors_in(response: Any) -> Generator[int, None, dict[int, dict[TopicPartition, ErrorCode]]]:
-    """By producer id."""
+    """Errors by producer id."""
     found: dict[int, dict[TopicPartition, ErrorCode]] = {}
     for marker in response.markers:
         errors = found.setdefault(marker.producer_id, {})

@@ -21,7 +21,7 @@ from ottla.storage.segment_files import base_offsets
 
 
 def check_metadata_log(fs: FileSystem, directory: str, snapshot_end: Offset) -> Offset:
-    """Up to where the log is known to have been fsynced. Raises `OttlaError` for damage below that and behind
+    """The offset up to which the log is known to be fsynced. Raises `OttlaError` for damage below that and behind
     `snapshot_end`, up to which the newest snapshot has everything. A log that ends before that is whole: the leader's
     snapshot was there already, and the process was killed before the log was dropped for it; or what it has lost since
     is in the snapshot."""

@@ -229,7 +229,7 @@ class MetadataParts:
         return self.publisher.image.brokers.values()
 
     async def stop(self) -> None:
-        """Let the broker go, let changes that were begun finish, close the log. After a start that failed, too."""
+        """Resign as broker, let running changes finish, close the log. Also after a start that failed."""
         self.publisher.unsubscribe_all()
         if self._is_made:
             await self.lifecycle.stop()

@@ -1,4 +1,5 @@
-"""From committed records to images, and to whoever follows them (Kafka's `MetadataLoader` and `MetadataPublisher`s).
+"""Turns committed records into images, and publishes these to subscribers (Kafka's `MetadataLoader` and
+`MetadataPublisher`s).
 
 What is committed comes from the quorum node: the snapshot, then batches below the high watermark, wherever the leader
 is. The active controller of the same process has replayed its records already when it decided, so it leaves its deltas
@@ -53,7 +54,7 @@ class MetadataPublisher:
     def __init__(self, quorum: QuorumNode) -> None:
         self._quorum = quorum
         self.image: MetadataImage = EMPTY_IMAGE
-        """Nothing in it can be undone."""
+        """The committed image: nothing in it can be undone."""
         self.replayed = 0
         """Records of the log that `load` replayed; those of the snapshot do not count."""
         self._loader: MetadataLoader | None = None

@@ -33,7 +33,7 @@ class Answer(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """In milliseconds."""
+    """Times in milliseconds."""
 
     request_timeout_ms: int = 30_000
     backoff_ms: int = 50
@@ -48,7 +48,7 @@ class _Destination:
     connection: NodeConnection | None = None
     connecting: asyncio.Task[NodeConnection] | None = None
     failures: int = 0
-    """In a row."""
+    """Consecutive failures."""
     retry_at: float = 0.0
 
 

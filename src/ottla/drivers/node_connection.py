@@ -55,7 +55,7 @@ class Sink(Protocol):
 class InFlight(NamedTuple):
     correlation_id: int
     deadline: float
-    """In the loop's time."""
+    """Deadline in the loop's time."""
     future: asyncio.Future[memoryview]
     sink: Sink | None = None
 

@@ -20,8 +20,8 @@ TIMEOUT_MS = 30_000
 
 
 async def add(node: QuorumNode, new: Voter, timeout_ms: Millis, *, wait: bool = True) -> None:
-    """Let an observer vote that says itself what it supports; without `wait` that is only appended. Raises
-    KafkaError."""
+    """Make an observer a voter; it reports itself which versions it supports. Without `wait` the change is only
+    appended. Raises KafkaError."""
     from ottla.drivers.quorum_membership import supported_levels  # a quorum of one has no use for it
 
     changes.check_new(node.core, new)
@@ -31,7 +31,7 @@ async def add(node: QuorumNode, new: Voter, timeout_ms: Millis, *, wait: bool = 
 
 
 async def remove(node: QuorumNode, key: ReplicaKey, timeout_ms: Millis = TIMEOUT_MS) -> None:
-    """Let a voter vote no more; a leader that removes itself leads until that is committed. Raises KafkaError."""
+    """Remove a voter; a leader that removes itself leads until that is committed. Raises KafkaError."""
     await node.persisted()
     await _change(node, (changes.removed(node.core, key),), timeout_ms)
 

@@ -250,7 +250,7 @@ class QuorumStateWriter:
         await until_idle(lambda: self._task)
 
     async def stop(self) -> None:
-        """Let an attempt end that has begun; no other one follows if it finds no room."""
+        """Wait for a running attempt; no other one follows if it finds no room."""
         self._stopped = True
         if self._retry is not None:
             self._retry.cancel()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class QuorumLinks:
-    """From the constructor to `stop`. All methods belong to the event loop's thread."""
+    """Links to other nodes, from the constructor to `stop`. All methods belong to the event loop's thread."""
 
     def __init__(self, node: QuorumNode, network: Network, random: random_module.Random) -> None:
         self._peers = QuorumPeers(node, network, random)
@@ -31,7 +31,7 @@ class QuorumLinks:
             node.on_append.append(self._membership.wake)
 
     def begin(self) -> None:
-        """Once the node knows these links."""
+        """Begin, once the node knows these links."""
         if self._membership is not None:
             self._membership.start()
 
@@ -62,7 +62,7 @@ class QuorumLinks:
         return await self._follower.committed_end()
 
     async def stop(self, farewell: Sequence[Request]) -> None:
-        """Say to others once what there is left to say, and be silent."""
+        """Send the last requests once, and stop."""
         if farewell:
             await self._peers.say_farewell(farewell)
         if self._membership is not None:

@@ -31,7 +31,7 @@ _LOG = logging.getLogger("ottla.controller")
 
 
 def listeners_of(endpoints: Sequence[VoterEndpoint]) -> list[dict[str, Any]]:
-    """As requests about voters name them."""
+    """Listeners in the form of requests about voters."""
     return [{"name": each.name, "host": each.host, "port": each.port} for each in endpoints]
 
 

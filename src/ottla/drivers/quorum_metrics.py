@@ -68,7 +68,7 @@ class QuorumMetrics:
         """When what it does now began; None while it does nothing."""
 
     def begin_step(self) -> bool:
-        """Something is done from now on. Returns False within another step, which goes on behind this one."""
+        """Begin to measure work. Returns False within another step, which continues after this one."""
         if self._step_s is not None:
             return False
         self._step_s = self._elapsed_s()
@@ -82,14 +82,14 @@ class QuorumMetrics:
         self._step_s = None
 
     def appended(self, end: Offset, records: int) -> None:
-        """As leader; the log ends at `end` now."""
+        """Count an append as leader; the log now ends at `end`."""
         if records:
             now_s = self._elapsed_s()
             self._pending.append(_Append(end, records, now_s))
             self._appended.record(records, now_s)
 
     def fetched(self, records: int) -> None:
-        """As follower: appended what the leader sent."""
+        """Count records appended as follower."""
         self._fetched.record(records, self._elapsed_s())
 
     def committed(self, high_watermark: Offset) -> None:
@@ -117,7 +117,7 @@ class QuorumMetrics:
             self._election_s = None
 
     def values(self) -> dict[str, float]:
-        """By Kafka's names, with underscores; times in milliseconds. NaN for what there was nothing of."""
+        """Values by Kafka's names, with underscores; times in milliseconds, NaN if there was none."""
         now_s = self._elapsed_s()
         return {
             "commit_latency_avg": self._commit_ms.average(now_s),

@@ -335,7 +335,7 @@ class QuorumNode:
         self._heard(lambda: self.core.on_fetched(leader_id, epoch, self.now_ms()))
 
     def on_leader_lost(self) -> None:
-        """Nobody listens any more where the leader did."""
+        """Called when nothing listens any more where the leader did."""
         self.take(self.core.on_leader_lost(self.now_ms()))
 
     def _heard(self, claim: Callable[[], Ready]) -> None:

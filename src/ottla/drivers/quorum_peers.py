@@ -163,7 +163,7 @@ class QuorumPeers:
         return row
 
     async def say_farewell(self, requests: Sequence[Request]) -> None:
-        """Say that this node leads no longer: once, for it stops."""
+        """Report once that this node no longer leads, because it stops."""
         for _, task in list(self._asked.values()):
             task.cancel()
         tasks = [asyncio.get_running_loop().create_task(self._ask_once(request)) for request in requests]

@@ -48,7 +48,7 @@ NEWEST_FORWARDED: Mapping[int, int] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 1,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: 0,
 }
-"""In which version a request travels that no client made: topics that are created because one asked for them."""
+"""Versions of requests that no client made: topics that are created because a client asked for them."""
 
 _AGAIN = frozenset(
     {

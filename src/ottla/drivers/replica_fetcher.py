@@ -50,7 +50,7 @@ THROTTLED_MS = 50
 """How long a throttled partition is left out before it is looked at again: a rate changes by its bytes and by time."""
 
 KILOBYTE_COST_SHIFT = 10
-"""To check and write a kilobyte takes a microsecond."""
+"""Checking and writing a kilobyte takes a microsecond."""
 
 _SESSION_ERRORS = frozenset(
     {
@@ -62,7 +62,7 @@ _SESSION_ERRORS = frozenset(
 
 
 class FetcherSettings(NamedTuple):
-    """In milliseconds and bytes, by Kafka's names."""
+    """Settings in milliseconds and bytes, by Kafka's names."""
 
     node_id: NodeId
     wait_ms_max: int
@@ -107,12 +107,12 @@ class ReplicaFetcher:
         self._client = client
         self._session = SessionRequest()
         self._ready: dict[PartitionKey, Followed] = {}
-        """To be asked for, in a way that the session does not know yet."""
+        """Partitions to ask for that the session does not know yet."""
         self._delayed: dict[PartitionKey, Followed] = {}
-        """Not to be asked for before their time."""
+        """Partitions not to ask for before their time."""
         self._news = asyncio.Event()
         self._waiting: NodeConnection | None = None
-        """On which a request waits for its answer."""
+        """The connection on which a request waits for its answer."""
         self._interrupting: asyncio.Handle | None = None
         self._interrupted = False
         self._task: asyncio.Task[None] | None = None
@@ -302,7 +302,7 @@ class ReplicaFetcher:
                 yield ROW_COST + self._take(topic.topic_id, answered)
 
     def _take(self, topic_id: UUID, answered: FetchedPartition) -> int:
-        """Do what an answer says of one partition, or note it; gives its cost."""
+        """Apply an answer about one partition, or note it; returns its cost."""
         key = topic_id, answered.partition_index
         followed = self.partitions.get(key)
         if followed is None or followed.asked is None or followed.asked is not self._session.get(key):

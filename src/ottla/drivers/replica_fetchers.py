@@ -1,4 +1,4 @@
-"""Which leader this node follows for what: fetchers come and go with the partitions (`ReplicaFetcherManager`)."""
+"""Fetchers by leader: they come and go with the partitions (`ReplicaFetcherManager`)."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from ottla.replication.throttle import Rate, Throttle
 from ottla.storage.log_manager import LogManager
 
 RECONNECT_BACKOFF_MS = 50
-"""At first, to a leader that is gone; doubles up to `replica.fetch.backoff.ms`."""
+"""First backoff to a leader that is gone; doubles up to `replica.fetch.backoff.ms`."""
 
 
 def receive_buffer_bytes(config: ServerConfig) -> int:
@@ -151,7 +151,7 @@ class Replication:
         self._timer = loop.call_later(max(lag_ms_max, 2) / 2000, self._watch_lag)
 
     def log_moved(self, partition: Partition, image: MetadataImage) -> None:
-        """Its log is another one now, which is to be fetched into."""
+        """The partition has another log now, into which to fetch."""
         self._note(partition)
         self.apply((), image)
 

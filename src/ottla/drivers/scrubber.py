@@ -108,7 +108,7 @@ class LogScrubber:
         self._found = found
         self._epoch_max = epoch_max
         self._suspected: dict[Log, Offset] = {}
-        """With the offset from which on to look."""
+        """Suspected logs, with the offset from which on to check."""
         self._checked_s: dict[Log, float] = {}
         """When a log was made or found to be sound; one that was recreated is another one."""
         self._suspicions_s: dict[Log, float] = {}
@@ -138,7 +138,7 @@ class LogScrubber:
             await asyncio.wait([self._task])
 
     def suspect(self, log: Log, offset: Offset | None = None) -> None:
-        """Somebody met damage in a log, at `offset` or anywhere: check it soon."""
+        """Check a log soon: damage was met at `offset` or anywhere."""
         start = log.log_start_offset if offset is None else offset
         now_s = self._now_s()
         if now_s - self._suspicions_s.get(log, -SUSPECTED_AGAIN_S) >= SUSPECTED_AGAIN_S:
@@ -291,7 +291,7 @@ class LogScrubber:
     # What is mended here
 
     def _compare_epochs(self, log: Log, found: list[SegmentCheck]) -> None:
-        """Have the log's leader epochs say what its batches say, where they do not."""
+        """Correct the log's leader epochs where they differ from its batches."""
         epochs = joined([check.epochs for check in found])
         newest = [check.newest for check in found if check.newest is not None]
         if not epochs or not any(log.epochs.contradicts(*each) for each in (*epochs, *newest)):
@@ -304,7 +304,7 @@ class LogScrubber:
         log.mend_epochs(epochs, newest[-1][1])
 
     async def _name(self, log: Log) -> None:
-        """Have a directory of Kafka's say which partition's it is."""
+        """Write the partition's identity into a directory of Kafka's."""
         topic_id = log.topic_id
         if log.directory not in self._logs.unnamed or topic_id is None:
             return

@@ -269,7 +269,7 @@ class ShareGroups:
         self, group_id: str, partitions: Mapping[UUID, Collection[int]],
         request: Callable[[SharePartitionKey], StateRequest],
     ) -> dict[tuple[UUID, int], StateRow]:  # fmt: skip
-        """Have state kept, and take note of what is. Raises nothing."""
+        """Initialize state at the share coordinator, and record the result. Raises nothing."""
         answers = await self.ask(group_id, partitions, request)
         for kept in (True, False):
             found: dict[UUID, list[int]] = {}

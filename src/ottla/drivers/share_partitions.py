@@ -185,7 +185,7 @@ class SharePartitions:
         return found
 
     def drop(self, led: LedSharePartition, error: ErrorCode) -> None:
-        """Its state here counts no more."""
+        """Drop its state here, which no longer counts."""
         where = SharedPartition(led.key.topic_id, led.key.partition)
         groups = self._led.get(where, {})
         if groups.get(led.key.group_id) is led:
@@ -279,7 +279,7 @@ class SharePartitions:
         return int(asyncio.get_running_loop().time() * 1000)
 
     def acquired(self, led: LedSharePartition, acquired: Iterable[Acquired]) -> None:
-        """Its core has given records to a member: see that their locks end."""
+        """Start the lock timers of records that its core gave to a member."""
         for each in acquired:
             led.metrics.batch_records.add(each.last_offset - each.first_offset + 1)
         self._arm(led)
@@ -287,7 +287,7 @@ class SharePartitions:
     def acknowledge(
         self, group_id: str, where: SharedPartition, member: str, acknowledgements: Sequence[Acknowledgement]
     ) -> Outcome:
-        """Does what a member asks for; gives, when it is kept, None or the error. Raises nothing."""
+        """Apply a member's acknowledgements; returns, when they are stored, None or the error. Raises nothing."""
         result: Outcome = asyncio.get_running_loop().create_future()
         led = self.get(group_id, where)
         if led is None or led.core is None:
@@ -317,7 +317,7 @@ class SharePartitions:
                 led.wake()
 
     def end_session(self, key: SessionKey) -> None:
-        """By the member's last request."""
+        """End a session at the member's last request."""
         session = self.sessions.get(key)
         if session is not None:
             self.sessions.end(key)
@@ -333,12 +333,12 @@ class SharePartitions:
                 self.drop(led, ErrorCode.not_leader_or_follower)
 
     def _session_ended(self, key: SessionKey, partitions: Iterable[SharedPartition]) -> None:
-        """Its connection has closed."""
+        """End a session whose connection has closed."""
         if not self._stopped:
             self.release(key, partitions)
 
     def _persist(self, led: LedSharePartition, write: StateWrite | None, result: Outcome | None) -> None:
-        """Have a change kept, and say then what became of it."""
+        """Store a change, and report the result."""
         if write is None:
             if result is not None:
                 result.set_result(None)

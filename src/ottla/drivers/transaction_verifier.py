@@ -111,7 +111,7 @@ class TransactionVerifier:
         )
         self._client = NodeClient(node.network, f"broker-{node.node_id}-transactions", node.random, timing)
         self._waiting: dict[NodeId, list[_Asked]] = {}
-        """Not sent yet, by coordinator."""
+        """Unsent requests, by coordinator."""
         self._tasks: dict[NodeId, asyncio.Task[None]] = {}
         self._failing = False
 
