@@ -55,7 +55,7 @@ class File(Protocol):
 
     def size(self) -> int: ...
     def pread(self, length: int, position: int) -> bytes:
-        """Up to `length` bytes; fewer only at the end of the file."""
+        """Read up to `length` bytes; fewer only at the end of the file."""
         ...
 
     def pread_nowait(self, length: int, position: int) -> bytes | bytearray | None:
