@@ -75,7 +75,7 @@ def codec_of(schema: Any) -> Codec:
 class _Compiler:
     def __init__(self) -> None:
         self._named: dict[str, Codec | None] = {}
-        """By full name; None while it is looked at."""
+        """Keyed by full name; None while it is looked at."""
 
     def codec(self, schema: Any, namespace: str) -> Codec:
         if isinstance(schema, list):
