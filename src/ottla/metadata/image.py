@@ -133,7 +133,7 @@ class TopicImage:
     name: str
     id: TopicId
     partitions: Mapping[int, PartitionRegistration]
-    """By partition number, in ascending order, without gaps. Not to be changed."""
+    """Keyed by partition number, in ascending order, without gaps. Not to be changed."""
 
 
 @lru_cache(maxsize=4096)
@@ -170,13 +170,13 @@ class MetadataImage:
     """Dynamic settings by resource; a resource without settings has no entry."""
     next_producer_id: ProducerId = 0
     client_quotas: Mapping[tuple[tuple[str, str | None], ...], Mapping[str, float]] = field(default_factory=dict)
-    """By sorted (entity type, entity name or None for the default)."""
+    """Keyed by sorted (entity type, entity name or None for the default)."""
     scram_credentials: Mapping[tuple[str, int], Any] = field(default_factory=dict)
-    """By (user, mechanism): the record."""
+    """Keyed by (user, mechanism): the record."""
     acls: Mapping[UUID, Any] = field(default_factory=dict)
-    """By id: the record."""
+    """Keyed by id: the record."""
     delegation_tokens: Mapping[str, Any] = field(default_factory=dict)
-    """By token id: the record."""
+    """Keyed by token id: the record."""
     replica_index: ReplicaIndex | None = field(default=None, compare=False, repr=False)
     """See `replica_index.py`; None where nobody needs it."""
 

@@ -1,4 +1,4 @@
-"""From what a metadata log and its newest snapshot hold to an image."""
+"""Loads an image from a metadata log and its newest snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which partitions have a replica on which broker: what concerns one broker costs by its replicas, not by all.
+"""Index of partitions by the brokers of their replicas: work for one broker costs by its replicas, not by all.
 
 The index is made when a controller first needs it, and from then on goes from image to image with what changed. It has
 replicas and not who is in sync, so that a fail-over does not change it (Kafka's `BrokersToIsrs` does).
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.metadata.delta import MetadataDelta
 
 PARTITIONS_PER_STEP = 500
-"""To look at a partition's replicas costs a microsecond or two."""
+"""Looking at a partition's replicas costs a microsecond or two."""
 
 _NOTHING: Map[TopicId, tuple[int, ...]] = Map()
 
