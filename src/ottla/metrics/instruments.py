@@ -27,7 +27,7 @@ class Histogram:
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
-        """Not cumulative; the last one counts what is above all bounds."""
+        """Counts by bucket, not cumulative; the last counts values above all bounds."""
         self.sum = 0.0
 
     def add(self, value: float, times: int = 1) -> None:
@@ -46,7 +46,7 @@ class ApiStats:
         self.errors: dict[str, int] = {}
         """Errors in answers, by Kafka's name."""
         self.seconds = Histogram(REQUEST_SECONDS)
-        """From having received a request to handing its answer to the socket."""
+        """Time from receiving a request to handing its answer to the socket."""
 
     def answered(self, version: int, seconds: float, times: int = 1) -> None:
         self.versions[version] = self.versions.get(version, 0) + times
@@ -133,7 +133,7 @@ class NodeMetrics:
         return found
 
     def apis(self) -> list[tuple[int, ApiStats]]:
-        """By API key."""
+        """Statistics by API key."""
         return sorted(self._apis.items())
 
     def topic(self, name: str) -> TopicTraffic:

@@ -47,7 +47,7 @@ class ShareMetrics:
         return [(group_id, each, self._acquire_seconds[group_id]) for group_id, each in self._fetch_ratio.items()]
 
     def remove_group(self, group_id: str) -> None:
-        """Nobody of the group is left on this node."""
+        """Remove a group without members on this node."""
         self._fetch_ratio.pop(group_id, None)
         self._acquire_seconds.pop(group_id, None)
 

@@ -17,7 +17,7 @@ class Windows:
     __slots__ = ("_count", "_samples", "_seconds")
 
     def __init__(self, seconds: float = 30.0, count: int = 2) -> None:
-        """By default as `metrics.sample.window.ms` and `metrics.num.samples` do."""
+        """The defaults are those of `metrics.sample.window.ms` and `metrics.num.samples`."""
         self._seconds = seconds
         self._count = count
         self._samples: deque[_Sample] = deque()
