@@ -52,7 +52,7 @@ class Work:
     """What one of those who copy side by side has to do. Picklable."""
 
     source: str
-    """Its name."""
+    """Name of the source."""
     source_bootstrap: str
     destination_bootstrap: str
     prefix: str
@@ -62,7 +62,7 @@ class Work:
     places: tuple[Place, ...]
     """Partitions, by their names at the source."""
     every_s: float
-    """From the beginning of one transaction to the next."""
+    """Seconds from the beginning of one transaction to the next."""
     targets: Mapping[Place, Offset] | None = None
     """Where each partition is done; None: never."""
 
@@ -101,11 +101,11 @@ class _Copier:
         self._read: dict[TopicPartition, list[Stretch]] = {}
         """Offsets that records of the open transaction had, by partition of the source."""
         self._written: dict[TopicPartition, list[Stretch]] = {}
-        """And have, as far as they are acknowledged."""
+        """Offsets at source and destination of acknowledged records."""
         self._ends: dict[TopicPartition, Offset] = {}
         """Where a partition of the destination ends behind what was committed last."""
         self._noted: dict[TopicPartition, Offset] = {}
-        """Up to where the control topic says that the source was copied."""
+        """Offset up to which the source was copied, according to the control topic."""
 
     def close(self) -> None:
         self._producer.close()
@@ -204,7 +204,7 @@ class _Copier:
         self._written.clear()
 
     def _note(self, entries: list[tuple[list[Any], Any]], fetcher: AssignedFetcher) -> None:
-        """In the transaction that is open, and commit it."""
+        """Write the entries in the open transaction, and commit it."""
         named = {(key[1], key[2]) for key, _ in entries}
         moved = {at: end for at, end in fetcher.positions.items() if end > self._noted[at]}
         entries += [(["through", *at], end) for at, end in moved.items() if at not in named]

@@ -20,7 +20,7 @@ Place = tuple[str, int]
 
 
 class Run(NamedTuple):
-    """As many records from offset `source` on are those from `destination` on."""
+    """A run of records from offset `source` on, copied from offset `destination` on."""
 
     source: Offset
     destination: Offset

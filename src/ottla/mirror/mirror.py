@@ -34,7 +34,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 @dataclass(frozen=True)
 class Route:
-    """From where to where, and what. Names of clusters go into names of topics."""
+    """The source, the destination and the topics of a mirror. Names of clusters go into names of topics."""
 
     source: str
     source_bootstrap: str

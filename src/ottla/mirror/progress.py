@@ -15,7 +15,7 @@ KEPT: Final = 100
 
 
 class Progress:
-    """As far as a pipeline's runner asks a `StreamingQuery`."""
+    """What a pipeline's runner asks of a `StreamingQuery`."""
 
     isActive: Final = False
     """Each look is a batch, which is over when its progress is there."""

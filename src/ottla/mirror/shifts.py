@@ -30,16 +30,16 @@ logger = logging.getLogger("ottla.mirror")
 EVERY_S: Final = 0.02
 STOP_S: Final = 10.0
 FAILURES_MAX: Final = 10
-"""In a row, without a record copied between them."""
+"""Consecutive failures without a record copied between them."""
 PAUSE_S: Final = 0.5
 PAUSE_S_MAX: Final = 15.0
 _REFUSED: Final = re.compile(r"ottla\.mirror\.ledger\.MirrorError: (.*)")
-"""In the stack trace of a task."""
+"""Finds the error in the stack trace of a task."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """From where to where records are copied."""
+    """Source and destination of the copied records."""
 
     source: str
     source_bootstrap: str
@@ -53,7 +53,7 @@ class Shifts:
     def __init__(self, way: Way, ledger: Ledger, spark: SparkSession | None, every_s: float = EVERY_S) -> None:
         """Without `spark` a thread of this process copies."""
         self.every_s = every_s
-        """From one transaction to the next."""
+        """Seconds from one transaction to the next."""
         self._way = way
         self._ledger = ledger
         self._spark = spark
