@@ -13,7 +13,7 @@ _SMALL = "spark.databricks.delta.optimize.minFileSize"
 
 
 class Delta:
-    """In a directory."""
+    """A Delta table in a directory."""
 
     def __init__(self, spark: SparkSession, path: str, target_bytes: int) -> None:
         self.path = path

@@ -50,7 +50,7 @@ class Files:
         return bool(self._system.exists(self._path(path)))
 
     def delete(self, path: str) -> None:
-        """With all that is in it; it may be gone already."""
+        """Delete a path with everything in it; it may be gone already."""
         self._system.delete(self._path(path), True)
 
     def move(self, path: str, target: str) -> None:

@@ -46,7 +46,7 @@ def open_catalog(name: str, properties: str) -> Catalog:
 
 
 class Iceberg:
-    """In a catalog; made where it is missing, with its namespace."""
+    """An Iceberg table in a catalog; created if missing, with its namespace."""
 
     def __init__(self, catalog: Catalog, name: str, target_bytes: int) -> None:
         if "." not in name:

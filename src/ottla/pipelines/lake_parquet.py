@@ -22,7 +22,7 @@ SMALL_MIN = 2
 
 
 class Parquet:
-    """In a directory."""
+    """Parquet files in a directory."""
 
     def __init__(self, path: str, target_bytes: int) -> None:
         self.path = path

@@ -45,7 +45,7 @@ TRANSACTION = "id STRING, kind STRING, account STRING, to STRING, amount BIGINT,
 ENTRY = "id STRING, kind STRING, account STRING, amount BIGINT, balance BIGINT, sequence BIGINT, at TIMESTAMP"
 OUTCOME = ENTRY.replace("at TIMESTAMP", "at_us BIGINT, to STRING, reason STRING, what STRING")
 OUTCOMES_MAX = 1000
-"""In one text."""
+"""Outcomes in one text."""
 BALANCE_MAX = 2**63 - 1
 DAY_US = 86_400_000_000
 

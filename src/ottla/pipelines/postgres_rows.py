@@ -234,7 +234,7 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     )  # fmt: skip
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: the position is in the checkpoint."""
+        """Does nothing: the position is in the checkpoint."""
 
     def stop(self) -> None:
         if self.held is not None:

@@ -46,7 +46,7 @@ def text(status: Status) -> str:
 
 
 class MetricsServer:
-    """As a context manager: listens until the end of it. Raises PipelineError for an address that is taken."""
+    """Serves metrics, as a context manager, until its end. Raises PipelineError for an address in use."""
 
     def __init__(self, host: str, port: int, status: Callable[[], Status]) -> None:
         class Handler(BaseHTTPRequestHandler):

@@ -40,7 +40,7 @@ class Step:
     function: Callable[[], None]
     every_s: float
     due_at: float = 0.0
-    """By the monotonic clock."""
+    """Due time of the monotonic clock."""
     query: Callable[[], Any] | None = None
     """What shows how it does."""
     bootstrap: str = ""

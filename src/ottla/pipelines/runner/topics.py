@@ -16,7 +16,7 @@ LOOK_TIMEOUT_S: Final = 2.0
 
 
 class Topics:
-    """Not safe for threads, as its `Cluster` is not."""
+    """Not thread-safe, as its `Cluster` is not."""
 
     def __init__(self, bootstrap: str, *, request_timeout_s: float = 30.0) -> None:
         self._cluster = Cluster(
@@ -37,7 +37,7 @@ class Topics:
         return len(self._cluster.partitions([topic]))
 
     def id(self, topic: str) -> str:
-        """Another for a topic of the same name that is made again; zeros where the cluster has none."""
+        """Id of a topic; a recreated topic has another one. Zeros if the cluster has none."""
         return str(next(iter(self._cluster.partitions([topic]).values())).topic_id)
 
     def ends(self, topics: set[str]) -> dict[TopicPartition, Offset]:
