@@ -31,7 +31,7 @@ _PLAIN_RECORDS_MAX = 0x2000
 """The records of a batch whose numbers take at most two bytes."""
 
 _DELTA_BYTE_MAX = 65
-"""More than a timestamp delta of one byte can be, in either direction."""
+"""More than a timestamp delta of one byte, in either direction."""
 
 OK = 0
 TRUNCATED = 1

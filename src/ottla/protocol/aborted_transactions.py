@@ -1,4 +1,4 @@
-"""Which batches of a fetch answer belong to aborted transactions, for a reader that is read_committed.
+"""Finds the batches of a fetch answer that belong to aborted transactions, for read_committed readers.
 
 The rules are those of `org.apache.kafka.clients.consumer.internals.CompletedFetch`: the answer names the aborted
 transactions that overlap its records, each by its producer and first offset; a producer's batches are aborted from

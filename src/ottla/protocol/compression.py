@@ -27,7 +27,7 @@ class Codec(enum.IntEnum):
 
 
 CODECS: Final[dict[str, Codec]] = {codec.name.lower(): codec for codec in Codec}
-"""By the names that `compression.type` uses."""
+"""Keyed by the names that `compression.type` uses."""
 
 DECOMPRESSED_BYTES_MAX: Final = 100 * 1024 * 1024
 """What a batch may grow to: more than this could not have been sent uncompressed (`socket.request.max.bytes`)."""

@@ -425,7 +425,7 @@ def encode_response_in_steps(
 
 
 def _write_length(out: bytearray, length: int, flexible: bool) -> None:
-    """As `write_count`, typed."""
+    """Like `write_count`, typed."""
     if flexible:
         length += 1
         while length > 0x7F:

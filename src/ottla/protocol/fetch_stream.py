@@ -82,7 +82,7 @@ class FetchStream:
         self._at = self._end = 0
         """What is received and not decoded. Invariant: _at <= _end <= len(_view)."""
         self._need = 0
-        """Up to where in the buffer something has to be received for the next step."""
+        """Position in the buffer up to which data must be received for the next step."""
         self._topics = -1
         """How many are to come; negative before the response has said so."""
         self._rows = -1

@@ -43,9 +43,9 @@ class FetchedOffset(NamedTuple):
 
 class FetchedTopic(NamedTuple):
     name: str
-    """Not seen since version 10."""
+    """Absent since version 10."""
     topic_id: UUID
-    """Not seen before version 10."""
+    """Absent before version 10."""
     partitions: Sequence[FetchedOffset]
 
 
@@ -143,7 +143,7 @@ def encode_offset_fetch(version: int, groups: Sequence[FetchedGroup], header: by
 def encode_offset_fetch_in_steps(
     version: int, groups: Sequence[FetchedGroup], header: bytes
 ) -> Generator[int, None, bytearray]:
-    """As `encode_offset_fetch`; at each yield others may run."""
+    """Like `encode_offset_fetch`; at each yield others may run."""
     flexible = version >= OFFSET_FETCH_FLEXIBLE_SINCE
     out = bytearray(header)
     if version >= 3:

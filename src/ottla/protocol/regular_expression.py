@@ -14,7 +14,7 @@ MEMORY_MAX: Final = 1 << 20
 
 
 class InvalidRegularExpression(ValueError):
-    """Not one of RE2's, or too large."""
+    """The pattern is not valid in RE2, or too large."""
 
 
 class RegularExpression:

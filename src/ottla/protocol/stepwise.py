@@ -31,7 +31,7 @@ from ottla.protocol.messages import (
 from ottla.protocol.varint import read_length, read_uvarint
 
 ROW_COST: Final = 5
-"""To decode or to encode a row: some microseconds."""
+"""Decoding or encoding a row takes some microseconds."""
 NESTED_ROW_COST: Final = 20
 """One with arrays of its own, whatever is in them."""
 ROWS_AT_ONCE: Final = 50

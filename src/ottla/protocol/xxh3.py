@@ -25,7 +25,7 @@ _STRIPES_PER_BLOCK: Final = 16
 
 
 def xxh3_64(data: bytes) -> int:
-    """As a signed number, like Java's long."""
+    """The hash as a signed number, like Java's long."""
     found = _hash(data)
     return found - (1 << 64) if found >> 63 else found
 
@@ -74,7 +74,7 @@ def _of_241(data: bytes) -> int:
 
 
 def _of_long(data: bytes) -> int:
-    """In stripes, each with a part of the secret, eight lanes of 64 bits."""
+    """Hash long data in stripes, each with a part of the secret, eight lanes of 64 bits."""
     lanes = [_P32_3, _P64_1, _P64_2, _P64_3, _P64_4, _P32_2, _P64_5, _P32_1]
     length = len(data)
     for number in range((length - 1) // _STRIPE):

@@ -144,4 +144,4 @@ CONSUMER_GROUP_VALUES: Final[dict[int, type[ConsumerGroupValue]]] = {
     8: ConsumerGroupCurrentMemberAssignmentValue,
     16: ConsumerGroupRegularExpressionValue,
 }
-"""By the int16 at the start of the key."""
+"""Keyed by the int16 at the start of the key."""

@@ -99,7 +99,7 @@ _TYPES: dict[int, _Type] = {
     1: _Type(OffsetCommitKey, OffsetCommitValue, 4),
     2: _Type(GroupMetadataKey, GroupMetadataValue, 4),
 }
-"""By the int16 at the start of the key. Type 0 is the offset commit of Kafka 0.8; the fields are the same."""
+"""Keyed by the int16 at the start of the key. Type 0 is the offset commit of Kafka 0.8; the fields are the same."""
 
 DECODED: Final = frozenset({3, 4, 5, 6, 7, 8, 16, 17, 19, 20, 21, 22, 23})
 """Types of newer protocols whose values are decoded, by `group_values.py`: a node that has none need not load it."""

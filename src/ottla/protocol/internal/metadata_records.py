@@ -249,7 +249,7 @@ class RemoveAccessControlEntryRecord:
 
 @dataclass(slots=True)
 class NoOpRecord:
-    """Nothing; lets followers measure how far behind they are."""
+    """Changes nothing; lets followers measure how far behind they are."""
 
 
 @dataclass(slots=True)

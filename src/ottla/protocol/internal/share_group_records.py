@@ -104,4 +104,4 @@ SHARE_GROUP_VALUES: Final[dict[int, type[ShareGroupValue]]] = {
     14: ShareGroupCurrentMemberAssignmentValue,
     15: ShareGroupStatePartitionMetadataValue,
 }
-"""By the int16 at the start of the key. Type 9 is no longer in use."""
+"""Keyed by the int16 at the start of the key. Type 9 is no longer in use."""

@@ -16,7 +16,7 @@ from ottla.model import ZERO_UUID, Buffer
 from ottla.protocol.internal.codec import MalformedRecord, decode, encode_into, spec
 
 NOT_COUNTED: Final = -1
-"""In place of `delivery_complete_count`: from before Kafka counted, or nothing was fetched yet."""
+"""Stands for a missing `delivery_complete_count`: written before Kafka counted, or nothing was fetched yet."""
 
 
 class DeliveryState(IntEnum):

@@ -173,4 +173,4 @@ STREAMS_GROUP_VALUES: Final[dict[int, type[StreamsGroupValue]]] = {
     22: StreamsGroupCurrentMemberAssignmentValue,
     23: StreamsGroupTopologyValue,
 }
-"""By the int16 at the start of the key. Type 18 was that of the topics' partitions, before 4.1."""
+"""Keyed by the int16 at the start of the key. Type 18 was that of the topics' partitions, before 4.1."""

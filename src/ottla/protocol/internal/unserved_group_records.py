@@ -29,7 +29,7 @@ class UnservedTypes(NamedTuple):
     """The types of records that one protocol has."""
 
     group_type: str
-    """As ListGroups names it, and as its protocol type."""
+    """The name in ListGroups, and the protocol type."""
     metadata: int
     target: int
     """The epoch of the target assignment."""
