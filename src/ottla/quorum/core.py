@@ -46,7 +46,7 @@ class QuorumCore:
     me: ReplicaKey
     configurations: Configurations
     stored: QuorumStateFile
-    """As last handed out to be persisted, or about to be."""
+    """The state last handed out to be persisted, or about to be."""
     end_offset: Offset
     """Log end of this node, fsynced or not. Goes back only in `on_truncated`, never below the high watermark."""
     last_epoch: LeaderEpoch
@@ -63,9 +63,9 @@ class QuorumCore:
     deadline_ms: Millis | None = None
     """When `on_timeout` does something; None for never."""
     election: Election | None = None
-    """While prospective or candidate."""
+    """Set while prospective or candidate."""
     leadership: Leadership | None = None
-    """While leader."""
+    """Set while leader."""
     has_fetched: bool = False
     """As follower: whether the leader of this epoch has answered, so that an election now would disturb."""
     ended: LeaderEpoch = -1
@@ -73,11 +73,11 @@ class QuorumCore:
     losses: int = 0
     """Elections lost since there was a leader."""
     resigned_to: tuple[ReplicaKey, ...] = ()
-    """While resigned: preferred successors."""
+    """Preferred successors, while resigned."""
     unacknowledged: dict[NodeId, ReplicaKey] = field(default_factory=dict)
-    """While resigned: who has not answered to that yet."""
+    """Replicas that have not acknowledged the resignation yet, while resigned."""
     limit: EpochLimit = field(default_factory=EpochLimit)
-    """Which later epochs of others are adopted."""
+    """Decides which later epochs of other nodes are adopted."""
     _persisted: QuorumStateFile | None = None
     _control: tuple[Any, ...] = ()
     _committed: Offset = -1
@@ -520,7 +520,7 @@ class QuorumCore:
         return self._ready()
 
     def on_fetch(self, key: ReplicaKey, end_offset: Offset, now: Millis) -> Ready:
-        """Another replica asks for what follows `end_offset`, so it has all below on its disk."""
+        """Another replica fetches after `end_offset`, so it has all records below on its disk."""
         leadership = self.leadership
         if leadership is None:
             return self._ready()

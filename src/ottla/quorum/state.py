@@ -28,7 +28,7 @@ class Role(enum.Enum):
 
 
 class Timing(NamedTuple):
-    """In milliseconds."""
+    """Times in milliseconds."""
 
     election_timeout_ms: Millis = 1_000
     """`controller.quorum.election.timeout.ms`: one to two times this without a leader, then an election."""
@@ -44,7 +44,7 @@ class Ready(NamedTuple):
     persist: QuorumStateFile | None = None
     """Fsynced before anything that depends on it leaves the node: an answer, a request, a record."""
     control_records: Sequence[Any] = ()
-    """To append as one control batch in the current epoch, and to fsync before anything else is appended."""
+    """Control records to append as one batch in the current epoch, and to fsync before anything else is appended."""
     high_watermark: Offset | None = None
     """Set when it advanced: everything below may be applied and answered."""
 
@@ -63,14 +63,14 @@ class VoteRequest(NamedTuple):
 
 
 class BeginRequest(NamedTuple):
-    """Say that this node leads."""
+    """Tells that this node leads."""
 
     to: ReplicaKey
     epoch: LeaderEpoch
 
 
 class EndRequest(NamedTuple):
-    """Say that this node leads no longer."""
+    """Tells that this node no longer leads."""
 
     to: ReplicaKey
     epoch: LeaderEpoch

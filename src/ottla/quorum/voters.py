@@ -94,7 +94,7 @@ class VoterSet:
         return {each.voter_id: end for each in self for end in each.endpoints if end.name == listener}
 
     def with_voter(self, added: Voter) -> VoterSet:
-        """With one voter more, or in the place of the one with the same node id."""
+        """The set with one more voter, which replaces one with the same node id."""
         return VoterSet({**self._by_id, added.voter_id: added}.values())
 
     def without(self, node_id: NodeId) -> VoterSet:
