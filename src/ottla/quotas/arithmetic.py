@@ -37,7 +37,7 @@ class Rate:
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
         self._samples: list[_Sample] = []
-        """At most one more than there are windows: one that began before the span and reaches into it counts."""
+        """At most one more than there are windows: a sample that began before the span and reaches into it counts."""
         self._current = 0
 
     def record(self, value: float, now_ms: Millis) -> None:

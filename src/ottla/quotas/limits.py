@@ -1,4 +1,4 @@
-"""Which quota holds for whom: user, client id, both, and the defaults of each (Kafka's `ClientQuotaManager`).
+"""Finds the quota of a client: for user, client id, both, and the defaults of each (Kafka's `ClientQuotaManager`).
 
 Eight levels, from the most to the least specific: user and client id, user and any client id, user, any user and client
 id, any user and any client id, any user, client id, any client id. Who shares a level shares its quota only where the

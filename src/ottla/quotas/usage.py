@@ -52,7 +52,7 @@ class ClientQuota:
         self._tokens = tokens
         self._usages: dict[Tags, Usage] = {}
         self._known: dict[tuple[str, str | None], Usage] = {}
-        """By user and client id, until quotas change or usages go."""
+        """Keyed by user and client id, until quotas change or usages go."""
         self._purged_ms: Millis = 0
         self.throttles = 0
         """How often a client was held back since the quotas were made, and for how long in all; of usages that are gone
@@ -142,7 +142,7 @@ class ClientQuota:
         self.throttled_ms += delay
 
     def bytes_max(self, user: str, client_id: str | None, now_ms: Millis) -> int:
-        """More than this at once is beyond the quota whatever else was used: what a fetch may give at most."""
+        """The most that a fetch may return: more at once exceeds the quota whatever else was used."""
         limit = self.limits.of(self.usage(user, client_id, now_ms).tags)
         most = (1 << 31) - 1
         if limit is None:
