@@ -137,7 +137,7 @@ class Application:
         return self._forward(call)
 
     def _forward(self, call: Call) -> Response:
-        """Have the leader do it. Raises ApiError."""
+        """Forward the call to the leader. Raises ApiError."""
         url = self._service.leadership.leader_url()
         if url is None or FORWARDED in call.headers:
             raise api_errors.unknown_leader()

@@ -66,7 +66,7 @@ class AvroSchema:
         return _dumps(_canonical(self.tree, "", set(self._known), is_sorted=True))
 
     def resolved(self) -> str:
-        """With the definitions of references where they are first used."""
+        """The schema with the definitions of references where they are first used."""
         definitions: dict[str, tuple[Any, str]] = {}
         for each in self._references:
             _collect(_tree(each.text), "", definitions)

@@ -31,7 +31,7 @@ class Catalog:
     # Parsing
 
     def parse(self, proposal: Proposal, *, keep: bool = True) -> ParsedSchema:
-        """With its references, and theirs, as they are now. Raises ApiError 42201."""
+        """Parse a schema with its references, and theirs, in their current versions. Raises ApiError 42201."""
         references = self._resolve(proposal)
         key = (proposal.type, proposal.text, references)
         with self._lock:
@@ -180,7 +180,8 @@ class Catalog:
         raise api_errors.schema_not_found()
 
     def _looked_up(self, proposal: Proposal, normalize: bool, deleted: bool) -> SchemaRecord | None:
-        """As it is, or else with what it would be registered with: clients ask for a schema by its text."""
+        """Look up the schema as it is, or else in the form in which it would be registered: clients ask for a schema by
+        its text."""
         found = self.find(proposal, normalize=normalize, deleted=deleted)
         latest = self.state.version(proposal.subject, LATEST)
         if found is not None or latest is None or proposal.is_empty:
@@ -220,7 +221,7 @@ class Catalog:
         return bool(new) != bool(old) and schema.resolved() == self.parsed_record(record).resolved()
 
     def _numbered(self, subject: str, references: Sequence[Reference]) -> list[Reference]:
-        """With the latest version's number in place of -1."""
+        """The references with the latest version's number in place of -1."""
         found = []
         for each in references:
             latest = (

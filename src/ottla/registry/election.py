@@ -1,4 +1,4 @@
-"""Which instance writes: elected in a group of Kafka's, as Confluent's registry elects its own.
+"""Elects the instance that writes in a Kafka group, as Confluent's registry does.
 
 Instances join the group `schema-registry` with the protocol type `sr`; each says where it is. The member that the
 coordinator calls leader chooses the one that writes: the one that does already, or else the one with the smallest URL.

@@ -87,7 +87,7 @@ class Comparison:
         del self._path[-len(places) :]
 
     def trial(self) -> Comparison:
-        """At the same place, for changes that may not count."""
+        """A comparison at the same place, for changes that may not count."""
         other = Comparison(self._memory)
         other._path = list(self._path)
         return other
@@ -262,7 +262,7 @@ def _compare_enums(comparison: Comparison, old: Node, new: Node) -> None:
 
 
 def same(left: Any, right: Any) -> bool:
-    """As JSON Schema has it: 1 and true are different, 1 and 1.0 are not."""
+    """Equality as in JSON Schema: 1 and true are different, 1 and 1.0 are not."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     return bool(left == right)

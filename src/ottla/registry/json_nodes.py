@@ -44,7 +44,7 @@ class Places:
         self._nodes: dict[int, Node] = {}
 
     def node(self, tree: Any, resolver: Any) -> Node:
-        """By identity: nodes keep the trees, so that no other tree comes to have the same."""
+        """The node of a tree, by identity: nodes keep the trees, so that no other tree can have the same identity."""
         found = self._nodes.get(id(tree))
         if found is None:
             if isinstance(tree, dict) and isinstance(tree.get("$id"), str):
@@ -86,7 +86,7 @@ class Node:
         return "combined"
 
     def _kinds(self) -> Iterator[str]:
-        """By the keywords: one for each group of them that is there."""
+        """Kinds of the schema by its keywords: one for each group of keywords present."""
         tree = self.tree
         if "enum" in tree:
             yield "enum"

@@ -63,7 +63,7 @@ class JsonSchema:
         return json.dumps(self.tree, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
 
     def resolved(self) -> str:
-        """With the schemas it refers to as definitions of its own, by their names."""
+        """The schema with the schemas it refers to as its own definitions, by name."""
         if not self._references or not isinstance(self.tree, dict):
             return self.text
         inside = {name: tree for name, tree in self._references.items() if isinstance(tree, dict)}

@@ -8,7 +8,8 @@ Edge = tuple[int, int]
 
 
 def largest_matching(edges: Iterable[Edge], left_count: int) -> list[Edge]:
-    """As many edges as can be without two that share an end, in the order of their left ends.
+    """A largest set of edges of which no two share an end, in the order of their left ends. The first possible edge of
+    each end is kept: alternatives that did not move stay together.
 
     The first edge of each that can be kept is: alternatives that did not move stay together.
     """

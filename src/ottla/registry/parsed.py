@@ -22,7 +22,7 @@ written in Rust, and aborts where there are none left."""
 
 
 class InvalidSchema(ValueError):
-    """It is no schema of its kind: the text says why."""
+    """The text is not a schema of its type; the message says why."""
 
 
 def check_stack() -> None:
@@ -58,10 +58,10 @@ class ParsedSchema(Protocol):
         """Canonical: schemas that differ in white space only have the same."""
 
     def normalized(self) -> str:
-        """More canonical: what may be in any order is in one order."""
+        """The normalized text: parts without a meaningful order are sorted."""
 
     def formatted(self, name: str) -> str:
-        """In another form, by its name; the canonical text for a name that is not known."""
+        """Another form, by its name; the canonical text for an unknown name."""
 
     def resolved(self) -> str:
         """Without references: schemas of the same one are the same."""

@@ -99,7 +99,7 @@ def compare(
 
 
 def _types(file: FileDescriptorProto, others: Iterable[FileDescriptorProto]) -> dict[str, _Type]:
-    """By their full names, with the leading dot that fields have."""
+    """Types by their full names, with the leading dot that fields have."""
     found: dict[str, _Type] = {}
 
     def collect(

@@ -123,7 +123,7 @@ class _Printer:
         yield "}\n"
 
     def _body(self, message: DescriptorProto, full_name: str) -> Iterator[str]:
-        """Its lines: groups of them with an empty one between."""
+        """Lines of a message: groups with an empty line between."""
         entries = {f".{full_name}.{each.name}": each for each in message.nested_type if each.options.map_entry}
         groups = {
             each.type_name.rpartition(".")[2]: each
@@ -367,7 +367,7 @@ def _escaped(data: bytes) -> str:
 
 
 def _json_name(name: str) -> str:
-    """As protoc makes one of a field's name."""
+    """The JSON name that protoc makes of a field's name."""
     head, *rest = name.split("_")
     return head + "".join(part[:1].upper() + part[1:] for part in rest)
 

@@ -34,7 +34,7 @@ SCHEMA_TYPES: Final = (JSON, PROTOBUF, AVRO)
 
 
 class UnreadableRecord(ValueError):
-    """It is no record of a schema registry, or of a newer one."""
+    """The record was not written by a schema registry, or by a newer one."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Key:
 
 
 class Reference(NamedTuple):
-    """Another subject's version that a schema uses, under the name by which it does."""
+    """A reference to another subject's version, with the name that the schema uses for it."""
 
     name: str
     subject: str

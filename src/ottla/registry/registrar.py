@@ -211,7 +211,7 @@ class Registrar:
             return [record.version for record in versions]
 
     def _settings_of(self, subject: str) -> dict[Key, bytes | None]:
-        """Its configuration and mode go with it."""
+        """Configuration and mode of a subject, which are deleted with it."""
         entries: dict[Key, bytes | None] = {}
         if subject in self._state.configs:
             entries[Key(records.CONFIG, subject)] = None

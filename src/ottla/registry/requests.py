@@ -26,7 +26,7 @@ class Call:
 
     method: str
     path: str
-    """As it came: percent-encoded, with its query."""
+    """The path as received: percent-encoded, with its query."""
     parameters: Mapping[str, str]
     """Parameters of the path, decoded."""
     query: Mapping[str, list[str]]

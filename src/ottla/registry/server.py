@@ -46,7 +46,7 @@ class Options:
     """0 is any free one."""
     topic: str = DEFAULT_TOPIC
     group: str = DEFAULT_GROUP
-    """In which instances elect who writes."""
+    """Group in which instances elect the leader."""
     advertised: str | None = None
     """HOST:PORT at which the other instances reach this one; where it listens unless given."""
     is_alone: bool = False
@@ -129,7 +129,7 @@ class Instance:
             closing(self.close)
 
     def stop(self) -> None:
-        """From any thread, or from a signal's handler."""
+        """Stop the server, from any thread or from a signal handler."""
         self._server.should_exit = True
 
     @contextlib.contextmanager

@@ -66,7 +66,7 @@ class Service:
         return call.flag("normalize") or bool(self.state.config_in_scope(subject).get("normalize"))
 
     def lead(self, change: Callable[[], T]) -> T:
-        """Do what only the leader does; again where another took its place in between. Raises ApiError."""
+        """Do what only the leader does; repeated if another instance became leader in between. Raises ApiError."""
         for _ in range(ATTEMPTS_MAX):
             if not self.leadership.is_leader():
                 break

@@ -25,11 +25,11 @@ class State:
         self._subjects: dict[str, dict[int, SchemaRecord]] = {}
         """Versions in ascending order. Invariant: no subject without a version."""
         self._by_id: dict[str, dict[int, list[SchemaRecord]]] = {}
-        """By context. Invariant: all records of an id have the same digest."""
+        """Keyed by context. Invariant: all records of an id have the same digest."""
         self._by_digest: dict[str, dict[bytes, int]] = {}
         self._referrers: dict[tuple[str, int], set[tuple[str, int]]] = {}
         self._last_id: dict[str, int] = {}
-        """By context; ids are not given twice, even of schemas that are gone."""
+        """Keyed by context; ids are not given twice, even of schemas that are gone."""
         self.configs: dict[str | None, dict[str, Any]] = {}
         self.modes: dict[str | None, str] = {}
         self._contexts: set[str] = set()

@@ -45,7 +45,7 @@ class StoreError(OttlaError):
 
 
 class StoreTimeout(StoreError):
-    """It took too long; a write may have been done."""
+    """The operation took too long; a write may have been done."""
 
 
 class RecordTooLarge(StoreError):
@@ -53,7 +53,7 @@ class RecordTooLarge(StoreError):
 
 
 class Fenced(StoreError):
-    """Another instance writes now: what was to be written is not, and nothing is from here on."""
+    """Another instance writes now: this write was not done, and no later one will be."""
 
 
 class Topic:

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 DEFAULT_CONTEXT: Final = "."
 GLOBAL_CONTEXT: Final = ".__GLOBAL"
-"""Not a context of subjects: its configuration and mode are for all contexts that have none."""
+"""Not a context of subjects: its configuration and mode apply to all contexts that have none."""
 WILDCARD: Final = ":*:"
-"""As a prefix: the subjects of all contexts."""
+"""Prefix for the subjects of all contexts."""
 _RESERVED: Final = frozenset({"__GLOBAL", "__EMPTY"})
 
 
@@ -19,12 +19,12 @@ class Subject(NamedTuple):
     """A name, and the context it is in."""
 
     context: str
-    """With its dot: `.` or `.staging`."""
+    """Context with its dot: `.` or `.staging`."""
     name: str
 
     @property
     def text(self) -> str:
-        """As requests and records have it: the key by which everything else finds it."""
+        """The text in requests and records: the key of a subject."""
         return prefix_of(self.context) + self.name
 
 
