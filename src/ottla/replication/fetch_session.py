@@ -102,7 +102,7 @@ class FetchSessionCache:
         self._slots = slots
         self._random = random
         self._sessions: dict[int, FetchSession] = {}
-        """By id, least recently used first."""
+        """Keyed by id, least recently used first."""
 
     def __len__(self) -> int:
         return len(self._sessions)

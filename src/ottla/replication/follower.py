@@ -42,7 +42,7 @@ class Next(enum.Enum):
     BACK_OFF = "back off"
     """Fetch, but not at once."""
     GIVE_UP = "give up"
-    """Nothing, until the controller says something new."""
+    """Stop, until the controller sends something new."""
 
 
 class Outcome(NamedTuple):
@@ -174,7 +174,7 @@ class NewStart(NamedTuple):
 
     offset: Offset
     starts_over: bool
-    """Nothing that it has is the leader's any more."""
+    """None of its records are the leader's any more."""
 
 
 def new_start(log_end: Offset, leader_start: Offset, leader_end: Offset) -> NewStart:

@@ -66,14 +66,13 @@ class Partition:
         self.partition_epoch = -1
         self.replicas: tuple[NodeId, ...] = ()
         self.isr: tuple[NodeId, ...] = ()
-        """While this node leads it is a member."""
+        """Invariant: while this node leads, it is a member."""
         self._pending_isr: tuple[NodeId, ...] = ()
         """Asked of the controller and not decided yet (KIP-497)."""
         self._remote: dict[NodeId, Replica] = {}
         """The other replicas, while this node leads."""
         self.sole_in_sync = False
-        """This node leads, and a commit waits for nobody else: every append is committed as soon as it is as safe as
-        asked."""
+        """This node leads and is the only one in sync: every append is committed as soon as it is as safe as asked."""
         self.min_isr = 1
         """min.insync.replicas; change it by `set_min_isr`."""
         self.lag_ms_max: Millis = LAG_MS_MAX
@@ -493,7 +492,8 @@ class Partition:
         ]
 
     def end_of_replica(self, replica_id: NodeId) -> Offset | None:
-        """Up to where a follower has what this leader has; None for one that is none or has not said it."""
+        """The end offset of a follower, up to which it has this leader's records; None for an unknown one, or if it has
+        not said it."""
         replica = self._remote.get(replica_id)
         return None if replica is None or replica.end_offset < 0 else replica.end_offset
 
@@ -559,7 +559,7 @@ class Partition:
     # Fetches that wait.
 
     def wake(self) -> None:
-        """Something changed that shows in no bytes (leadership, deletion): every waiting fetch looks again."""
+        """Called after a change that shows in no bytes (leadership, deletion): every waiting fetch checks again."""
         _notify(self.waiters, EVERYBODY)
         _notify(self.end_waiters, EVERYBODY)
 

@@ -111,7 +111,7 @@ class DelayedProduce:
             self._ready()
 
     def leave(self) -> None:
-        """Nobody wants to know any more."""
+        """Stop waiting; the result is no longer needed."""
         for row in self._rows:
             if row.wait is not None:
                 row.partition.stop_waiting(row.wait)

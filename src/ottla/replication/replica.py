@@ -34,7 +34,7 @@ class Replica:
     def on_fetch(
         self, end_offset: Offset, log_start_offset: Offset, broker_epoch: int, leader_end: Offset, now_ms: Millis
     ) -> None:
-        """It asked for what follows `end_offset`."""
+        """The follower has fetched from `end_offset`."""
         if end_offset >= leader_end:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
         elif self.fetched_at_end != UNKNOWN_OFFSET and end_offset >= self.fetched_at_end:

@@ -1,4 +1,4 @@
-"""Which of the batches that were read belong to aborted transactions: a share group that reads what is committed
+"""Finds the batches that belong to aborted transactions: a share group that reads what is committed
 (`share.isolation.level`) has the broker leave them out, for its members know no transactions."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ReadBatch(NamedTuple):
 
 
 class OffsetRange(NamedTuple):
-    """Both ends included."""
+    """Offsets with both ends included."""
 
     first_offset: Offset
     last_offset: Offset

@@ -17,7 +17,7 @@ from ottla.replication.share.window import Window
 
 
 class AcknowledgeType(IntEnum):
-    """By the numbers of ShareFetch and ShareAcknowledge."""
+    """Numbered as in ShareFetch and ShareAcknowledge."""
 
     GAP = 0
     """There is no record."""
@@ -25,7 +25,7 @@ class AcknowledgeType(IntEnum):
     RELEASE = 2
     REJECT = 3
     RENEW = 4
-    """Not done yet: the lock begins again (KIP-1222)."""
+    """The lock begins again; the record is not finished (KIP-1222)."""
 
 
 _STATES: Final = {
@@ -54,7 +54,7 @@ class StateWrite:
     start_offset: Offset = 0
     delivery_complete_count: int = 0
     batches: list[StateBatch] = field(default_factory=list)
-    """In the order of their offsets."""
+    """Changed batches in the order of their offsets."""
 
     def add(self, run: Run) -> None:
         last = self.batches[-1] if self.batches else None

@@ -15,7 +15,7 @@ from ottla.model import Millis, Offset
 from ottla.protocol.internal.share_records import DeliveryState
 
 NOBODY: Final = ""
-"""In place of the member that has acquired a record."""
+"""Stands for no member that has acquired the record."""
 
 _FIRST = attrgetter("first")
 
