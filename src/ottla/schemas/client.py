@@ -55,7 +55,7 @@ class Schema:
     references: tuple[Reference, ...] = ()
 
     def body(self) -> dict[str, Any]:
-        """As the REST API takes it."""
+        """The body of a request to the REST API."""
         references = [{"name": each.name, "subject": each.subject, "version": each.version} for each in self.references]
         return {"schema": self.text, "schemaType": self.type, "references": references}
 

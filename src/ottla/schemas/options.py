@@ -44,7 +44,7 @@ _VERSIONS_MAX: Final = 100
 
 
 def typed_of(options: Mapping[str, str], topic: str | None = None) -> Typed:
-    """As `Typed.of_options`, with a registry where one is named. Raises SchemaError, RegistryUnreachable."""
+    """Like `Typed.of_options`, with a registry where one is named. Raises SchemaError, RegistryUnreachable."""
     if URL not in options:
         return Typed.of_options(options)
     is_known = any(f"{part}.schema.parts" in options for part in PARTS)

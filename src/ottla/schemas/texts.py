@@ -27,7 +27,7 @@ class Codec(Protocol):
 
 
 class Texts:
-    """By the ids of a registry, of schemas of one type."""
+    """Texts of schemas of one type, by the ids of a registry."""
 
     def __init__(self, registry: Registry, type: str) -> None:
         self._registry, self._type = registry, type
@@ -48,7 +48,7 @@ class Texts:
 
 
 class Writer:
-    """With one schema: given, and registered for a subject, or the subject's newest version."""
+    """Encodes with one schema: a given one, registered for a subject, or the subject's newest version."""
 
     def __init__(
         self, registry: Registry, subject: str, type: str, schema: Schema | None = None, message: str | None = None

@@ -58,7 +58,7 @@ class RegistryValues:
         self._id = None if own is None else int(own)
         self._registry: Registry | None = None
         self._decoders: dict[int, Decode | SchemaError] = {}
-        """By id. What is written with the schema that is read as needs no registry."""
+        """Decoders by id. Values written with the reader schema need no registry."""
         if self._id is not None:
             self._decoders[self._id] = self._own()
 
