@@ -50,7 +50,7 @@ RECORDS_COST_SHIFT: Final = 10
 """Records are bytes that nobody looks at: a kilobyte costs a microsecond."""
 
 ROW_COST: Final = 10
-"""To look something up for a row of a request."""
+"""Cost of a look-up for a row of a request."""
 
 
 # Limits of a connection.
@@ -160,7 +160,7 @@ class InOrder:
 
     def __init__(self, work: Awaitable[Any]) -> None:
         self.work = work
-        """Its result is a response, or one more outcome, which no longer holds back the next request."""
+        """Work whose result is a response, or one more outcome, which no longer holds back the next request."""
 
 
 class LongRequest(Exception):
@@ -207,7 +207,7 @@ class Session(Protocol):
         ...
 
     def when_lost(self, callback: Callable[[], None]) -> None:
-        """Have it called, instead of one before it, when this connection is no more."""
+        """Register the callback, instead of an earlier one, for when this connection is lost."""
         ...
 
 

@@ -157,7 +157,7 @@ class CompiledConnection:
         self._listener.remove(self)
 
     def when_lost(self, callback: Callable[[], None]) -> None:
-        """Have it called, instead of one before it, when this connection is no more."""
+        """Register the callback, instead of an earlier one, for when this connection is lost."""
         self._listener.when_lost[self] = callback
 
     def _abandon(self, slot: Slot) -> None:
@@ -230,7 +230,7 @@ class CompiledConnection:
         self._consume(self._own, self._own_view, self._start, self._end)
 
     def _queue(self, *, light: bool) -> None:
-        """Let what has arrived wait for its time."""
+        """Queue the received requests until it is their turn."""
         self._queued = True
         self._scheduler.wait(self._resume, light=light)
 
@@ -246,7 +246,8 @@ class CompiledConnection:
                 self.close()
 
     def _yield_turn(self) -> None:
-        """Let the others be served: the loop reads a socket again and again while it has more than a buffer's worth."""
+        """Yield to other connections: the loop reads a socket again and again while it has more than a buffer's
+        worth."""
         if not self._paused and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
@@ -482,7 +483,7 @@ class CompiledConnection:
         self._go_on()
 
     def _advance(self) -> None:
-        """Something that held requests back is gone: handle what has arrived meanwhile, and receive again."""
+        """Called when requests are no longer held back: handle what has arrived meanwhile, and receive again."""
         if self.closed:
             return
         if self._own is not None and self._end > self._start and not self._blocked():

@@ -82,7 +82,7 @@ class DamagedLogs:
     # What is to be done.
 
     def _reconsider(self) -> None:
-        """Do what can be done about each damaged log now."""
+        """Take the next possible step for each damaged log."""
         if self._node.stopping:
             return
         lost: dict[tuple[UUID, int], UUID] = {}

@@ -1,4 +1,4 @@
-"""From a frame to a response: header, version check, handler, errors.
+"""Turns a frame into a response: header, version check, handler, errors.
 
 Kafka's rules (ApiVersionsRequest, KafkaApis, SocketServer): an ApiVersions request of an unknown version is answered in
 version 0 with UNSUPPORTED_VERSION (KIP-511); any other unknown API, version or garbled body closes the connection.

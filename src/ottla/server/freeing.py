@@ -9,7 +9,7 @@ from uuid import UUID
 
 COST_AT_ONCE: Final = 500
 ROW_COST: Final = 5
-"""To look at a row and to free it takes some microseconds, a number or a name a fraction of one."""
+"""Looking at a row and freeing it takes some microseconds, a number or a name a fraction of one."""
 
 _OURS: Final = 2
 """References to an object that only `freeing` holds: its variable, and the argument of who counts them."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ottla.server.quotas import NodeQuotas
 
 MEANT_TO_WAIT = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
-"""Not slow, however long they take: they wait for records or for other members."""
+"""Not logged as slow, however long they take: they wait for records or for other members."""
 
 _NETWORK = logging.getLogger("ottla.network")
 _REQUESTS = logging.getLogger("ottla.requests")
@@ -146,7 +146,7 @@ class Listener:
         self.rates: ConnectionRates | None = None
         """What holds clients to their quotas, and how fast they may connect; None where nothing is limited."""
         self._turned_away: dict[CompiledConnection, None] = {}
-        """To be closed after a while."""
+        """Refused connections, to be closed after a while."""
         self.connections: dict[CompiledConnection, None] = {}
         """Ordered, as everything is that is gone through where somebody can see in which order."""
         self.served: CompiledConnection | None = None
@@ -157,7 +157,7 @@ class Listener:
         self.when_lost: dict[CompiledConnection, Callable[[], None]] = {}
         """Called once, when the connection is no more."""
         self.answering: dict[CompiledConnection, None] | None = None
-        """While answers are given together: whom there is something to send to."""
+        """Connections with answers to send, while answers are collected."""
         self._answers: deque[Callable[[], None]] = deque()
         self.buffers.serve(self)
         self._limits = limits
@@ -343,7 +343,7 @@ def changing_quotas(node: Node, delta: MetadataDelta) -> Iterator[None]:
 
 
 def limit(node: Node) -> None:
-    """Have all listeners hold their clients to what quotas and settings say now."""
+    """Apply the current quotas and settings to the clients of all listeners."""
     quotas = node.quotas
     limited = (quotas is not None and bool(quotas.addresses)) or node.config[RATE] < RATE_UNLIMITED
     limited = limited or any(limit_of(node, each.name) < RATE_UNLIMITED for each in node.listeners)

@@ -32,7 +32,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 YOUNG_OBJECTS_MAX = 20_000
 """Requests make few reference cycles, so the collector may look less often than every 700 allocations."""
 YOUNG_COLLECTIONS_MAX = 1
-"""Nobody is served while the collector looks at what is young: three times YOUNG_OBJECTS_MAX at most, some 10 ms."""
+"""No client is served while the collector examines young objects: at most three times YOUNG_OBJECTS_MAX, some 10 ms."""
 MIDDLE_COLLECTIONS_MAX = 200
 """All objects are looked at after 8 million new ones that stay, if they are then a quarter more than before."""
 

@@ -43,7 +43,7 @@ class Broker(NamedTuple):
     port: int
     rack: str | None
     fenced: bool
-    """By the controller, or about to be: its process seems to be gone."""
+    """Fenced by the controller, or about to be: its process seems to be gone."""
 
 
 class MetadataView:

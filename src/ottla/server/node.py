@@ -150,7 +150,7 @@ class Node:
         self.stopping = False
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._periodic_task: asyncio.Task[None] | None = None
-        """While it is being done."""
+        """The periodic task, while it runs."""
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
         """What `stop` has to do for what `start` did, in reverse order."""
         self._loaded = False

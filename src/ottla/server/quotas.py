@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ottla.server.node import Node
 
 CHANGES_PER_STEP: Final = 200
-"""To set a quota, or to give a connection what measures it, costs a few microseconds."""
+"""Setting a quota, or giving a connection its meters, costs a few microseconds."""
 
 STRICT_SINCE: Final[Mapping[int, int]] = {
     ApiKey.CREATE_TOPICS: 6, ApiKey.CREATE_PARTITIONS: 3, ApiKey.DELETE_TOPICS: 5,
@@ -107,7 +107,7 @@ class NodeQuotas:
         return connection.quotas or ConnectionQuotas(self, connection)
 
     def fetch_bytes_max(self, context: RequestContext) -> int:
-        """More than this a consumer could never be given."""
+        """The most that a consumer can ever be given."""
         quota = self.clients.fetch
         if not quota:
             return (1 << 31) - 1
@@ -163,7 +163,7 @@ class _Measured:
         """Size of its frame, in bytes."""
         self.busy_s = 0.0
         self.delay_ms: Millis = 0
-        """As found before it was answered."""
+        """Delay as computed before the answer."""
         self.settled = False
         """Whether all of it is counted."""
 

@@ -146,7 +146,7 @@ class ReceiveBuffers:
             self._loop.call_later(GIVE_BACK_SECONDS, self._give_back)
 
     def over(self, connection: CompiledConnection) -> None:
-        """Nothing of it is kept any more, or it is gone."""
+        """Nothing of the connection is buffered any more, or it is gone."""
         if self._waiting:
             self._waiting.pop(connection, None)
         if self.first is connection:
@@ -166,7 +166,7 @@ class ReceiveBuffers:
                 connection.trim()
 
     def _go_on(self) -> None:
-        """Let those go on for whom there is memory now, and the first of the others in any case."""
+        """Continue receiving where memory allows, and the first waiting connection in any case."""
         while self._waiting:
             connection, size = next(iter(self._waiting.items()))
             if self.bytes + size > self.limit:
@@ -242,7 +242,7 @@ def _grow(connection: CompiledConnection, size: int) -> None:
 
 
 def enlarge(connection: CompiledConnection) -> memoryview:
-    """Let the own buffer grow: where it is, if nobody has a view of it, else to a copy."""
+    """Enlarge the connection's own buffer: in place if it has no views, else as a copy."""
     own, view = connection._own, connection._own_view
     assert own is not None and view is not None
     buffers = connection._listener.buffers

@@ -105,7 +105,7 @@ class RepeatedCommits:
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._known: dict[int, _Known] = {}
-        """By the length of the frame, the newest of each."""
+        """Keyed by the length of the frame, the newest of each."""
 
     def learn(self, known: _Known) -> None:
         self._known.pop(known.shape.size, None)

@@ -43,7 +43,7 @@ class RepeatedOffsetFetches:
     def __init__(self, context: RequestContext) -> None:
         self._groups = context.node.groups
         self._known: dict[bytes, _Known] = {}
-        """By what follows the correlation id of the request."""
+        """Keyed by what follows the correlation id of the request."""
         self.made: _Known | None = None
         """The answer that was made last, whose frame `learn` knows."""
 

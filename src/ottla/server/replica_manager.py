@@ -46,7 +46,7 @@ DELETIONS_PER_STEP = 8
 """Renaming the directory of one costs a tenth of that."""
 
 TOPIC_ID_BITS_MAX = 16
-"""By so many a damaged topic id may be off."""
+"""Number of bits by which a damaged topic id may differ."""
 
 
 class ReplicaManager:
@@ -208,7 +208,7 @@ class ReplicaManager:
                 self._update(image, topic.name, topic.id, key.partition, registration)
 
     def reconsider(self, now_ms: Millis) -> None:
-        """Let partitions whose waiters wait for a replica that is not in sync see that it does not come."""
+        """Recheck partitions whose waiters wait for a replica that is not in sync and does not come."""
         for partition in self:
             partition.reconsider(now_ms)
 

@@ -18,7 +18,7 @@ from ottla.server.api import ROW_COST, Handling, RequestContext, Response
 from ottla.server.long_answers import RowsOf
 
 WRITE_COST: Final = 50
-"""To write a record."""
+"""Cost of writing a record."""
 
 Read = Callable[[SharePartitionKey, Any], StateRequest]
 """(share-partition, row of the request): what is asked of the coordinator."""

@@ -29,7 +29,7 @@ _OF_NODES: WeakKeyDictionary[Node, StreamsTopics] = WeakKeyDictionary()
 class _Failure(NamedTuple):
     message: str
     until: float
-    """On the clock of the event loop: when it is tried again."""
+    """Time of the next attempt, on the clock of the event loop."""
 
 
 def streams_topics(node: Node) -> StreamsTopics:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ottla.server.node import Node
 
 RESTART_S = 1.0
-"""From a node's death to its next start."""
+"""Seconds from a node's death to its next start."""
 RESTART_S_MAX = 30.0
 """The pause doubles up to this while a node dies before it serves."""
 OUTPUT_BYTES_MAX = 4096
@@ -60,7 +60,7 @@ class Supervised:
     """0 while it is not running."""
     serves: bool = False
     descriptors: list[int] = field(default_factory=list)
-    """Its process, and the pipe that it says on that it serves."""
+    """Descriptors of its process and of the pipe on which it reports that it serves."""
     start_at_s: float | None = None
     pause_s: float = RESTART_S
 
@@ -185,7 +185,7 @@ class Supervisor:
                 file.write(f"{pid}\n")
 
     def _heard(self, node: Supervised, descriptor: int) -> None:
-        """It serves, or its end is near."""
+        """Handle an event: the node serves, or it is ending."""
         self._poll.unregister(descriptor)
         if not os.read(descriptor, 1):
             return

@@ -42,7 +42,7 @@ class WaitingAppend(Deferred):
         self.partition = partition
         self.timeout_s = timeout_s
         self.deadline = 0.0
-        """In the loop's time; of acks=all only."""
+        """Deadline in the loop's time; for acks=all only."""
         self.wait: Wait | None = None
 
     def settle(self, error: ErrorCode) -> None:

@@ -19,7 +19,7 @@ from ottla.server.controller_handlers.quorum_requests import (
 )
 
 PIECE_BYTES_MAX = 8 << 20
-"""More in one answer would keep the loop from other work."""
+"""A larger answer would keep the loop from other work."""
 
 
 @api(ApiKey.FETCH_SNAPSHOT, versions=(0, 1))

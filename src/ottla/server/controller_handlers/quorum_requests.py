@@ -63,7 +63,7 @@ def leader_endpoints(context: RequestContext) -> list[dict[str, Any]]:
 
 
 def voter_asked(request: Any, row: Any) -> ReplicaKey | None:
-    """Which replica a request is meant for; before KIP-853 it did not say."""
+    """The replica that a request is meant for; before KIP-853 it did not say."""
     if not hasattr(request, "voter_id"):
         return None
     return ReplicaKey(request.voter_id, row.voter_directory_id or ZERO_UUID)

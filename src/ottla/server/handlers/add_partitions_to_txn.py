@@ -19,7 +19,7 @@ from ottla.server.coordinator_replies import AwaitedReply
 from ottla.server.transactional import fenced_before
 
 TRANSACTION_COST: Final = 50
-"""To log a change of one."""
+"""Cost of logging a change of a transaction."""
 
 Errors = Mapping[TopicPartition, int]
 

@@ -27,12 +27,12 @@ SPECIAL_SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LA
 """The request version that brought each special timestamp."""
 
 LOG_END = -1
-"""In place of an isolation level: a replica asks, for which everything counts."""
+"""Given in place of an isolation level for replicas, for which every record counts."""
 
 OFFSET_NOT_AVAILABLE_SINCE = 5
 
 LOOK_UP_COST = 200
-"""By timestamp: reading an index, some headers and a batch."""
+"""Cost of a look-up by timestamp: it reads an index, some headers and a batch."""
 
 Found = tuple[Millis, Offset, LeaderEpoch]
 NOTHING: Found = (NO_TIMESTAMP, UNKNOWN_OFFSET, NO_LEADER_EPOCH)

@@ -46,8 +46,9 @@ UNKNOWN_AT: Final = 4 + 1 + 4 + 2
 
 
 def _matching(rows: Rows, pattern: RegularExpression) -> Rows:
-    """In a thread, which RE2 leaves the interpreter's lock to: an id may have 32,767 bytes, of which each can cost ten
-    microseconds."""
+    """Runs in a thread, since RE2 releases the interpreter's lock: an id may have 32,767 bytes, of which each can cost
+    ten microseconds.
+    """
     return [row for row in rows if pattern.matches(row["transactional_id"])]
 
 

@@ -118,7 +118,7 @@ def _response(
     found: Collection[TopicImage],
     missing: Collection[str],
 ) -> Handling:
-    """It shows one image, however long it takes."""
+    """The whole response shows one image, however long it takes."""
     return _encoded(context, (yield from _answer(context, request, image, unknown_ids, found, missing)))
 
 

@@ -124,7 +124,7 @@ def _named(
 
 
 def _with_ids(context: RequestContext, topics: list[FetchedTopic]) -> list[FetchedTopic]:
-    """In version 10 topics are known by their ids, so that those that are gone cannot be listed."""
+    """Add topic ids: in version 10 topics are known by their ids, so deleted topics cannot be listed."""
     if context.api_version < 10:
         return topics
     found = []

@@ -58,7 +58,7 @@ WITHOUT_LOG_START = frozenset({
 """Refusals without the log start, as ReplicaManager.appendRecordsToLeader sorts them."""
 
 APPEND_COST = 30
-"""To append a small batch."""
+"""Cost of appending a small batch."""
 
 ENVELOPES_MAX = 1000
 """Partitions of one producer connection that are remembered; above, all are dropped and learned again."""
@@ -505,7 +505,7 @@ def _count_failure(context: RequestContext, error: KafkaError, partition: Partit
 
 
 def _note_refusal(context: RequestContext, topic: ProduceTopic, data: Any, error: KafkaError) -> None:
-    """Nothing was appended, and the client may have sent more behind it."""
+    """Record that nothing was appended, as the client may have sent more batches behind it."""
     where: Any = topic.topic_id
     replicas, image = context.node.replicas, context.node.image
     if where is None:

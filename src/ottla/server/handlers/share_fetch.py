@@ -148,7 +148,7 @@ class _ShareFetch:
         """Partitions of which it is known."""
         self._led: dict[SharedPartition, LedSharePartition] = {}
         self._woken = asyncio.Event()
-        """Something has changed since the last look."""
+        """Set when something has changed since the last check."""
         self._is_over = False
         """The time is over, as the timer said: by the loop's clock, which is rounded, it may be just not yet."""
 
@@ -356,7 +356,7 @@ def _next_size(reading: _Reading, size: int, until: Offset) -> int:
 
 
 def _rotated(partitions: list[SharedPartition], epoch: int) -> list[SharedPartition]:
-    """Another one first with each fetch of a session."""
+    """Rotate the partitions, so that another one comes first in each fetch of a session."""
     start = epoch % len(partitions) if partitions and epoch > 0 else 0
     return partitions[start:] + partitions[:start]
 

@@ -146,7 +146,7 @@ def _tasks(rows: Sequence[Any] | None) -> Generator[int, None, TaskRows | None]:
 
 
 def _topology(topology: Any) -> Generator[int, None, StreamsGroupTopologyValue]:
-    """As the group's record has it."""
+    """The topology in the form of the group's record."""
     subtopologies = []
     for each in topology.subtopologies:
         changelogs = yield from _in_steps(each.state_changelog_topics, _topic)

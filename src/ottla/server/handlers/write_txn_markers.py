@@ -21,7 +21,7 @@ from ottla.steps import at_once
 PARTITIONS_AT_ONCE = 32
 """Appends between two looks at other clients."""
 APPEND_COST = 30
-"""To append a marker."""
+"""Cost of appending a marker."""
 
 Found = list[tuple[int, Errors]]
 """What became of markers, by producer."""

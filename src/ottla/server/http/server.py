@@ -34,7 +34,7 @@ BODY_BYTES_MAX = 65_536
 """A body is of no use, and read only to find the next request."""
 
 REQUEST_SECONDS_MAX = 10.0
-"""From the first byte of a request to its last."""
+"""Time from the first byte of a request to its last."""
 
 IDLE_SECONDS_MAX = 120.0
 """Between requests: longer than usual scrape intervals, so that Prometheus keeps its connection."""
