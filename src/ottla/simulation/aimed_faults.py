@@ -40,14 +40,14 @@ class AimedNemesis(ClusterNemesis):
         await what()
 
     async def _isolated(self) -> None:
-        """From all other nodes; clients still reach it."""
+        """Cut off from all other nodes; clients still reach it."""
         name = self.machine.name
         self._cut_between([name], [each for each in self.world.machines if each != name])
         await self._lasting(3)
         self.world.network.heal()
 
     async def _between_leaders(self) -> None:
-        """It and one other broker do not reach each other, or one does not reach the other."""
+        """Cut between it and one other broker, in both directions or one."""
         others = [each.name for each in self.brokers if each is not self.machine]
         if not others:
             return

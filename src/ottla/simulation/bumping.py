@@ -41,7 +41,7 @@ class Lane:
         self.sequence = 0
         self.unanswered: deque[Batch] = deque()
         self.is_drained = False
-        """Nothing is under way, and nothing more is sent."""
+        """Nothing is in flight, and nothing more is sent."""
 
 
 class BumpingProducer(Client):

@@ -21,7 +21,7 @@ from ottla.simulation.world import EPOCH_MS, World
 
 RECONNECT_S = 0.05
 EARLY_S = 0.002
-"""By so much the timers of event loops round."""
+"""Rounding of event loops' timers."""
 
 RECONNECT_S_MAX = 0.3
 """Longest pause of clients before they reconnect."""

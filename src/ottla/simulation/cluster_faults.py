@@ -17,15 +17,16 @@ from ottla.testing.disk import OPERATIONS
 from ottla.testing.loop import State
 
 TAKEN_OVER = 0.6
-"""In how many of the runs with replicas a leader is lost, in the end, with what no follower has."""
+"""Share of the runs with replicas in which, at the end, a leader is lost together with records that no follower has."""
 
 
 SHORT_LOG = 0.4
-"""In how many of the runs with three voters or more one that lacks committed metadata may ask for votes, in the end."""
+"""Share of the runs with three or more voters in which, at the end, one that lacks committed metadata may ask for
+votes."""
 
 
 FULL_VOTER = 0.4
-"""In how many of the runs with three voters or more one has no room for its vote, in the end."""
+"""Share of the runs with three or more voters in which, at the end, one has no room for its vote."""
 
 ELECTED_SECONDS_MAX = 30.0
 """A majority of voters without a fault has a leader within this."""
@@ -48,7 +49,7 @@ class ClusterNemesis(Nemesis):
         self.may_wipe_voters = False
         """Where a voter is a node with its disk: with a new one it does not vote."""
         self.wipes_max = 1
-        """More disks than this are not replaced: with two of three nothing is promised."""
+        """No more disks than this are replaced: with two of three lost nothing is guaranteed."""
         network: list[FaultKind] = [
             self._isolate, self._isolate, self._split, self._one_way, self._bridge, self._reset, self._half_open,
             self._clog, self._late, self._late, self._kill_client,

@@ -197,7 +197,7 @@ class Nemesis:
         await self._at_await(power_loss=True)
 
     async def _at_await(self, *, power_loss: bool) -> None:
-        """At one of the next awaits, and often at one of the start that follows too."""
+        """Crash at one of the next awaits, and often also at one of the start that follows."""
         for _ in range(self.random.choice((1, 1, 2, 3, 4))):
             if self.machine.loop is not None:
                 self._says(f"crash at an await: power loss {power_loss}")

@@ -133,7 +133,7 @@ async def _power_of_all(run: _Run) -> None:
 
 
 async def _cut_off(run: _Run) -> None:
-    """From all other nodes; clients still reach it."""
+    """Cut off from all other nodes; clients still reach it."""
     leader = run.leader()
     for other in run.world.machines:
         run.world.network.cut(leader.name, other)
@@ -149,14 +149,14 @@ async def _pause(run: _Run) -> None:
 
 
 async def _two_lost(run: _Run) -> None:
-    """Both followers, for a while."""
+    """Both followers are lost for a while."""
     for machine in run.followers():
         _dies(machine, power_loss=False, comes_back=False)
     await asyncio.sleep(FAULT_SECONDS)
 
 
 async def _one_after_the_other(run: _Run) -> None:
-    """Both followers, then the leader; then the followers come back, and last the leader."""
+    """Both followers are lost, then the leader; then the followers come back, and last the leader."""
     leader, followers = run.leader(), run.followers()
     for machine in followers:
         _dies(machine, power_loss=False, comes_back=False)

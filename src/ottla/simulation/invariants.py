@@ -98,13 +98,13 @@ class Invariants:
         return view
 
     def ended(self, machine: Machine) -> None:
-        """Its process is gone, and with it what was in memory only."""
+        """The process is gone, and with it what was only in memory."""
         self._quorum_seen.pop(machine.name, None)
         self._image_seen.pop(machine.name, None)
         self._partitions_seen.pop(machine.name, None)
 
     def wiped(self, machine: Machine) -> None:
-        """Its disk goes. What it had fsynced counted until then; the next disk is another voter (KIP-853)."""
+        """The disk is lost. What it had fsynced counted until then; the next disk is another voter (KIP-853)."""
         key = self._replicas.get(machine.name)
         if key is not None:
             self._gone[key] = self.view(machine, METADATA, durable=True).end

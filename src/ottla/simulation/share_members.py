@@ -206,7 +206,7 @@ class ShareMember(Client):
         return offsets
 
     async def _acknowledge(self, wire: Wire, host: str, key: Key, offsets: Sequence[int]) -> None:
-        """Say of each what became of it, or of some nothing, whose locks end."""
+        """Acknowledge each record, or leave some unacknowledged until their locks expire."""
         await self.pause(0.02)
         chosen = {offset: ACCEPT if self.diligent else self._fate() for offset in offsets}
         fates = {offset: fate for offset, fate in chosen.items() if fate}

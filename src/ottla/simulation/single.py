@@ -177,7 +177,7 @@ class Run:
         world.counts["seconds to quiet"] = round(world.time.now_s - healed_s)
 
     async def check(self) -> None:
-        """With nothing broken any more, everything that was promised is there."""
+        """Check, with all faults healed, that every promised record is there."""
         for number, key in enumerate(self.keys):
             last = Consumer(self.world, self.history, f"last{number}", self.servers, key)
             last.stopping = True

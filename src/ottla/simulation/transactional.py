@@ -36,7 +36,7 @@ _VERSIONS = {
     1: {ApiKey.INIT_PRODUCER_ID: 4, ApiKey.PRODUCE: 9, ApiKey.END_TXN: 3, ApiKey.TXN_OFFSET_COMMIT: 3},
     2: {ApiKey.INIT_PRODUCER_ID: 5, ApiKey.PRODUCE: 12, ApiKey.END_TXN: 5, ApiKey.TXN_OFFSET_COMMIT: 5},
 }
-"""By the client's transaction.version."""
+"""API versions by the client's transaction.version."""
 
 
 _ABORTABLE = frozenset({ErrorCode.invalid_txn_state, ErrorCode.transaction_abortable})
@@ -117,7 +117,7 @@ class Transactional(Client):
         """The transactional id is this one's from now on; others may have had it."""
 
     def over(self, transaction: Transaction, *, committed: bool) -> None:
-        """It has ended."""
+        """Record that it has ended."""
 
     # Requests
 
@@ -320,7 +320,7 @@ class Transactional(Client):
     # What should not do any harm
 
     def write_late(self, transaction: Transaction) -> None:
-        """To a partition of a transaction that is over, or about to be aborted. Nobody waits for the answer."""
+        """Write to a partition of a transaction that is over, or about to be aborted. No waiter for the answer."""
         key = self.random.choice(transaction.appends).key
         wire = self.wires.get(self.places.get(key, ""))
         if wire is None or wire.transport is None:
@@ -331,7 +331,7 @@ class Transactional(Client):
         self.world.counts["late writes"] += 1
 
     async def replay_end(self) -> None:
-        """Another EndTxn of a transaction before this one, as if it had been on its way since (KAFKA-17754)."""
+        """Send another EndTxn of an earlier transaction, as if it had been delayed until now (KAFKA-17754)."""
         if self.ended is None or self.ended[:2] == self.producer:
             return
         producer_id, epoch, commit = self.ended
@@ -349,7 +349,7 @@ class Transactional(Client):
         self.note(f"EndTxn of epoch {epoch} replayed: {ErrorCode(answer['error_code']).name}")
 
     async def _as_zombie(self, transaction: Transaction) -> None:
-        """It does not know yet that it is fenced, and goes on."""
+        """Continue as a producer that does not know yet that it is fenced."""
         if not transaction.appends or self.random.random() < 0.5 or self.ledger.newest[self.owner] <= self.producer:
             return  # a coordinator that is none any more may say so of one that is not fenced, as Kafka's does
         self.write_late(transaction)

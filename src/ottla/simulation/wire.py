@@ -28,7 +28,7 @@ RETRIABLE = frozenset({
 
 
 OF_CLUSTERS = frozenset({ErrorCode.invalid_replication_factor, ErrorCode.topic_already_exists})
-"""As in Kafka, where no broker is unfenced, and where a broker forwarded a request again whose answer was lost."""
+"""Errors as in Kafka if no broker is unfenced, or if a broker repeated a forwarded request whose answer was lost."""
 
 
 class Disconnected(Exception):

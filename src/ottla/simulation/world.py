@@ -33,13 +33,13 @@ CONTROL_PORT = 9093
 DIRECTORY = "/data"
 
 SECOND_DIRECTORY = "/disk2"
-"""Another log directory, where a run has two."""
+"""The second log directory, in runs that have two."""
 
 QUICK_S = (0.00005, 0.001)
 """What blocking work takes on a disk in good health."""
 
 BUSY_S = (0.002, 0.05)
-"""On one that has much to do, so that more happens between a write and its fsync."""
+"""Disk latency of a busy machine, so that more happens between a write and its fsync."""
 
 THREADS = 0.25
 """How much of what may be interrupted is, where clients take their time: each takes a real thread."""
@@ -56,7 +56,7 @@ AT_NEW_PLACE, AT_KNOWN_PLACE = 0.15, 0.01
 
 
 class Violation(AssertionError):
-    """Something that must hold did not."""
+    """An invariant was violated."""
 
 
 class ProcessDisk:
@@ -113,7 +113,7 @@ class Machine:
         self.disk.before_call = self._before_call
         self.disk.on_crash = self._crashed
         self.interleaving = 0.0
-        """At how many of the disk calls of a thread other events happen."""
+        """Share of the disk calls of a thread at which other events happen."""
         self.settings = {
             "log.dirs": DIRECTORY,
             "log.retention.ms": "-1",
@@ -145,7 +145,7 @@ class Machine:
         self.power_loss = False
         """What the next crash is."""
         self.halts = False
-        """Its node ends the process by itself."""
+        """The node ends its process by itself."""
 
     def now_ms(self) -> int:
         return EPOCH_MS + int(self.world.time.now_s * 1000) + self.skew_ms
@@ -208,7 +208,7 @@ class Machine:
             self.start()
 
     def comes_back(self) -> None:
-        """It is started again, if it is not running."""
+        """Start it again, if it is not running."""
         self.wanted = True
         self._start_again()
 
@@ -236,7 +236,7 @@ class Machine:
         self._ended(power_loss=power_loss)
 
     def wipe(self) -> None:
-        """It comes back with an empty disk."""
+        """Replace its disk by an empty one."""
         if self.loop is not None:
             self._ended(power_loss=False)
         self.world.counts["wiped disk"] += 1
@@ -328,7 +328,7 @@ class World:
         """Elections of a replica that was not in sync."""
         self.violations: list[str] = []
         self.pace = 1.0
-        """By how much clients rest longer than they do in a short run."""
+        """Factor of clients' pauses over those of a short run."""
         self.is_over = False
         """What dead processes still say means nothing."""
         self.network = SimulatedNetwork(self.time, trace=self.trace)
