@@ -21,7 +21,7 @@ def subscribed(cluster: Cluster, subscription: Subscription) -> dict[TopicPartit
 
 
 def all_subscribed(cluster: Cluster, subscription: Subscription) -> dict[TopicPartition, Leader]:
-    """As `subscribed`; raises KafkaError as well if a topic or partition that is named does not exist."""
+    """Like `subscribed`; raises KafkaError as well if a topic or partition that is named does not exist."""
     found = subscribed(cluster, subscription)
     topics = {at.topic for at in found}
     missing: list[object] = [topic for topic in subscription.topics if topic not in topics]

@@ -100,7 +100,7 @@ class Port(Protocol):
     """The cluster, as the protocol needs it. Every call may fail with an OSError or KafkaError, done or not."""
 
     def claim(self) -> None:
-        """From here on nobody who claimed before can decide; an undecided decision of theirs is dropped."""
+        """Claim the query: from here on no earlier claimant can decide; its undecided decision is dropped."""
 
     def decision(self) -> Decision | None:
         """The newest decision about this query. Only after `claim`."""

@@ -75,7 +75,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Subscription:
-    """Which partitions are read; one of the three is set. The pattern has to match the whole name."""
+    """The partitions to read; one of the three is set. The pattern must match the whole name."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -252,7 +252,7 @@ def _pattern(name: str, text: str) -> str:
 
 
 def _check_order(what: str, starting: Offsets | None, ending: Offsets | None) -> None:
-    """As `checkOffsetLimitValidity`: both name the same partitions, and no start is behind its end."""
+    """Like `checkOffsetLimitValidity`: both name the same partitions, and no start is behind its end."""
     if starting is None or ending is None:
         return
     if starting.keys() != ending.keys():

@@ -65,7 +65,7 @@ def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: boo
 
 
 class Place(NamedTuple):
-    """Which attempt of which task of which query this is."""
+    """The query, task and attempt of a writer."""
 
     query: str
     run: str

@@ -166,7 +166,7 @@ class SinkLog:
             init_producer(self._cluster, name)
 
     def _ensure_topic(self) -> None:
-        """As replicated as the cluster allows, up to three times."""
+        """Create the topic, replicated as far as the cluster allows, up to three times."""
         if self._is_topic_known:
             return
         if self._cluster.partitions([self._topic]):

@@ -74,7 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def cluster(self) -> Cluster:
-        """This instance's own: it plans one batch after the other until the query stops."""
+        """This instance's own client: it plans one batch after the other until the query stops."""
         if self._cluster is None:
             self._cluster = Cluster(kept.client_config(self.options.client))
         return self._cluster
@@ -248,7 +248,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def topic_ids(partitions: Mapping[TopicPartition, Leader]) -> dict[str, UUID]:
-    """By name; a cluster that is too old has none."""
+    """Topic ids by name; a cluster that is too old has none."""
     return {at.topic: leader.topic_id for at, leader in partitions.items() if leader.topic_id != ZERO_UUID}
 
 
