@@ -1,4 +1,4 @@
-"""Which log to compact next, and how far (Kafka's `LogCleanerManager` and `Cleaner.groupSegmentsBySize`).
+"""Chooses the log to compact next, and how far (Kafka's `LogCleanerManager` and `Cleaner.groupSegmentsBySize`).
 
 Nothing is read or changed here but what the log knows of its segments. A log has a clean part, which was compacted
 before and holds a key once, and a dirty part behind it; the dirtiest log is the one whose dirty part is the largest

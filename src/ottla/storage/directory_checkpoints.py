@@ -34,7 +34,7 @@ class DirectoryCheckpoints(NamedTuple):
     """Whether the node shut down cleanly."""
 
     def known_end(self, partition: TopicPartition) -> Offset:
-        """Up to here there were records that were fsynced."""
+        """Offset up to which there were fsynced records."""
         end = self.recovery_points.get(partition, 0)
         return max(end, self.high_watermarks.get(partition, 0)) if self.is_clean else end
 

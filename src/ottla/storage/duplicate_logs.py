@@ -29,18 +29,18 @@ LAST_BATCH_BYTES = 1 << 20
 """Read at least this much of the last batch, or all of it."""
 
 COPY_FILE = "copy-of-a-move"
-"""In the directory of a log that has its partition's name and is not served yet, as it is the copy of a move between
-log directories. Kafka ignores it."""
+"""Marks a log with its partition's name that is not served yet, as it is the copy of a move between log directories.
+Kafka ignores the file."""
 
 
 def mark_copy(fs: FileSystem, directory: str) -> None:
-    """Say so, durably. Blocks. Raises OSError."""
+    """Mark a copy durably. Blocks. Raises OSError."""
     fs.open(posixpath.join(directory, COPY_FILE), create=True).close()
     fs.fsync_dir(directory)
 
 
 def unmark_copy(fs: FileSystem, directory: str) -> None:
-    """It is the log that is served, durably. Blocks. Raises OSError."""
+    """Make the copy the log that is served, durably. Blocks. Raises OSError."""
     path = posixpath.join(directory, COPY_FILE)
     if fs.exists(path):
         fs.remove(path)
@@ -78,7 +78,7 @@ def conflict(directory: str, other: str, why: str) -> DamagedLog:
 
 
 class Duplicated(Damage):
-    """Nothing that a repair of one log could mend."""
+    """Damage that no repair of one log can fix."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Which logs are to be fsynced without anybody waiting for it, and when."""
+"""Schedules the fsyncs of logs that nobody waits for."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class FlushTimer:
         self._deadlines: dict[Log, float] = {}
         """When each noted log is due, in the loop's time; every one is in the heap."""
         self._heap: list[tuple[float, int, Log]] = []
-        """By deadline. An entry whose deadline is not its log's any more is skipped."""
+        """Heap by deadline. An entry whose deadline is no longer its log's is skipped."""
         self._numbers = count()
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0

@@ -1,4 +1,4 @@
-"""Up to where the metadata log was fsynced: `fsynced-end` beside it, which Kafka ignores.
+"""Stores the offset up to which the metadata log was fsynced in `fsynced-end` beside it, which Kafka ignores.
 
 The file is not fsynced itself: a killed process leaves what it wrote, and a power loss an older number, which is a
 lower bound all the same.

@@ -1,4 +1,4 @@
-"""Which leader wrote which offsets of a partition: leader epochs with their start offsets.
+"""Leader epochs of a partition with their start offsets: they say which leader wrote which offsets.
 
 Followers and consumers ask where an epoch ended to find out how much of their log the leader shares (KIP-101, KIP-279,
 KIP-320). Behaviour follows Kafka's LeaderEpochFileCache; the file is `leader-epoch-checkpoint`.
@@ -128,7 +128,7 @@ class LeaderEpochs:
         return known is not None and epoch >= 0 and known != epoch
 
     def replace(self, entries: Iterable[tuple[LeaderEpoch, Offset]]) -> None:
-        """Have these entries, which the batches say, in place of all that there are. The caller writes them down."""
+        """Replace all entries by those in the batches. The caller writes them to disk."""
         self._entries.clear()
         for entry in entries:
             self._assign(EpochEntry(*entry))

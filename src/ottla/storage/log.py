@@ -98,7 +98,7 @@ class Log:
         self.kept_records = 0
         self.kept_bytes = 0
         self.repaired = False
-        """Something was cut off a file then, which a power failure must not bring back."""
+        """Recovery cut something off a file, which must not come back after a power failure."""
         self._note_unflushed: Callable[[], None] | None = None
         self.config = config
         self.update_config(config)
@@ -115,7 +115,7 @@ class Log:
         self._writer.on_unflushed = self._note_unflushed if 0 < config.flush_ms < LONG_MAX else None
 
     def watch_unflushed(self, note: Callable[[Log], None] | None) -> None:
-        """Have `note` called after appends, as long as the topic has `flush.ms`."""
+        """Call `note` after appends, as long as the topic has `flush.ms`."""
         self._note_unflushed = None if note is None else partial(note, self)
         self._writer.on_unflushed = self._note_unflushed if 0 < self.config.flush_ms < LONG_MAX else None
 
@@ -366,7 +366,7 @@ class Log:
         self.epochs.assign(epoch, self._state.log_end)
 
     def mend_epochs(self, found: Sequence[tuple[LeaderEpoch, Offset]], last_offset: Offset) -> None:
-        """Have the leader epochs say what the batches up to the one at `last_offset` say."""
+        """Correct the leader epochs to those in the batches up to the one at `last_offset`."""
         self.epochs.mend(found, last_offset)
         self._flusher.write_later(self.epochs.path, self.epochs.encode)
         self._flusher.is_due = True
@@ -523,13 +523,13 @@ class Log:
     def observe(
         self, fsynced: Callable[[], None], offline: Callable[[], None], truncated: Callable[[Offset], None]
     ) -> None:
-        """As `ReplicaLog.observe` says."""
+        """See `ReplicaLog.observe`."""
         self._flusher.on_fsynced = fsynced
         self._health.on_offline = offline
         self.truncator.on_truncated = truncated
 
     def begin_flush(self) -> None:
-        """Let a group fsync begin, unless one is under way; its end shows in what `observe` was given."""
+        """Begin a group fsync, unless one is running; its end is reported to the callbacks of `observe`."""
         self._flusher.begin_flush()
 
     def flush(self, up_to: Offset | None = None) -> None:

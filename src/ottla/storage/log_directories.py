@@ -23,7 +23,7 @@ REFUSED_MS: Millis = 30_000
 """For so long after a write was refused for lack of room its directory counts as full: producers try again sooner."""
 
 ROOM_BYTES_MIN = 1 << 20
-"""With less than a batch of the default size at most a directory counts as full."""
+"""A directory with less free space than a batch of the default maximum size counts as full."""
 
 _PARTITION_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,10})\Z")
 

@@ -92,7 +92,7 @@ class LogFlusher:
         self._unflushed[path] = self._changes
 
     def write_later(self, path: str, encode: Callable[[], bytes]) -> None:
-        """Let the next full fsync replace a file with what `encode` gives by then."""
+        """Replace a file at the next full fsync with what `encode` returns then."""
         self.fsync_later(path)
         self._unwritten[path] = encode
 
@@ -180,7 +180,7 @@ class LogFlusher:
         self.notify()
 
     def notify(self) -> None:
-        """More may be on disk, or the log be usable again."""
+        """Called when more may be on disk, or the log is usable again."""
         if self.on_fsynced is not None:
             self.on_fsynced()
 
@@ -200,7 +200,7 @@ class LogFlusher:
                 raise KafkaError(ErrorCode.not_leader_or_follower, "the log was truncated meanwhile")
 
     def begin_flush(self) -> None:
-        """Let a group fsync begin, unless one is under way. At its end `on_fsynced` is called, or it failed."""
+        """Begin a group fsync, unless one is running. At its end `on_fsynced` is called, or it has failed."""
         if self._health.is_open:
             self._begin()
 

@@ -40,7 +40,7 @@ class LogHealth:
         self.is_open = True
         """Neither closed nor offline nor busy."""
         self.is_busy = False
-        """It is being cut, and refuses everything meanwhile."""
+        """The log is being truncated, and refuses everything meanwhile."""
         self.is_closed = False
         self.failure: OSError | None = None
         """The disk error after which the log refuses everything."""
@@ -70,7 +70,7 @@ class LogHealth:
         return found
 
     def fail(self, error: OSError) -> KafkaError:
-        """From now on nothing is known of what is on disk: go offline, as Kafka does, until the next start."""
+        """Go offline until the next start, as Kafka does: what is on disk is no longer known."""
         is_first = self.failure is None
         if is_first:
             self.failure = error
@@ -98,7 +98,7 @@ class LogHealth:
             self.report(offset)
 
     def report(self, offset: Offset | None) -> None:
-        """Have the log checked from `offset` on, or all of it: somebody has reason to."""
+        """Have the log checked from `offset` on, or all of it."""
         if self.on_suspicion is not None and self.is_open:
             self.on_suspicion(offset)
 

@@ -60,7 +60,7 @@ PRODUCER_EXPIRY_INTERVAL_MS = 600_000
 CACHE_TRIM_INTERVAL_MS = 10_000
 
 TRUNCATIONS_PER_STEP = 16
-"""To begin one takes some 50 us, where indexes are to be written."""
+"""Beginning a truncation takes some 50 us, if indexes must be written."""
 
 
 class LogManager:
@@ -363,7 +363,7 @@ class LogManager:
         return failed
 
     async def _checkpoint_cuts(self, directory: str, cuts: Mapping[Log, Truncation]) -> KafkaError | None:
-        """Let the checkpoints of a directory say what is left; returns why they cannot."""
+        """Write the checkpoints of a directory after truncations; returns the error if they cannot be written."""
         names = [RECOVERY_POINT_CHECKPOINT]
         if any(cut.is_clean_point_moved for log, cut in cuts.items() if posixpath.dirname(log.directory) == directory):
             names.append(CLEANER_OFFSET_CHECKPOINT)
@@ -403,8 +403,8 @@ class LogManager:
         self._deletions.add(self._clock.now_ms() + log.config.file_delete_delay_ms, log.directory)
 
     def replace_by_future(self, log: Log) -> Log:
-        """Let the copy in another directory, which is returned, take a log's place; to be followed by `end_move`.
-        Raises `KafkaError`."""
+        """Replace a log by its copy in another directory, which is returned; to be followed by `end_move`. Raises
+        `KafkaError`."""
         new = self.futures.finish(log)
         log.health.on_offline = log.health.on_failure = log.health.on_full_disk = None
         self.detach(log.topic_partition)
@@ -464,7 +464,7 @@ class LogManager:
         return True
 
     def periodic(self, now_ms: Millis) -> None:
-        """Do what is due and quick: retention, producer expiry, the limit of cached indexes."""
+        """Do periodic tasks that are quick: retention, producer expiry, the limit of cached indexes."""
         if self._is_due("retention", now_ms):
             for log in self:
                 if log.is_open:
@@ -489,7 +489,8 @@ class LogManager:
             self._warn("a log failed", partition=log.topic_partition, error=str(error))
 
     async def background(self, now_ms: Millis) -> None:
-        """Do what is due and waits for the disk: fsyncs (rolled segments, flush.ms), checkpoints, removal of files."""
+        """Do periodic tasks that wait for the disk: fsyncs (rolled segments, flush.ms), checkpoints, removal of
+        files."""
         await self.flush_due(now_ms)
         for name in (RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT):
             if self._is_due(name, now_ms):

@@ -45,7 +45,7 @@ class LogTrimmer:
         self._roll = roll
 
     def new_start(self, offset: Offset, key: TopicPartition, config: LogConfig) -> Offset:
-        """Up to where DeleteRecords deletes that asks for `offset` (-1: the high watermark). Raises `KafkaError`:
+        """The new log start for a DeleteRecords up to `offset` (-1: the high watermark). Raises `KafkaError`:
         OFFSET_OUT_OF_RANGE above the high watermark, POLICY_VIOLATION if only compacted."""
         if not config.delete:
             raise KafkaError(

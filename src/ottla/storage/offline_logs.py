@@ -38,18 +38,18 @@ class OfflineLog:
 
     topic_partition: TopicPartition
     directory: str
-    """Its own; there may be none."""
+    """Its own directory; it may not exist."""
     topic_id: UUID | None
     error: KafkaError
     opening: Opening
     checkpointed: Mapping[str, Offset]
-    """Its entries of the offset checkpoints, by file name."""
+    """Its entries in the offset checkpoints, by file name."""
     other: OfflineLog | None = None
     """The same partition's log in another log directory."""
 
     @property
     def copies(self) -> list[OfflineLog]:
-        """This one, and those of the same partition in other log directories."""
+        """This log, and those of the same partition in other log directories."""
         return [self] if self.other is None else [self, *self.other.copies]
 
     @property

@@ -414,7 +414,7 @@ class ProducerStateManager:
         self._load_latest_snapshot(log_start_offset, now_ms)
 
     def without_content(self) -> ProducerStateManager:
-        """Another one of the same log, to be loaded while this one goes on."""
+        """Another instance for the same log, to be loaded while this one is in use."""
         return ProducerStateManager(
             self._fs, self._directory, self.topic_partition, settings=self._settings, file_names=()
         )

@@ -57,7 +57,7 @@ class LoadedSegments:
     truncated_bytes: int = 0
     """Cut off because they were no whole, valid batches."""
     repaired: bool = False
-    """Something was cut off a file, which a power failure must not bring back."""
+    """Something was cut off a file, which must not come back after a power failure."""
     epochs: list[tuple[LeaderEpoch, Offset]] = field(default_factory=list)
     """Leader epochs with their first offsets in the part that was checked."""
     seen: list[tuple[LeaderEpoch, Offset]] = field(default_factory=list)
@@ -526,7 +526,7 @@ def _fits(header: BatchHeader, base_offset: Offset, next_offset: Offset) -> bool
 
 
 def _refuse_old_format(data: bytes, position: int, segment: Segment, error: CorruptBatch) -> None:
-    """Do not cut away a log that Kafka before 0.11 wrote: it is whole, only unreadable here."""
+    """Refuse to cut a log that Kafka before 0.11 wrote: it is whole, only unreadable here."""
     magic = data[position + CRC_POSITION - 1] if len(data) - position >= CRC_POSITION else None
     if segment.size == 0 and magic in _OLD_FORMATS and any(data[position : position + CRC_POSITION]):
         offset = int.from_bytes(data[position : position + 8], "big")

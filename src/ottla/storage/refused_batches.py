@@ -133,7 +133,7 @@ class RefusedBatches:
         self.batches.pop((*place, producer_id), None)
 
     def named(self, topic_id: UUID, topic: str, partition: int) -> None:
-        """This node has the partition of a topic that it may have known no name for."""
+        """This node now has the partition of a topic whose name it may not have known."""
         for key in [key for key in self.batches if key[0] == topic_id and key[1] == partition]:
             self.batches[topic, partition, key[2]] = self.batches.pop(key)
 

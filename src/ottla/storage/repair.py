@@ -248,7 +248,7 @@ class _Planner:
         self._contiguous = contiguous
         self.plan = plan = Plan(directory)
         self.behind_gaps: dict[Offset, _BehindGap] = {}
-        """By the offset that a gap ends at; of those that end within a segment."""
+        """Batches behind gaps, by the offset at which a gap ends; for gaps that end within a segment."""
         self._known = _known_gaps(fs, directory)
         bases = base_offsets(fs, directory)
         self._expected = bases[0] if bases else known_end
@@ -288,7 +288,7 @@ class _Planner:
         _mend_epochs(segment, entries)
         previous: _Kept | None = None
         reached = 0
-        """Up to here in the file nothing lies between the batches."""
+        """Position in the file up to which no bytes lie between the batches."""
         for number, entry in enumerate(entries):
             if number + 1 < len(entries):
                 next_base: Offset | None = entries[number + 1].header.base_offset
@@ -355,7 +355,7 @@ class _Planner:
         self._expected = entry.header.next_offset
 
     def _uncount(self, segment: SegmentPlan, kept: _Kept) -> None:
-        """Let it be as it was before this batch, the last one that was kept."""
+        """Undo the counting of this batch, the last one that was kept."""
         segment.batches -= 1
         segment.records -= kept.entry.header.count
         del self.plan.gaps[kept.gaps :]

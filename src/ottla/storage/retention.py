@@ -1,4 +1,4 @@
-"""Which segments a log may drop: retention by log start, by size and by time, as Kafka's `UnifiedLog` decides it."""
+"""Chooses the segments that a log may drop: retention by log start, by size and by time, as Kafka's `UnifiedLog`."""
 
 from __future__ import annotations
 

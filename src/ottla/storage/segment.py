@@ -551,7 +551,7 @@ class Segment:
         self._cache.add(self)
 
     def close(self) -> None:
-        """Let go of the file and the indexes without writing."""
+        """Close the file and the indexes without writing."""
         self._cache.discard(self)
         self._handle = None
         self._indexes.drop()

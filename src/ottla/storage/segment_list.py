@@ -42,7 +42,7 @@ class Replacement(Protocol):
 
 
 class SegmentList:
-    """At least one segment, once the log is loaded; the last one is active."""
+    """Segments of a log: at least one, once it is loaded; the last one is active."""
 
     __slots__ = (
         "_cache", "_fs", "_random", "active", "bases", "config", "directory", "items", "scheduled_deletions",
@@ -113,7 +113,7 @@ class SegmentList:
     # Deletion
 
     def schedule_deletion(self, path: str, now_ms: Millis) -> None:
-        """Have a file removed after `file.delete.delay.ms`."""
+        """Schedule the removal of a file after `file.delete.delay.ms`."""
         self.scheduled_deletions.append((now_ms + self.config.file_delete_delay_ms, path))
 
     def _delete_later(self, segment: Segment, now_ms: Millis) -> None:

@@ -79,7 +79,7 @@ class Truncation:
         self._kept: list[Segment] = []
         """Copies, made by `work`; the last one becomes the active segment."""
         self._producers: ProducerStateManager | None = None
-        """Another one of the log, where anything is cut."""
+        """Another instance for the log, if anything is cut."""
         self._epochs: bytes | None = None
         """What the checkpoint of the leader epochs is to say, if that changes."""
         self._renamed: list[str] = []
@@ -209,7 +209,7 @@ class Truncator:
 
     @property
     def is_busy(self) -> bool:
-        """From `begin` to `end`."""
+        """Whether it is between `begin` and `end`."""
         return self._parts.health.is_busy
 
     def truncate(self, offset: Offset, *, starts_over: bool = False) -> None:
