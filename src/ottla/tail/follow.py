@@ -61,9 +61,9 @@ class Follower:
     truncations: int = 0
     files_seen: int = 0
     _beside: dict[str, set[FileId]] = field(default_factory=dict)
-    """By place: the rotated files beside it that were there when it was last looked at."""
+    """Rotated files beside each place when it was last checked."""
     _lay: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """By path that a pattern found: where it led to."""
+    """Real path of each path that a pattern found."""
     _copies: dict[FileId, Seen] = field(default_factory=dict)
     """Copies of files that hold all of it themselves: they are not read."""
     _later: dict[FileId, tuple[str, str]] = field(default_factory=dict)
