@@ -246,8 +246,7 @@ class CompiledConnection:
                 self.close()
 
     def _yield_turn(self) -> None:
-        """Yield to other connections: the loop reads a socket again and again while it has more than a buffer's
-        worth."""
+        """Yield to others: the loop reads a socket again and again while it has more than a buffer's worth."""
         if not self._paused and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
