@@ -489,8 +489,7 @@ class LogManager:
             self._warn("a log failed", partition=log.topic_partition, error=str(error))
 
     async def background(self, now_ms: Millis) -> None:
-        """Do periodic tasks that wait for the disk: fsyncs (rolled segments, flush.ms), checkpoints, removal of
-        files."""
+        """Do periodic disk work: fsyncs (rolled segments, flush.ms), checkpoints, removal of files."""
         await self.flush_due(now_ms)
         for name in (RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT):
             if self._is_due(name, now_ms):
