@@ -138,7 +138,6 @@ site: $(VENV)/.site  ## the documentation as a website, in build/site; a link th
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
 	@echo "build/site/index.html"
 
-
 clean:  ## remove what was made
 	rm -rf .venv .venv-newest $(VENV) build dist .cache src/ottla.egg-info
 	find src -name '*.so' -delete

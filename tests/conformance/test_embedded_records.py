@@ -123,7 +123,7 @@ class TestConsume:
             broker.consume(topic, 3, timeout=0.05)
         assert isinstance(failure.value, TimeoutError) and isinstance(failure.value, BrokerError)
         assert values(failure.value.records) == [b"a", b"b"]
-        with pytest.raises(ConsumeTimeout, match="0 of 1 records of topic nope .*; there is no topic nope"):
+        with pytest.raises(ConsumeTimeout, match=r"0 of 1 records of topic nope .*; there is no topic nope"):
             broker.consume("nope", 1, timeout=0)
         with pytest.raises(BrokerError, match="there is no topic nope"):
             broker.consume("nope")
