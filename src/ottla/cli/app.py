@@ -10,6 +10,7 @@ from cyclopts import App, CycloptsError, UnusedCliTokensError, ValidationError
 
 from ottla.cli import interrupts
 from ottla.cli.exits import MISUSED, CommandFailed
+from ottla.cli.options import hints_asked_at
 from ottla.cli.output import visible
 from ottla.cli.versions import version
 
@@ -123,5 +124,11 @@ def run(arguments: Sequence[str], *, serves: bool = False) -> int:
         raise CommandFailed(f"{_sentence(error)}\n  see: {command} --help", MISUSED) from None
     if not serves:
         interrupts.command_begins()
-    code = chosen(*bound.args, **bound.kwargs)
+    try:
+        code = chosen(*bound.args, **bound.kwargs)
+    except CommandFailed as failure:
+        given = bound.arguments.get("bootstrap")
+        if not isinstance(given, str):
+            raise
+        raise CommandFailed(hints_asked_at(str(failure), given), failure.exit_code) from failure.__cause__
     return code if isinstance(code, int) else 0

@@ -33,6 +33,22 @@ def asked_at(command: str, bootstrap: str) -> str:
     return command if is_default or not bootstrap else f"{command} -b {shlex.quote(bootstrap)}"
 
 
+_HINT = re.compile(
+    r"^(  .*: |  )(ottla (?:cluster|consume|config|group|produce|quorum|topic|transaction) [^,;]*)", re.MULTILINE
+)
+_ASKS_NOBODY = re.compile(r" -b | --bootstrap[ =]| --help\b|^ottla (?:config explain|cluster (?:add|up))\b")
+
+
+def hints_asked_at(complaint: str, bootstrap: str) -> str:
+    """A complaint whose second line names a command that asks brokers: with those that the failed one was given."""
+
+    def asked(hint: re.Match[str]) -> str:
+        before, command = hint.groups()
+        return before + (command if _ASKS_NOBODY.search(command) else asked_at(command, bootstrap))
+
+    return _HINT.sub(asked, complaint)
+
+
 def parse_pairs(pairs: Iterable[str], option: str) -> list[tuple[str, str]]:
     """`name=value` texts taken apart; names may repeat. Raises CommandFailed for one without an equals sign."""
     found = []
