@@ -264,18 +264,12 @@ class Evening:
         self, measure: Mapping[int, int], size: Callable[[Partition], int], share: float, floor: int
     ) -> bool:
         board, limits = self._board, Limits.of(self._board)
-        even = tolerance(board, measure, share, floor)
-        order = sorted(board.allowed, key=lambda each: (measure[each], each))
-        for heavy in reversed(order):
-            for light in order:
-                gap = measure[heavy] - measure[light]
-                if gap <= even:
-                    break
-                changes = self._exchange(heavy, light, size, gap, limits)
-                if changes is not None:
-                    for change in changes:
-                        board.put(*change)
-                    return True
+        for heavy, light, gap in uneven(board, measure, share, floor):
+            changes = self._exchange(heavy, light, size, gap, limits)
+            if changes is not None:
+                for change in changes:
+                    board.put(*change)
+                return True
         return False
 
     def _exchange(
@@ -348,6 +342,18 @@ def tolerance(board: Board, measure: Mapping[int, int], share: float, floor: int
     return max(floor, share * sum(measure[each] for each in board.allowed) / len(board.allowed))
 
 
+def uneven(board: Board, measure: Mapping[int, int], share: float, floor: int) -> Iterator[tuple[int, int, int]]:
+    """Pairs of brokers that are not even: who has more, who has less, and by how much; the farthest apart first."""
+    even = tolerance(board, measure, share, floor)
+    order = sorted(board.allowed, key=lambda each: (measure[each], each))
+    for heavy in reversed(order):
+        for light in order:
+            gap = measure[heavy] - measure[light]
+            if gap <= even:
+                break
+            yield heavy, light, gap
+
+
 class Leading:
     """Plans which replica leads each partition; a change of leader copies nothing. `among`: whose leaders may
     change.
@@ -409,25 +415,18 @@ class Leading:
         return _repeated(self._rate_step)
 
     def _rate_step(self) -> bool:
-        board, rates = self._board, self._board.led_rates
-        even = tolerance(board, rates, RATE_TOLERANCE, RATE_EVEN)
-        order = sorted(board.allowed, key=lambda each: (rates[each], each))
-        for heavy in reversed(order):
-            for light in order:
-                gap = rates[heavy] - rates[light]
-                if gap <= even:
-                    break
-                given = self._by_rate(heavy, light)
-                taken = self._by_rate(light, heavy)
-                if not given or not taken:
-                    continue
-                least = taken[0]
-                fits = [each for each in given if 0 < int(each.rate) - int(least.rate) <= gap * GAIN_MIN]
-                if fits:
-                    best = min(fits, key=lambda each: abs(gap - 2 * (int(each.rate) - int(least.rate))))
-                    self._lead(best, light)
-                    self._lead(least, heavy)
-                    return True
+        for heavy, light, gap in uneven(self._board, self._board.led_rates, RATE_TOLERANCE, RATE_EVEN):
+            given = self._by_rate(heavy, light)
+            taken = self._by_rate(light, heavy)
+            if not given or not taken:
+                continue
+            least = taken[0]
+            fits = [each for each in given if 0 < int(each.rate) - int(least.rate) <= gap * GAIN_MIN]
+            if fits:
+                best = min(fits, key=lambda each: abs(gap - 2 * (int(each.rate) - int(least.rate))))
+                self._lead(best, light)
+                self._lead(least, heavy)
+                return True
         return False
 
     def _by_rate(self, leader: int, other: int) -> list[Partition]:
