@@ -54,7 +54,9 @@ class Log(logging.Handler):
 class Writer:
     """Produces numbered values until it is stopped."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, pause_s: float = 0.0005) -> None:
+        """`pause_s`: between two records of each partition."""
+        self._pause_s = pause_s
         self.log = Log()
         logger = logging.Logger("librdkafka")
         logger.addHandler(self.log)
@@ -71,7 +73,7 @@ class Writer:
 
     def _run(self) -> None:
         numbers = [0] * PARTITIONS
-        while not self._stop.wait(0.0005):
+        while not self._stop.wait(self._pause_s):
             for partition in range(PARTITIONS):
                 value = b"%d" % numbers[partition]
                 try:
@@ -97,7 +99,7 @@ def play(cluster: Any, *, turns: int, kills: int, seed: int) -> Played:
     """So many turns of the requirement, and so many leaders killed among them."""
     chance = random.Random(seed)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3, config={MINIMUM: "2"})])[TOPIC].result(60)
+    create(admin)
     kill_at = set(chance.sample(range(turns), kills))
     cluster.kill(3)
     writer = Writer(cluster.bootstrap)
@@ -114,6 +116,10 @@ def play(cluster: Any, *, turns: int, kills: int, seed: int) -> Played:
     writer.stop()
     acknowledged = sum(map(len, writer.acknowledged))
     return Played(acknowledged, writer.log.refused, writer.log.bumps, writer.failed[:3] + wrong(cluster, writer))
+
+
+def create(admin: Any) -> None:
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3, config={MINIMUM: "2"})])[TOPIC].result(60)
 
 
 def _require(admin: Any, replicas: int) -> None:

@@ -4,7 +4,9 @@
 
 A round does one thing to one node, or cuts the network, for a moment, and ends when every replica is in sync again. All
 rounds of a cycle are one history, which `ottla check` judges; each record of Kafka's VerifiableProducer that was
-acknowledged must be at its offset.
+acknowledged must be at its offset. Beside them write an idempotent librdkafka over two partitions, which may hear of
+no hole (`bumped_epochs.py`), and `ottla tail` of a log that is rotated (`rotated_logs.py`). Where this user may mount,
+each node has a small disk of its own, which a round fills.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ import os
 import random
 import resource
 import shutil
+import subprocess
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +36,9 @@ from ottla.cli.check_history import History, findings
 from ottla.cli.check_load import Load, Plan
 from ottla.cli.exits import CommandFailed
 from ottla.model import METADATA_TOPIC
+from tests.cluster import bumped_epochs
 from tests.cluster.admin import quorum
+from tests.cluster.rotated_logs import RotatedLog
 from tests.node import LOOP
 
 T = TypeVar("T")
@@ -45,6 +51,12 @@ TOPICS = ("checked", "java")
 WHOLE_S = 300.0
 """How long a cluster may take to be whole, at its start and after a fault has ended: also one of JVMs that start while
 others use the machine."""
+
+
+DISK = "400m"
+"""What a node has to itself where it has a disk of its own."""
+BUMPED_PAUSE_S = 0.02
+"""Between two records of the producer over two partitions: the machine has other things to do."""
 
 
 class Nodes(Protocol):
@@ -232,8 +244,64 @@ def no_descriptors(world: World) -> str:
     return f"no descriptors for {node}, kill {controller}"
 
 
+@contextlib.contextmanager
+def full(directory: Path) -> Iterator[None]:
+    """The file system of a directory is full, and kept full. Raises AssertionError where it does not get full."""
+    ended = threading.Event()
+
+    def fill() -> None:
+        with (directory / ".filler").open("ab", buffering=0) as filler:
+            while not ended.is_set():
+                try:
+                    filler.write(bytes(4096))
+                except OSError:
+                    ended.wait(0.002)
+
+    thread = threading.Thread(target=fill)
+    thread.start()
+    try:
+        deadline = time.monotonic() + WHOLE_S
+        while os.statvfs(directory).f_bavail:
+            assert time.monotonic() < deadline, f"{directory} does not get full"
+            time.sleep(0.01)
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        (directory / ".filler").unlink()
+
+
+def full_disk(world: World) -> str:
+    """The disk of a controller is full while the others have to elect one. Then there is room, and another one is lost:
+    its vote is needed, and nobody has started it again. A write that fails instead where it has no disk of its own."""
+    controller = world.controller()
+    node = world.random.choice([each for each in world.cluster.nodes if each != controller])
+    if not os.path.ismount(world.cluster.directory(node)):
+        return refuse_writes(world)
+    process = world.cluster.pid(node)
+    with full(world.cluster.directory(node)):
+        world.cluster.kill(controller)
+        time.sleep(3)
+        world.cluster.restart(controller)
+    world.wait_whole()
+    lost = world.controller()
+    if lost == node:
+        lost = controller
+    kill(world, lost)
+    assert world.cluster.pid(node) == process, "it was started again"
+    return f"full disk of {node}, kill {controller}, then {lost}"
+
+
 OF_ALL: tuple[Callable[[World], str], ...] = (kill_leader, kill_controller, kill_two, restart, pause)
-OF_OTTLA: tuple[Callable[[World], str], ...] = (*OF_ALL, isolate, cut_one_way, wipe, refuse_writes, no_descriptors)
+OF_OTTLA: tuple[Callable[[World], str], ...] = (
+    *OF_ALL,
+    isolate,
+    cut_one_way,
+    wipe,
+    refuse_writes,
+    no_descriptors,
+    full_disk,
+)
 
 
 class Cycle(NamedTuple):
@@ -247,10 +315,12 @@ class Cycle(NamedTuple):
     of_java: int
     """Acknowledged records of Kafka's producer."""
     lost_of_java: list[str]
+    wrong: list[str]
+    """Of what else was written."""
 
     @property
     def sound(self) -> bool:
-        return bool(self.report["sound"]) and not self.lost_of_java
+        return bool(self.report["sound"]) and not self.lost_of_java and not self.wrong
 
     def __str__(self) -> str:
         report = self.report
@@ -258,12 +328,13 @@ class Cycle(NamedTuple):
         return (
             f"{'sound' if self.sound else 'NOT SOUND'}; {report['acknowledged']:,} and {self.of_java:,} acknowledged, "
             f"longest gap {report['longest_gap_seconds']} s, whole again in at most {max(self.whole_s):.1f} s; "
-            f"{'; '.join(self.did)}; found {found} {report['examples'][:3]} {self.lost_of_java[:3]}"
+            f"{'; '.join(self.did)}; found {found} {report['examples'][:3]} {self.lost_of_java[:3]} {self.wrong}"
         )
 
 
-def play(cluster: Nodes, faults: list[Callable[[World], str]], seed: int) -> Cycle:
-    """Do these to a cluster under load, then judge. Raises AssertionError if it does not recover."""
+def play(cluster: Nodes, faults: list[Callable[[World], str]], seed: int, *, more: bool = False) -> Cycle:
+    """Do these to a cluster under load, then judge. Raises AssertionError if it does not recover. `more`: also with a
+    producer over two partitions and a rotated log."""
     world = World(cluster, random.Random(seed))
     did, whole_s = [], []
     run = os.urandom(4).hex()
@@ -272,7 +343,8 @@ def play(cluster: Nodes, faults: list[Callable[[World], str]], seed: int) -> Cyc
         {"log_level": 0, "bootstrap.servers": cluster.bootstrap}, TOPICS[0], PARTITIONS, run, RATE, "all", 4, 2, 2
     )
     load = Load(plan, history)
-    with Java(cluster.bootstrap, TOPICS[1]) as java:
+    with Java(cluster.bootstrap, TOPICS[1]) as java, contextlib.ExitStack() as stack:
+        others = stack.enter_context(_others(world)) if more else []
         world.patiently(lambda: check._stand_at_the_end(load, history))
         load.start()
         try:
@@ -287,7 +359,24 @@ def play(cluster: Nodes, faults: list[Callable[[World], str]], seed: int) -> Cyc
             load.end_reading()
     report = check._report(plan, load, history, findings(history), 3)
     lost = world.patiently(lambda: [*lost_records(cluster.bootstrap, java)])
-    return Cycle(did, whole_s, report, java.count(), lost)
+    return Cycle(did, whole_s, report, java.count(), lost, [each for judge in others for each in judge()])
+
+
+@contextlib.contextmanager
+def _others(world: World) -> Iterator[list[Callable[[], list[str]]]]:
+    """What else writes meanwhile, and what says afterwards whether something is wrong with that."""
+    bootstrap = world.cluster.bootstrap
+    bumped_epochs.create(world.admin)
+    writer = bumped_epochs.Writer(bootstrap, BUMPED_PAUSE_S)
+
+    def bumped() -> list[str]:
+        return writer.failed[:3] + writer.log.bumps[:3] + bumped_epochs.wrong(world.cluster, writer)
+
+    with RotatedLog(bootstrap) as log:
+        try:
+            yield [bumped, log.wrong]
+        finally:
+            writer.stop()
 
 
 Ends = Mapping[tuple[str, int], int]
@@ -346,8 +435,24 @@ def started(side: str, nodes: int) -> Iterator[Any]:
     else:
         from ottla.testing import Cluster
 
-        with Cluster(nodes, {"ottla.event.loop": LOOP} if LOOP else {}) as cluster:
+        settings = {"ottla.event.loop": LOOP} if LOOP else {}
+        with disks(nodes) as keep, Cluster(nodes, settings, keep=keep) as cluster:
             yield cluster
+
+
+@contextlib.contextmanager
+def disks(nodes: int) -> Iterator[Path | None]:
+    """A directory with a file system of its own for each node; None where this user may not mount."""
+    with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
+        for node in range(1, nodes + 1):
+            path = Path(directory, f"node-{node}")
+            path.mkdir()
+            mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "ottla-test", str(path)]
+            if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
+                yield None
+                return
+            stack.callback(subprocess.run, ["umount", "--lazy", str(path)], check=False)
+        yield Path(directory)
 
 
 def main(arguments: list[str]) -> int:
@@ -366,7 +471,7 @@ def main(arguments: list[str]) -> int:
         among = OF_ALL if asked.side == "kafka" else OF_OTTLA
         chosen = random.Random(seed).choices((by_name[asked.fault],) if asked.fault else among, k=count)
         with started(asked.side, asked.nodes) as cluster:
-            cycle = play(cluster, chosen, seed)
+            cycle = play(cluster, chosen, seed, more=asked.side == "ottla")
         rounds += count
         kinds.update(each.__name__ for each in chosen)
         unsound += not cycle.sound
