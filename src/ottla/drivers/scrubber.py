@@ -251,7 +251,10 @@ class LogScrubber:
         # Now, not when the check began: the active one of before may have been rolled, hours ago.
         limit = next((each.base_offset for each in log.segments if each.base_offset > begin), log.log_end_offset)
         epoch_max = self._epoch_max(log.topic_partition)
-        check = SegmentCheck(handle, begin, segment.size, adjoins=may_be_missing, limit=limit, epoch_max=epoch_max)
+        begins = next(iter(log.epochs.entries), None)
+        check = SegmentCheck(
+            handle, begin, segment.size, adjoins=may_be_missing, limit=limit, epoch_max=epoch_max, begins=begins
+        )
         while not check.is_done:
             began_s = self._now_s()
             try:

@@ -26,16 +26,20 @@ class SegmentCheck:
     """The batches of one segment up to `end`, the position where its last whole batch ended when the check began."""
 
     def __init__(
-        self, handle: SegmentFile, base_offset: Offset, end: int, *, adjoins: Adjoins, limit: Offset, epoch_max: int
-    ) -> None:
+        self, handle: SegmentFile, base_offset: Offset, end: int, *, adjoins: Adjoins, limit: Offset, epoch_max: int,
+        begins: tuple[LeaderEpoch, Offset] | None = None,
+    ) -> None:  # fmt: skip
         """All batches lie below `limit`, the base offset of the next segment or the log end; `epoch_max` is the newest
-        leader epoch that there can be, -1 where nobody knows."""
+        leader epoch that there can be, -1 where nobody knows. `begins`: the first epoch of the leader-epoch-checkpoint.
+        Logs that outlived the ZooKeeper of their cluster begin again with epoch 0 there, and Kafka forgets what was
+        before."""
         self._handle = handle
         self._base_offset = base_offset
         self.end = end
         self._adjoins = adjoins
         self._limit = limit
         self._epoch_max = epoch_max
+        self._begins = begins
         self.position = 0
         """Position of the batch that is next."""
         self.next_offset = base_offset
@@ -95,6 +99,8 @@ class SegmentCheck:
             return
         if 0 <= self._epoch_max < epoch:
             raise _Wrong(f"its leader epoch is {epoch}, and there was none above {self._epoch_max}")
+        if (epoch, header.base_offset) == self._begins:
+            self.epochs.clear()
         if self.epochs and epoch < self.epochs[-1][0]:
             raise _Wrong(f"its leader epoch {epoch} comes after epoch {self.epochs[-1][0]}")
         self.newest = epoch, header.base_offset

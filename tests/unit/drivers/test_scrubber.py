@@ -212,3 +212,19 @@ def test_a_log_that_rolls_while_it_is_read_is_not_damaged() -> None:
         assert check.result() and not scrubbed.found
 
     run(new_disk(), work)
+
+
+@pytest.mark.parametrize(("epochs", "is_sound"), [((5, 5, 0, 0, 1), True), ((5, 5, 0, 1, 0), False)])
+def test_a_log_of_kafka_whose_epochs_began_again_is_sound(epochs: tuple[int, ...], is_sound: bool) -> None:
+    """As where a cluster lost its ZooKeeper and kept its logs. Kafka's checkpoint has the epochs from there on."""
+
+    async def work(scrubbed: Scrubbed) -> None:
+        log = scrubbed.logs.create(T0, ID)
+        for epoch in epochs:
+            append(log, epoch=epoch)
+        log.epochs.replace([(0, 2), (1, 4 if is_sound else 3)])
+        assert await scrubbed.scrubber.check(log) is is_sound
+        assert len(scrubbed.found) == (not is_sound)
+        assert log.epochs.entries[0] == (0, 2)
+
+    run(new_disk(), work)
