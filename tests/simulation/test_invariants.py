@@ -53,23 +53,25 @@ def test_what_a_leader_of_before_acknowledged_late_proves_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("replicas", "epoch", "topic_id", "is_released"),
-    [((1,), 8, 5, True), ((1, 2), 8, 5, False), ((1,), 7, 5, False), ((1,), 8, 6, False)],
-)
+    ("replicas", "epoch", "topic_id", "end_of_3", "is_sound"),
+    [((1, 3), 8, 5, 10, True), ((1, 3), 8, 5, 9, False), ((1, 2), 8, 5, 10, False), ((1,), 7, 5, 10, False),
+     ((1,), 8, 6, 10, False)],
+)  # fmt: skip
 def test_only_who_was_released_without_the_leaders_knowledge_need_not_have_what_is_committed(
-    monkeypatch: pytest.MonkeyPatch, replicas: tuple[int, ...], epoch: int, topic_id: int, is_released: bool
+    monkeypatch: pytest.MonkeyPatch, replicas: tuple[int, ...], epoch: int, topic_id: int, end_of_3: int, is_sound: bool
 ) -> None:
+    """In its place those have it whom the change that released it left in sync."""
     world = World(1)
-    leader, other = (world.machine(f"node{number}", {"node.id": str(number)}) for number in (1, 2))
+    leader, other, _ = (world.machine(f"node{number}", {"node.id": str(number)}) for number in (1, 2, 3))
     invariants = Invariants(world, History(world, fsynced=True), ("node1", "node2"), lambda topic: True)
-    ends = {"node1": 10, "node2": 0}
+    ends = {"node1": 10, "node2": 0, "node3": end_of_3}
     monkeypatch.setattr(invariants, "view", lambda machine, key: SimpleNamespace(end=ends[machine.name]))
-    row = SimpleNamespace(replicas=replicas, partition_epoch=epoch)
+    row = SimpleNamespace(replicas=replicas, isr=replicas, partition_epoch=epoch)
     topic = SimpleNamespace(id=UUID(int=topic_id), partitions={0: row})
     node: Any = SimpleNamespace(image=SimpleNamespace(topic={"t": topic}.get))
     monkeypatch.setattr(other, "node", node)
     led: Any = SimpleNamespace(isr=(1, 2), node_id=1, partition_epoch=7, topic_id=UUID(int=5))
-    if is_released:
+    if is_sound:
         invariants._in_sync_have(("t", 0), led, 10)
     else:
         with pytest.raises(Violation, match="in-sync replicas"):

@@ -61,6 +61,8 @@ class MetadataLoader:
                 elif isinstance(item, SnapshotHeaderRecord):
                     self._timestamp_ms = item.last_contained_log_timestamp
         else:
+            if len(items) > RECORDS_PER_STEP:
+                yield  # they were read in one piece
             for number, item in enumerate(items, start=1):
                 record = decode_record(item)[0]
                 if isinstance(record, EndTransactionRecord):

@@ -228,25 +228,40 @@ class Invariants:
             self.violated("high watermarks are monotonic", text)
 
     def _in_sync_have(self, key: Key, partition: Partition, high_watermark: int) -> None:
-        """Everything below the leader's high watermark is on every in-sync replica."""
-        for replica in partition.isr:
+        """Everything below the leader's high watermark is on every in-sync replica; in the place of one that was
+        released without the leader's knowledge, on those that were in sync then."""
+        replicas = dict.fromkeys(partition.isr)
+        waiting = [*replicas]
+        while waiting:
+            replica = waiting.pop()
             machine = self._machines.get(replica)
             if machine is None or (machine.losses and not self.history.fsynced) or machine.wipes:
                 continue  # what it had may be gone, which the leader cannot know
-            if self._is_released(machine, key, partition):
+            successors = self._released_to(machine, key, partition)
+            if successors is not None:
+                self.world.counts["released replicas"] += 1
+                if not self.world.unclean[key]:
+                    waiting += [each for each in successors if each not in replicas]
+                    replicas.update(dict.fromkeys(successors))
                 continue
             end = self.view(machine, key).end
             if end < high_watermark:
                 text = f"{key} is committed up to {high_watermark} by {partition.node_id}, {machine.name} ends at {end}"
                 self.violated("in-sync replicas have what is committed", text)
 
-    def _is_released(self, machine: Machine, key: Key, led: Partition) -> bool:
-        """Whether a node knows of a later change than the leader that the partition is not its any more: it has deleted
-        its log, and the leader may still commit by what it said before. It waits for all others in sync as well, whom
-        that change left there: so nothing that is committed depends on this one."""
+    def _released_to(self, machine: Machine, key: Key, led: Partition) -> tuple[int, ...] | None:
+        """Who was in sync by the newest change that a node knows, if that is a later one than its leader knows and says
+        that the partition is not the node's any more; else None.
+
+        Such a node has deleted its log, and the leader may still commit by what it said before: an fsync of the leader
+        ends, or another follower fetches. It had all that, and so have all others that the leader waits for. Who is in
+        sync by the later change is one of them, or came in sync behind one of them that leads since: what is committed
+        is on all of these, and nothing depends on the node."""
         topic = None if machine.node is None else machine.node.image.topic(key[0])
         now = None if topic is None or topic.id != led.topic_id else topic.partitions.get(key[1])
-        return now is not None and machine.node_id not in now.replicas and now.partition_epoch > led.partition_epoch
+        if now is None or machine.node_id in now.replicas or now.partition_epoch <= led.partition_epoch:
+            return None
+        return now.isr
 
     def _must_hold(self, key: Key, start: int) -> bool:
         committed = self._committed.get(key)
