@@ -27,6 +27,8 @@ class Python:
 
     command: tuple[str, ...]
     where: str
+    root: Path | None = None
+    """Where Debian's packages are unpacked that it is of."""
 
 
 @cache
@@ -80,13 +82,14 @@ def runnable(target: Target) -> Python:
     if target.version not in RELEASES:
         raise Unavailable(f"no Python {target.version} for {target.architecture} here")
     release = RELEASES[target.version]
-    packages = (f"python{target.version}-venv", "ca-certificates")
+    # Not every library that Ottla needs has a wheel for the newest Python: with the headers, pip can compile it.
+    packages = (f"python{target.version}-venv", f"libpython{target.version}-dev")
     root = unpacked(release, target.architecture, packages, whole=True)
     python = root / "usr" / "bin" / f"python{target.version}"
     if target.runs_here:
         _bind(root, python)
-        return Python((str(python),), f"Debian {release}")
-    return Python((_emulator(), "-L", str(root), str(python)), f"Debian {release}, emulated")
+        return Python((str(python),), f"Debian {release}", root)
+    return Python((_emulator(), "-L", str(root), str(python)), f"Debian {release}, emulated", root)
 
 
 def _bind(root: Path, python: Path) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from tools.wheels.pythons import Python
 from tools.wheels.targets import Target
 
-_TIMEOUT_S = 300.0
-"""Of a command; an emulated one takes its time."""
+_TIMEOUT_S = 1800.0
+"""Of a command: an emulated one, and one that compiles, take their time."""
 _KEPT = re.compile(r"PIP_|SSL_|HOME$|LANG|LC_|PATH$|TMPDIR$")
 """What an empty environment has of this process's variables."""
 _FILES = "import importlib, sys; [print(importlib.import_module(name).__file__) for name in sys.argv[1:]]"
@@ -38,10 +38,17 @@ def installed(wheel: Path, target: Target, python: Python, directory: Path) -> I
     """A wheel with its dependencies, in a directory of its own. Raises DoesNotWork."""
     environment = {name: value for name, value in os.environ.items() if _KEPT.match(name)}
     if target.runs_here:
-        _said([*python.command, "-m", "venv", str(directory)], environment)
-        command = (str(directory / "bin" / "python"),)
-        _said([*command, "-m", "pip", "install", "--quiet", str(wheel)], environment)
-        return Installed(command, environment)
+        interpreter = str(directory / "bin" / "python")
+        if python.root is None:
+            _said([*python.command, "-m", "venv", str(directory)], environment)
+            pip = [interpreter, "-m", "pip"]
+        else:  # Debian's own pip looks for its parts in the system's directories
+            _said([*python.command, "-m", "venv", "--without-pip", str(directory)], environment)
+            pip = [sys.executable, "-m", "pip", "--python", interpreter]
+            include = python.root / "usr" / "include"
+            environment["C_INCLUDE_PATH"] = f"{include}:{include / target.triplet}"
+        _said([*pip, "install", "--quiet", str(wheel)], environment)
+        return Installed((interpreter,), environment)
     # pip itself need not be emulated: it can choose for another machine.
     platforms = [f"--platform=manylinux_2_{minor}_{target.architecture}" for minor in range(40, 16, -1)]
     _said([
