@@ -5,6 +5,7 @@ With what `setup.py` and Python itself give a compiler: the same optimisation, a
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import runpy
@@ -15,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from tools.wheels.targets import ROOT, WORK, Target
 
@@ -38,21 +40,26 @@ class NotCompiled(Exception):
     """What the compiler said."""
 
 
-@cache
-def _setup() -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """The compiler's options of `setup.py`, and (module, C file) of each, written by Cython now."""
-    before = os.getcwd()
-    os.chdir(ROOT)
-    try:
-        names = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
-        modules = tuple((each.name, str(ROOT / each.sources[0])) for each in names["extensions"]())
-    finally:
-        os.chdir(before)
-    return tuple(names["COMPILER_OPTIONS"]), modules
+def compiler_options() -> tuple[str, ...]:
+    """Those that `setup.py` adds to Python's own."""
+    return tuple(_names_of_setup()["COMPILER_OPTIONS"])
 
 
 def module_names() -> list[str]:
-    return [name for name, _ in _setup()[1]]
+    return list(_sources())
+
+
+@cache
+def _sources() -> dict[str, Path]:
+    """C files by module, written by Cython now."""
+    with contextlib.chdir(ROOT):
+        return {each.name: ROOT / each.sources[0] for each in _names_of_setup()["extensions"]()}
+
+
+@cache
+def _names_of_setup() -> dict[str, Any]:
+    with contextlib.chdir(ROOT):
+        return runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
 
 
 def compiled(target: Target, include: Sequence[Path]) -> dict[str, Path]:
@@ -60,16 +67,15 @@ def compiled(target: Target, include: Sequence[Path]) -> dict[str, Path]:
 
     Raises NotCompiled. What was compiled before of the same C in the same way is used again.
     """
-    options, modules = _setup()
     command = [
-        sys.executable, "-m", "ziglang", "cc", "-target", target.compiled_for, *AS_PYTHON_IS, *options,
+        sys.executable, "-m", "ziglang", "cc", "-target", target.compiled_for, *AS_PYTHON_IS, *compiler_options(),
         *(f"-I{directory}" for directory in include),
     ]  # fmt: skip
     way = hashlib.sha256(repr((command, version("ziglang"))).encode()).hexdigest()[:12]
     base = WORK / "modules" / f"{target.python_tag}-{target.architecture}-{way}"
     base.mkdir(parents=True, exist_ok=True)
     _check_sizes(command, base)
-    places = {f"{name.replace('.', '/')}{target.suffix}": Path(source) for name, source in modules}
+    places = {f"{name.replace('.', '/')}{target.suffix}": source for name, source in _sources().items()}
 
     def build(place: str) -> None:
         source, result = places[place], base / place
