@@ -7,6 +7,8 @@ RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 COMPILED := $(VENV)/.compiled
 PACKAGING := $(VENV)/.packaging
+# By a dozen processes that the demo starts at once: one of them compiles the bytecode, before the others want it.
+IMPORTED_BY_ALL := import pandas, pyarrow, fastavro, uvicorn, pyspark.worker, confluent_kafka.schema_registry.avro
 INSTALL := tools/install.sh $(VENV)
 TYPED := $(shell find src -name '*.pxd')
 TESTS ?= tests
@@ -35,6 +37,7 @@ $(TOOLS):
 $(RUNS): pyproject.toml | $(TOOLS)
 	@echo "== Ottla and its pipelines into $(VENV) (PySpark is 450 MB)"
 	@OTTLA_INTERPRETED=1 $(INSTALL) --editable ".[pipelines]" "confluent-kafka[avro,schemaregistry]"
+	@$(PY) -c "$(IMPORTED_BY_ALL)" || true
 	@touch $@
 
 $(READY): pyproject.toml | $(TOOLS)
@@ -82,7 +85,7 @@ pure: setup  ## the tests of what has no clock, socket, disk or process of its o
 
 # Each day: with the newest Python of this machine. `.ci/run` takes the oldest.
 nightly:  ## all there is with the newest Python of this machine, the whole client matrix and every planted bug included
-	@$(MAKE) --no-print-directory PYTHON="$$(tools/python.sh newest)" VENV=.venv-newest lint test dear conformance
+	@$(MAKE) --no-print-directory PYTHON="$$(tools/python.sh newest)" VENV=.venv-newest lint test dear conformance wheel
 
 dear: peers  ## what only `make nightly` runs: the dear tests, the suite on every kind of cluster, every planted bug
 	OTTLA_TEST_SIGNALS=all OTTLA_TEST_HOSTILE=all $(PY) -m pytest $(SPREAD) \

@@ -45,6 +45,9 @@ def unpacked(release: str, architecture: str, packages: tuple[str, ...], *, whol
     for name in names:
         newest = max(archives.glob(f"{name}_*.deb"), key=lambda path: path.stat().st_mtime)
         _run(["dpkg-deb", "--extract", str(newest), str(directory)], archives)
+    for name in ("lib", "lib64"):  # links of a system that was installed
+        if not (directory / name).exists() and (directory / "usr" / name).exists():
+            (directory / name).symlink_to(f"usr/{name}")
     done.touch()
     return directory
 
