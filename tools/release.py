@@ -21,6 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 VERSION_FILE = "src/ottla/version.py"
 CHANGELOG = "CHANGELOG.md"
+DOCKERFILE = "deploy/Dockerfile"
 _HEAD = re.compile(r"^## (?:\S+ \(unreleased\)|unreleased)$", re.IGNORECASE | re.MULTILINE)
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:(a|b|rc)(\d+))?")
 _ENGINES = ("docker", "podman")
@@ -127,34 +128,36 @@ def notes(changelog: str, version: str, files: Sequence[Path]) -> str:
 
 
 def image_context(root: Path, dist: Path) -> Path | None:
-    """`dist/image`: the folder of the Dockerfile, and in it `dist/` with the wheels. None without a Dockerfile."""
-    names = _git(root, "ls-files", "deploy").split()
-    file = next((Path(name) for name in sorted(names) if Path(name).name == "Dockerfile"), None)
-    if file is None:
+    """`dist/image`: the Dockerfile, and of the tree what it copies. None without a Dockerfile."""
+    dockerfile = root / DOCKERFILE
+    if not dockerfile.is_file():
         return None
+    lines = dockerfile.read_text().replace("\\\n", " ").splitlines()
+    copied = [DOCKERFILE, f"{DOCKERFILE}.dockerignore"]
+    for words in (line.split()[1:] for line in lines if line.startswith("COPY ")):
+        if not any(word.startswith("--from=") for word in words):
+            copied += [word for word in words[:-1] if not word.startswith("--")]
     context = dist / "image"
     shutil.rmtree(context, ignore_errors=True)
-    for name in names:
-        if Path(name).is_relative_to(file.parent):
-            place = context / Path(name).relative_to(file.parent)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(root / name, place)
-    (context / "dist").mkdir()
-    for wheel in dist.glob("*.whl"):
-        shutil.copy(wheel, context / "dist")
+    for name in _git(root, "ls-files", "-z", "--", *copied).rstrip("\0").split("\0"):
+        place = context / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(root / name, place)
     return context
 
 
 def _image(context: Path | None, version: str) -> None:
     """Build it where an engine runs, and say so where none does. Raises Refused."""
     if context is None:
-        _say("no image: deploy/ has no Dockerfile")
+        _say(f"no image: there is no {DOCKERFILE}")
         return
     engine = next((each for each in _ENGINES if _answers(each)), None)
     if engine is None:
         _say(f"no image: no container engine runs here ({' or '.join(_ENGINES)}); its context is in {context.name}/")
         return
-    done = subprocess.run([engine, "build", "--tag", f"ottla:{version}", str(context)], check=False)
+    done = subprocess.run(
+        [engine, "build", "--file", str(context / DOCKERFILE), "--tag", f"ottla:{version}", str(context)], check=False
+    )
     if done.returncode:
         raise Refused(f"{engine} does not build the image")
     _say(f"image ottla:{version}, by {engine}")

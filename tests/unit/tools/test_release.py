@@ -91,21 +91,22 @@ def test_what_it_refuses(clone: Path) -> None:
         release(clone, "7.0.0")
 
 
-def test_the_image_context_has_the_dockerfile_and_the_wheels(clone: Path) -> None:
-    for name in git(clone, "ls-files", "deploy").split():
-        if name.endswith("Dockerfile"):
-            git(clone, "rm", "--quiet", name)
-    packages(clone, clone / "dist")
-    assert tool.image_context(clone, clone / "dist") is None
-    file = clone / "deploy" / "image" / "Dockerfile"
-    file.parent.mkdir(exist_ok=True)
-    file.write_text("FROM scratch\n")
-    file.with_name("entry.sh").touch()
-    git(clone, "add", "--force", "deploy")
-    context = tool.image_context(clone, clone / "dist")
-    assert context == clone / "dist" / "image"
+def test_the_image_context_has_what_the_dockerfile_copies(clone: Path) -> None:
+    dist = clone / "dist"
+    dockerfile = clone / tool.DOCKERFILE
+    dockerfile.unlink(missing_ok=True)
+    assert tool.image_context(clone, dist) is None
+    dockerfile.write_text(
+        "FROM x AS build\nCOPY pyproject.toml \\\n  setup.py ./\nCOPY --chown=1 src/ottla src/ottla\n"
+        "COPY --from=build /opt /opt\n"
+    )
+    git(clone, "add", "--force", tool.DOCKERFILE)
+    (clone / "src" / "ottla" / "untracked.py").touch()
+    context = tool.image_context(clone, dist)
+    assert context == dist / "image"
     names = {path.relative_to(context).as_posix() for path in context.rglob("*") if path.is_file()}
-    assert {"Dockerfile", "entry.sh", f"dist/ottla-{tool._current(clone)}-py3-none-any.whl"} <= names
+    assert {tool.DOCKERFILE, "pyproject.toml", "setup.py", tool.VERSION_FILE} <= names
+    assert not {"README.md", "src/ottla/untracked.py"} & names
 
 
 def test_versions_in_order() -> None:
