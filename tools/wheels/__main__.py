@@ -72,14 +72,13 @@ class Wheels:
         _say("; ".join(said))
 
     def _try(self, package: Path, target: Target, says: str) -> str:
-        try:
-            python = runnable(target)
-        except Unavailable as error:
-            return f"not tried: {error}"
         with tempfile.TemporaryDirectory(prefix="ottla-wheel-") as directory:
             try:
+                python = runnable(target)
                 place = smoke.installed(package, target, python, Path(directory) / "environment")
                 smoke.works(place, modules=compiler.module_names(), says=says)
+            except Unavailable as error:
+                return f"not tried: {error}"
             except smoke.DoesNotWork as error:
                 self._wrong.append(f"{package.name} does not work: {error}")
                 return "does not work"

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.wheels.debian import Unavailable
 from tools.wheels.pythons import Python
 from tools.wheels.targets import Target
 
@@ -35,7 +36,8 @@ class Installed:
 
 
 def installed(wheel: Path, target: Target, python: Python, directory: Path) -> Installed:
-    """A wheel with its dependencies, in a directory of its own. Raises DoesNotWork."""
+    """A wheel with its dependencies, in a directory of its own. Raises DoesNotWork, and Unavailable where one of these
+    would have to be compiled for another machine."""
     environment = {name: value for name, value in os.environ.items() if _KEPT.match(name)}
     if target.runs_here:
         interpreter = str(directory / "bin" / "python")
@@ -51,11 +53,16 @@ def installed(wheel: Path, target: Target, python: Python, directory: Path) -> I
         return Installed((interpreter,), environment)
     # pip itself need not be emulated: it can choose for another machine.
     platforms = [f"--platform=manylinux_2_{minor}_{target.architecture}" for minor in range(40, 16, -1)]
-    _said([
-        sys.executable, "-m", "pip", "install", "--quiet", "--target", str(directory), "--only-binary=:all:",
-        "--implementation=cp", f"--python-version={target.version}", f"--platform={target.platforms[0]}", *platforms,
-        str(wheel),
-    ], environment)  # fmt: skip
+    try:
+        _said([
+            sys.executable, "-m", "pip", "install", "--quiet", "--target", str(directory), "--only-binary=:all:",
+            "--implementation=cp", f"--python-version={target.version}", f"--platform={target.platforms[0]}",
+            *platforms, str(wheel),
+        ], environment)  # fmt: skip
+    except DoesNotWork as error:
+        if lacks := re.search(r"No matching distribution found for ([\w-]+)", str(error)):
+            raise Unavailable(f"{lacks[1]}, which Ottla needs, has no wheel for {target}") from None
+        raise
     return Installed(python.command, {**environment, "PYTHONPATH": str(directory)})
 
 
