@@ -23,7 +23,7 @@ set -eu
 mount --make-rprivate /
 mount -t tmpfs none {place}
 mkdir {place}/upper {place}/work {place}/root
-mount -t overlay overlay -o lowerdir={lower},upperdir={place}/upper,workdir={place}/work {place}/root
+mount -t overlay overlay -o lowerdir={lower},upperdir={upper},workdir={work} {place}/root
 root={place}/root
 mkdir -p $root/proc $root/sys $root/dev $root/run $root/tmp
 mount -t proc proc $root/proc
@@ -35,7 +35,6 @@ mount -t devpts -o newinstance,ptmxmode=0666 none $root/dev/pts
 ln -s pts/ptmx $root/dev/ptmx
 ln -s /proc/self/fd $root/dev/fd
 {devices}
-ip link set lo up
 """
 _SYSTEMD = """
 mount --bind -o ro $root/proc/sys $root/proc/sys
@@ -80,11 +79,23 @@ def why_not() -> str | None:
 class Root:
     """An overlay over a folder, with a process 1 of its own. As a context manager: `boot` at its begin, `end` after."""
 
-    def __init__(self, lower: str = "/", *, binds: Mapping[str, str] | None = None, systemd: bool = False) -> None:
-        """`binds` are folders of this machine, read-only, by where they are seen; with `systemd` process 1 is one."""
+    def __init__(
+        self, lower: str = "/", *, binds: Mapping[str, str] | None = None, volumes: Mapping[str, str] | None = None,
+        upper: str | None = None, systemd: bool = False, network: bool = False, main: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """`lower` is a folder or several, the uppermost first, with colons between; `upper` keeps what is written.
+
+        `binds` and `volumes` are files and folders of this machine by where they are seen, read-only and writable.
+        With `systemd` process 1 is one; with `main` it is that command, once `release` was called, and nothing but the
+        volumes can be written. With `network` this machine's network is that of the root.
+        """
         self.lower = lower
         self.binds = dict(binds or {})
+        self.volumes = dict(volumes or {})
+        self.upper = upper
         self.systemd = systemd
+        self.network = network
+        self.main = list(main)
         self.place = Path(tempfile.mkdtemp(prefix="ottla-root-"))
         self.pid = 0
         self._unshare: subprocess.Popen[bytes] | None = None
@@ -107,7 +118,7 @@ class Root:
         enter = "".join(f"mkdir -p {each} && echo $$ >{each}/cgroup.procs\n" for each in parts)
         script = self._script()
         with open(f"{self.place}.console", "wb") as console:
-            flags = ["--mount", "--pid", "--fork", "--net", "--ipc", "--uts", "--cgroup"]
+            flags = ["--mount", "--pid", "--fork", "--ipc", "--uts", "--cgroup", *([] if self.network else ["--net"])]
             command = f"set -e\n{enter}exec unshare {shlex.join(flags)} sh -c {shlex.quote(script)}"
             self._unshare = subprocess.Popen(
                 ["sh", "-c", command], stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True
@@ -126,6 +137,8 @@ class Root:
             time.sleep(0.05)
 
     def _is_up(self) -> bool:
+        if self.main:
+            return Path(f"{self.place}.waits").exists()
         if Path(f"/proc/{self.pid}/comm").read_text().strip() != ("systemd" if self.systemd else "sleep"):
             return False
         state = self.run(["systemctl", "is-system-running"], check=False).stdout.strip() if self.systemd else "running"
@@ -144,6 +157,16 @@ class Root:
             said = f"{done.stdout}{done.stderr}{self._journal()}"
             raise RuntimeError(f"{command} ended with {done.returncode}:\n{said}")
         return done
+
+    def release(self) -> None:
+        """Let `main` begin."""
+        Path(f"{self.place}.waits").unlink()
+
+    def stop(self, number: signal.Signals = signal.SIGTERM, *, timeout_s: float = 120) -> int:
+        """Send `main` a signal; returns its exit code."""
+        assert self._unshare is not None
+        os.kill(self.pid, number)
+        return self._unshare.wait(timeout_s)
 
     def _journal(self) -> str:
         if not self.systemd:
@@ -167,11 +190,11 @@ class Root:
 
     def end(self) -> None:
         """Everything in there is gone afterwards."""
-        if self.pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-        if self._unshare is not None:
-            if not self.pid:
+        if self._unshare is not None and self._unshare.poll() is None:
+            if self.pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.pid, signal.SIGKILL)
+            else:
                 self._unshare.kill()
             self._unshare.wait()
         for part in self._cgroup_parts():
@@ -181,7 +204,9 @@ class Root:
             with contextlib.suppress(OSError):
                 part.rmdir()
         shutil.rmtree(self.place, ignore_errors=True)
-        Path(f"{self.place}.console").unlink(missing_ok=True)
+        for suffix in ("console", "waits", "work"):
+            shutil.rmtree(f"{self.place}.{suffix}", ignore_errors=True)
+            Path(f"{self.place}.{suffix}").unlink(missing_ok=True)
 
     def _cgroup_parts(self) -> list[Path]:
         """A part of the machine's control groups for this systemd, in each hierarchy that it would use."""
@@ -194,10 +219,23 @@ class Root:
             f"mknod -m 666 $root/dev/{name} c {5 if name == 'tty' else 1} {minor}\n" for name, minor in DEVICES.items()
         )
         place = shlex.quote(str(self.place))
-        text = _LAYERS.format(place=place, lower=shlex.quote(self.lower), devices=devices)
-        for inside, outside in self.binds.items():
-            inside = f"$root{shlex.quote(inside)}"
-            text += f"mkdir -p {inside}\nmount --bind -o ro {shlex.quote(outside)} {inside}\n"
+        upper, work = f"{place}/upper", f"{place}/work"
+        if self.upper is not None:  # both on one file system
+            upper, work = shlex.quote(self.upper), shlex.quote(f"{self.upper}.work")
+            os.makedirs(self.upper, exist_ok=True)
+            os.makedirs(f"{self.upper}.work", exist_ok=True)
+        text = _LAYERS.format(place=place, lower=shlex.quote(self.lower), upper=upper, work=work, devices=devices)
+        if not self.network:
+            text += "ip link set lo up\n"
+        for options, places in (("-o ro", self.binds), ("", self.volumes)):
+            for inside, outside in places.items():
+                where = f"$root{shlex.quote(inside)}"
+                made = f"mkdir -p {where}" if os.path.isdir(outside) else f"test -e {where} || : >{where}"
+                text += f"{made}\nmount --bind {options} {shlex.quote(outside)} {where}\n"
+        if self.main:
+            waits = f"{place}.waits"
+            text += f"mount -o remount,ro $root\n: >{waits}\nwhile test -e {waits}; do sleep 0.05; done\n"
+            return f"{text}exec chroot $root {shlex.join(self.main)}"
         if not self.systemd:
             return f"{text}exec chroot $root sleep infinity"
         if (CGROUPS / "cgroup.controllers").exists():

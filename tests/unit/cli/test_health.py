@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -63,6 +64,14 @@ def test_the_environment_says_where(monkeypatch: pytest.MonkeyPatch, capsys: pyt
         assert main(["server", "health"]) == 0
     assert main(["server", "health"]) == 1
     assert f"no node answers at {address}: Connection refused" in capsys.readouterr().err
+
+
+def test_the_nodes_file_says_where(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    with answering({"/health": json.dumps(WELL).encode()}) as address:
+        file.write_text(f"ottla.http.listener={address}\n")
+        assert main(["server", "health", "--config", str(file)]) == 0
+    assert main(["server", "health", "--config", str(tmp_path / "none")]) == 1
 
 
 def test_what_is_no_node_is_not_healthy(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
