@@ -85,7 +85,7 @@ pure: setup  ## the tests of what has no clock, socket, disk or process of its o
 
 # Each day: with the newest Python of this machine. `.ci/run` takes the oldest.
 nightly:  ## all there is with the newest Python of this machine, the whole client matrix and every planted bug included
-	@$(MAKE) --no-print-directory PYTHON="$$(tools/python.sh newest)" VENV=.venv-newest lint test dear conformance wheel
+	@$(MAKE) --no-print-directory PYTHON="$$(tools/python.sh newest)" VENV=.venv-newest lint test dear conformance wheel deploy-check
 
 dear: peers  ## what only `make nightly` runs: the dear tests, the suite on every kind of cluster, every planted bug
 	OTTLA_TEST_SIGNALS=all OTTLA_TEST_HOSTILE=all $(PY) -m pytest $(SPREAD) \
@@ -96,6 +96,10 @@ dear: peers  ## what only `make nightly` runs: the dear tests, the suite on ever
 
 conformance: peers  ## the rest of the client matrix: Node, Rust, Kafka Streams (fetches and builds them)
 	$(PY) -m pytest $(SPREAD) -m matrix tests/conformance
+
+deploy-check: setup  ## build and run the image, the compose file's and the manifests' nodes (installs a Debian in .cache; 10 minutes the first time)
+	@peers/debian.sh debootstrap:debootstrap ip:iproute2 go:golang-go
+	OTTLA_TEST_DEPLOY=1 $(PY) -m pytest --timeout 1800 tests/deploy
 
 compatibility: peers  ## run every client and tool, and write what was found into docs/reference/compatibility.md
 	rm -f docs/reference/compatibility.json
@@ -145,4 +149,4 @@ clean:  ## remove what was made
 	rm -rf .venv .venv-newest $(VENV) build dist .cache src/ottla.egg-info
 	find src -name '*.so' -delete
 
-.PHONY: help setup ottla java peers test check pure nightly dear conformance compatibility lint format demo wheel release site bench clean
+.PHONY: help setup ottla java peers test check pure nightly dear conformance deploy-check compatibility lint format demo wheel release site bench clean

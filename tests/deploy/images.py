@@ -160,8 +160,8 @@ def _changed(image: Image, instruction: str, value: str, context: Path, made: Ma
             shutil.copyfile(outside, end)
             end.chmod(0o644)
     elif instruction == "COPY":
-        with Root(made[origin or ""].lower, volumes={"/mnt": str(begun)}) as root:
-            root.run(f"mkdir -p /mnt{place} && cp -a {shlex.join(sources)}/. /mnt{place}")
+        with Root(made[origin or ""].lower, volumes={"/media": str(begun)}) as root:
+            root.run(f"mkdir -p /media{place} && cp -a {shlex.join(sources)}/. /media{place}")
     else:
         raise RuntimeError(f"{instruction} is not known here")
     for leftover in ("proc", "sys", "dev", "run", "tmp", ".before"):  # where `Root` mounts something

@@ -67,9 +67,9 @@ def why_not() -> str | None:
     if os.geteuid() != 0 or shutil.which("unshare") is None or shutil.which("nsenter") is None:
         return "needs root and namespaces: not root, or no util-linux"
     trial = (
-        "mount --make-rprivate / && mount -t tmpfs none /mnt && mkdir /mnt/u /mnt/w /mnt/r && "
-        "mount -t overlay o -o lowerdir=/,upperdir=/mnt/u,workdir=/mnt/w /mnt/r && mount -t proc proc /mnt/r/proc && "
-        "mknod /mnt/null c 1 3 && ip link set lo up"
+        "mount --make-rprivate / && mount -t tmpfs none /tmp && mkdir /tmp/u /tmp/w /tmp/r && "
+        "mount -t overlay o -o lowerdir=/,upperdir=/tmp/u,workdir=/tmp/w /tmp/r && mount -t proc proc /tmp/r/proc && "
+        "mknod /tmp/null c 1 3 && ip link set lo up"
     )
     flags = ["--mount", "--pid", "--fork", "--net", "--ipc", "--uts"]
     done = subprocess.run(["unshare", *flags, "sh", "-c", trial], capture_output=True, text=True)
@@ -162,10 +162,14 @@ class Root:
         """Let `main` begin."""
         Path(f"{self.place}.waits").unlink()
 
-    def stop(self, number: signal.Signals = signal.SIGTERM, *, timeout_s: float = 120) -> int:
-        """Send `main` a signal; returns its exit code."""
+    def stop(self) -> int:
+        """Send `main` SIGTERM; returns its exit code."""
+        os.kill(self.pid, signal.SIGTERM)
+        return self.wait()
+
+    def wait(self, *, timeout_s: float = 120) -> int:
+        """Returns the exit code of `main`."""
         assert self._unshare is not None
-        os.kill(self.pid, number)
         return self._unshare.wait(timeout_s)
 
     def _journal(self) -> str:
