@@ -71,7 +71,7 @@ def healthy(root: Root, image: Image, env: dict[str, str] | None = None) -> bool
 
 def test_a_container_by_itself(image: Image, tmp_path: Path) -> None:
     """As `docker run -p 9092:9092`: what it is, what it serves, how it stops, and what it finds when it is back."""
-    with running(image, {}, tmp_path / "data") as root:
+    with running(image, {}, tmp_path / "volume") as root:
         status = Path(f"/proc/{root.pid}/status").read_text()
         facts = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
         assert facts["Uid"].split() == ["1000"] * 4
@@ -82,20 +82,20 @@ def test_a_container_by_itself(image: Image, tmp_path: Path) -> None:
         assert subprocess.run(client, capture_output=True, text=True, check=True).stdout == f"{RECORDS}\n"
         assert root.stop() == 0
         assert "node stopped" in root.console
-    assert (tmp_path / CLEAN).exists()
-    with running(image, {}, tmp_path / "data") as root:
+    assert (tmp_path / "volume" / CLEAN).exists()
+    with running(image, {}, tmp_path / "volume") as root:
         typed = ["ottla", "consume", "seen", "--from", "beginning", "--count", str(RECORDS)]
         assert len(in_container(root, image, typed).splitlines()) == RECORDS
         root.stop()
 
 
 def test_a_container_that_does_not_serve_is_not_healthy(image: Image, tmp_path: Path) -> None:
-    with container(image, {}, tmp_path / "data") as root:
+    with container(image, {}, tmp_path / "volume") as root:
         assert not healthy(root, image)
 
 
 def test_a_mistake_ends_the_container_with_a_sentence(image: Image, tmp_path: Path) -> None:
-    with container(image, {"OTTLA_NUM_PARTITIONZ": "3"}, tmp_path / "data") as root:
+    with container(image, {"OTTLA_NUM_PARTITIONZ": "3"}, tmp_path / "volume") as root:
         root.release()
         assert root.wait() == 2
         assert "environment variable OTTLA_NUM_PARTITIONZ" in root.console

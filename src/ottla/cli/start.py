@@ -13,6 +13,7 @@ from ottla.cli.exits import MISUSED, OK, CommandFailed
 
 if TYPE_CHECKING:
     from ottla.config.server import ServerConfig, SettingsFile
+    from ottla.server.main import Tell
 
 _WITH_VALUE = {
     "--config": "FILE",
@@ -174,6 +175,15 @@ def _agrees_with_file(directory: str, file: SettingsFile | None) -> None:
         )
 
 
+def _service_manager() -> Tell | None:
+    """What hears of the node's phases: systemd, where it has started this process."""
+    if "NOTIFY_SOCKET" not in os.environ:
+        return None
+    from ottla.server.service_manager import ServiceManager
+
+    return ServiceManager.from_environment(os.environ).follow
+
+
 def check_directories(paths: Sequence[str]) -> None:
     """Raises CommandFailed for a path that is, or goes through, something else than a directory."""
     for path in paths:
@@ -215,9 +225,7 @@ def run_with(options: StartOptions) -> int:
         names = ", ".join(config.without_effect)
         print(f"ottla: {options.config_file} sets what has no effect in this version: {names}", file=sys.stderr)
     from ottla.server.main import announce, run
-    from ottla.server.service_manager import ServiceManager
 
-    manager = ServiceManager.from_environment(os.environ)
     with failures_explained():
         if options.nodes is not None:
             from ottla.cli.start_nodes import run_nodes
@@ -226,8 +234,8 @@ def run_with(options: StartOptions) -> int:
         if options.registry is not None:
             from ottla.cli.start_registry import attend_with
 
-            return run(config, attend_with(options.registry, config), manager=manager) or OK
-        return run(config, announce, manager=manager) or OK
+            return run(config, attend_with(options.registry, config), tell=_service_manager()) or OK
+        return run(config, announce, tell=_service_manager()) or OK
 
 
 @contextlib.contextmanager

@@ -19,13 +19,14 @@ from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.filesystem import OsFileSystem
 from ottla.network import SystemNetwork
 from ottla.server.node import Node
-from ottla.server.service_manager import ServiceManager
 
 if TYPE_CHECKING:
     from ottla.config.server import ServerConfig
 
     Attend = Callable[[Node, asyncio.Event], Awaitable[None]]
     """Called once the node serves, with the event that stops it."""
+    Tell = Callable[[str, Node], None]
+    """Called with a phase of the node as it begins: starting, serving, stopping, stopped."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """They stop a node cleanly, as they do Kafka's."""
@@ -58,18 +59,18 @@ def run(
     config: ServerConfig,
     attend: Attend = announce,
     network: SystemNetwork | None = None,
-    manager: ServiceManager | None = None,
+    tell: Tell | None = None,
 ) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP, or until the node gives up; returns the exit code. Raises OttlaError when
     the node cannot start. A node that has to halt ends the process, with exit code 1.
 
-    `network` is the system's unless a test gives another; `manager` hears how the node is.
+    `network` is the system's unless a test gives another; `tell` hears of each phase of the node.
     """
     logs.configure(config["ottla.log.format"], config["ottla.log.level"])
     _raise_file_limit()
     with asyncio.Runner(loop_factory=_loop_factory(config["ottla.event.loop"])) as runner:
         try:
-            return runner.run(_serve(config, attend, network, manager or ServiceManager()))
+            return runner.run(_serve(config, attend, network, tell or (lambda phase, node: None)))
         finally:
             # A second signal: the loop that ignores it is taken down now, and the node is stopped already.
             signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -83,7 +84,7 @@ def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
     return uvloop.new_event_loop
 
 
-async def _serve(config: ServerConfig, attend: Attend, network: SystemNetwork | None, manager: ServiceManager) -> int:
+async def _serve(config: ServerConfig, attend: Attend, network: SystemNetwork | None, tell: Tell) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     came: list[int] = []
@@ -99,7 +100,7 @@ async def _serve(config: ServerConfig, attend: Attend, network: SystemNetwork | 
     network = network or SystemNetwork(config["socket.send.buffer.bytes"])
     node = Node(config, fs, SystemClock(), random.Random(os.urandom(16)), network)
     node.on_halt, node.on_give_up = _halt, stop.set
-    manager.starting(lambda: _status(node), loop)
+    tell("starting", node)
     try:
         if not await _started(node, stop):
             # Who types Ctrl-C wanted a node and has none; a supervisor's SIGTERM got what it asked for.
@@ -107,25 +108,18 @@ async def _serve(config: ServerConfig, attend: Attend, network: SystemNetwork | 
         gc.freeze()
         gc.set_threshold(YOUNG_OBJECTS_MAX, YOUNG_COLLECTIONS_MAX, MIDDLE_COLLECTIONS_MAX)
         await attend(node, stop)
-        manager.ready()
+        tell("serving", node)
         await stop.wait()
     finally:
-        manager.stopping()
+        tell("stopping", node)
         try:
             await node.stop()
         finally:
-            manager.close()
+            tell("stopped", node)
             with contextlib.suppress(Exception):
                 fs.close()
     sys.stdout.flush()
     return _exit_code(node)
-
-
-def _status(node: Node) -> str:
-    """How the node is, in a line."""
-    from ottla.server.http.pages import readiness  # not loaded where neither HTTP nor systemd asks
-
-    return "; ".join(readiness(node)["reasons"]) or f"node {node.node_id} of cluster {node.cluster_id} serves"
 
 
 def _exit_code(node: Node) -> int:

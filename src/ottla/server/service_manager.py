@@ -12,8 +12,12 @@ import contextlib
 import math
 import os
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from ottla.network import send_datagram
+
+if TYPE_CHECKING:
+    from ottla.server.node import Node
 
 MORE_TIME_S = 30.0
 """What a tick asks for while the node starts or stops."""
@@ -57,6 +61,17 @@ class ServiceManager:
             self.tick()
         elif self._address:
             self._run(loop)
+
+    def follow(self, phase: str, node: Node) -> None:
+        """What `server.main.run` tells of a node."""
+        if phase == "starting":
+            self.starting(lambda: status_of(node), asyncio.get_running_loop())
+        elif phase == "serving":
+            self.ready()
+        elif phase == "stopping":
+            self.stopping()
+        else:
+            self.close()
 
     def ready(self) -> None:
         """The node serves."""
@@ -103,3 +118,10 @@ class ServiceManager:
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         self.tick()
         self._timer = loop.call_later(self.tick_s, self._run, loop)
+
+
+def status_of(node: Node) -> str:
+    """How a node is, in a line."""
+    from ottla.server.http.pages import readiness  # loaded where HTTP or systemd asks
+
+    return "; ".join(readiness(node)["reasons"]) or f"node {node.node_id} of cluster {node.cluster_id} serves"
