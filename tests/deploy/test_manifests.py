@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 from functools import cache
@@ -19,6 +20,7 @@ from ottla.drivers.broker_lifecycle import SHUTDOWN_TIMEOUT_S
 from ottla.server.node import DRAIN_SECONDS_MAX
 from tests.deploy.images import Image, settled, stages
 from tests.deploy.roots import ROOT
+from tests.deploy.snippets import snippets
 
 DEPLOY = ROOT / "deploy"
 VERSIONS = ("1.28", "1.31", "1.34")
@@ -144,11 +146,38 @@ def test_grafana_finds_its_dashboard_and_prometheus() -> None:
     assert places[str(home)] == DEPLOY / "grafana/ottla.json"
 
 
+def docker_commands() -> list[tuple[dict[str, str], list[str]]]:
+    """(variables, arguments) of each container that the page starts or enters."""
+    text = (ROOT / "docs/production/containers.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    found = []
+    for line in re.findall(r"^(?:.*\| )?docker (?:run|exec) (.*)$", text, re.MULTILINE):
+        words, env = shlex.split(line), {}
+        while words[0].startswith("-"):
+            option = words.pop(0)
+            if option not in ("-d", "-i", "--rm"):
+                value = words.pop(0)
+                if option == "-e":
+                    name, _, env[name] = value.partition("=")
+        found.append((env, words[1:]))
+    return found
+
+
+def test_what_the_page_gives_to_docker_is_understood() -> None:
+    given = docker_commands()
+    assert len(given) == 6
+    for env, arguments in given:
+        config_of(DEPLOY / "container.properties", env)
+        arguments = arguments[1:] if arguments[:1] == ["ottla"] else arguments
+        application().parse_args(arguments or list(image().command), exit_on_error=False, print_error=False)
+    assert max(len(env) for env, _ in given) == 3
+
+
 # Kubernetes.
 
 
 @cache
 def rendered(name: str) -> list[dict[str, Any]]:
+    """The manifests of a folder of `deploy/kubernetes`, or of one that an absolute path names."""
     if shutil.which("kubectl") is None:
         pytest.skip("no kubectl here")
     command = ["kubectl", "kustomize", str(DEPLOY / "kubernetes" / name)]
@@ -165,6 +194,19 @@ def of_kind(name: str, kind: str) -> list[dict[str, Any]]:
 def test_manifests_are_of_kubernetes_schema(name: str, version: str) -> None:
     for manifest in rendered(name):
         kubernetes_validate.validate(manifest, version, strict=True)
+
+
+def test_an_overlay_as_the_page_makes_it(tmp_path: Path) -> None:
+    (text,) = (text for name, text in snippets("docs/production/kubernetes.md") if name == "overlay")
+    (tmp_path / "ottla").mkdir()
+    shutil.copytree(DEPLOY / "kubernetes", tmp_path / "ottla/deploy/kubernetes")
+    subprocess.run(["sh", "-euc", text], cwd=tmp_path, check=True)
+    made = rendered(str(tmp_path / "my-ottla"))
+    (workload,) = (each for each in made if each["kind"] == "StatefulSet")
+    assert workload["spec"]["template"]["spec"]["containers"][0]["image"] == "registry.example.org/ottla:0.1.0"
+    assert {each["metadata"]["namespace"] for each in made} == {"streams"}
+    for manifest in made:
+        kubernetes_validate.validate(manifest, VERSIONS[-1], strict=True)
 
 
 def test_the_schema_finds_mistakes() -> None:
