@@ -526,7 +526,7 @@ def test_the_examples_of_the_documentation(tmp_path: Path) -> None:
     assert len(files) == len(blocks) > 6
     for name, block in files.items():
         (tmp_path / name).write_text(block)
-    assert "8 passed" in run_pytest(tmp_path, "-p", "no:xdist")
+    assert "10 passed" in run_pytest(tmp_path, "-p", "no:xdist")
     scripts = [name for name in files if not re.match("test_|conftest", name)]
     with ThreadPoolExecutor(3) as pool:
         for status, output in pool.map(lambda name: run(sys.executable, name, directory=tmp_path), scripts):

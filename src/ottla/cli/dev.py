@@ -116,7 +116,7 @@ def dev(
     registry_port
         For the schema registry; 8081 if it is free, else any that is.
     no_registry
-        Leave the schema registry out. Without the extra `registry` it is left out anyway.
+        Leave the schema registry out, whatever its port is. Without the extra `registry` it is left out anyway.
     http_port
         For /metrics, /health and /ready; 9404 if it is free, else any that is.
     listen
@@ -201,10 +201,8 @@ def _plan(
     host = listen.strip("[]")
     if not host or not host.isprintable() or any(each in host for each in "/, "):
         raise CommandFailed(f"--listen wants a host, for example 0.0.0.0, not {listen!r}", MISUSED)
-    if no_registry and registry_port is not None:
-        raise CommandFailed("--registry-port and --no-registry contradict each other: give one of them", MISUSED)
-    installed = _registry_is_installed()
-    if registry_port is not None and not installed:
+    installed = not no_registry and _registry_is_installed()
+    if registry_port is not None and not installed and not no_registry:
         raise CommandFailed(
             "a schema registry needs more libraries\n  install them with: pip install 'ottla[registry]'"
         )
@@ -214,7 +212,7 @@ def _plan(
         host,
         _port(host, port, KAFKA_PORT, "--port", taken),
         _port(host, http_port, HTTP_PORT, "--http-port", taken),
-        None if no_registry or not installed else _port(host, registry_port, REGISTRY_PORT, "--registry-port", taken),
+        None if not installed else _port(host, registry_port, REGISTRY_PORT, "--registry-port", taken),
         name,
         0 if name is None else _port(host, containers_port, CONTAINERS_PORT, "--advertise", taken),
     )
