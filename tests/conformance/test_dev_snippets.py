@@ -1,4 +1,4 @@
-"""The programs of `docs/testing.md` that start `ottla dev` from other languages: they read its line, use it, close it."""
+"""The programs of `docs/testing.md` that start `ottla dev` from other languages: they read its line and use it."""
 
 from __future__ import annotations
 
