@@ -18,8 +18,9 @@ PUBLIC_HOSTS = (
     "github.com",
     "issues.apache.org",
     "www.postgresql.org",
+    "host.docker.internal",
 )
-"""Hosts that an address in the tree may have: name spaces, licences and references."""
+"""Hosts that an address in the tree may have: name spaces, licences, references, and Docker's name for the machine that it runs on."""
 
 _PLACES = re.compile(r"(?<![\w./$}-])/(?:work|root|home|Users|workspace|mnt)/[\w.]")
 _REGISTRIES = re.compile(

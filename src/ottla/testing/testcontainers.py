@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from ottla.testing.broker import PORT_MAX, Broker
 from ottla.testing.registry import Registry
@@ -58,6 +58,13 @@ class _KafkaConfig:
 kafka_config = _KafkaConfig()
 
 
+class Network(Protocol):
+    """Docker's, by whatever class it comes."""
+
+    @property
+    def name(self) -> str | None: ...
+
+
 class _Container:
     """What `DockerContainer` of testcontainers offers, for a broker on loopback."""
 
@@ -73,7 +80,7 @@ class _Container:
         name: str | None = None,
         ports: Sequence[int] | None = None,
         volumes: Sequence[tuple[str, str, str]] | None = None,
-        network: Any = None,
+        network: Network | None = None,
         network_aliases: Sequence[str] | None = None,
         transferables: Sequence[Any] | None = None,
         **kwargs: Any,
@@ -126,7 +133,7 @@ class _Container:
             self.ports.setdefault(_port_name(port), None)
         return self
 
-    def with_network(self, network: Any) -> Self:
+    def with_network(self, network: Network) -> Self:
         """Containers of a network do not find the broker in it. It warns."""
         warnings.warn(
             "this Kafka is on the host: programs on the host reach it, containers of a network do not"
