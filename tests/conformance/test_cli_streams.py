@@ -21,6 +21,9 @@ LINES = 3000
 LONG = {"sim", "spark archive"}
 """They work for a second or more, each time: once for each kind of stream."""
 
+MISUSED = {"topic list", "server start"}
+"""What is wrong in the command line is told before the command is known: by one that ends, and one that serves."""
+
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
@@ -68,8 +71,9 @@ def test_closed_broken_and_full(name: str, commands: Commands, env: dict[str, st
             if name not in LONG:
                 ended = commands.run(*argv, stderr=err, **how)
                 assert ended.code in (0, 3 if name == "server status" else 0), ended
-            ended = commands.run(*argv, "--no-such-option", stderr=err, **how)
-            assert ended.code == 2, ended
+            if name in MISUSED:
+                ended = commands.run(*argv, "--no-such-option", stderr=err, **how)
+                assert ended.code == 2, ended
         ended = commands.run(*argv, stdin=None, **how)
         ensure_decent(ended)
         assert ended.code == 0, ended
