@@ -13,7 +13,7 @@ import pytest
 
 from bench import spark
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 MAVEN = """#!/bin/sh
 for each; do case $each in -Djars.directory=*) jars=${each#*=};; esac; done
