@@ -14,6 +14,10 @@ from tests.cluster import rolling
 pytestmark = pytest.mark.skipif(shutil.which("java") is None, reason="no Java here to run Apache Kafka with")
 
 
+@pytest.mark.nightly(
+    "tests/cluster/test_together.py", "tests/cluster/test_mixed_quorum.py", "tests/conformance/test_drop_in.py",
+    "tests/conformance/test_cluster_growth.py::test_a_directory_of_one_kafka_grows_into_three_voters_under_load",
+)  # fmt: skip
 def test_nodes_move_under_load_and_nothing_is_lost() -> None:
     """Leaders, coordinators and the controller of both kinds; producers of librdkafka and Java, and two groups."""
     cycle, kinds = rolling.play([(1, "ottla"), (2, "ottla"), (1, "kafka")])

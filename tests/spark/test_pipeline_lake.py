@@ -183,6 +183,10 @@ def test_an_iceberg_table_that_others_write_to(spark: Any, tmp_path: Path, monke
     assert len(list(table().catalog.load_table("lake.t").scan().plan_files())) == 1
 
 
+@pytest.mark.nightly(
+    "tests/spark/test_pipeline_lake.py::test_every_record_once",
+    "tests/spark/test_pipeline_command.py::test_stopped_killed_and_gone_on_with",
+)
 def test_a_driver_that_is_killed(bootstrap: str, tmp_path: Path, spark: Any, delta: list[Path]) -> None:
     """As a command, with a session that is made for Delta: kill -9 between batches or within one, as it comes."""
     table = Table("delta", spark, tmp_path)
