@@ -166,20 +166,25 @@ def furnish(commands: Commands, bootstrap: str) -> None:
     producer.init_transactions(60)
 
 
+def kind_of(argument: Any) -> str:
+    """Name, type and check of an option."""
+    return f"{argument.names[0]} {argument.hint} {argument.parameter.validator}"
+
+
 @functools.cache
-def met_first() -> dict[tuple[str, str], str]:
-    """The command that has an option of this name and type before all others."""
-    found: dict[tuple[str, str], str] = {}
+def met_first() -> dict[str, str]:
+    """By kind of option the first command that has it."""
+    found: dict[str, str] = {}
     for name, app in every_command():
         for argument in arguments_of(app):
-            found.setdefault((argument.names[0], str(argument.hint)), name)
+            found.setdefault(kind_of(argument), name)
     return found
 
 
 def values_for(name: str, argument: Any, dice: random.Random) -> tuple[str, ...]:
     if EVERYTHING:
         return (*ALWAYS, *SOMETIMES)
-    if name != met_first()[argument.names[0], str(argument.hint)]:
+    if name != met_first()[kind_of(argument)]:
         return (dice.choice((*ALWAYS, *SOMETIMES)),)
     return (*ALWAYS, *dice.sample(SOMETIMES, SAMPLE))
 
