@@ -38,7 +38,7 @@ class Acknowledged:
         return sum(len(each) for each in self.times.values())
 
     def since(self, partition: int, start: float) -> int:
-        """How many were acknowledged since then."""
+        """Number of records acknowledged since `start`."""
         times = self.times[partition]
         return len(times) - bisect.bisect(times, start)
 
@@ -99,7 +99,7 @@ class Java(Acknowledged):
             self._config.write(f"retries={RETRIES}\n")
             self._config.flush()
         self.values: dict[tuple[int, int], str] = {}
-        """What was acknowledged, by partition and offset."""
+        """Acknowledged values by partition and offset."""
         self._command = java(
             "org.apache.kafka.tools.VerifiableProducer", "--bootstrap-server", bootstrap, "--topic", topic,
             "--throughput", str(RATE), "--acks", "-1", "--repeating-keys", "60", "--command-config", self._config.name,

@@ -1,4 +1,4 @@
-"""How long others wait while one client does its worst: `python -m bench flood`, some of it `python -m bench.attacks`.
+"""Measure how long others wait while one client does its worst: `python -m bench flood` or `python -m bench.attacks`.
 
 A bystander asks ApiVersions, one request in flight, and notes how long each answer takes: before an attack, beside it
 and after it. Attacks send from a process of their own, so that only the broker can keep the bystander waiting (and a
@@ -197,7 +197,7 @@ def attacks(size: float = 1.0) -> dict[str, Callable[[], Attack]]:
     key = ApiKey
     many = int(190_000 * size)
     half = many * 10 // 19
-    """Of what takes two items of the 200,000 that a request may have, or more time."""
+    """Number of items where each takes two of the 200,000 that a request may have, or more time."""
     few = half // 20
 
     def topics(count: int, width: int = 1, **more: Any) -> list[dict[str, Any]]:

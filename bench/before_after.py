@@ -32,7 +32,7 @@ RULE = Rule(seconds_max=12.0)
 
 
 def add_arguments(parser: argparse.ArgumentParser, tables: Mapping[str, Table]) -> None:
-    """What the command takes beside the options of every run."""
+    """Add the arguments of this command to those of every run."""
     names = "\n".join(f"  {name:<14}{tables[name].what}" for name in COMPARABLE)
     parser.epilog = f"tables ({', '.join(DEFAULT)}, if none is named):\n{names}"
     parser.add_argument("revision", metavar="BASE", help="a revision of git")

@@ -79,7 +79,7 @@ class Ottla(Side):
 
 
 def environment(source: Path) -> dict[str, str]:
-    """In which this interpreter runs the Ottla whose package lies below `source`, not the one that is installed."""
+    """Environment in which this interpreter runs the package below `source`, not the one that is installed."""
     return {**os.environ, "PYTHONPATH": str(source)}
 
 
@@ -119,7 +119,7 @@ _CPU_CLOCK = 2
 
 SIDES: dict[str, Callable[[Path, dict[str, str] | None], Side]] = {"ottla": Ottla, "kafka": Kafka}
 SOURCES: dict[str, Path | None] = {"ottla": None}
-"""Where the package lies of each side that is Ottla; None for the tree that measures."""
+"""Directory of the package of each side that is Ottla; None for the tree that measures."""
 
 
 def add_base(source: Path) -> None:
@@ -142,7 +142,7 @@ class WarmBrokers:
     def __init__(self, sides: Sequence[str], base: Path, settings: Mapping[str, str] | None = None) -> None:
         self.settings = dict(settings or {})
         self.loaded_s: dict[str, float] = {}
-        """How long each has been under load, by side."""
+        """Seconds that each side has been under load."""
         self.brokers: dict[str, Side] = {}
         try:
             for name in sides:

@@ -181,7 +181,7 @@ def _caught_up(topic: Topic, cluster: Nodes, total: int) -> dict[str, float]:
 
 
 def _starts(run: Run) -> Section:
-    """From the command to the first record that three nodes have acknowledged, and memory."""
+    """Time from the command to the first record that three nodes have acknowledged, and memory."""
     found: dict[str, list[dict[str, float]]] = {side: [] for side in run.sides}
     for side in compare.alternate(run.sides, max(run.rounds, 3)):
         started = nodes(side, run.base, {})

@@ -15,7 +15,7 @@ from bench.throughput import SETTINGS, SMALL_LOG, produce_window
 
 IDLE_S = 2.0
 STRETCHES_S = ((0, 1), (1, 3), (3, 6), (6, 12), (12, 18), (18, 25))
-"""Of the first seconds, from a broker's first request on."""
+"""Stretches of the first seconds, from a broker's first request on."""
 
 
 @table("start", "cold starts: to the first answer, and the rate of the first seconds")

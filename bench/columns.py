@@ -1,4 +1,4 @@
-"""Fetched batches to Arrow's columns, by themselves: `python -m bench.columns`. Rows/s of CPU time of one core.
+"""Measure how fast fetched batches become Arrow columns, without a broker: `python -m bench.columns`.
 
 Each line is a kind of batch, gone through until a second of CPU time is spent, with `take` after every 16 MiB.
 """
@@ -15,7 +15,7 @@ from ottla.protocol.record_batch import SimpleRecord, build_batch
 
 TIME = 1_700_000_000_000
 ANSWER_BYTES = 8 << 20
-"""Of one fetch, before compression."""
+"""Bytes of one fetch before compression."""
 TAKEN_BYTES = 16 << 20
 SECONDS = 1.0
 

@@ -31,7 +31,7 @@ class Spread:
         return cls(statistics.median(values), min(values), max(values))
 
     def text(self, form: Callable[[float], str]) -> str:
-        """Such as "31,700 (30,900 to 32,100)"; the median alone where nothing spreads."""
+        """A text like "31,700 (30,900 to 32,100)"; the median alone where nothing spreads."""
         if form(self.low) == form(self.high):
             return form(self.median)
         return f"{form(self.median)} ({form(self.low)} to {form(self.high)})"
@@ -51,7 +51,7 @@ def times(value: float) -> str:
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """Of each round of ours to the round of theirs beside it. Raises ValueError where the rounds do not match."""
+    """The ratio of each round of ours to the round of theirs beside it. Raises ValueError where rounds do not match."""
     return [a / b for a, b in zip(ours, theirs, strict=True) if b]
 
 

@@ -76,7 +76,7 @@ class ConsumerGroup:
         self.released = 0
         """How often members have given partitions up."""
         self.turn = 0
-        """Whose turn it is to ask."""
+        """Members that ask next."""
 
     @property
     def is_settled(self) -> bool:
@@ -96,7 +96,7 @@ class ConsumerMember:
         self.epoch = 0
         self.owned: set[Partition] = set()
         self.seen_released = 0
-        """What the group had released when the member asked last."""
+        """Number of releases of the group when the member asked last."""
         self.waits = False
         """Whether a request is on its way."""
         self.gives_up = False
@@ -206,7 +206,7 @@ class ConsumerSwarm:
             member.join() if member.epoch == 0 else member.beat()
 
     def _ask_those_behind(self, group: ConsumerGroup) -> None:
-        """In an older epoch, or with less than a fair share since partitions were given up."""
+        """Members in an older epoch, or with less than a fair share since partitions were given up."""
         share = -(-group.partitions // len(group.members))
         for member in group.members:
             behind = member.epoch < group.epoch

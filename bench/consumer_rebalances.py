@@ -49,7 +49,7 @@ class Place:
         return sum(map(cpu_seconds, self.pids))
 
     def coordinator_port(self, group: str) -> int:
-        """Of the broker that keeps a group, which answers."""
+        """The port of the broker that is the group's coordinator, once it answers."""
         client = Client(self.port)
         try:
             asked = {"key_type": 0, "coordinator_keys": [group]}

@@ -22,8 +22,15 @@ WINDOWS = 4
 DISCARD_BYTES = 1 << 22
 
 
+SLOW = {"ottla.log.slow.request.ms": "-1", "broker.session.timeout.ms": "3600000"}
+"""Under Valgrind on a busy machine a request takes seconds: nothing is logged for it, and nobody is fenced."""
+
+
 class CountedOttla(Ottla):
     """A node under Valgrind's callgrind, which counts between `count(True)` and `count(False)`."""
+
+    def __init__(self, directory: Path, settings: dict[str, str] | None = None, source: Path | None = None) -> None:
+        super().__init__(directory, {**SLOW, **(settings or {})}, source)
 
     def start(self) -> float:
         overrides = [part for name, value in self.settings.items() for part in ("--set", f"{name}={value}")]
@@ -71,10 +78,10 @@ def totals(dump: Path) -> int:
 
 @dataclass
 class Requests:
-    """What is sent: in each burst the next `in_flight` frames of each connection, answered before the next burst."""
+    """Requests in bursts: the next `in_flight` frames of each connection, all answered before the next burst."""
 
     frames: Sequence[Sequence[bytes]]
-    """By connection; over and over, so their number should be a multiple of `in_flight`."""
+    """Frames of each connection, sent over and over: their number should be a multiple of `in_flight`."""
     in_flight: int
     answer_bytes_min: int = 0
     """A smaller answer is an error."""

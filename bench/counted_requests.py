@@ -27,7 +27,7 @@ from ottla.protocol.messages import ApiKey
 
 PRODUCED, CACHED, WIDE = "instructions", "cached", "wide"
 CACHED_BATCHES = 128
-"""Of 60 KB each."""
+"""Number of batches of 60 KB each."""
 WIDE_PARTITIONS = 200
 SESSION_VERSION = 16
 SESSION_REQUESTS = 3000
@@ -40,7 +40,7 @@ class Broker:
     side: Side
     client: Client
     member: Member
-    """Of a group with offsets of 20 partitions."""
+    """Member of a group with committed offsets of 20 partitions."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Load:
     is_large: bool = False
     """Much data, or many connections: a few are enough."""
     in_suite: bool = False
-    """Whether a test counts it too: not those whose figure hangs on how fast the other side reads or writes."""
+    """Whether a test counts it too. It counts no load whose figure depends on how fast the client reads or writes."""
 
 
 @contextmanager

@@ -24,7 +24,7 @@ EVENTS = {
     "raw_syscalls:sys_enter": "system calls",
     "context-switches": "context switches",
 }
-"""Of perf, with the name of their column."""
+"""Events of perf, with the name of their column."""
 
 
 def parse(output: str) -> dict[str, float]:
@@ -98,7 +98,7 @@ class Perf:
 
 
 def machine_cpu_seconds() -> float:
-    """What all processes together have used, and what the host took from a virtual machine (steal)."""
+    """CPU time of all processes, and the time that the host took from a virtual machine (steal)."""
     with open("/proc/stat") as file:
         user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, file.readline().split()[1:9])
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")

@@ -54,7 +54,7 @@ def broker(_: Path) -> Timings:
 
 
 def mock(_: Path) -> Timings:
-    """In the client's own process: what it takes in memory is not counted apart."""
+    """Start librdkafka's mock cluster, which is in the client's own process: its memory is not counted apart."""
     timings: Timings = {}
     start = time.perf_counter()
     client = _client(**{"test.mock.num.brokers": 1})
@@ -88,7 +88,7 @@ CONTENDERS: dict[str, tuple[Callable[[Path], Timings], int]] = {
     "librdkafka mock": (mock, 15),
     "kafka": (kafka, 3),
 }
-"""With how often each is started."""
+"""Contenders, with the number of times that each is started."""
 COLUMNS = ("format s", "ready s", "metadata s", "record s", "stop s", "RSS MB")
 
 

@@ -69,7 +69,7 @@ class Cooperation:
         raise RuntimeError("no node answers")
 
     def leaders(self, topic: str) -> dict[int, int]:
-        """By partition. Raises KafkaException while nobody answers."""
+        """The leader of each partition. Raises KafkaException while nobody answers."""
         found = self._admin.list_topics(topic, timeout=10).topics[topic].partitions
         return {number: each.leader for number, each in found.items()}
 
@@ -155,10 +155,10 @@ def started(side: str, base: Path) -> Iterator[Cluster]:
 
 
 class Measured(NamedTuple):
-    """Of one cluster under load all the while."""
+    """Results of one cluster that is under load all the time."""
 
     gaps: dict[str, dict[str, list[float]]]
-    """In ms, by scenario and client."""
+    """Longest times without an acknowledgement, in ms, by scenario and client."""
     failed: dict[str, int]
     """Sends that failed, by client."""
 

@@ -162,7 +162,7 @@ def requests(run: Run) -> Iterator[Section]:
 
 
 def _beside(side: str, measured: Measured) -> Row:
-    """What a row of both sides says of one beside its figures."""
+    """Columns of one side in a row of both sides, beside its figures."""
     found: Row = {}
     if measured.counted is not None:
         for event, count in measured.counted.counts.items():

@@ -31,23 +31,23 @@ VALUE_BYTES = 4096
 IN_FLIGHT = 2000
 """Records that are not acknowledged yet; then the producer waits."""
 KEPT = {"retention.bytes": str(64 << 20), "segment.bytes": str(16 << 20), "file.delete.delay.ms": "1000"}
-"""Of each partition: about what a node holds before it grows, so that something has to move."""
+"""Size of each partition: about what a node holds before the cluster grows, so that something has to move."""
 SETTINGS = {"log.retention.check.interval.ms": "1000"}
 STEADY_WINDOWS = 5
-"""Of `--seconds` each, before, with six nodes, and after."""
+"""Windows of `--seconds` each, before, with six nodes, and after."""
 LIMIT_S = 120.0
 
 
 @dataclass
 class Seen:
-    """What the clients were told, in the order in which they were."""
+    """Everything that the clients heard, in the order in which they heard it."""
 
     at: list[float] = field(default_factory=list)
-    """When each record was acknowledged, on `time.monotonic`'s clock."""
+    """Time at which each record was acknowledged, on `time.monotonic`'s clock."""
     latency_s: list[float] = field(default_factory=list)
     partition: list[int] = field(default_factory=list)
     failures: list[tuple[float, str]] = field(default_factory=list)
-    """Of producer and consumer; librdkafka has tried again until it gave up."""
+    """Failures of producer and consumer, after librdkafka tried again until it gave up."""
     acknowledged: Counter[int] = field(default_factory=Counter)
     """Records, by partition."""
     read: Counter[int] = field(default_factory=Counter)
@@ -234,7 +234,7 @@ def grow_and_shrink(base: Path, steady_s: float) -> tuple[Seen, dict[str, tuple[
 
 
 def figures(seen: Seen, begin: float, end: float) -> dict[str, float]:
-    """Of one phase. The gap is the longest time in which a partition acknowledged nothing."""
+    """Row of one phase. The gap is the longest time in which a partition acknowledged nothing."""
     chosen = [number for number, at in enumerate(seen.at) if begin <= at < end]
     latencies = sorted(seen.latency_s[number] for number in chosen)
     last = dict.fromkeys(range(PARTITIONS), begin)

@@ -30,13 +30,13 @@ from ottla.protocol import _records
 
 KEPT = Path(__file__).with_name("instructions.json")
 BURSTS = 40
-"""That are counted. Of requests with much data a tenth, but eight."""
+"""Bursts that are counted; a tenth of it for requests with much data, but eight at least."""
 TITLE = "User instructions per request, Ottla"
 NOTE = "Counted by Valgrind's callgrind; instructions in the kernel are not in it."
 
 
 def build() -> str:
-    """What figures can be compared with: the same minor version of Python, compiled modules or none."""
+    """Minor version of Python and whether modules are compiled: only figures of the same build can be compared."""
     compiled = not str(_records.__file__).endswith(".py")
     version = sysconfig.get_python_version()
     return f"{sys.implementation.name} {version}, {'compiled' if compiled else 'interpreted'} modules"

@@ -82,7 +82,7 @@ class Client:
         raise RuntimeError(f"no leaders for {name}")
 
     def _leads_all(self, name: str, partitions: int) -> bool:
-        """Whether every leader has taken up its office: metadata runs ahead of the replicas in Apache Kafka."""
+        """Whether every leader answers as leader: in Apache Kafka metadata runs ahead of the replicas."""
         wanted = [{"partition_index": p, "timestamp": -1, "current_leader_epoch": -1} for p in range(partitions)]
         values = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": name, "partitions": wanted}]}
         answer = self.call(ApiKey.LIST_OFFSETS, 7, values)
@@ -137,17 +137,17 @@ class Result:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     client_cpu_seconds: float = 0.0
-    """Of the load generator."""
+    """CPU time of the load generator."""
     other_cpu_seconds: float = 0.0
-    """Of every other process of the machine."""
+    """CPU time of every other process of the machine."""
     resident_mb: float = 0.0
-    """Of one process; nodes of a cluster share memory."""
+    """Memory of one process; 0 for a cluster, whose nodes share memory."""
     latencies_ms: list[float] = field(default_factory=list)
     counts: dict[str, float] = field(default_factory=dict)
-    """Of `perf stat`, by event, where it was to count."""
+    """Counts of `perf stat` by event, if it counted."""
 
     def take(self, meter: Meter) -> None:
-        """What a meter found between its start and stop."""
+        """Take over what a meter found between its start and stop."""
         self.cpu_seconds, self.client_cpu_seconds = meter.cpu_seconds, meter.client_cpu_seconds
         self.other_cpu_seconds, self.counts = meter.other_cpu_seconds, meter.counts
         self.resident_mb = resident_mb(meter.pids[0]) if len(meter.pids) == 1 else 0.0
@@ -175,7 +175,7 @@ class Result:
 
     @property
     def others_share(self) -> float:
-        """What others used of the machine meanwhile, in cores."""
+        """Cores that other processes used meanwhile."""
         return self.other_cpu_seconds / self.seconds
 
     def percentile(self, q: float) -> float:

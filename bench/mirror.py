@@ -74,7 +74,7 @@ class Mirror:
         self.tree = Tree(self.process.pid)
 
     def signal(self, number: int) -> None:
-        """To all of it: Spark and Connect have processes and threads of their own."""
+        """Send a signal to every process of the side: Spark and Connect have several."""
         self.tree.cpu_seconds()
         for pid in self.tree.alive:
             with contextlib.suppress(ProcessLookupError):
@@ -204,7 +204,7 @@ def measured(
 
 
 def fill(bootstrap: str, topic: str, records: int, size: int) -> None:
-    """With keys."""
+    """Write records with keys to a topic."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "batch.size": 1_000_000})
     values = [os.urandom(size // 2 + 1).hex().encode()[:size] for _ in range(100)]
     for number in range(records):

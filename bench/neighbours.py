@@ -1,4 +1,4 @@
-"""What others cost: idle connections, and a client that reads data that is not in memory."""
+"""What a broker pays for idle connections, and for a client that reads data which is not in memory."""
 
 from __future__ import annotations
 

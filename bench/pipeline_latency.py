@@ -1,4 +1,4 @@
-"""From a record's arrival to what a pipeline makes of it, beside Spark's connector: `python -m bench.pipeline_latency`.
+"""Measure the latency of pipelines beside Spark's Kafka connector: `python -m bench.pipeline_latency`.
 
 Records come at a steady rate; each is done when the batch that it is in has ended, which is when its results can be
 read (with exactly-once their transaction is committed by then). Rows of PostgreSQL have no partner; they are done when
@@ -33,12 +33,12 @@ from ottla import arrow
 from ottla.pipelines.runner import Job, Options
 
 NAMES = [name for name, load in LOADS.items() if load.inputs and load.pipeline != "replay"]
-"""Those that follow topics."""
+"""Pipelines that read topics."""
 ROWS = "postgres-in"
 """Follows a table."""
 ALL = [*NAMES, ROWS]
 Arrived = dict[tuple[str, int], list[int]]
-"""When the records of a topic's partition came (ms since the epoch), by offset."""
+"""Time at which each record of a partition arrived (ms since the epoch), by topic and partition, then by offset."""
 
 
 def main() -> None:
@@ -101,7 +101,7 @@ def run(bench: Bench, kind: type[Job], name: str, options: argparse.Namespace) -
 
 
 def row(found: list[float], spent_s: float, batches: int, options: argparse.Namespace) -> dict[str, str]:
-    """Of sorted latencies in ms."""
+    """Median and p99 of sorted latencies in ms."""
     return {
         "p50 ms": f"{statistics.median(found):,.0f}", "p99 ms": f"{found[int(len(found) * 0.99)]:,.0f}",
         "batches": str(batches),
@@ -110,7 +110,7 @@ def row(found: list[float], spent_s: float, batches: int, options: argparse.Name
 
 
 def run_rows(bench: Bench, options: argparse.Namespace) -> dict[str, str]:
-    """From the commit of a row to its record."""
+    """Latencies from the commit of a row to its record."""
     load = LOADS[ROWS]
     pipeline = ottla.pipelines.runner.load(load.pipeline)
     with (
@@ -217,7 +217,7 @@ def arrivals(bootstrap: str, topics: list[str]) -> Arrived:
 
 
 def latencies(batches: Any, arrived: Arrived, since_ms: float) -> list[float]:
-    """Of every record that came after the warm-up, in ms, sorted; of each query."""
+    """Latencies in ms, sorted, of every record that arrived after the warm-up, for each query."""
     found: list[float] = []
     for _, batch in batches:
         ended = datetime.fromisoformat(batch["timestamp"]).timestamp() * 1000 + batch["durationMs"]["triggerExecution"]

@@ -18,7 +18,7 @@ from ottla.pipelines.ledger import ENTRY, balances
 
 BEGIN_S = 1_790_000_000
 RULE_LIMIT = 0.999
-"""Of a metric's thousand values one is as large."""
+"""One of a metric's thousand values is this large."""
 DELAY = "10 minutes"
 """Partitions are read at different speeds, and what is late is dropped."""
 
@@ -30,7 +30,7 @@ class Input:
     key: str
     value: str
     share: float = 1.0
-    """Of all events."""
+    """Share of all events."""
 
     @classmethod
     def of(cls, key: str, share: float = 1.0, **fields: str) -> Input:
@@ -46,7 +46,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a run has read and written."""
+    """Topics and settings of a run, to read what it has read and written."""
 
     spark: SparkSession
     bootstrap: str
@@ -54,7 +54,7 @@ class Ran:
     events: int
 
     def records(self, setting: str, schema: str = "") -> DataFrame:
-        """Of the topic that a setting names."""
+        """Records of the topic that a setting names."""
         return self.of_topic(str(self.settings[setting]), schema)
 
     def of_topic(self, topic: str, schema: str = "") -> DataFrame:
@@ -73,10 +73,10 @@ class Load:
     check: Callable[[Ran], None]
     """Raises AssertionError where a result is not exact."""
     inputs: Mapping[str, Input] = field(default_factory=dict)
-    """By the settings that name their topics."""
+    """Inputs by the settings that name their topics."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     store: stores.Store = lambda directory, events: nullcontext({})
-    """Where results or rows are beside topics, for a directory and a number of events: the settings that say so."""
+    """Store beside topics, for a directory and a number of events: it gives the settings that name it."""
     on_connector: bool = True
     """Whether Spark's connector can stand in for its source and sink."""
 

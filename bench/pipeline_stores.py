@@ -75,7 +75,7 @@ def check_lake(ran: Ran) -> None:
 
 @contextmanager
 def database(directory: str, events: int) -> Iterator[dict[str, Any]]:
-    """Of Debian's settings, which write each commit to the disk before they say so."""
+    """A PostgreSQL with Debian's settings, which write each commit to the disk before it is acknowledged."""
     from peers.postgres import Postgres
 
     with Postgres() as server:

@@ -41,9 +41,9 @@ from ottla.pipelines.runner.session import prepare
 KAFKA, OTTLA = "Spark's connector", "ottla, exactly-once"
 PARTITIONS = 3
 WARM_UP_EVENTS = 500_000
-"""Of a run before the measurement, at most."""
+"""Maximum number of events in a run of the warm-up."""
 BATCH_RECORDS = 500_000
-"""Of a batch: a stream that is behind takes large ones."""
+"""Records of a batch: a stream that is behind takes large ones."""
 STOP_S = 3600.0
 PAGE, PAGE_EVENTS = ("activity", "ledger"), 300_000
 """Pipelines that docs/performance.md shows, and their events."""
@@ -97,7 +97,7 @@ class Bench:
 
     @contextmanager
     def topics(self, names: Iterable[str]) -> Iterator[dict[str, str]]:
-        """Of the bench's own names, by the given ones; deleted in the end, with those that came meanwhile."""
+        """New topics, by the given names. In the end they are deleted, with all topics that were created meanwhile."""
         before = self._topics()
         number = next(self._numbers)
         found = {name: f"bench-{name}-{number}" for name in names}
@@ -115,7 +115,7 @@ class Bench:
         return {name for name in self._admin.list_topics(timeout=60).topics if not name.startswith("__")}
 
     def cpu_seconds(self) -> float:
-        """Of Spark, since it started."""
+        """CPU time of Spark since it started."""
         return self._tree.cpu_seconds()
 
     @contextmanager
@@ -174,7 +174,7 @@ def ended(started: Started, *, again: bool) -> list[Any]:
 
 
 def state(progress: Mapping[str, list[Any]], events: int, memory_mb: list[float]) -> dict[str, float]:
-    """At the end of a run, and memory meanwhile."""
+    """The state at the end of a run, and the memory meanwhile."""
     found = {**halves(memory_mb), "state rows": 0.0, "state MB": 0.0}
     for name, batches in progress.items():
         read = sum(int(each["numInputRows"]) for each in batches)

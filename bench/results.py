@@ -77,7 +77,7 @@ class Kept:
     note: str
     data: dict[str, Any]
     made: dict[str, str]
-    """What `how` returns."""
+    """When, where and how it was measured, as `how` returns it."""
 
     def rounds(self, side: str, name: str | None = None) -> list[dict[str, float]]:
         """The figures of each round, of one of its loads if it has several."""
@@ -98,7 +98,7 @@ def how(rule: str, windows: str, busy_cores: float | None = None, missing: str =
 @dataclass
 class Results:
     sections: dict[str, Kept] = field(default_factory=dict)
-    """By key."""
+    """Sections by key."""
 
     def add(self, table: str, section: Section, run: Run) -> None:
         rule = f"{run.rule}; a broker's first load takes {run.first_warm_up_s:g} s at least"

@@ -21,11 +21,11 @@ from bench.tables import Run, Section
 GENERATOR_SHARE_MAX = 0.9
 """A load generator that ran for more of the time than this was the limit itself."""
 RISE_MAX = 0.15
-"""From the end of the warm-up to the measurement: more, and the side was not warm."""
+"""Rise of the rate from the end of the warm-up to the measurement above which the side was not warm."""
 OTHERS_SHARE_MAX = 0.25
-"""Of a core, the broker that idles included: more of other processes disturbs a measurement."""
+"""Share of a core that other processes may use, the idle broker included, before they disturb a measurement."""
 DISTURBED = "Other processes used up to"
-"""How the note of a section begins that others disturbed."""
+"""Beginning of the note of a section that other processes disturbed."""
 COUNTED_S = 1.0
 
 
@@ -33,7 +33,7 @@ class Warmed(Protocol):
     """`WarmBrokers`, or clusters."""
 
     loaded_s: dict[str, float]
-    """How long each has been under load, by side."""
+    """Seconds that each side has been under load."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Load:
     """A load on one side."""
 
     pid: int | Sequence[int]
-    """Of the broker, or of all nodes of a cluster."""
+    """Process id of the broker, or those of all nodes of a cluster."""
     window: Callable[[float, Meter], Result]
     """Load for so many seconds; the meter is started and stopped around what is measured."""
     broker: Warmed | None = None
@@ -53,7 +53,7 @@ class Measured:
     warmth: WarmUp
     rounds: list[Result] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
-    """Of the rounds, in the figure that the warm-up looked at."""
+    """Rates of the rounds, in the figure that the warm-up looked at."""
     counted: Result | None = None
     """A window in which perf counted."""
 
@@ -99,7 +99,7 @@ def first_rule(run: Run, loaded_s: float) -> Rule:
 
 
 def figures(result: Result) -> dict[str, float]:
-    """What a table of rates says of a window."""
+    """Figures of a window in a table of rates."""
     found = {"req/s": result.requests_per_s}
     if result.bytes:
         found |= {"MB/s": result.mb_per_s}
@@ -139,7 +139,7 @@ def warmth(measured: Measured) -> str:
 
 
 def generator_share(rounds: list[Result]) -> str:
-    """Of the round in which it was busiest."""
+    """The share of the time that the load generator ran, in the round in which it was busiest."""
     share = max(result.client_share for result in rounds)
     return f"{share:.0%}" + (", the limit" if share > GENERATOR_SHARE_MAX else "")
 
@@ -153,7 +153,7 @@ def busy(measured: Sequence[Measured]) -> str:
 
 
 def data(measured: Mapping[str, Measured], figures: Callable[[Result], dict[str, float]]) -> dict[str, Any]:
-    """What is kept with the results, by side."""
+    """The data that is kept with the results, by side."""
     return {
         side: {
             "rounds": [{**figures(result), **resident(result)} for result in each.rounds],

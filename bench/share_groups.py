@@ -28,7 +28,7 @@ RECORD_LIMIT = 1
 PARTITIONS = 4
 WORKERS = 8
 RECORDS = 400_000
-"""In each partition: more than is delivered in one window."""
+"""Records in each partition: more than is delivered in one window."""
 WAIT_MS = 500
 REPLICATED = {
     **SETTINGS,
@@ -53,7 +53,7 @@ class Worker:
         self._partitions = partitions
         self._epoch = 0
         self.held: dict[int, list[tuple[int, int]]] = {}
-        """What was acquired and is not acknowledged, by partition."""
+        """Ranges of records that were acquired and not acknowledged, by partition."""
 
     def fetch(self, records_max: int, *, mode: int = 0, wait_ms: int = WAIT_MS) -> None:
         """Ask for records, and accept those that are held."""
@@ -156,7 +156,7 @@ class Queue:
         return name
 
     def _initialize(self, group: str, number: int, start_offset: int) -> bool:
-        """Whether the share coordinator, which is another broker for another partition, has taken it."""
+        """Whether the share coordinator of this partition has initialized the state of the group."""
         key = f"{group}:{uuid_to_base64(self.topic_id)}:{number}"
         (found,) = self.client.call(ApiKey.FIND_COORDINATOR, 6, {"key_type": 2, "coordinator_keys": [key]})[
             "coordinators"
@@ -296,7 +296,7 @@ class SharedLoad(NamedTuple):
     topic: str
     partitions: int
     records: int
-    """In each partition."""
+    """Records in each partition."""
     batch_bytes: int
     window_of: Callable[[Queue], Window]
     figures: Figures
@@ -318,7 +318,7 @@ LOADS = {
         redelivery_window, delays, ("p50 ms",),
     ),
 }  # fmt: skip
-"""By the end of the key."""
+"""Loads by the end of the key of their section."""
 
 
 def _sections(

@@ -28,12 +28,12 @@ class SourceTree:
     commit: str
     """The first twelve digits."""
     date: str
-    """Of the commit."""
+    """Date of the commit."""
     path: Path
 
     @property
     def source(self) -> Path:
-        """Where the package lies."""
+        """Directory of the package."""
         return self.path / "src"
 
     def __str__(self) -> str:

@@ -45,7 +45,7 @@ ROOT = Path(__file__).parents[1]
 JARS = ROOT / ".cache" / "spark-jars"
 LOADS = ("source", "sink", "stream", "growth")
 SIZES = {100: 1, 1000: 4}
-"""Of values in bytes, and of how many rows fewer there are."""
+"""Bytes of a value, and by how much the number of rows is divided."""
 KAFKA, OTTLA, EXACTLY_ONCE, CEILING = "Spark's connector", "ottla", "ottla, exactly-once", "ceiling"
 SETTINGS = {"log.retention.check.interval.ms": "2000", "log.segment.delete.delay.ms": "1000"}
 """So that the gigabytes of some minutes do not stay on the disk."""
@@ -320,7 +320,7 @@ def page_sections(bench: Bench, options: argparse.Namespace) -> Iterator[Section
 
 
 def growth(broker: brokers.Side, options: argparse.Namespace) -> Iterator[Section]:
-    """With cores and partitions, for values of 100 bytes."""
+    """How the rates grow with cores and partitions, for values of 100 bytes."""
     rows = min(options.rows)
     for load in ("source", "sink"):
         lines, data = [], {}

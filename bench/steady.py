@@ -44,14 +44,14 @@ class Rule:
 
 
 def spread(rates: Sequence[float]) -> float:
-    """From the lowest to the highest, as a part of the median; infinite where the median is nothing."""
+    """Distance of the highest from the lowest as a part of the median; infinite where the median is 0."""
     middle = statistics.median(rates)
     return (max(rates) - min(rates)) / middle if middle > 0 else float("inf")
 
 
 @dataclass
 class WarmUp:
-    """What the windows so far say under a rule."""
+    """Windows so far, judged by a rule."""
 
     rule: Rule
     windows: list[Window] = field(default_factory=list)
@@ -62,7 +62,7 @@ class WarmUp:
 
     @property
     def spread(self) -> float:
-        """Of the windows that decide; infinite while there are too few."""
+        """Spread of the windows that decide; infinite while there are too few."""
         if len(self.windows) < self.rule.windows:
             return float("inf")
         return spread([window.rate for window in self.windows[-self.rule.windows :]])
@@ -78,7 +78,7 @@ class WarmUp:
         return self.is_steady or self.seconds >= self.rule.seconds_max
 
     def __str__(self) -> str:
-        """Such as "12 s", or "40 s, not steady (9 %)"."""
+        """A text like "12 s" or "40 s, not steady (9 %)"."""
         return f"{self.seconds:.0f} s" + ("" if self.is_steady else f", not steady ({self.spread:.0%})")
 
 

@@ -54,27 +54,27 @@ class Section:
     title: str
     rows: list[Row]
     note: str = ""
-    """What a reader must know beside the figures: a load that was the limit, a counter that is missing."""
+    """Facts that a reader needs beside the figures: a load that was the limit, a counter that is missing."""
     key: str = ""
-    """By which README's figures are looked up; the title otherwise."""
+    """Name of the section in the results; the title if this is empty."""
     data: dict[str, Any] = field(default_factory=dict)
-    """What the rows were made of, kept with the results: the figures of every round, the windows of the warm-up."""
+    """Data that the rows were made of, kept with the results: figures of every round, windows of the warm-up."""
 
 
 @dataclass
 class Run:
-    """What one call of the command asks for."""
+    """Everything that one call of the command asks for."""
 
     sides: list[str]
     """Keys of `bench.brokers.SIDES`."""
     seconds: float
-    """Of one measured window."""
+    """Length of one measured window."""
     rounds: int
     """Measured windows of each side."""
     base: Path
-    """Where brokers keep their data."""
+    """Directory in which brokers keep their data."""
     rule: Rule = field(default_factory=Rule)
-    """When a side is warm."""
+    """Rule that says when a side is warm."""
     first_warm_up_s: float = 25.0
     """The least time that a broker is under load before its first measurement, whatever its rate does."""
     with_bare: bool = True

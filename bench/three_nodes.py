@@ -19,20 +19,20 @@ from peers.kafka.cluster import KafkaCluster
 NODES = 3
 LIMIT_S = 300.0
 HEAP = "1g"
-"""As Kafka's start script sets it."""
+"""Heap of a node, as Kafka's start script sets it."""
 
 
 class Nodes:
     """A cluster on a new directory: `launch` returns at once, `wait_ready` when each node serves."""
 
     directory: Path
-    """Of all nodes."""
+    """Directory of all nodes."""
     ports: Sequence[int]
-    """Of nodes 1 to 3."""
+    """Ports of nodes 1 to 3."""
 
     @property
     def pids(self) -> list[int]:
-        """Of all processes, also of one that only looks after the others."""
+        """Process ids of the nodes, and of the process that supervises them."""
         raise NotImplementedError
 
     def launch(self) -> None:
@@ -104,7 +104,7 @@ class KafkaNodes(Nodes):
 
 
 def nodes(side: str, base: Path, settings: Mapping[str, str]) -> Nodes:
-    """Of a side, on a directory of its own; not launched."""
+    """The nodes of a side on a new directory, not launched."""
     directory = base / f"{side}-three-{time.monotonic_ns()}"
     directory.mkdir(parents=True)
     return OttlaNodes(directory, settings) if side == OURS else KafkaNodes(directory, settings)
@@ -166,7 +166,7 @@ class Topic:
         self.assignments = assignments
         self._client = Client(cluster.ports[0])
         self.ports = [cluster.ports[replicas[0] - 1] for replicas in assignments]
-        """Of the leader of each partition."""
+        """Port of the leader of each partition."""
         rows = [{"partition_index": number, "broker_ids": each} for number, each in enumerate(assignments)]
         topic = {
             "name": name, "num_partitions": -1, "replication_factor": -1, "assignments": rows,
@@ -181,7 +181,7 @@ class Topic:
         wait_until(lambda: self.in_sync() == [len(each) for each in assignments])
 
     def _leads(self) -> bool:
-        """Whether every leader has taken up its office, and the others know."""
+        """Whether every leader answers as leader."""
         for number, port in enumerate(self.ports):
             client = Client(port)
             try:
@@ -195,7 +195,7 @@ class Topic:
         return True
 
     def in_sync(self) -> list[int]:
-        """How many replicas of each partition."""
+        """Number of in-sync replicas of each partition."""
         values = {"topics": [{"name": self.name}], "allow_auto_topic_creation": False}
         found = self._client.call(ApiKey.METADATA, 8, values)["topics"][0]["partitions"]
         return [len(each["isr_nodes"]) for each in sorted(found, key=lambda each: int(each["partition_index"]))]

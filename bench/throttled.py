@@ -41,11 +41,11 @@ QUOTAS = {
     "the same, held to 1% of the time": {"request_percentage": 1.0},
 }
 KINDS = {"a w": "writer", "a r": "reader", "one": "metadata", "the": "metadata"}
-"""By the first letters of a name."""
+"""What the other client does, by the first letters of a name in `QUOTAS`."""
 
 
 def frames_of(kind: str) -> list[bytes]:
-    """What each connection sends all the time."""
+    """The request that each connection sends all the time."""
     if kind == "writer":
         batch = batch_of(BATCH_BYTES)[0]
         return [produce_frame(WRITTEN, index, batch, client_id=CLIENT_ID) for index in range(CONNECTIONS)]

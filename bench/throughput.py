@@ -18,7 +18,7 @@ from bench.uniform_load import uniform_load
 from ottla.protocol.messages import ApiKey
 
 SETTINGS = {"log.retention.check.interval.ms": "2000", "log.segment.delete.delay.ms": "1000"}
-"""Of every warm broker: the gigabytes of a minute do not stay on the disk."""
+"""Settings of every warm broker: the gigabytes of a minute do not stay on the disk."""
 SMALL_LOG = {"retention.bytes": str(256 << 20), "segment.bytes": str(256 << 20), "file.delete.delay.ms": "1000"}
 CONNECTIONS, IN_FLIGHT = 6, 5
 FETCHES_IN_FLIGHT = 2

@@ -46,7 +46,7 @@ def producer_of(port: int, transactional_id: str) -> Any:
 
 
 def produce_window(port: int) -> Window:
-    """As fast as it can, a commit every 100 ms."""
+    """A producer as fast as it can be, with a commit every 100 ms."""
     producer = producer_of(port, "bench-produce")
 
     def window(seconds: float, meter: Meter) -> Result:
@@ -210,7 +210,7 @@ LOADS: dict[str, tuple[str, Callable[[int], Window], Callable[[Result], dict[str
         ("commits/s",),
     ),
 }  # fmt: skip
-"""By the end of the key: title, load of a port, figures, and those with a spread."""
+"""Loads by the end of their key: title, load of a port, figures, and the figures that are shown with a spread."""
 
 
 def _sections(run: Run, sides: Mapping[str, tuple[Sequence[int], int]], warm: Warmed, where: str) -> Iterator[Section]:

@@ -17,7 +17,7 @@ def typed_modules(source: Path = SOURCE) -> list[Path]:
 
 
 def built(module: Path) -> Path | None:
-    """What was built of a module for this Python."""
+    """The extension that was built of a module for this Python."""
     found = (module.with_name(module.stem + suffix) for suffix in EXTENSION_SUFFIXES)
     return next((path for path in found if path.exists()), None)
 

@@ -63,7 +63,7 @@ def table(rows: list[dict[str, Any]], event: str) -> Iterator[str]:
 
 
 def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """What to decide by: each configuration in one line, over all events."""
+    """A table to decide by: each configuration in one line, over all events."""
     yield "## In short"
     yield ""
     yield "What was lost is certain; that nothing was is what these runs, and those of `ottla sim`, saw."

@@ -31,3 +31,6 @@ cdef class Partition:
     cdef public object topic_partition
     cdef public TopicTraffic traffic
     cdef public dict waiters
+
+
+cdef _count_append(TopicTraffic traffic, long long size, long long first, long long last)

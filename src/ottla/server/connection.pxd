@@ -4,6 +4,16 @@ cimport cython
 from ottla.drivers.cooperative cimport Scheduler
 from ottla.server.outbox cimport Outbox
 
+cdef long long BYTES_COST_SHIFT
+cdef Py_ssize_t HEAD_BYTES_MAX
+cdef Py_ssize_t KEEP_BYTES_MIN
+cdef long long OUTBOX_BYTES_MAX
+cdef Py_ssize_t PENDING_MAX
+cdef Py_ssize_t RECEIVE_AHEAD_BYTES
+cdef long long REQUEST_COST
+cdef long long SLICE
+cdef long long TURN_BYTES_MAX
+
 
 @cython.locals(value=cython.longlong)
 cdef long long _int32(bytearray data, Py_ssize_t at) except? -1
