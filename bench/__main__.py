@@ -1,6 +1,6 @@
 """Measure Ottla beside Apache Kafka: the same load, both warm, in alternation; medians, spread and ratios are printed.
 
-    python -m bench page                all tables of docs/performance.md at one commit, half an hour (page --help)
+    python -m bench page                all tables of docs/performance.md at one commit, 40 minutes (page --help)
     python -m bench produce fetch       some tables
     python -m bench --side ottla ...    only one side, while you work on it
     python -m bench --json FILE ...     keep the results: tables replace those of the same name in FILE
@@ -58,7 +58,7 @@ def arguments_of(
     if compares:
         before_after.add_arguments(parser, tables)
     else:
-        names = "\n".join(f"  {each.name:<21}{each.what}" for each in tables.values())
+        names = "\n".join(f"  {each.name:<29}{each.what}" for each in tables.values())
         parser.epilog = f"tables:\n{names}"
         parser.add_argument("tables", nargs="*", metavar="TABLE", help="all tables if none is named, which takes hours")
         parser.add_argument("--side", action="append", choices=list(SIDES), help="measure this side (default: both)")

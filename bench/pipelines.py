@@ -2,7 +2,7 @@
 
     python -m bench.pipelines                                    every pipeline with a million events
     python -m bench.pipelines --events 10000000 --alone ledger   one pipeline on Ottla alone: rate, memory and state
-    python -m bench.pipelines --page                             what docs/performance.md shows, in four minutes
+    python -m bench.pipelines --page                             what docs/performance.md shows, in three minutes
 
 Topics of events are filled first. A run reads all of them with availableNow and a new checkpoint; then Ottla's results
 are compared with those of a batch query on the same records (`pipeline_loads.py`). The other side is the pipeline's own
@@ -45,7 +45,7 @@ WARM_UP_EVENTS = 500_000
 BATCH_RECORDS = 500_000
 """Records of a batch: a stream that is behind takes large ones."""
 STOP_S = 3600.0
-PAGE, PAGE_EVENTS = ("activity", "ledger"), 300_000
+PAGE, PAGE_EVENTS = ("activity", "ledger"), 200_000
 """Pipelines that docs/performance.md shows, and their events."""
 
 

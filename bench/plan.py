@@ -1,4 +1,4 @@
-"""Every table of docs/performance.md at one commit, in about half an hour: `python -m bench page`.
+"""Measure every table of docs/performance.md at one commit, in about 40 minutes: `python -m bench page`.
 
     python -m bench page                    all steps, the most important ones first (`make bench`)
     python -m bench page --list             the steps, how long each takes, and which are done
@@ -26,6 +26,7 @@ from types import FrameType
 from typing import NoReturn
 
 from bench import counters, results
+from bench.group_requests import SETTINGS
 from bench.results import DIRTY, ROOT, Results
 from bench.steady import Rule
 from bench.tables import Run, Table
@@ -92,20 +93,20 @@ STEPS = (
     Step("durable", 0.5, ("produce-fsync",)),
     Step("connections", 0.7, ("produce-1000-connections",)),
     Step("transactions", 2.0, tuple(f"transactions-{each}" for each in TRANSACTIONS)),
-    Step("groups", 2.4, ("group-requests",), parts=GROUP_REQUESTS),
+    Step("groups", 1.5, ("group-requests",), parts=GROUP_REQUESTS),
     Step("rebalances", 1.0, ("rebalances",), parts=GROUP_SIZES),
-    Step("consumer-rebalances", 1.8, ("consumer-rebalances",), parts=GROUP_SIZES),
+    Step("consumer-rebalances", 1.3, ("consumer-rebalances",), parts=GROUP_SIZES),
     Step("cluster", 3.5, ("replicated-one-record", "replicated-16k", "catch-up", "cluster-start"), parts=CLUSTER),
     Step("failover", 3.7, ("killed-nodes",), rounds=1, parts=("kill -9 of a leader", "restart")),
     Step("spark", 5.0, tuple(f"spark-{each}" for each in SPARK), command=("bench.spark", "--page"),
          tiny=("--rows", "4000", "--rounds", "1", "--warm-up", "0")),
     Step("mirror", 3.0, ("mirror",), command=("bench.mirror", "--page"),
          tiny=("--megabytes", "2", "--warm-up", "1", "--warm-up-seconds", "0", "--seconds", "2")),
-    Step("pipelines", 3.7, tuple(f"pipeline-{each}" for each in PIPELINES), command=("bench.pipelines", "--page"),
+    Step("pipelines", 3.0, tuple(f"pipeline-{each}" for each in PIPELINES), command=("bench.pipelines", "--page"),
          tiny=("--events", "2000", "--rounds", "1", "--warm-up", "0")),
     Step("share-groups", 2.4, tuple(f"share-groups-{each}" for each in SHARE_GROUPS)),
     Step("embed", 0.8, ("embed",)),
-    Step("throttled", 3.0, ("throttled",), rounds=2, parts=("nobody", "a writer", "a reader")),
+    Step("throttled", 1.8, ("throttled",), rounds=1, parts=("nobody", "a writer", "a reader")),
     Step("flood", 2.7, ("flood",), parts=ATTACKS),
     Step("controller-failover", 9.0, ("controller-failover",), is_extra=True),
     Step("controller", 1.0, CONTROLLER, is_extra=True),
@@ -251,7 +252,7 @@ def settings_of(run: Run, quick: bool) -> Run:
     """The run that a page is measured with."""
     if quick:
         return run
-    return replace(run, rule=RULE, with_bare=False, seconds=WINDOW_S, rounds=ROUNDS)
+    return replace(run, rule=RULE, with_bare=False, seconds=WINDOW_S, rounds=ROUNDS, more=SETTINGS)
 
 
 def describe(steps: Sequence[Step], left: Sequence[Step], path: Path, commit: str) -> str:

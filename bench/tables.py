@@ -82,6 +82,8 @@ class Run:
     parts: Sequence[str] = ()
     """Parts of the names of loads: a table of several loads makes only those with one of these parts in their names,
     all if this is empty."""
+    more: Mapping[str, str] = field(default_factory=dict)
+    """Settings that all warm brokers have too: tables with the same settings in all share brokers that are warm."""
     busy_cores: float | None = None
     """Cores that the machine used before the measurement, while the brokers were at rest; None if nobody looked."""
     _warm: WarmBrokers | None = None
@@ -91,9 +93,10 @@ class Run:
 
     def warm(self, settings: Mapping[str, str] | None = None) -> WarmBrokers:
         """All sides, running, as the tables before left them; other settings restart them."""
-        if self._warm is None or self._warm.settings != dict(settings or {}):
+        wanted = {**(settings or {}), **self.more}
+        if self._warm is None or self._warm.settings != wanted:
             self.cool()
-            self._warm = WarmBrokers(self.sides, self.base, settings)
+            self._warm = WarmBrokers(self.sides, self.base, wanted)
         return self._warm
 
     def cool(self) -> None:

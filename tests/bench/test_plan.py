@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench import plan, results
+from bench import plan, results, throughput
 from bench.plan import PAGE, RESULTS, Runner, Step, describe, ending, given_up_after, refusal, settings_of, steps_of
 from bench.render import SUBJECTS, places
 from bench.results import ROOT, Results
@@ -191,6 +191,7 @@ def test_figures_of_a_page_are_of_a_commit_and_not_tiny() -> None:
 def test_a_jvm_has_25_seconds_of_load_first(run: Run) -> None:
     page = settings_of(run, quick=False)
     assert page.first_warm_up_s >= 25 and page.rounds == 3 and page.seconds == plan.WINDOW_S
+    assert plan.SETTINGS.items() >= throughput.SETTINGS.items(), "one pair of brokers for all tables of one node"
     assert settings_of(run, quick=True) is run
 
 
