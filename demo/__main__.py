@@ -205,7 +205,7 @@ def _how_to_go_on() -> None:
     _say("$ tail -F /var/log/dpkg.log | .venv/bin/ottla produce events --create")
     _say("$ .venv/bin/ottla consume events --follow              # or any Kafka client, at 127.0.0.1:9092")
     _say("$ .venv/bin/ottla pipeline list                        # what there is, and describe NAME")
-    _say("$ .venv/bin/ottla pipeline new mine --from activity    # one of your own to start from")
+    _say("$ .venv/bin/ottla pipeline new mine --from activity    # a pipeline of your own")
     _say("$ .venv/bin/python -m demo --keep                      # this again, and the cluster stays")
     _say("More: docs/spark/pipelines.md (pipelines), docs/production/cluster.md (clusters), docs/architecture.md.")
 
