@@ -25,7 +25,7 @@ POLL_S = 0.2
 RECORD_BYTES = 100
 REQUEST_MS_MAX = 10_000
 DELIVERY_MS_MAX = 30_000
-"""After which a record counts as not acknowledged: nobody knows what became of it."""
+"""After this time a record counts as not acknowledged: its outcome is unknown."""
 RETRY_S = 0.5
 """Before a producer or consumer that has given up is made again."""
 

@@ -18,7 +18,9 @@ __all__ = ["Outcome", "Plan", "check"]
 END_S = 60.0
 """How long the last transactions are waited for: far longer than a broker's session and an election take."""
 STABLE_S = 3 * TRANSACTION_MS_MAX / 1000
-"""How long a partition may stand still at the end: coordinators look for what takes too long every ten seconds."""
+"""How long a partition may make no progress at the end: coordinators check for expired transactions every ten
+seconds.
+"""
 REPORT_S_MAX = 300.0
 """How long after Ctrl-C what was written is read and judged."""
 EXAMPLES_MAX = 3
@@ -132,7 +134,7 @@ def _ends(plan: Plan) -> dict[int, int]:
 
 
 def _read_log(plan: Plan, history: History) -> None:
-    """What is committed, each partition by a reader of its own: one that stands still holds up no other."""
+    """What is committed, each partition by a reader of its own: a stalled one delays no other."""
     results: dict[int, list[Value] | str] = {}
 
     def read(number: int) -> None:

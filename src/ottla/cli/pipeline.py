@@ -1,4 +1,4 @@
-"""`ottla pipeline ...`: run pipelines on Spark, see how they do, stop them, and begin one of your own."""
+"""`ottla pipeline ...`: run pipelines on Spark, show their state, stop them, and create new ones."""
 
 from __future__ import annotations
 
