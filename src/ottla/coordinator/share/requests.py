@@ -19,7 +19,7 @@ class InitializeState(NamedTuple):
     key: SharePartitionKey
     state_epoch: int
     start_offset: Offset
-    """-1 while nobody knows where it begins."""
+    """-1 while its start is unknown."""
 
     def row(self) -> dict[str, Any]:
         """The fields of the API's PartitionData, as those below."""

@@ -46,7 +46,7 @@ class Reconciliation:
         """Whether it subscribes to no topic, be there one of that name or not."""
 
     def next(self) -> ConsumerMember:
-        """The member after the step. Raises FENCED_MEMBER_EPOCH for one in a state that nobody knows."""
+        """The member after the step. Raises FENCED_MEMBER_EPOCH for a member in an unknown state."""
         member = self._member
         if member.state is MemberState.STABLE:
             if member.epoch != self._target_epoch:

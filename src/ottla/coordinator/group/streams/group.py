@@ -77,7 +77,7 @@ class StreamsGroup:
         self.assignment_epoch = 1
         """The group epoch that the target assignment is for."""
         self.assignment_timestamp_ms: Millis = 0
-        """When it was computed; 0 where nobody knows."""
+        """Time at which it was computed; 0 if unknown."""
         self.members: dict[str, StreamsMember] = {}
         self.targets: dict[str, MemberTasks] = {}
         """What each member is to have in the end."""

@@ -27,7 +27,7 @@ def reconciled(
 ) -> StreamsMember:
     """The member after one step. `owned` is what it says that it has, None where it says nothing.
 
-    Raises FENCED_MEMBER_EPOCH for one in a state that nobody knows.
+    Raises FENCED_MEMBER_EPOCH for a member in an unknown state.
     """
     step = _Step(group, member, target_epoch, target, owned)
     if member.state is MemberState.STABLE:
