@@ -66,7 +66,7 @@ def identify(
     """Read the identity of all directories, giving one to those that are new.
 
     Raises OttlaError, before anything is written, for directories of another node or of different clusters, for a
-    directory with a metadata log but without `meta.properties`, whose cluster nobody knows, and for logs without their
+    directory with a metadata log but without `meta.properties`, whose cluster is unknown, and for logs without their
     metadata, which would all count as strays. A crash in the middle leaves what a new start completes.
 
     Beside a metadata log, what is new is only given an id and not yet marked with it.

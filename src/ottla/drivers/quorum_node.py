@@ -577,7 +577,7 @@ class QuorumNode:
             asyncio.get_running_loop().call_soon(self._fail, error)
 
     def _fail(self, error: BaseException) -> KafkaError:
-        """After a disk error nobody knows what the log holds: refuse all further writes. Kafka's controller halts."""
+        """After a disk error the content of the log is unknown: refuse all further writes. Kafka's controller halts."""
         if self.failure is not None:
             return self.failure
         asyncio.get_running_loop().call_exception_handler(

@@ -2,7 +2,7 @@
 
 A killed process closes its sockets at once: its connections end, and new ones are refused by the system that is still
 there. Only that is proof. Connections also end where the network or a machine fails, and then new ones are not refused
-but time out; a process that stands still accepts them without answering. So neither a partition in one direction
+but time out; a hung process accepts them without answering. So neither a partition in one direction
 or both nor a pause is taken for a death, and who must decide on those has the timeouts of Kafka's protocol.
 """
 
