@@ -136,7 +136,7 @@ def encode_value(value: Value | None) -> bytes | None:
 
 
 def decode_record(key: Buffer, value: Buffer | None) -> GroupRecord | None:
-    """The record, or None for a type that nobody knows. Raises MalformedRecord."""
+    """The record, or None for an unknown type. Raises MalformedRecord."""
     if len(key) < 2:
         raise MalformedRecord("a key without a type")
     known = _TYPES.get(_SHORT.unpack_from(key)[0])

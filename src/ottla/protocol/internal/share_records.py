@@ -116,7 +116,7 @@ def encode_record(record: ShareRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: Buffer, value: Buffer | None) -> ShareRecord | None:
-    """The record, or None for a type that nobody knows. Raises MalformedRecord."""
+    """The record, or None for an unknown type. Raises MalformedRecord."""
     if len(key) < 2:
         raise MalformedRecord("a key without a type")
     (number,) = _SHORT.unpack_from(key)

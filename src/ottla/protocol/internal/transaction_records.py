@@ -80,7 +80,7 @@ def encode_record(record: TransactionRecord, version: int) -> tuple[bytes, bytes
 
 
 def decode_record(key: Buffer, value: Buffer | None) -> TransactionRecord | None:
-    """The record, or None for a type that nobody knows. Raises MalformedRecord."""
+    """The record, or None for an unknown type. Raises MalformedRecord."""
     if len(key) < 2:
         raise MalformedRecord("a key without a type")
     if _SHORT.unpack_from(key)[0] != _TYPE:
