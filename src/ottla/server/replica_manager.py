@@ -37,7 +37,7 @@ _LOG = logging.getLogger("ottla.logs")
 NO_PARTITIONS: Mapping[int, Partition] = {}
 
 REFUSALS_LOGGED_EVERY_MS = 60_000
-"""How often a warning of a disk that takes no records is logged: clients try again and again."""
+"""Interval between warnings of a disk that cannot be written: clients retry all the time."""
 
 LOGS_PER_STEP = 2
 """Making the files of a log costs about 0.3 ms, and several where the disk is busy."""
