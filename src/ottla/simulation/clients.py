@@ -82,7 +82,7 @@ class Client:
         self.done = True
 
     async def where(self) -> str:
-        """The broker to connect with. Raises Disconnected where nobody knows."""
+        """The broker to connect with. Raises Disconnected if it is unknown."""
         return self.random.choice(self.servers)
 
     def finished(self) -> bool:

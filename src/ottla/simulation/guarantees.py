@@ -180,14 +180,15 @@ EVENTS: dict[str, Callable[[_Run], Awaitable[None]]] = {
 
 
 MEANING: dict[str, str] = {
-    "kill -9 of the leader": "It starts again within a second.",
-    "power loss of the leader": "It starts again within a second; what it had not fsynced is gone.",
-    "power loss of all brokers": "All three at once, and they start again within a second.",
-    "leader cut off from the others": "No other node reaches it, nor it them; clients still do.",
-    "leader paused": "As by SIGSTOP, or a machine that stands still.",
-    "both followers lost": "Two of three are gone; the leader is left alone.",
-    "followers lost, then the leader; followers back": "The followers die, the leader goes on alone for four seconds "
-    "and dies too. Then they come back, who have not what it wrote alone, and it comes back last.",
+    "kill -9 of the leader": "The leader's process is killed and starts again within a second.",
+    "power loss of the leader": "The leader loses power and what it had not fsynced, and starts again within a second.",
+    "power loss of all brokers": "All three lose power at once, and start again within a second.",
+    "leader cut off from the others": "The leader and the other nodes cannot reach each other; clients still reach it.",
+    "leader paused": "The leader is paused, as by SIGSTOP or a hung machine.",
+    "both followers lost": "Both followers fail; the leader is left alone.",
+    "followers lost, then the leader; followers back": "The followers die; the leader continues alone for four "
+    "seconds and dies too. Then the followers return, without the "
+    "records that it wrote alone, and the leader returns last.",
 }
 """What happens in each."""
 
