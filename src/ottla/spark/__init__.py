@@ -1,4 +1,4 @@
-"""Spark's `format("ottla")`: topics as tables, with no jar, on any cluster that speaks Kafka's protocol.
+"""Spark's `format("ottla")`: topics as tables, without a connector JAR, on any cluster that speaks Kafka's protocol.
 
 The names and meanings of options are those of Spark's own Kafka connector (`connector/kafka-0-10-sql`), so that code
 moves by changing one word. `options.py`
