@@ -29,7 +29,7 @@ class DirectoryCheckpoints(NamedTuple):
     log_starts: Mapping[TopicPartition, Offset]
     high_watermarks: Mapping[TopicPartition, Offset]
     cleaned: Mapping[TopicPartition, Offset] | None
-    """None where nobody knows: any log may have gaps then."""
+    """None if unknown: any log may have gaps then."""
     is_clean: bool
     """Whether the node shut down cleanly."""
 

@@ -162,7 +162,7 @@ class LogFlusher:
     def flush(self, up_to: Offset | None = None) -> None:
         """Fsync everything below `up_to` (default: all), indexes included, and move the recovery point. Blocks.
 
-        Raises `KafkaError`; after a failed fsync the log is offline, as nobody knows what the disk has.
+        Raises `KafkaError`; after a failed fsync the log is offline, as the content of the disk is unknown.
         """
         self._health.check()
         self.is_due = False
@@ -188,7 +188,8 @@ class LogFlusher:
         """Wait until every record below `up_to` (default: log end) is on disk. One fsync serves all who wait.
 
         Fsyncs the log file only: recovery rebuilds indexes. Raises `KafkaError`: KAFKA_STORAGE_ERROR, and the log is
-        offline then; NOT_LEADER_OR_FOLLOWER if the log was cut meanwhile, when nobody knows whose records these are.
+        offline then; NOT_LEADER_OR_FOLLOWER if the log was cut meanwhile, as the leader of these records is unknown
+        then.
         """
         state = self._state
         target = state.log_end if up_to is None else min(up_to, state.log_end)

@@ -573,7 +573,7 @@ class LogManager:
         """Close every log, write the checkpoints and the clean-shutdown markers, release the locks. Blocks."""
         self.futures.close()
         for directory in self.offline_dirs:
-            for log in self.logs_in(directory):  # files are closed; what is on them nobody knows
+            for log in self.logs_in(directory):  # files are closed; their content on disk is unknown
                 with contextlib.suppress(KafkaError):
                     log.close()
         for directory in self.online_dirs:
