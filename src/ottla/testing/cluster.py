@@ -1,4 +1,4 @@
-"""`Cluster`: several nodes for tests of programs that must live through what happens to brokers."""
+"""`Cluster`: several nodes for tests of programs that must survive failures of brokers."""
 
 from __future__ import annotations
 
