@@ -1,4 +1,4 @@
-"""Clients that live through changes of the broker: a producer, two readers, and a producer by hand that sends again."""
+"""Clients that survive changes of the broker: a producer, two readers, and a producer by hand that sends again."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def wait_until_all_follow(check: Check, bootstrap: str, topic: str) -> None:
 )
 @pytest.mark.skipif("OTTLA_TEST_BOOTSTRAP" in os.environ, reason="breaks a Kafka of its own")
 def test_it_finds_what_a_kafka_with_unsafe_settings_loses(unsafe: tuple[KafkaPeer, KafkaPeer]) -> None:
-    """The follower stands still, what the leader acknowledges alone is lost with it: acks=1."""
+    """The follower hangs; records that only the leader acknowledged are lost with it: acks=1."""
     first, second = unsafe
     arguments = ("--topic", "unsafe", "-p", "2", "-r", "2", "--acks", "1", "--rate", "500")
     check = Check(first.bootstrap, *arguments, "--seconds", "30")

@@ -50,7 +50,7 @@ IN_WRITING_ONLY = {
     "@platformatic/kafka": "it commits to the coordinator that it found first, and gives up",
     "kafka-python": "its consumer raises what ends the connection to its coordinator (3.0)",
 }
-"""Clients whose consumer does not live through it, and why: nothing is restarted while they read."""
+"""Clients whose consumer does not survive it, and why: nothing is restarted while they read."""
 
 BOTH = ("writing", "reading")
 LIMIT_S = 120.0
@@ -101,7 +101,7 @@ class Restarts:
             time.sleep(0.05)
 
     def is_gone(self, topic: str) -> bool:
-        """Whether nobody knows of a topic any more, soon."""
+        """Whether the brokers have soon forgotten the topic."""
         deadline = time.monotonic() + LIMIT_S
         while topic in self._admin.list_topics(timeout=10).topics:
             if time.monotonic() > deadline:
