@@ -29,7 +29,7 @@ CLIENTS, REQUESTS = 5, 8
 SETTINGS = {"log.dirs": ROOT, "metadata.log.max.record.bytes.between.snapshots": "900"}
 ENDPOINTS = {"PLAINTEXT": Endpoint("localhost", 9092)}
 GONE, OPEN = 0, None
-"""Partitions of a topic that is not there, and of one of which nobody knows."""
+"""Partitions of a missing topic and of an unknown one."""
 
 
 class Cluster:
