@@ -1,6 +1,6 @@
 """While a coordinator loads, and what it finds in a log that others wrote.
 
-As in Kafka's CoordinatorLoaderImpl: types of records that nobody knows are passed over, what is damaged or of a version
+As in Kafka's CoordinatorLoaderImpl: unknown types of records are skipped, what is damaged or of a version
 to come ends the load, and the partition then has no coordinator.
 """
 

@@ -181,7 +181,7 @@ TO, BACK = ("controller", "broker2"), ("broker2", "controller")
     [
         pytest.param(lambda world: world.reset(2), id="the connection is reset"),
         pytest.param(lambda world: world.kill(2, power_loss=True), id="the machine is gone"),
-        pytest.param(paused, id="it stands still"),
+        pytest.param(paused, id="it hangs"),
         pytest.param(cut_off(TO), id="it cannot be reached"),
         pytest.param(cut_off(BACK), id="it cannot reach"),
         pytest.param(cut_off(TO, BACK), id="neither"),

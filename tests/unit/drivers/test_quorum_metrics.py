@@ -38,7 +38,7 @@ class Time:
 
 
 def timed(node: QuorumNode) -> Time:
-    """From now on the node measures in a time that stands still, and has measured nothing yet."""
+    """From now on the node measures with a stopped clock, and has measured nothing yet."""
     time = Time()
     role = node.core.role
     node.metrics = QuorumMetrics(elapsed_s=time)

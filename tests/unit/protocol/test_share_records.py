@@ -75,7 +75,7 @@ def test_bytes_that_are_cut_off_are_malformed(record: ShareRecord, data: st.Data
 def test_what_is_newer_than_we_are() -> None:
     key, value = encode_record(ShareRecord(KEY, ShareUpdateValue()))
     assert value is not None
-    assert decode_record(b"\x00\x02" + key[2:], value) is None, "a type that nobody knows is passed over"
+    assert decode_record(b"\x00\x02" + key[2:], value) is None, "an unknown type is skipped"
     with pytest.raises(MalformedRecord):
         decode_record(key, b"\x00\x01" + value[2:])
     with pytest.raises(MalformedRecord):

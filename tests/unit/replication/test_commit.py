@@ -431,7 +431,7 @@ def test_a_new_leader_wakes_for_what_it_found_in_its_log() -> None:
     partition.update(registration(epoch=1, partition_epoch=1, isr=(1, 2)))
     reader = Reader(partition, 1000)
     fetch(partition, 2, 7, epoch=1)
-    assert (log.high_watermark, reader.woken) == (7, 1), "nobody knows how many bytes these are"
+    assert (log.high_watermark, reader.woken) == (7, 1), "the number of bytes is unknown"
 
 
 def test_what_is_in_the_log_of_a_new_leader_is_fsynced_where_the_topic_asks_for_it() -> None:

@@ -355,7 +355,7 @@ def test_nothing_is_read_for_clients_that_left_before_their_turn_at_the_disk(tmp
             disk.release()
             await stub.until(lambda: not fetches_alive(others))
             assert not read
-            assert not len(node.sessions), "a session that nobody knows of"
+            assert not len(node.sessions), "an unknown session"
             assert (await client.fetch("t", 0))["records"]
             assert read
             client.close()
