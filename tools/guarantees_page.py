@@ -22,20 +22,19 @@ RESULTS = ROOT / "docs" / "reference" / "guarantees.json"
 INTRODUCTION = """\
 # Guarantees, measured
 
-What a replicated topic loses, and for how long it takes no records, is a matter of its settings. This page is no
-promise on paper: `python -m tools.guarantees_page --measure {seeds} docs/reference/guarantees.md`, at commit {commit},
-played each cell (runs each: {seeds}) in the simulation, which runs the real code of three controllers and three brokers
-([architecture.md](../architecture.md)).
-One producer without idempotence writes to a partition with three replicas; three seconds later something happens to
-them, for eight seconds; then everything comes back.
+What a replicated topic loses, and for how long it is unavailable for writes, depends on its settings. This page is
+measured: `python -m tools.guarantees_page --measure {seeds} docs/reference/guarantees.md`, at commit {commit}, played
+each cell (runs each: {seeds}) in the simulation, which runs the real code of three controllers and three brokers
+([architecture.md](../architecture.md)). One producer without idempotence writes to a partition with three replicas.
+After three seconds a fault is injected for eight seconds, then everything is healed.
 
 Each cell says how many acknowledged records were lost of how many (in all seeds together), and the longest time without
-an acknowledgement. That is what a client sees which gives a request up after 3 s: where a node is paused, or loses its
-power, the connection does not end, and those 3 s are in it. With acks=0 nothing is acknowledged: lost is what was sent,
-and there is no time.
+an acknowledgement. The client's request timeout is 3 s: if a node is paused or loses power, the connection does not
+end, and the time includes these 3 s. With acks=0 nothing is acknowledged: the loss counts sent records, and there is no
+time.
 
-A process that is killed loses nothing of what it wrote, as the page cache stays; a machine without power loses what was
-not fsynced. `flush.messages=1` fsyncs before the answer, the default leaves that to the system.
+A killed process loses nothing that it wrote, as the page cache remains; a machine that loses power loses what was not
+fsynced. `flush.messages=1` fsyncs before the answer; the default leaves fsyncing to the operating system.
 """
 
 
@@ -66,7 +65,7 @@ def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
     """A table to decide by: each configuration in one line, over all events."""
     yield "## In short"
     yield ""
-    yield "What was lost is certain; that nothing was is what these runs, and those of `ottla sim`, saw."
+    yield "A loss is certain; 'nothing' means that neither these runs nor those of `ottla sim` lost anything."
     yield ""
     yield "| acks | min.insync.replicas | flush.messages=1 | unclean | acknowledged records were lost in |"
     yield "|---|---|---|---|---|"
@@ -95,14 +94,14 @@ def page(results: dict[str, Any]) -> str:
 
 DELIVERY = """## At most once, at least once, exactly once
 
-What the tables say of the log, these say of a program that reads it, and dies and is started again. It is a matter of
-when it commits its position. Writing has the same question, and an answer without a price: a producer with
-`enable.idempotence=true` (the default of Java's and franz-go's, in librdkafka to be set) repeats what was not
-acknowledged, and each record is in the log once and in its order.
+The tables are about the log; this section is about a program that reads it, dies and is restarted. Its guarantee
+depends on when it commits its position. For writing, the answer costs nothing: a producer with
+`enable.idempotence=true` (the default of Java's and franz-go's, must be set in librdkafka) retries unacknowledged
+records, and each record is in the log once and in order.
 
-Exactly once holds for what is read from topics and written to topics. What `transform` does elsewhere, a mail or a row
-in a database, happens again. Readers want `isolation.level=read_committed` (the default of librdkafka and of `ottla
-consume`, in Java to be set), and see what was committed. `ottla txn list` shows what is open.
+Exactly once holds for records read from topics and written to topics. Side effects of `transform`, such as a mail or a
+row in a database, may happen again. Readers need `isolation.level=read_committed` (the default of librdkafka and of
+`ottla consume`, must be set in Java) and see only committed records. `ottla txn list` shows open transactions.
 """
 EXAMPLES = ROOT / "docs" / "reference" / "examples"
 

@@ -96,18 +96,18 @@ Levels change while a node runs, for all loggers (`root`) or for one, as Kafka's
 |---|---|
 | `ottla.node` | start with its timings, stop, settings that changed |
 | `ottla.controller` | topics created, deleted and changed, leaders of partitions |
-| `ottla.logs` | recovery, damage, disks that fail |
-| `ottla.produce` | batches of idempotent producers that were refused: their sequences and the error |
-| `ottla.replication` | in-sync replicas that come and go, leaders that cannot be followed, logs that are truncated |
-| `ottla.pipelines` | queries of a pipeline that failed and are started again |
-| `ottla.mirror` | records that were gone before they were copied, copying that is begun again, silent clusters |
-| `ottla.registry` | schemas that are passed over, elections, changes that failed |
-| `ottla.spark` | options of the Spark source that are not known or have no effect |
+| `ottla.logs` | recovery, damage, disk failures |
+| `ottla.produce` | refused batches of idempotent producers, with their sequences and the error |
+| `ottla.replication` | changes of in-sync replicas, leaders that cannot be followed, truncated logs |
+| `ottla.pipelines` | failed queries of a pipeline and their restarts |
+| `ottla.mirror` | records deleted before they were copied, restarts of copying, unreachable clusters |
+| `ottla.registry` | skipped schemas, elections, failed changes |
+| `ottla.spark` | unknown options of the Spark source, and options without effect |
 | `ottla.cleaner` | compaction of logs |
 | `ottla.groups` | rebalances, loading of groups |
 | `ottla.transactions` | new producers, transactions that time out, coordinators and partitions that do not answer |
 | `ottla.share` | what the share coordinator loads, prunes and cannot prune |
-| `ottla.network` | clients that were refused or sent what is no request |
+| `ottla.network` | refused clients, and clients that sent invalid requests |
 | `ottla.requests` | slow requests, internal errors in a request |
 """
 
