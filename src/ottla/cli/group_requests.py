@@ -203,7 +203,7 @@ _INT32 = struct.Struct(">i")
 
 def assigned_places(assignment: bytes) -> list[Place]:
     """The partitions in a ConsumerProtocolAssignment, whose version 0 is a prefix of all others; none in anything else,
-    such as what a client of its own kind tells its members."""
+    such as what a client library tells its members."""
     try:
         (version,) = _INT16.unpack_from(assignment)
         (topics,) = _INT32.unpack_from(assignment, _INT16.size)
