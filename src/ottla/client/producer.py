@@ -92,7 +92,7 @@ class Producer:
         transaction_timeout_ms: Millis = 60_000, compression: str = "none", batch_bytes: int = DEFAULT_BATCH_BYTES,
         buffer_bytes_max: int = DEFAULT_BUFFER_BYTES_MAX, delivery_timeout_s: float = 120.0,
     ) -> None:  # fmt: skip
-        """Raises ValueError for settings that exclude each other."""
+        """Raises ValueError for settings that contradict each other."""
         if (idempotent or transactional_id is not None) and _ACKS[acks] != -1:
             raise ValueError("an idempotent producer needs acks=all")
         self._cluster = cluster
