@@ -202,9 +202,10 @@ class PartitionChange:
             self.removing = self.adding = ()
 
     def _find_eligible(self) -> None:
-        """Nobody beside the ISR while it is large enough. Below that the high watermark stands still, so that who has
-        left the ISR has all that is committed, unless it lost what it had (KIP-966; Kafka goes on to count one that
-        says so of its log)."""
+        """Eligible leader replicas beside the ISR: none while it is large enough. Below that the high watermark does
+        not advance, so a replica that left the ISR has all committed records, unless it lost some (KIP-966; Kafka still
+        counts a replica that reports a loss).
+        """
         if not self._rules.keeps_elr:
             return
         if len(self.isr) >= self._rules.min_isr:
