@@ -487,7 +487,7 @@ class QuorumNode:
             self._settle()
 
     def _persist(self, state: QuorumStateFile) -> None:
-        """Nobody waits for the only voter's: it is written before anything else happens."""
+        """Persist the state of the election. For the only voter it is written before anything else happens."""
         if self.core.alone or self.network is None:
             self.log.write_quorum_state(state)
         else:

@@ -101,7 +101,7 @@ class LogScrubber:
         epoch_max: Callable[[TopicPartition], LeaderEpoch],
     ) -> None:
         """`found` is called with a log that is damaged; `epoch_max` gives the newest leader epoch of a partition, -1
-        where nobody knows."""
+        if that is unknown."""
         self._fs = fs
         self._logs = logs
         self._settings = settings
