@@ -111,7 +111,7 @@ def _module_of(file: Path) -> ModuleType:
 
 def _pipeline(name: str, module: ModuleType) -> Pipeline:
     if not _NAME.fullmatch(name):
-        raise PipelineError(f"{name!r} is no name for a pipeline: letters, digits, '.', '_' and '-' are")
+        raise PipelineError(f"{name!r} is not a valid pipeline name: use letters, digits, '.', '_' and '-'")
     build = getattr(module, "build", None)
     if not callable(build):
         raise PipelineError(f"{module.__file__} has no function build(job)")
