@@ -260,7 +260,7 @@ def _moved_together(
     is_in: Mapping[int, str],
     path: Path,
 ) -> Iterator[Change]:
-    """Fields that exclude each other now and did not before."""
+    """Fields that are alternatives now and were not before."""
     members: dict[str, list[int]] = {}
     for number, name in is_in.items():
         if number in before:

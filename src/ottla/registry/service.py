@@ -88,7 +88,8 @@ class Service:
             self._writer = None
 
     def _catch_up(self) -> None:
-        """Nobody else writes once this instance may, and what it wrote itself it has read back."""
+        """Read the log to its end: no other instance writes once this one may, and it has read back what it wrote
+        itself."""
         try:
             self.prepare()
         except store.StoreTimeout as error:
