@@ -67,7 +67,8 @@ class SessionRequest:
             self._epoch = 1 if self._epoch == EPOCH_MAX else self._epoch + 1
 
     def lost(self) -> None:
-        """Nobody knows what the leader's session has, or there is none: the next request asks for everything.
+        """The leader's session is unknown or closed: the next request asks for everything. It closes the old session,
+        if the leader still has it.
 
         It closes the old session, if the leader still has it.
         """
