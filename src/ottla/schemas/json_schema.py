@@ -19,7 +19,7 @@ DEPTH_MAX = 64
 
 
 def type_of(text: str, parts: Iterable[tuple[str, str]] = ()) -> pa.DataType:
-    """Raises SchemaError for what is no JSON Schema, or one that holds itself."""
+    """Raises SchemaError for an invalid or recursive JSON Schema."""
     try:
         schema = json.loads(text)
         others = {name: json.loads(each) for name, each in parts}

@@ -64,7 +64,7 @@ class Writer:
         self._codec = codec_of(schema, registry.parts(schema), message)
 
     def write(self, text: str) -> bytes:
-        """Raises ValueError for what is no JSON or does not fit the schema."""
+        """Raises ValueError for text that is not JSON or does not fit the schema."""
         return wire.prefix(self.id) + self._codec.to_bytes(text)
 
 
