@@ -161,8 +161,8 @@ class CompiledConnection:
         self._listener.when_lost[self] = callback
 
     def _abandon(self, slot: Slot) -> None:
-        """Nobody waits for this response any more. What has begun to change something comes to its end all the same:
-        records that were appended must still be committed, a topic must not be half created."""
+        """Abandon a response. A request that has begun to change something still completes: records that were appended
+        must still be committed, a topic must not be half created."""
         if slot.deferred is not None:
             slot.deferred.cancel()
         if slot.task is not None:

@@ -344,7 +344,7 @@ class Node:
         self.halt(why, error)
 
     def _not_reported(self, directory_id: UUID) -> None:
-        """Nobody would lead what was led from a failed directory, as long as this broker is taken for alive."""
+        """Stop: while this broker counts as alive, the partitions of a failed directory get no other leader."""
         path = next((path for path, each in self.directory_ids.items() if each == directory_id), str(directory_id))
         limit_ms = self.config["log.dir.failure.timeout.ms"]
         self.gave_up = f"the controller could not be told in {limit_ms} ms that log directory {path} failed"
