@@ -22,7 +22,7 @@ SERVES = re.compile(r"^(bootstrap: (?P<bootstrap>\S+)|ottla: node \d+ has joined
 
 
 class Reader:
-    """Somebody with several terminals. `run`, `terminal` and `stop` are the steps of the page."""
+    """A user with several terminals. `run`, `terminal` and `stop` are the steps of the page."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -151,7 +151,7 @@ def test_nodes_do_not_outlive_their_supervisor(directory: Path) -> None:
 
 
 def taken_port() -> socket.socket:
-    """Somebody listens at a port that is low enough for `--port`."""
+    """A process listens at a port that is low enough for `--port`."""
     while True:
         found = socket.create_server(("127.0.0.1", 0))
         if found.getsockname()[1] < 5 * CONTROLLER_PORTS - 1:
