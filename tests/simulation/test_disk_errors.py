@@ -29,7 +29,7 @@ PASSING = errno.ENOSPC, errno.EMFILE
 REFUSED = "refused"
 """KAFKA_STORAGE_ERROR for who asked; the next attempt succeeds as soon as there is room."""
 LATER = "later"
-"""Nobody waits for it: it is tried again, at its next turn or after a pause. A warning is logged."""
+"""Not waited for: it is retried, at its next turn or after a pause. A warning is logged."""
 WAITS = "waits"
 """The log refuses everything until there is room."""
 OFFLINE = "offline"

@@ -228,7 +228,7 @@ def test_a_quorum_that_has_used_up_its_epochs_is_repaired(is_interrupted: bool) 
 
 
 def test_voters_that_believed_a_wrong_epoch_are_repaired() -> None:
-    """Nobody was elected since: the log is as it was, and only `quorum-state` is mended."""
+    """Without an election since then the log is as it was, and only `quorum-state` is repaired."""
 
     async def work(cluster: Cluster) -> None:
         await cluster.create_many("before", 2)
