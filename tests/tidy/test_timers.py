@@ -1,5 +1,6 @@
-"""Nobody asks a timer of the event loop for its time: uvloop's `call_at` and `call_later` give a plain handle, which
-has none, for what is due within half a millisecond. Who needs to know remembers the deadline."""
+"""Code must not ask a timer of the event loop for its time: uvloop's `call_at` and `call_later` give a plain handle,
+which has none, for what is due within half a millisecond. Who needs to know remembers the deadline.
+"""
 
 from __future__ import annotations
 
