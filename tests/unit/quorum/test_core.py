@@ -319,7 +319,7 @@ def test_a_leader_tells_the_others_until_they_answer() -> None:
 
 
 def test_who_led_and_removed_itself_looks_for_a_leader_after_a_start() -> None:
-    """Nobody tells it of the next one, as it votes no more: it was stuck for ever."""
+    """The removed voter is not told of the next epoch: it was stuck for ever."""
     quorum = core(2, 3, stored=QuorumStateFile(leader_id=1, leader_epoch=4), end=9, last_epoch=4)
     quorum.start(0)
     assert quorum.role is Role.RESIGNED and not quorum.is_voter

@@ -57,7 +57,7 @@ def test_the_event_loop_is_the_one_that_is_asked_for(name: str) -> None:
 
 
 def test_the_collector_looks_at_few_objects_at_once(tmp_path: Path) -> None:
-    """Nobody is served meanwhile, and a topic of 9,000 partitions makes a million objects that stay."""
+    """No client is served meanwhile, and a topic of 9,000 partitions makes a million objects that stay."""
     what = """
     import gc
     looked = []

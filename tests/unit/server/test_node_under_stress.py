@@ -83,7 +83,7 @@ class HeldDisk:
 def test_what_a_producer_sent_before_it_left_is_committed(
     tmp_path: Any, monkeypatch: Any, acks: int, learned: bool
 ) -> None:
-    """Nobody waits for the fsync any more, and no later append would bring the high watermark up."""
+    """The fsync has no waiter any more, and no later append would advance the high watermark."""
 
     async def test() -> None:
         async with running(str(tmp_path)) as node:

@@ -157,7 +157,7 @@ def test_a_transaction_of_another_query_does_not_hide_a_decision(site: Site) -> 
 
 
 def test_a_topic_of_several_partitions(broker: Broker, site: Site) -> None:
-    """Somebody made it so: decisions are where they are looked for."""
+    """The topic was created so: decisions are where they are looked for."""
     broker.create_topic("of-seven", partitions=7, **{"cleanup.policy": "compact"})
     for number in range(10):
         log = site.log(f"{site.query}-{number}", "of-seven")
