@@ -67,6 +67,7 @@ def end(state: ShardState, token: Token, request: EndTxn, fresh: ProducerId | No
 def _is_done(entry: Entry, request: EndTxn) -> bool:
     """Whether the request repeats one that has succeeded (KIP-890). Raises KafkaError."""
     now = entry.transaction
+    # The epoch was used up: the transaction went on with another producer id, at epoch 0.
     is_after_overflow = (
         now.previous_producer_id == request.producer_id
         and request.producer_epoch == EPOCH_EXHAUSTED
@@ -79,10 +80,10 @@ def _is_done(entry: Entry, request: EndTxn) -> bool:
         raise KafkaError(ErrorCode.invalid_producer_id_mapping)
     is_repeated = is_after_bump or is_after_overflow
     if now.producer_epoch != request.producer_epoch and not (is_repeated and now.state in _COMPLETE):
-        raise KafkaError(ErrorCode.producer_fenced)
+        raise KafkaError(ErrorCode.producer_fenced)  # InitProducerId or a timeout has raised the epoch
     if now.state is State.ONGOING:
         return False
-    if is_repeated:
+    if is_repeated:  # the answer was lost: the same outcome again is success, the other one is a bug of the client
         if now.state is OUTCOMES[request.is_commit][1]:
             return True
         raise KafkaError(ErrorCode.invalid_txn_state)
@@ -115,7 +116,7 @@ def prepared(
     """What is logged when it is decided how a transaction ends."""
     epoch, last = now.producer_epoch, now.last_producer_epoch
     if client_version >= VERSION_2:
-        epoch, last = min(epoch + 1, EPOCH_MAX), epoch
+        epoch, last = min(epoch + 1, EPOCH_MAX), epoch  # markers carry it: late writes of the old epoch are fenced
     return replace(
         now,
         state=OUTCOMES[is_commit][0],
@@ -124,7 +125,7 @@ def prepared(
         next_producer_id=next_producer_id,
         last_producer_epoch=last,
         client_version=client_version,
-        start_ms=now_ms if now.state in AT_REST else now.start_ms,
+        start_ms=now_ms if now.state in AT_REST else now.start_ms,  # an empty transaction can be aborted
         last_update_ms=now_ms,
     )
 
@@ -196,6 +197,7 @@ def markers_written(
     entry = state.entries.get(transactional_id)
     if entry is None or entry.transaction.state not in PREPARED or not entry.unwritten:
         return
+    # A late answer about an earlier transaction of the id.
     if (entry.transaction.producer_id, entry.transaction.producer_epoch) != (producer_id, producer_epoch):
         return
     for partition in partitions:
@@ -214,7 +216,7 @@ def completed(now: Transaction, now_ms: Millis) -> Transaction:
         producer_epoch=0 if has_next else now.producer_epoch,
         previous_producer_id=now.producer_id,
         next_producer_id=NO_PRODUCER_ID,
-        partitions={},
+        partitions={},  # their markers are written
         last_update_ms=now_ms,
     )
 

@@ -21,14 +21,14 @@ def add(state: ShardState, token: Token, request: AddPartitions) -> None:
     _check_producer(entry, request.producer_id, request.producer_epoch)
     now = entry.transaction
     is_new = now.state is not State.ONGOING
-    if is_new or not all(map(now.partitions.__contains__, request.partitions)):
+    if is_new or not all(map(now.partitions.__contains__, request.partitions)):  # else nothing changes: a retry
         following = replace(
             now,
             state=State.ONGOING,
             partitions=partition_set(now.partitions) | partition_set(request.partitions),
             previous_producer_id=now.producer_id,
             client_version=request.client_version,
-            start_ms=state.now.wall_ms if now.state in AT_REST else now.start_ms,
+            start_ms=state.now.wall_ms if now.state in AT_REST else now.start_ms,  # its timeout counts from here
             last_update_ms=state.now.wall_ms,
         )
         state.write(request.transactional_id, following)

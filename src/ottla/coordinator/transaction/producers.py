@@ -41,18 +41,18 @@ def init_producer_id(state: ShardState, token: Token, request: InitProducerId, f
     now, expected = entry.transaction, request.expected
     if entry.pending is not None:
         raise KafkaError(ErrorCode.concurrent_transactions)
-    if expected is not None and not _may_be(now, expected):
+    if expected is not None and not _may_be(now, expected):  # KIP-360: the producer says which it was
         raise KafkaError(ErrorCode.producer_fenced)
     if now.state in PREPARED:
-        raise KafkaError(ErrorCode.concurrent_transactions)
-    if now.state is State.ONGOING:
+        raise KafkaError(ErrorCode.concurrent_transactions)  # its outcome is decided: the client asks again
+    if now.state is State.ONGOING:  # fence it and abort first (KIP-98); the client asks again
         if ending.fence(state, request.transactional_id, token, fresh):
             state.reply(token, {"error_code": ErrorCode.concurrent_transactions})
         else:
             _with_new_id(state, token, request)
         return
     if now.is_exhausted and (expected is None or expected.producer_epoch == now.producer_epoch):
-        if fresh is None:
+        if fresh is None:  # the epochs of the id, int16, are used up
             _with_new_id(state, token, request)
             return
         last = NO_PRODUCER_EPOCH if expected is None else now.producer_epoch
