@@ -168,7 +168,7 @@ class QuorumCore:
         if self.alone:
             return self._elect_alone(now)
         if self.stored.leader_id == self.node_id:
-            self.role = Role.RESIGNED
+            self.role = Role.RESIGNED  # an epoch is led by one process: after a restart it is resigned (`QuorumState`)
         if self.is_voter or self.role is Role.RESIGNED:  # it may have removed itself: then it looks for a leader soon
             self.deadline_ms = now + max(1, election_timeout_ms(self.timing, self.random) // START_TIMEOUT_DIVISOR)
         return self._ready()
@@ -178,13 +178,13 @@ class QuorumCore:
         if self.deadline_ms is None or now < self.deadline_ms:
             return self._ready()
         if self.role is Role.LEADER:
-            self._resign(now)
+            self._resign(now)  # no majority has fetched: check quorum (Raft thesis, 6.2; `LeaderState`)
         elif not self.is_voter:
             self._stop_waiting()
         elif self.role is Role.CANDIDATE and self.election is not None:
-            self._lose(now)
+            self._lose(now)  # a split vote: wait at random before the next (Raft, 5.2)
         else:
-            self._stand(now)
+            self._stand(now)  # pre-votes first: a node that was cut off disturbs no leader (KIP-996)
         return self._ready()
 
     def _stop_waiting(self) -> None:
@@ -211,7 +211,7 @@ class QuorumCore:
 
     def _candidate(self, now: Millis) -> None:
         self.role, self.election = Role.CANDIDATE, Election()
-        self.stored = self._state(self.epoch + 1, voted=self.me)
+        self.stored = self._state(self.epoch + 1, voted=self.me)  # on disk before any request: one vote an epoch
         self.deadline_ms = now + election_timeout_ms(self.timing, self.random)
         self.election.record(self.node_id, granted=True)
         self._count(now)
@@ -293,14 +293,14 @@ class QuorumCore:
     def grants(self, candidate: ReplicaKey, log_end: LogEnd, *, pre_vote: bool) -> bool:
         """Whether this node votes for `candidate` in the current epoch, or would."""
         if not self._is_up_to_date(log_end):
-            return False
+            return False  # the candidate may lack committed records (Raft, 5.4.1)
         if self.role is Role.LEADER:
-            return False
+            return False  # it has voted for itself
         if pre_vote:
-            return not (self.role is Role.FOLLOWER and self.has_fetched)
+            return not (self.role is Role.FOLLOWER and self.has_fetched)  # its leader is alive (KIP-996)
         if self.stored.voted_id >= 0:
-            return self._voted_for(candidate)
-        return self.stored.leader_id < 0
+            return self._voted_for(candidate)  # once an epoch; a repeated request gets the same answer (Raft, 5.2)
+        return self.stored.leader_id < 0  # an epoch that has a leader needs no vote
 
     def _is_up_to_date(self, log_end: LogEnd) -> bool:
         return log_end >= self.log_end
@@ -316,7 +316,7 @@ class QuorumCore:
         if epoch > self.epoch and self.believes(epoch, now):
             self._adopt(epoch, now)
         granted = epoch == self.epoch and self.grants(candidate, log_end, pre_vote=pre_vote)
-        if granted and not pre_vote and self.stored.voted_id < 0:
+        if granted and not pre_vote and self.stored.voted_id < 0:  # a pre-vote changes no state
             self.stored = self._state(epoch, voted=candidate)
             self.role, self.election = Role.UNATTACHED, None
             if self.is_voter:
@@ -415,7 +415,7 @@ class QuorumCore:
     def on_fetched(self, leader_id: NodeId, epoch: LeaderEpoch, now: Millis) -> Ready:
         """The leader answered a fetch, or sent a piece of a snapshot."""
         if epoch == self.ended == self.epoch:
-            return self._ready()
+            return self._ready()  # a late answer: the leader of this epoch has resigned
         ready = self.heard(leader_id, epoch, now, from_leader=True)
         if self.role is Role.FOLLOWER and (leader_id, epoch) == (self.stored.leader_id, self.epoch):
             self.has_fetched, self.losses = True, 0
@@ -463,7 +463,7 @@ class QuorumCore:
 
     def on_truncated(self, end_offset: Offset, last_epoch: LeaderEpoch, now: Millis = 0) -> Ready:
         """The log of this node was cut and ends at `end_offset`. Raises ValueError for what is committed."""
-        if end_offset < self.high_watermark:
+        if end_offset < self.high_watermark:  # every leader has what is committed (Raft, 5.4)
             raise ValueError(f"log cut to {end_offset}, below the high watermark {self.high_watermark}")
         if end_offset < self.end_offset:
             self.end_offset, self.last_epoch = end_offset, last_epoch
@@ -507,7 +507,7 @@ class QuorumCore:
     def on_leader_high_watermark(self, offset: Offset) -> Ready:
         """The leader that this node follows says what is committed; it counts as far as it is here."""
         if self.role is Role.FOLLOWER:
-            self._commit(min(offset, self.end_offset))
+            self._commit(min(offset, self.end_offset))  # the leader may be ahead of this log
         return self._ready()
 
     def on_flushed(self, end_offset: Offset, now: Millis) -> Ready:
@@ -575,7 +575,7 @@ class QuorumCore:
         self.resigned_to = self.leadership.successors()
         self.unacknowledged = {key.node_id: key for key in self.voters.keys if key.node_id != self.node_id}
         self.role, self.leadership = Role.RESIGNED, None
-        self.deadline_ms = now + election_timeout_ms(self.timing, self.random)
+        self.deadline_ms = now + election_timeout_ms(self.timing, self.random)  # if none of them leads by then
 
     # Effects.
 

@@ -78,12 +78,12 @@ class Leadership:
         return min((self.voters[id_].begin_due_ms for id_ in others), default=None)
 
     def reached(self, majority: int) -> Offset:
-        """What a majority of the voters has on disk."""
+        """What a majority of the voters has on disk (`LeaderState.maybeUpdateHighWatermark`)."""
         ends = sorted((each.end_offset for each in self.voters.values()), reverse=True)
-        return ends[majority - 1]
+        return ends[majority - 1]  # the largest offset that a majority has reached
 
     def note_fetch(self, replica: Replica, end_offset: Offset, log_end: Offset, now: Millis) -> None:
-        replica.end_offset = max(replica.end_offset, end_offset)
+        replica.end_offset = max(replica.end_offset, end_offset)  # a late fetch lowers nothing
         replica.last_fetch_ms = now
         if end_offset == log_end:
             replica.last_caught_up_ms = now
@@ -92,7 +92,7 @@ class Leadership:
         """A voter asked for records or a snapshot, so it follows this leader."""
         self.voters[node_id].begin_due_ms = now + fetch_timeout_ms // 2
         self.fetched[node_id] = None
-        if len(self.fetched) >= majority - (self.me.node_id in self.voters):
+        if len(self.fetched) >= majority - (self.me.node_id in self.voters):  # the leader itself counts if it votes
             self.fetched.clear()
             self.check_quorum_ms = now + round(CHECK_QUORUM_FACTOR * fetch_timeout_ms)
 
