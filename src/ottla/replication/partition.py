@@ -100,6 +100,7 @@ class Partition:
 
     def update(self, registration: PartitionRegistration) -> bool:
         """Follow the controller; returns whether leadership or its epoch changed. Older registrations are ignored."""
+        # The answer of AlterPartition may have come before the metadata that says the same (KIP-497).
         if registration.partition_epoch < self.partition_epoch or registration.leader_epoch < self.leader_epoch:
             return False
         new_epoch = registration.leader_epoch != self.leader_epoch
@@ -115,7 +116,7 @@ class Partition:
         self.is_leader = registration.leader == self.node_id
         self.leader_epoch = registration.leader_epoch
         if changed:
-            self._remote.clear()
+            self._remote.clear()  # followers may have truncated since: they show their log ends again
         if self.is_leader:
             for replica_id in [each for each in self._remote if each not in registration.replicas]:
                 del self._remote[replica_id]
@@ -125,9 +126,9 @@ class Partition:
                     self._remote[replica_id] = Replica(AT_FIRST_LOOK if in_sync else NEVER)
             if new_epoch:
                 self.epoch_start = self.log.log_end_offset
-                self.log.assign_epoch(registration.leader_epoch)
+                self.log.assign_epoch(registration.leader_epoch)  # it begins here, before any append (KIP-101)
         if changed:
-            self._fail_waits(ErrorCode.not_leader_or_follower)
+            self._fail_waits(ErrorCode.not_leader_or_follower)  # another leader may truncate these records
             self._sizes.clear()
             if self.is_leader and self.log.log_end_offset > self.log.high_watermark:
                 self._sizes.append((self.log.log_end_offset, EVERYBODY))
@@ -236,6 +237,7 @@ class Partition:
         While nobody else is waited for, an append that needs no fsync is committed at once. Otherwise (`needs_flush`,
         or not `sole_in_sync`) whoever wants to know passes the result to `wait`; the fsync has begun.
         """
+        # With acks=all a small in-sync set is refused before anything is written (`Partition.appendRecordsToLeader`).
         if not self.is_leader or (acks == ACKS_ALL and len(self.isr) < self.min_isr and self.is_under_min_isr):
             return self._repeated_or_refused(records, now_ms, origin)
         if origin is None:
@@ -251,7 +253,7 @@ class Partition:
         if size:  # a duplicate was not written again
             _count_append(self.traffic, size, info.first_offset, last)
         if self.sole_in_sync and not info.needs_flush:
-            self.log.high_watermark = last + 1
+            self.log.high_watermark = last + 1  # nobody else has to have it
             if self.waiters:
                 _notify(self.waiters, size)
         else:
@@ -309,6 +311,7 @@ class Partition:
         """
         if not self.log.is_open:
             error = ErrorCode.kafka_storage_error
+        # Another epoch may have replaced the record; a truncation in this one has removed it.
         elif not self.is_leader or leader_epoch != self.leader_epoch or end_offset > self.log.log_end_offset:
             error = ErrorCode.not_leader_or_follower
         elif acks == ACKS_ALL:
@@ -374,6 +377,7 @@ class Partition:
         if replica is None:  # a replica of a reassignment that this node has not heard of yet tries again
             claims = leader_epoch != NO_LEADER_EPOCH
             raise KafkaError(ErrorCode.unknown_leader_epoch if claims else ErrorCode.not_leader_or_follower)
+        # A fetch of an earlier incarnation proves nothing: the disk may have lost what it had (KIP-903).
         if broker_epoch >= 0 and self._live_epoch is not None and self._live_epoch(replica_id) > broker_epoch:
             raise KafkaError(ErrorCode.not_leader_or_follower)
         leader_end = self.log.log_end_offset
@@ -399,7 +403,8 @@ class Partition:
             self._advance()
 
     def _counts(self, replica_id: NodeId, replica: Replica) -> bool:
-        """Whether nothing is committed without this replica: it is in the maximal ISR, or just about to join it."""
+        """Whether a commit needs this replica: it is in the maximal ISR (KIP-497), or about to join it as it has
+        caught up (Kafka's `Partition.maybeIncrementLeaderHW`)."""
         if replica_id in self.isr or replica_id in self._pending_isr:
             return True
         if not replica.is_caught_up(self.log.log_end_offset, self._now_ms, self.lag_ms_max):
@@ -423,14 +428,14 @@ class Partition:
     def _advance(self) -> None:
         """Raise the high watermark to what all have without whom nothing is committed, and tell those who gain."""
         log = self.log
-        if not self.is_leader or self.is_under_min_isr or not log.is_open:
+        if not self.is_leader or self.is_under_min_isr or not log.is_open:  # below min.insync.replicas: KIP-966
             return
-        end = log.safe_end_offset
+        end = log.safe_end_offset  # the leader counts as far as its own disk is as safe as asked
         for replica_id, replica in self._remote.items():
             if replica.end_offset < end and self._counts(replica_id, replica):
                 end = replica.end_offset
         before = log.high_watermark
-        if end > before:
+        if end > before:  # never back, also if a follower lost records
             log.high_watermark = end
         reached = log.high_watermark
         sizes, size = self._sizes, 0
@@ -466,7 +471,7 @@ class Partition:
 
     def shrunk_isr(self, now_ms: Millis) -> tuple[NodeId, ...] | None:
         """The in-sync set without those that have lagged for longer than `lag_ms_max`; None as `grown_isr`."""
-        if not self.is_leader or self._pending_isr or len(self.isr) == 1:
+        if not self.is_leader or self._pending_isr or len(self.isr) == 1:  # one change at a time (KIP-497)
             return None
         self._now_ms = now_ms
         end = self.log.log_end_offset
@@ -522,7 +527,7 @@ class Partition:
         before = log.high_watermark
         log.high_watermark = high_watermark
         if log_start > log.log_start_offset:
-            log.advance_log_start(min(log_start, log.high_watermark))
+            log.advance_log_start(min(log_start, log.high_watermark))  # records above may still be truncated
         if self.waiters and log.high_watermark > before:
             _notify(self.waiters, EVERYBODY)
 
