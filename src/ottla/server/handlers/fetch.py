@@ -219,7 +219,7 @@ class Fetch:
             return self._answer_later()
         if self._is_enough(found):
             return self._finish(found.reads)
-        self._wait(self._partitions(), found.size)
+        self._wait(self._partitions(), found.size)  # nothing ran in between: no append is missed
         return self._answer_later()
 
     def _attempt_in_steps(self) -> Handling:
@@ -291,7 +291,7 @@ class Fetch:
                     read = read_as_follower(
                         partition, asked, min(remaining, asked[2]), follower, min_one_batch=not size, nowait=nowait
                     )
-                elif in_session and has_nothing_new(cached, partition):
+                elif in_session and has_nothing_new(cached, partition):  # KIP-227: left out of the answer
                     reads.append(None)
                     continue
                 else:
@@ -310,7 +310,7 @@ class Fetch:
                 size += length
                 remaining -= length
             elif read.error or read.diverging is not None or read.preferred >= 0:
-                found.urgent = True
+                found.urgent = True  # errors, truncations and nearer replicas are answered at once (`DelayedFetch`)
                 if read.error:
                     self._context.count_error(read.error)
             reads.append(read)
@@ -321,7 +321,7 @@ class Fetch:
         assert self._rack is not None
         read.preferred = self._replicas.preferred_replica(partition, self._rack, offset)
         if read.preferred >= 0:
-            read.records = None
+            read.records = None  # the consumer asks there (KIP-392)
 
     def _find(self, key: Any) -> Partition | ErrorCode:
         """The partition of a (topic name or id, number)."""
