@@ -257,7 +257,7 @@ class Segment:
         if position == 0:
             self.first_timestamp = max_timestamp
         if self.bytes_since_index > self.index_interval_bytes:
-            self.offset_index.append(last_offset, position)
+            self.offset_index.append(last_offset, position)  # sparse: every `index.interval.bytes`, as Kafka
             self.time_index.maybe_append(largest, self._max_timestamp_offset)
             self.index_changes += 1
             self.bytes_since_index = size
@@ -272,14 +272,16 @@ class Segment:
         self, size: int, last_offset: Offset, max_timestamp: Millis, now_ms: Millis, limits: RollLimits
     ) -> bool:
         """Whether batches of `size` bytes up to `last_offset` have to go to a new segment."""
+        # The rules are those of `LogSegment.shouldRoll`.
         if self.size + size > limits.segment_bytes:
             return True
-        if last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+        if last_offset - self.base_offset > RELATIVE_OFFSET_MAX:  # index entries have int32 offsets
             return True
         if self.size:
             first = self.first_timestamp
             if first is None:
                 first = self.first_batch_timestamp()
+            # By the time of records, which a restart and replicas agree on; without timestamps by the wall clock.
             waited = max_timestamp - first if first >= 0 else now_ms - self.created_ms
             if waited > limits.segment_ms - self.jitter_ms:
                 return True
@@ -333,7 +335,7 @@ class Segment:
             if guess is not None and guess.base_offset <= offset <= guess.last_offset == last_offset:
                 return guess
         try:
-            if position and position >= self.size:
+            if position and position >= self.size:  # the index is of a longer file
                 raise self._corrupt(position)
             for batch in self.batches(position, nowait=nowait):
                 if batch.position == position and position and not self.base_offset <= batch.base_offset <= offset:
@@ -346,7 +348,7 @@ class Segment:
         except KafkaError:
             if not position:
                 raise
-            self.rebuild_indexes()
+            self.rebuild_indexes()  # only the batches are the truth
             return self.find(offset)
         if found.base_offset > offset:
             self._check_place(found, nowait)
@@ -406,7 +408,7 @@ class Segment:
     def _whole_batches(self, position: int, first_size: int, max_bytes: int, min_one: bool, nowait: bool) -> int:
         """How long the batches from `position` on are that fit into `max_bytes`, to the nearest index entry."""
         if first_size > max_bytes:
-            return first_size if min_one else 0
+            return first_size if min_one else 0  # a batch larger than the limit is sent alone (KIP-74)
         boundary = self.offset_index.boundary_at_or_before(position + max_bytes)
         if boundary >= position + first_size:
             return boundary - position
@@ -465,7 +467,7 @@ class Segment:
         """The first record from `start` on with at least that timestamp: (timestamp, offset, leader epoch)."""
         from_offset = max(self.time_index.offset_before(timestamp_ms), start)
         for batch in self.batches(self.offset_index.position_before(from_offset)):
-            if batch.max_timestamp < timestamp_ms or batch.last_offset < start:
+            if batch.max_timestamp < timestamp_ms or batch.last_offset < start:  # its header says that none fits
                 continue
             found = first_record(self.read_batch(batch), timestamp_ms, start)
             if found is not None:
@@ -511,7 +513,7 @@ class Segment:
                 raise self._corrupt(last_boundary)
             if batch.max_timestamp > timestamp:
                 timestamp, timestamp_offset = batch.max_timestamp, batch.last_offset
-        if start >= self.size > 0:
+        if start >= self.size > 0:  # the index claims more than the file has
             raise self._corrupt(start)
         self.bytes_since_index = self.size - last_boundary
         self.set_max_timestamp(timestamp, timestamp_offset)
