@@ -84,7 +84,7 @@ def _buffer(part: memoryview | None) -> pa.Buffer | None:
 
 
 def columns_of(fields: pa.Schema) -> Columns:
-    """What collects the columns of `fields`."""
+    """A collector of the columns in `fields`."""
     names = set(fields.names)
     return Columns(
         keys="key" in names, values="value" in names, headers="headers" in names,
