@@ -62,7 +62,7 @@ _BEHIND_A_NOUN = {
     "get": "ottla config get",
     "run": "ottla pipeline run",
 }
-"""What is typed without its noun."""
+"""Commands typed without their noun."""
 
 TERMINAL_MIN = 10
 """Columns and lines below which a terminal's size is not believed."""
@@ -85,7 +85,7 @@ def application(only: str | None = None) -> App:
 
 
 def _sentence(error: CycloptsError) -> str:
-    """What is wrong, as the other complaints say it: `ottla: unknown option: --max`."""
+    """The error as a sentence like the others: `ottla: unknown option: --max`."""
     if isinstance(error, UnusedCliTokensError):
         return visible(f"unexpected argument: {' '.join(error.unused_tokens or ())}")
     if isinstance(error, ValidationError) and error.argument is not None:

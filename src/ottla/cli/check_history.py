@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Kind(Enum):
-    """What can be wrong; the value is how it is said."""
+    """Kinds of findings; the value is the text."""
 
     LOST = "acknowledged, but not in the log"
     MOVED = "acknowledged at one offset, but in the log at another"
@@ -63,7 +63,7 @@ class Writer:
 
 @dataclass
 class Session:
-    """What one member of a group read of a partition between its assignment and its revocation."""
+    """Records that a member of a group read from a partition between its assignment and its revocation."""
 
     group: str
     member: str
@@ -119,7 +119,7 @@ def _of_the_log(history: History) -> Iterator[Finding]:
 
 
 def _places(history: History, producer: int, sequence: int, found: list[tuple[int, int]]) -> Iterator[Finding]:
-    """What is wrong with where a record stands."""
+    """Findings about the places of a record."""
     write = history.writes.get((producer, sequence))
     name = _name(producer, sequence)
     if write is None:

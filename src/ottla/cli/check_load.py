@@ -32,7 +32,7 @@ RETRY_S = 0.5
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked for. `client` are librdkafka's settings for all clients."""
+    """The options of a run. `client` are librdkafka's settings for all clients."""
 
     client: Mapping[str, Any]
     topic: str
@@ -48,7 +48,7 @@ class Plan:
 
 @dataclass
 class Tally:
-    """What is counted in passing, for the summary."""
+    """Counters for the summary."""
 
     sent: int = 0
     acknowledged: int = 0
@@ -72,7 +72,7 @@ class Load:
         self.committed: dict[tuple[str, int], int] = {}
         """The highest offset of each group and partition whose commit was answered."""
         self.positions: dict[tuple[str, int], int] = {}
-        """What each group has read up to."""
+        """Position of each group."""
         self._history = history
         self._writers: dict[int, Writer] = dict(history.writers)
         history.writers = self._writers
@@ -321,7 +321,7 @@ def quiet(client: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def record_of(run: str, offset: int, value: bytes | None) -> Record:
-    """What a value says of itself."""
+    """The record described by its own value."""
     parts = (value or b"").split(b" ")
     if len(parts) >= 4 and parts[0] == b"ottla-check" and parts[1] == run.encode():
         with suppress(ValueError):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 
 class Kind(Enum):
-    """What can be wrong; the value is how it is said."""
+    """Kinds of findings; the value is the text."""
 
     LOST = "of a committed transaction, but not in the log"
     ABORTED = "of an aborted transaction, but read as committed (G1a)"
@@ -53,11 +53,11 @@ class Transaction:
     appends: list[int] = field(default_factory=list)
     """The partition of each value, by its index."""
     reads: list[Value] = field(default_factory=list)
-    """What it consumed, all of it before it wrote."""
+    """Values it consumed, all before it wrote."""
     asked: bool = False
     """A commit was requested."""
     committed: bool | None = None
-    """What became of it as far as its producer was told."""
+    """The outcome known to its producer."""
 
 
 class Seen(NamedTuple):
@@ -74,7 +74,7 @@ class History:
     transactions: dict[int, Transaction] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
     log: dict[int, list[Value]] = field(default_factory=dict)
-    """What is committed at the end, by partition, in the order of offsets."""
+    """Committed values at the end, by partition, in the order of offsets."""
     unstable: dict[int, str] = field(default_factory=dict)
     """Partitions that could not be read to their end, and why."""
     starts: dict[int, int] = field(default_factory=dict)

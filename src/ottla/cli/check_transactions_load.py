@@ -37,7 +37,7 @@ POLL_S = 0.2
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked for. `client` are librdkafka's settings for all clients."""
+    """The options of a run. `client` are librdkafka's settings for all clients."""
 
     client: Mapping[str, Any]
     topic: str
@@ -56,7 +56,7 @@ class Plan:
 
 @dataclass
 class Tally:
-    """What is counted in passing, for the summary."""
+    """Counters for the summary."""
 
     committed: int = 0
     aborted: int = 0
@@ -278,7 +278,7 @@ class _Copier(_Writer):
             consumer.close()
 
     def _rebalanced(self, consumer: Consumer, places: list[Any]) -> None:
-        """What was read before is somebody else's, or is read again from the committed offset."""
+        """Drop what was read: it belongs to another member now, or is read again from the committed offset."""
         self.messages: list[Message] = []
 
     def _consume(self, consumer: Consumer) -> list[Message]:
@@ -360,7 +360,7 @@ def consumer_settings(plan: Plan, group: str) -> dict[str, Any]:
 
 
 def value_of(run: str, message: Any) -> Value:
-    """What a message says of itself."""
+    """The value described by a message."""
     place = int(message.partition() or 0), int(message.offset() or 0)
     parts = (message.value() or b"").split(b" ")
     if len(parts) >= 4 and parts[0] == b"ottla-check" and parts[1] == run.encode():

@@ -28,7 +28,7 @@ EXAMPLES_MAX = 3
 
 @dataclass
 class Outcome:
-    """What came of a run."""
+    """The result of a run."""
 
     plan: Plan
     load: Load
@@ -134,7 +134,7 @@ def _ends(plan: Plan) -> dict[int, int]:
 
 
 def _read_log(plan: Plan, history: History) -> None:
-    """What is committed, each partition by a reader of its own: a stalled one delays no other."""
+    """Read the committed values, each partition with its own reader: a stalled one delays no other."""
     results: dict[int, list[Value] | str] = {}
 
     def read(number: int) -> None:

@@ -108,7 +108,8 @@ def probe(bootstrap: str) -> None:
 
 
 def _spoken_instead(opened: socket.socket) -> str | None:
-    """What speaks another protocol; None for a broker, and for what says nothing: later requests wait for it."""
+    """The other protocol spoken there; None for a broker, and for a peer that says nothing: later requests wait for
+    it."""
     opened.settimeout(PROBE_TIMEOUT_S)
     try:
         opened.sendall(_PROBE)
@@ -123,7 +124,7 @@ def _spoken_instead(opened: socket.socket) -> str | None:
 
 
 def nobody_answers(why: str) -> CommandFailed:
-    """What is said where no broker can be reached."""
+    """The error when no broker can be reached."""
     return CommandFailed(
         f"no broker answers ({why})\n"
         "  start one with: ottla server start,\n"

@@ -115,7 +115,7 @@ def view(bootstrap: str) -> dict[str, Any]:
 
 
 def _stored(address: str) -> dict[str, Any]:
-    """What a broker's log directories hold. A broker that does not answer is a line of the answer, not its end."""
+    """Contents of a broker's log directories. A broker that does not answer is reported in the result."""
     try:
         directories = wire.log_directories(address)
     except CommandFailed as failure:

@@ -93,7 +93,7 @@ def add(
 
 @dataclass(frozen=True)
 class Joined:
-    """What was done for a new node."""
+    """The result of adding a node."""
 
     incarnation_id: UUID | None = None
     upgraded: bool = False

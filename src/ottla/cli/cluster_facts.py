@@ -1,4 +1,4 @@
-"""What a plan of moves needs to know of a cluster: its brokers, and where partitions are and how large."""
+"""Facts of a cluster for a plan of moves: its brokers, and the places and sizes of partitions."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _sizes(addresses: Mapping[int, str]) -> dict[Key, int]:
 
 
 def sizes_by_broker(addresses: Mapping[int, str], only: Collection[int] | None = None) -> dict[int, dict[Key, int]]:
-    """What each broker stores; nothing of one that does not answer."""
+    """Bytes stored by each broker; a broker that does not answer is left out."""
     found: dict[int, dict[Key, int]] = {}
     for broker, address in addresses.items():
         if only is not None and broker not in only:

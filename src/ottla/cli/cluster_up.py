@@ -258,7 +258,7 @@ def _free_ports(nodes: int) -> list[tuple[int, int]]:
 
 
 def node_config(place: Path, more: Mapping[str, str] = MappingProxyType({})) -> ServerConfig:
-    """What the node's file says, and `more`; its data is beside it, also where the directory was moved. Raises
+    """The settings in the node's file and `more`; its data is beside it, also if the directory was moved. Raises
     CommandFailed."""
     from ottla.config.server import ServerConfig, SettingsFile
     from ottla.errors import OttlaError
@@ -273,6 +273,6 @@ def node_config(place: Path, more: Mapping[str, str] = MappingProxyType({})) -> 
 
 
 def address_of(config: ServerConfig) -> str:
-    """What clients call the node."""
+    """The address of the node for clients."""
     first = config.advertised_listeners[0]
     return f"[{first.host}]:{first.port}" if ":" in first.host else f"{first.host}:{first.port}"

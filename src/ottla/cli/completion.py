@@ -101,7 +101,7 @@ def completion(shell: Shell, /) -> None:
 
 
 def answer(arguments: Sequence[str]) -> int:
-    """What a script asks: the shell, then the words after `ottla` up to the cursor (bash: its whole line)."""
+    """Answer a completion script: the shell, then the words after `ottla` up to the cursor (bash: its whole line)."""
     if len(arguments) < 2 or arguments[0] not in _SCRIPTS:
         return 0  # a script of another version
     shell = arguments[0]
@@ -136,7 +136,7 @@ def _shown(shell: str, offer: Offer, current: str) -> str:
 
 
 def offers(words: Sequence[str]) -> list[Offer]:
-    """What may stand for the last of `words`."""
+    """Candidates for the last of `words`."""
     from ottla.cli.app import application
 
     app, rest = application(words[0] if len(words) > 1 else None), list(words)
@@ -244,7 +244,7 @@ _KINDS: dict[str, str | tuple[str, ...]] = {
     "config explain NAMES": "settings",
     "config set PAIRS": "changes",
 }
-"""What an option, or a place of a command, is."""
+"""Kinds of values of options and arguments."""
 
 
 def _settings(kind: str, words: Sequence[str]) -> list[Offer]:

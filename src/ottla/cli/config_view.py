@@ -105,7 +105,8 @@ def misspelt(names: Iterable[str], table: Mapping[str, Setting], what: str) -> s
 
 
 def meaning(name: str, value: str | None) -> str:
-    """What a number says, in the unit that its name carries: `7 days`, `1 GiB`, `no limit`; nothing to add: ``."""
+    """The meaning of a number, by the unit in its name: `7 days`, `1 GiB`, `no limit`; empty if there is nothing to
+    add."""
     if value is None or not value.lstrip("-").isdigit():
         return ""
     number = int(value)

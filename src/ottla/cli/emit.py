@@ -16,7 +16,8 @@ Emit = Callable[[Record], None]
 
 
 def emitter(form: str | None) -> Emit:
-    """What prints a record: by a word of `--format`, by a template, or as it suits a terminal or a pipe.
+    """The printer of a record: by a word of `--format`, by a template, or as fits a terminal or a pipe. Raises
+    CommandFailed for any other format.
 
     Raises CommandFailed for what is neither.
     """

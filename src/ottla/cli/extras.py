@@ -35,7 +35,7 @@ ALONE = frozenset({"lake", "postgres"})
 
 
 def missing(error: ImportError, command: str) -> str | None:
-    """What to install, for a library of an extra that cannot be imported; None for anything else."""
+    """The package to install, if a library of an extra cannot be imported; None for other errors."""
     library = (error.name or "").partition(".")[0]
     extra = LIBRARIES.get(library)
     if extra is None:

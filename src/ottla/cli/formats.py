@@ -68,7 +68,7 @@ Piece = bytes | tuple[Callable[[Record], bytes | None], Callable[[bytes | None],
 
 
 def template(text: str) -> Callable[[Record], bytes]:
-    """What makes a line of a record. Raises CommandFailed for a template that says nothing known."""
+    """A function from a record to a line. Raises CommandFailed for a template without a known field."""
     pieces = list(_pieces(text))
 
     def render(record: Record) -> bytes:

@@ -82,7 +82,7 @@ def _of_share_group(group: Group, topics: Sequence[str], if_exists: bool) -> lis
 
 
 def _chosen(group: str, committed: set[Place], topics: Sequence[str], if_exists: bool) -> list[Place]:
-    """What was committed in what was named. Raises CommandFailed where that is nothing."""
+    """The committed partitions among the named ones. Raises CommandFailed if there are none."""
     places: set[Place] = set()
     for text in topics:
         topic, numbers = parse_topic(text)

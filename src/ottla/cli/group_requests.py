@@ -43,7 +43,7 @@ _NO_PROTOCOL = "the server there does not speak Kafka's protocol"
 
 
 class Answer(NamedTuple):
-    """What a coordinator says of one group: a row of DescribeGroups, or of its protocol's own description."""
+    """A coordinator's answer about a group: a row of DescribeGroups, or of its protocol's own description."""
 
     coordinator: str
     described: Mapping[str, Any]
@@ -92,8 +92,8 @@ def _listed(address: str, deadline: float) -> list[dict[str, Any]]:
 
 
 def ask(bootstrap: str, names: Sequence[str]) -> dict[str, Answer]:
-    """What is known of these groups; one that is not there is Dead. What passes, such as a coordinator that is loading,
-    is waited for. Raises CommandFailed."""
+    """The state of these groups; a missing one is Dead. Waits out temporary errors, such as a loading coordinator.
+    Raises CommandFailed."""
     deadline = time.monotonic() + REQUEST_TIMEOUT_S
     found: dict[str, Answer] = {}
     while left := [name for name in names if name not in found]:
@@ -125,7 +125,7 @@ def _coordinators(bootstrap: str, names: Sequence[str], failures: list[CommandFa
 
 
 def _answers(address: str, names: Sequence[str], failures: list[CommandFailed]) -> dict[str, Answer]:
-    """What one coordinator says of its groups. Raises OSError and CommandFailed."""
+    """The answers of one coordinator about its groups. Raises OSError and CommandFailed."""
     wanted = [{"group_id": name, "topics": None} for name in names]
     link = wire.Link(address)
     try:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Move:
-    """What a reset does to one partition. `before` is None where nothing was committed."""
+    """The change of one partition by a reset. `before` is None if nothing was committed."""
 
     topic: str
     partition: int

@@ -121,7 +121,7 @@ def _unescape(escaped: re.Match[str]) -> str:
 
 
 def _metrics(node: tuple[int, str, int]) -> str:
-    """What a node answers at /metrics; nothing where it has no HTTP port, or none that can be reached from here."""
+    """The answer of a node's /metrics; empty if it has no HTTP port, or none reachable from here."""
     node_id, host, port = node
     resource = {"resource_type": _BROKER, "resource_name": str(node_id), "configuration_keys": [_LISTENER]}
     values = {"resources": [resource], "include_synonyms": False, "include_documentation": False}

@@ -39,9 +39,9 @@ class Member:
     epoch: int | None = None
     """Member epoch, for a member of a newer protocol."""
     pending: list[Place] = field(default_factory=list)
-    """What it is to have once others have given it up."""
+    """Partitions that it gets once other members have revoked them."""
     revoking: list[Place] = field(default_factory=list)
-    """What it has and is to give up."""
+    """Partitions that it must revoke."""
     tasks: MemberTasks | None = None
     """Tasks, for a member of a streams group."""
 

@@ -119,7 +119,7 @@ def _print_group(group: Group) -> None:
 
 
 def _print_members(group: Group, numbers: Mapping[str, int]) -> None:
-    """What a member of an older protocol has not is not shown."""
+    """Print members; columns that an older protocol lacks are left out."""
     columns: list[tuple[str, Callable[[Member], Any]]] = [
         ("MEMBER>", lambda member: numbers[member.member_id]),
         ("CLIENT", lambda member: member.client_id),
@@ -160,7 +160,8 @@ def _print_shared(group: Group, numbers: Mapping[str, int]) -> None:
 
 
 def _identity(member: Any) -> str:
-    """What tells members of one client apart; clients make ids of their own name and a long random part."""
+    """A short identity that tells members of one client apart; clients make ids of their own name and a long random
+    part."""
     if member.instance_id:
         return f"{member.instance_id} (static)"
     return str(member.member_id.removeprefix(f"{member.client_id}-"))[:ID_CHARACTERS]

@@ -20,7 +20,7 @@ moment."""
 BYTES_EVEN, RATE_EVEN = 1 << 20, 1 << 16
 """Brokers that differ by less are even too."""
 GAIN_MIN = 0.99
-"""What is moved is less than the two brokers differ by, or they would only change places."""
+"""A move must be smaller than the difference of the two brokers, or they would only change places."""
 GOOD_ENOUGH = 0.1
 """A replica is taken without looking at the others if it is as close as this to what would be best."""
 STEPS_MAX = 10_000
@@ -72,7 +72,7 @@ class Board:
         self.bytes: dict[int, int] = defaultdict(int)
         self.rates: dict[int, int] = defaultdict(int)
         self.led_rates: dict[int, int] = defaultdict(int)
-        """What is written to the partitions that a broker leads."""
+        """Bytes written to the partitions that a broker leads."""
         self.held: dict[int, dict[Key, Partition]] = defaultdict(dict)
         self.led: dict[tuple[int, int], dict[Key, Partition]] = defaultdict(dict)
         """The partitions that the first broker leads and the second could."""

@@ -147,7 +147,7 @@ def _most_dispensable(board: Board, replicas: list[int]) -> int:
 
 
 def summary(brokers: Sequence[Broker], partitions: Sequence[Partition], moves: Sequence[Move]) -> list[dict[str, int]]:
-    """What each broker holds and leads before and after."""
+    """Partitions and leaders of each broker before and after."""
     after = {each.partition.key: each.after for each in moves}
     rows: dict[int, dict[str, int]] = {each.id: defaultdict(int, broker=each.id) for each in brokers}
     for each in partitions:

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs."""
+"""Output of commands: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def printable(value: bytes | None) -> str:
 
 
 def visible(text: str) -> str:
-    """What others have named, on one line and without what a terminal would obey: control characters as escapes."""
+    """Text from others on one line, without what a terminal would obey: control characters as escapes."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

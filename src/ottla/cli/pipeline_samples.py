@@ -127,4 +127,4 @@ HINTS: Final = {
     "lake": "--set kind=parquet --set table=DIRECTORY --set schema='id BIGINT, name STRING'",
     "postgres": "--set into=TABLE --set columns='id BIGINT, name STRING'",
 }
-"""What a run of these has to be told besides."""
+"""Additional options that a run of these pipelines needs."""

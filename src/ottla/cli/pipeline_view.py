@@ -47,7 +47,7 @@ def under_way(query: QueryStatus) -> str:
 
 
 def waiting(status: Status) -> str:
-    """What a run that was asked to stop waits for."""
+    """What a run that was asked to stop is waiting for."""
     if status.state == STARTING:
         return "waits for Spark to start"
     if not status.waits_for:
@@ -79,7 +79,7 @@ def print_statuses(found: Sequence[Status]) -> None:
 
 @contextmanager
 def screen(name: str, as_json: bool) -> Iterator[Callable[[Status], None]]:
-    """What shows a status; called from any thread."""
+    """A function that shows a status; called from any thread."""
     if as_json:
         yield _print_json
     elif sys.stdout.isatty():

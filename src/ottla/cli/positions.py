@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, TopicPartition
 
 POSITIONS = "beginning, end, an offset, -N, a time such as 2026-05-01T12:00 or an age such as 10m"
-"""What --from and --to take."""
+"""Forms of --from and --to."""
 
 START_WORDS = {"beginning": "earliest", "earliest": "earliest", "end": "latest", "latest": "latest"}
 

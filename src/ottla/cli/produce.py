@@ -57,7 +57,7 @@ LAST_S = 3.0
 
 @dataclass
 class Delivered:
-    """What the broker acknowledged, by partition, and the first refusal."""
+    """Acknowledged records by partition, and the first error."""
 
     partitions: dict[int, list[int]] = field(default_factory=dict)
     """[records, first offset, last offset]"""

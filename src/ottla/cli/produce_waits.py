@@ -37,7 +37,7 @@ class Waits(logging.Handler):
     def __init__(self, topic: str, now_s: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self.errors: dict[int, str] = {}
-        """What the latest batch of a partition was refused with, to be sent again."""
+        """The latest error of a batch of each partition that is being retried."""
         self._topic = topic
         self._now_s = now_s
         self._waiting = 0
@@ -77,7 +77,7 @@ class Waits(logging.Handler):
             print(f"{start}ottla: {plural(waiting, 'record')} not acknowledged yet: {why}", file=sys.stderr, flush=True)
 
     def reason(self) -> str:
-        """What the brokers answer, each error with its partitions; empty where they answered nothing."""
+        """The brokers' answers, each error with its partitions; empty if there were none."""
         partitions: dict[str, list[int]] = {}
         for partition, error in sorted(self.errors.items()):
             partitions.setdefault(error, []).append(partition)

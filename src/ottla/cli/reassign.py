@@ -138,7 +138,7 @@ class Mover:
         return text
 
     def _copied(self, going: Iterable[Move]) -> int:
-        """What the new replicas of moves under way have so far."""
+        """Bytes copied so far to the new replicas of running moves."""
         moves = [each for each in going if each.adds]
         sizes = sizes_by_broker(self._facts.addresses, {broker for each in moves for broker in each.adds})
         return sum(

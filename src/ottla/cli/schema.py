@@ -232,7 +232,7 @@ _PROBLEM = re.compile(r"\{errorType:'(?P<type>[^']*)', description:'(?P<says>.*?
 
 
 def _reasons(problems: list[str]) -> list[str]:
-    """What is wrong in a registry's own words, without the old schema and its settings, which it says each time."""
+    """Problems in a registry's own words, without the old schema and its settings, which it repeats each time."""
     found = []
     for problem in problems:
         match = _PROBLEM.fullmatch(problem)

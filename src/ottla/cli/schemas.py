@@ -62,7 +62,7 @@ def connected(url: str) -> Iterator[Registry]:
 
 @contextlib.contextmanager
 def complaints() -> Iterator[None]:
-    """What a registry refuses, and one that is away, as CommandFailed."""
+    """Turns errors of a registry, and its absence, into CommandFailed."""
     from ottla.formats.errors import SchemaError
     from ottla.schemas.client import RegistryUnreachable
 

@@ -14,7 +14,7 @@ from ottla.cli.values import FilePath
 app = App(name="spark", help="Ship Ottla to the executors of a Spark cluster.", sort_key=8)
 
 FOLDER = "ottla"
-"""What the archive is unpacked as, beside each executor."""
+"""Directory into which the archive is unpacked, beside each executor."""
 ENVIRONMENT = {
     "spark.executorEnv.PYTHONPATH": "",
     "spark.yarn.appMasterEnv.PYTHONPATH": "--master yarn --deploy-mode cluster",

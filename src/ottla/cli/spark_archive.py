@@ -23,9 +23,9 @@ from ottla.cli.exits import CommandFailed
 PACKAGES = ("ottla", "pyspark_ottla")
 """Ottla's packages; Spark finds the data source by the name of the second."""
 NOT_ON_EXECUTORS = frozenset({"confluent-kafka", "cyclopts", "google-re2", "h11", "rich", "uvloop"})
-"""What nodes and the command line need; a test imports all that executors do without these."""
+"""Packages for nodes and the command line; a test imports all modules for executors without these."""
 OF_SPARK = frozenset({"pyspark", "pyarrow", "pandas", "numpy"})
-"""What Spark needs of a Python anyway, for Arrow's sake, and what would make the archive ten times as large."""
+"""Packages that Spark needs anyway for Arrow, and that would make the archive ten times as large."""
 EXTRA = "typed"
 _LEFT_OUT = frozenset({".c", ".pyc", ".pth", ".pxd"})
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*(?:\[([^\]]*)\])?([^;]*)(?:;(.*))?")
@@ -33,7 +33,7 @@ _OF_EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
 
 
 class Written(NamedTuple):
-    """What is in an archive."""
+    """Contents of an archive."""
 
     packages: dict[str, str]
     """Versions by name."""

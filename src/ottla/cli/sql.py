@@ -108,7 +108,7 @@ def sql(
 
 
 class _Wanted(NamedTuple):
-    """What is read of each topic."""
+    """The data to read of each topic."""
 
     bootstrap: str
     start: str

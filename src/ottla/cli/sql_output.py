@@ -45,7 +45,7 @@ class Table:
 
 
 class Plan:
-    """What EXPLAIN draws, as it is drawn."""
+    """Prints what EXPLAIN draws."""
 
     def __init__(self, schema: pa.Schema) -> None:
         """The schema has two columns, a name and a drawing."""
@@ -121,7 +121,7 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
-    """What JSON has, and bytes and moments."""
+    """A value as JSON has it, and bytes and times."""
     types = pa.types
     if value is None:
         return None

@@ -32,7 +32,7 @@ class Pruning:
         self._format = ds.IpcFileFormat()
 
     def spans(self, spans: Mapping[int, Span]) -> dict[int, Span]:
-        """What is left of each span; partitions without a row are left out."""
+        """The remaining part of each span; partitions without a row are left out."""
         left = {number: span for number, each in spans.items() if (span := self._span(number, *each)) is not None}
         youngest = last(lambda ms: self._excludes(ds.field("timestamp") < _moment(ms)), 0, TIMESTAMP_MS_MAX)
         if left and youngest:

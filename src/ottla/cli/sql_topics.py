@@ -81,7 +81,7 @@ class SampledSchemas:
 
 
 class _Scanner:
-    """What DuckDB asks of a pyarrow Scanner."""
+    """The methods of a pyarrow Scanner that DuckDB calls."""
 
     def __init__(self, reader: pa.RecordBatchReader) -> None:
         self._reader = reader

@@ -27,7 +27,7 @@ _WITH_VALUE = {
 
 @dataclass
 class StartOptions:
-    """What was asked for on the command line; the settings file and the environment are read later."""
+    """The options of the command line; the settings file and the environment are read later."""
 
     directory: str | None = None
     config_file: str | None = None

@@ -77,7 +77,8 @@ def _places(base: ServerConfig, nodes: int) -> list[Place]:
 
 
 def _own(base: ServerConfig, index: int, place: Place, quorum: Mapping[str, str]) -> dict[str, str]:
-    """What has to differ from node to node, whatever was given for one. `quorum` is empty where they join another."""
+    """Settings that differ from node to node, whatever was given for one. `quorum` is empty if they join another
+    quorum."""
     listeners = _counted(base.listeners, index)
     own = {
         "node.id": str(place.node_id),

@@ -30,7 +30,7 @@ RESTART_S = 2.0
 
 
 def attend_with(listen: str, config: ServerConfig) -> Attend:
-    """What the node does once it serves. Raises CommandFailed for what is not HOST:PORT."""
+    """The task of the node once it serves. Raises CommandFailed for text that is not HOST:PORT."""
     from ottla.server.main import announce
 
     host, port = address(listen, "--registry")

@@ -98,7 +98,7 @@ def speaks_http(address: str) -> bool:
 
 
 def _ready(addresses: Iterable[str]) -> dict[str, Any]:
-    """What the first of these HTTP ports says of whether the node serves, and where that is."""
+    """The readiness reported by the first of these HTTP ports, and its address."""
     for address in addresses:
         connection = HTTPConnection(address, timeout=PROBE_SECONDS_MAX)
         try:

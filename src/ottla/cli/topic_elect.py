@@ -63,7 +63,7 @@ def _chosen(topic: str, found: Collection[Key], wanted: Collection[int] | None) 
 
 
 def _ask(bootstrap: str, keys: Collection[Key] | None, unclean: bool) -> dict[Key, Any]:
-    """What became of each partition: None or an exception. Of all that need it without `keys`."""
+    """The result of each partition: None or an exception. Without `keys`, of all partitions that need an election."""
     from confluent_kafka import ElectionType, KafkaException, TopicPartition
 
     kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the words are about."""
+    """Facts of a topic that the text describes."""
 
     name: str
     brokers: int
@@ -118,7 +118,7 @@ def _losses(facts: Facts) -> str:
 
 
 def _outage(facts: Facts) -> str:
-    """What it does when it cannot be both available and consistent: brokers away, or cut off from each other."""
+    """Its behaviour when it cannot be both available and consistent: brokers down, or cut off from each other."""
     refuse = (
         f"Brokers that are cut off from the others refuse acks=all as soon as fewer than {facts.required} are in sync"
     )

@@ -1,4 +1,4 @@
-"""What is done where a topic that is written to does not exist: a misspelt one is not made without a word."""
+"""Handles a missing topic that is written to: a misspelt one is not created silently."""
 
 from __future__ import annotations
 

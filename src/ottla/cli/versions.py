@@ -1,4 +1,4 @@
-"""What `ottla --version` prints: without the rest of the command line, which takes half a second to load."""
+"""The output of `ottla --version`, without the rest of the command line, which takes half a second to load."""
 
 from __future__ import annotations
 

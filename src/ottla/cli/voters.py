@@ -27,7 +27,7 @@ _RETRIED = frozenset(
 
 
 def quorum_of(bootstrap: str) -> Mapping[str, Any]:
-    """What the leader of the quorum says of it. Raises CommandFailed."""
+    """The leader's description of the quorum. Raises CommandFailed."""
     topics = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
     deadline = time.monotonic() + PATIENCE_S
     while True:

@@ -1,4 +1,4 @@
-"""What the records of Kafka's own topics say: the metadata log, committed offsets and groups, transactions, control
+"""Decoders for the records of Kafka's own topics: metadata log, committed offsets and groups, transactions, control
 records."""
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def decode_group(record: Record) -> dict[str, Any]:
 
 
 def decode_transaction(record: Record) -> dict[str, Any]:
-    """What a transactional id is said to be, its state by name."""
+    """A transactional id's record, with its state by name."""
     from ottla.coordinator.transaction.transaction import State
     from ottla.protocol.internal.transaction_records import decode_record
 

@@ -222,7 +222,7 @@ def _identity(fs: FileSystem, path: str, problems: list[Problem]) -> dict[str, o
 
 
 def check_checkpoints(fs: FileSystem, path: str) -> list[Problem]:
-    """What is wrong with the small files of a node's directory."""
+    """Problems of the small files in a node's directory."""
     problems: list[Problem] = []
     _identity(fs, path, problems)
     for name in CHECKPOINTS:

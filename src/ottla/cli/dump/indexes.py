@@ -83,7 +83,7 @@ def _entries(layout: struct.Struct, data: bytes) -> Iterator[tuple[int, ...]]:
 
 
 def odd_size(size: int, kind: str) -> str | None:
-    """What is wrong with the file's length, if anything."""
+    """The problem of the file's length, if any."""
     entry = _LAYOUTS[kind].size
     return f"{size} bytes are not a multiple of its {entry}-byte entries" if size % entry else None
 

@@ -31,7 +31,7 @@ class Problem:
 
 @dataclass
 class Segment:
-    """What a check of one segment found."""
+    """Findings of a check of one segment."""
 
     base_offset: int
     path: str
@@ -72,7 +72,7 @@ def check_segment(
 
 
 def _behind(scan: Scan, text: str) -> str:
-    """What is whole behind the damage that a problem speaks of."""
+    """Intact data behind the damage that a problem describes."""
     for damaged in scan.damaged:
         if text.startswith((f"byte {damaged.start} of ", f"batch at byte {damaged.start}: ")):
             return f"; {damaged.behind}"
