@@ -99,7 +99,8 @@ class AssignedFetcher:
                     self._put_off(at, error)
 
     def receive(self, timeout_s: float) -> list[tuple[TopicPartition, Chunk]]:
-        """What leaders have answered; empty after `timeout_s` without an answer. Send before and after.
+        """Answers of leaders; empty after `timeout_s` without one. Send before and after. Records are valid until the
+        next call. Raises KafkaError, OSError.
 
         Records are valid until the next call. Raises KafkaError, OSError.
         """

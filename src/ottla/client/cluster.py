@@ -64,7 +64,7 @@ class Leader(NamedTuple):
 
 
 class OffsetAt(NamedTuple):
-    """What was found for a timestamp: both are -1 where no record is as young."""
+    """The record found for a timestamp: both are -1 if none is as young."""
 
     offset: Offset
     timestamp: Millis
@@ -216,7 +216,7 @@ class Cluster:
         return found
 
     def drop(self, topic: str) -> None:
-        """What is known of a topic turned out to be old."""
+        """Drop the metadata of a topic, which turned out to be old."""
         self._known_at.pop(topic, None)
 
     def _metadata(self, names: list[str] | None) -> set[str]:

@@ -1,4 +1,4 @@
-"""What a client is told: where the cluster is, and how long to wait."""
+"""Configuration of a client: the address of the cluster, and timeouts."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ class Fetcher:
         return f"{self._topic}-{self._partition}"
 
     def _bounds(self, row: FetchedPartition) -> tuple[Offset, Offset]:
-        """What is left, as the answer that refuses an offset may not say it."""
+        """The bounds of the partition, as the answer that refuses an offset may lack them."""
         if row.log_start_offset >= 0 and row.high_watermark >= 0:
             return row.log_start_offset, row.high_watermark
         return self._cluster.bounds(TopicPartition(self._topic, self._partition))
