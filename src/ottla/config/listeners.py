@@ -10,7 +10,7 @@ from ottla.errors import OttlaError
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SERVED = ("PLAINTEXT",)
-"""What this version can listen with."""
+"""Security protocols that this version can listen with."""
 
 
 class Listener(NamedTuple):

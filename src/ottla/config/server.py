@@ -71,9 +71,9 @@ class ServerConfig(Mapping[str, Any]):
                 raise OttlaError(f"setting {name} is missing; it must be {setting.allowed}")
         self.static: Mapping[str, str] = {"broker.id": static["node.id"], **static}
         self.effective = EffectiveConfig(self.static, {}, {})
-        """What is in effect now, as a value that stays the same."""
+        """The settings in effect now, as an immutable value."""
         self.without_effect: tuple[str, ...] = ()
-        """What the settings file sets although this version makes no use of it, in the file's order."""
+        """Settings in the file that have no effect in this version, in the file's order."""
         self.node_id: int = self["node.id"]
         self.roles: tuple[str, ...] = self["process.roles"]
         self.log_dirs: tuple[str, ...] = self["log.dirs"] or self["log.dir"]
@@ -201,7 +201,7 @@ class ServerConfig(Mapping[str, Any]):
         self.inter_broker_listener_name: str = name.upper()
 
     def _check_together(self) -> None:
-        """What no single setting can show (`KafkaConfig.validateValues`). Raises OttlaError."""
+        """Checks over several settings (`KafkaConfig.validateValues`). Raises OttlaError."""
         broker_id = self["broker.id"]
         if broker_id not in (-1, self.node_id):
             raise OttlaError(f"broker.id is {broker_id} but node.id is {self.node_id}: remove broker.id")
