@@ -34,7 +34,7 @@ Response = dict[str, Any]
 
 
 class Operation(enum.IntEnum):
-    """What IncrementalAlterConfigs does to one setting (KIP-339)."""
+    """Operations of IncrementalAlterConfigs on one setting (KIP-339)."""
 
     SET = 0
     DELETE = 1

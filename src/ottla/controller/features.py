@@ -15,7 +15,7 @@ from ottla.protocol.internal.metadata_records import FeatureLevelRecord
 
 
 class UpgradeType(enum.IntEnum):
-    """What a change of level may do, as numbered in UpdateFeatures."""
+    """Kinds of changes of a level, as numbered in UpdateFeatures."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2

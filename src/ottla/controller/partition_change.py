@@ -40,7 +40,7 @@ NOBODY: Final = -1
 
 
 class Election(enum.Enum):
-    """What makes a leader change that could stay."""
+    """When a leader that could stay is replaced."""
 
     ONLINE = enum.auto()
     """Only if the leader can no longer lead."""
@@ -51,7 +51,7 @@ class Election(enum.Enum):
 
 
 class TopicRules(NamedTuple):
-    """What the settings of a topic and the features of the cluster say."""
+    """Settings of a topic and features of the cluster that matter here."""
 
     min_isr: int
     """No more than there are replicas. Below it, the high watermark stands still."""

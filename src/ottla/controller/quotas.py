@@ -19,7 +19,7 @@ ROWS_PER_STEP = 500
 _INTEGRAL = {"producer_byte_rate": (1 << 63) - 1, "consumer_byte_rate": (1 << 63) - 1}
 _USER_KEYS: Mapping[str, int | None] = {**_INTEGRAL, "request_percentage": None, "controller_mutation_rate": None}
 _IP_KEYS: Mapping[str, int | None] = {"connection_creation_rate": (1 << 31) - 1}
-"""What a quota may be at most, of those that are whole numbers."""
+"""Maximum of each quota that is a whole number."""
 
 _TYPE_NAMES = {(1 << 31) - 1: "an INT", (1 << 63) - 1: "a LONG"}
 

@@ -24,7 +24,7 @@ Response = dict[str, Any]
 
 
 class Inputs(NamedTuple):
-    """What a decision takes besides the image and the request."""
+    """Inputs of a decision besides the image and the request."""
 
     config: EffectiveConfig
     """The controller's own settings with the dynamic ones of the image."""
@@ -32,7 +32,7 @@ class Inputs(NamedTuple):
     cluster_id: str
     sessions: BrokerSessions
     permits: Permits = unlimited
-    """What the client that asks may still change (KIP-599)."""
+    """Mutations that the requesting client may still make (KIP-599)."""
 
 
 Decider = Callable[[MetadataImage, Request, Inputs], Decision[Any] | Steps[Any]]
