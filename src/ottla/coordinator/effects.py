@@ -44,7 +44,7 @@ class Now(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """What the coordinator of a transaction has written to its partitions: that it has ended."""
+    """The end of a transaction, as its coordinator has it written to the partitions."""
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch

@@ -96,7 +96,7 @@ class GroupShard:
     # Effects and timers
 
     def take(self) -> list[Effect]:
-        """What is to be done since the last call."""
+        """Take the effects since the last call."""
         effects, self.state.effects = self.state.effects, []
         return effects
 

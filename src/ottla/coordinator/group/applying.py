@@ -60,7 +60,7 @@ def _saved(state: GroupState, key: UnservedKey) -> Undo:
 
 
 def saved_group(state: GroupState, group_id: str) -> Undo:
-    """What puts back the group that is there."""
+    """A function that restores the current group."""
     before = state.groups.get(group_id)
 
     def restore() -> None:

@@ -18,7 +18,7 @@ Assignment: TypeAlias = dict[MemberId, dict[UUID, set[int]]]
 
 
 class MemberSpec(NamedTuple):
-    """What an assignor sees of a member."""
+    """A member, as an assignor sees it."""
 
     instance_id: str | None
     rack_id: str | None
@@ -102,7 +102,7 @@ def _assign_equally(members: Members, counts: Counts) -> Assignment:
 def _keep(
     spec: MemberSpec, topics: list[UUID], limit: int, owned: Mapping[UUID, bytearray]
 ) -> tuple[dict[UUID, set[int]], int]:
-    """What a member keeps of what it has, and how many more it may have."""
+    """The partitions that a member keeps, and how many more it may get."""
     kept: dict[UUID, set[int]] = {}
     for topic in topics if len(spec.assigned) > len(topics) else sorted(spec.assigned):
         if limit and topic in owned and (had := spec.assigned.get(topic)):

@@ -74,7 +74,7 @@ class ClassicGroup:
         self.new_member_added = False
         """Someone joined during the initial delay, which is then prolonged."""
         self.initial_delay_left_ms: Millis = 0
-        """What the initial delay may still grow by."""
+        """Milliseconds by which the initial delay may still grow."""
         self.subscribed: frozenset[str] | None = None
         """Topics of all members; None where the coordinator cannot know them."""
         self._support: Counter[str] = Counter()
@@ -246,7 +246,7 @@ class ClassicGroup:
     # Records
 
     def to_record(self, assignments: Mapping[str, bytes]) -> GroupRecord:
-        """What a restart needs, with the assignment of each member."""
+        """The group's record, with the assignment of each member: all that a restart needs."""
         protocol = self.protocol_name or ""
         return GroupRecord(
             GroupMetadataKey(self.group_id),
@@ -264,7 +264,7 @@ class ClassicGroup:
         )
 
     def tombstones(self) -> list[GroupRecord]:
-        """What deletes the group, but for its offsets."""
+        """Tombstones that delete the group, except for its offsets."""
         return [GroupRecord(GroupMetadataKey(self.group_id), None)]
 
     @classmethod

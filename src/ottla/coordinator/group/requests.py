@@ -89,7 +89,7 @@ class ConsumerBeat(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerHeartbeat:
-    """What is None has not changed since the heartbeat before."""
+    """A field that is None has not changed since the previous heartbeat."""
 
     group_id: str
     member_id: str
@@ -121,7 +121,7 @@ TaskRows = Sequence[tuple[str, Sequence[int]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamsHeartbeat:
-    """What is None has not changed since the heartbeat before."""
+    """A field that is None has not changed since the previous heartbeat."""
 
     group_id: str
     member_id: str

@@ -62,7 +62,7 @@ class GroupState:
         self.observe: Callable[[str, Group, str], None] = lambda event, group, reason: None
         """Called with an event of a group and its reason, for logs and metrics."""
         self.counts = OffsetCounts()
-        """What is decided about offsets; for metrics."""
+        """Counters of offsets, for metrics."""
         self.decisions = 1
         """Counts those that changed consumer or streams groups."""
         self.loaded = False

@@ -39,7 +39,7 @@ class ReadState(NamedTuple):
 
 
 class WriteState(NamedTuple):
-    """What has changed (WriteShareGroupState)."""
+    """Changes of a state (WriteShareGroupState)."""
 
     key: SharePartitionKey
     state_epoch: int

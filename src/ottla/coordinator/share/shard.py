@@ -86,7 +86,7 @@ class ShareShard:
     # Effects and timers
 
     def take(self) -> list[Effect | Prune]:
-        """What is to be done since the last call."""
+        """Take the effects since the last call."""
         effects, self._effects = self._effects, []
         return effects
 
@@ -187,7 +187,7 @@ class ShareShard:
         self._begin(token, key, now, lambda: self._delete(token, key))
 
     def summary(self, key: SharePartitionKey) -> dict[str, Any]:
-        """What is committed (ReadShareGroupStateSummary)."""
+        """The committed summary (ReadShareGroupStateSummary)."""
         error = self._error(key)
         if error is not None:
             return error
@@ -369,7 +369,7 @@ class ShareShard:
             self._waiting[key] = waiting
 
     def _failed(self, key: SharePartitionKey, error: ErrorCode) -> None:
-        """What waited for a write that could not be written could not either."""
+        """Fail the requests that waited for a write that failed."""
         for token, _ in self._waiting.pop(key, ()):
             self._reply(token, _result(key, error))
 

@@ -113,7 +113,7 @@ def _is_done_before_version_2(entry: Entry, request: EndTxn) -> bool:
 def prepared(
     now: Transaction, *, is_commit: bool, client_version: int, next_producer_id: ProducerId, now_ms: Millis
 ) -> Transaction:
-    """What is logged when it is decided how a transaction ends."""
+    """The record to log when the outcome of a transaction is decided."""
     epoch, last = now.producer_epoch, now.last_producer_epoch
     if client_version >= VERSION_2:
         epoch, last = min(epoch + 1, EPOCH_MAX), epoch  # markers carry it: late writes of the old epoch are fenced
@@ -207,7 +207,7 @@ def markers_written(
 
 
 def completed(now: Transaction, now_ms: Millis) -> Transaction:
-    """What is logged when all markers of a prepared transaction are written."""
+    """The record to log when all markers of a prepared transaction are written."""
     has_next = now.bumps_epoch and now.next_producer_id != NO_PRODUCER_ID
     return replace(
         now,

@@ -62,7 +62,7 @@ def init_producer_id(state: ShardState, token: Token, request: InitProducerId, f
 
 
 def check(config: TransactionConfig, request: InitProducerId) -> None:
-    """What is wrong with a request wherever it goes. Raises KafkaError."""
+    """Check a request independently of the transaction's state. Raises KafkaError."""
     if not request.transactional_id:
         raise KafkaError(ErrorCode.invalid_request)
     if request.two_phase_commit and not config.two_phase_commit:

@@ -1,4 +1,4 @@
-"""What clients ask of the transaction coordinator, whatever the version of the API."""
+"""Requests of clients to the transaction coordinator, independent of API versions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class InitProducerId(NamedTuple):
     transactional_id: str
     timeout_ms: Millis
     expected: ProducerIdAndEpoch | None = None
-    """What the producer had, if it had something (KIP-360)."""
+    """The producer's previous id and epoch, if it has one (KIP-360)."""
     two_phase_commit: bool = False
     keep_prepared: bool = False
     """KIP-939."""

@@ -40,7 +40,7 @@ class TransactionShard:
     # Effects and timers
 
     def take(self) -> list[Effect | NewProducerId | SendMarkers]:
-        """What is to be done since the last call."""
+        """Take the effects since the last call."""
         effects, self.state.effects = self.state.effects, []
         return effects
 

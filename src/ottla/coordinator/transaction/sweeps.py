@@ -1,4 +1,4 @@
-"""What nobody asks for: transactions that take too long are aborted, ids that nobody uses are deleted.
+"""Periodic sweeps: transactions that take too long are aborted, unused ids are deleted.
 
 A sweep looks at its ids in steps, so that many of them do not hold up others.
 """

@@ -129,7 +129,7 @@ def _checked(group: ConsumerGroup, member_id: str, instance_id: str | None, gene
 
 
 def sync(state: GroupState, token: Token, group: ConsumerGroup, request: SyncGroup) -> None:
-    """What the member has by now, which it need not wait for. Always replies."""
+    """Reply with the member's current assignment; it need not wait. Always replies."""
     try:
         member = _checked(group, request.member_id, request.instance_id, request.generation)
         assert member.classic is not None

@@ -27,7 +27,7 @@ NO_EPOCH = -1
 
 
 class ResolvedPattern(NamedTuple):
-    """What a regular expression matched."""
+    """The topics that a regular expression matched."""
 
     topics: frozenset[str]
     version: int
@@ -65,7 +65,7 @@ class ConsumerGroup:
         """Time at which it was computed; 0 if unknown."""
         self.members: dict[str, ConsumerMember] = {}
         self.targets: dict[str, Partitions] = {}
-        """What each member is to have in the end."""
+        """Target assignment of each member."""
         self.static_members: dict[str, str] = {}
         """Instance id to member id."""
         self.resolved: dict[str, ResolvedPattern] = {}
@@ -194,11 +194,11 @@ class ConsumerGroup:
         return UnservedKey(number, self.group_id, name)
 
     def removal(self, member_id: str) -> list[GroupRecord]:
-        """What deletes a member, in the order that Kafka checks."""
+        """Records that delete a member, in the order that Kafka checks."""
         return [GroupRecord(self.key(number, member_id), None) for number in (MEMBER_CURRENT, MEMBER_TARGET, MEMBER)]
 
     def tombstones(self) -> list[GroupRecord]:
-        """What deletes the group, but for its offsets."""
+        """Tombstones that delete the group, except for its offsets."""
         return [
             GroupRecord(key, None)
             for key in (

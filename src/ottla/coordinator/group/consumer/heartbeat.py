@@ -196,7 +196,7 @@ class _Heartbeat:
 
 
 class Step:
-    """What a heartbeat or a JoinGroup of a member does to the group."""
+    """The effect of a heartbeat or a JoinGroup of a member on the group."""
 
     def __init__(self, state: GroupState, group: ConsumerGroup, records: list[GroupRecord]) -> None:
         self._state = state
@@ -266,7 +266,7 @@ class Step:
         return moved
 
     def after(self, new: ConsumerMember) -> None:
-        """What is soft: timers and deadlines."""
+        """Update soft state: timers and deadlines."""
         state = self._state
         group = state.groups.get(self._group.group_id)
         if not isinstance(group, ConsumerGroup):

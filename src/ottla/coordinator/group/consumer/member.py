@@ -47,7 +47,7 @@ class ConsumerMember:
     member_id: str
     epoch: int = 0
     previous_epoch: int = -1
-    """What a member says that has missed the answer with its epoch."""
+    """The epoch sent by a member that has missed the answer with its new one."""
     state: MemberState = MemberState.STABLE
     instance_id: str | None = None
     rack_id: str | None = None
@@ -61,7 +61,7 @@ class ConsumerMember:
     assignor: str | None = None
     assigned: Epochs = field(default_factory=dict)
     revoking: Epochs = field(default_factory=dict)
-    """What it has still to give up."""
+    """Partitions that it still has to revoke."""
     classic: ClassicMemberMetadata | None = None
     """Set for a member that uses the classic protocol."""
 

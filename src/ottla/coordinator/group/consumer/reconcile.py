@@ -40,7 +40,7 @@ class Reconciliation:
         """Whether the member reads a topic (False for one that is gone)."""
         self._partition_epoch = partition_epoch
         self._owned = owned
-        """What the member says that it owns; None where it says nothing."""
+        """Partitions that the member reports as its own; None if it reports nothing."""
         self._subscription_changed = subscription_changed
         self._reads_nothing = reads_nothing
         """Whether it subscribes to no topic, be there one of that name or not."""

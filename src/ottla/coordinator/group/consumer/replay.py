@@ -99,7 +99,7 @@ def _unsubscribe(state: GroupState, group: ConsumerGroup) -> None:
 
 
 def saved(state: GroupState, key: UnservedKey) -> Undo:
-    """What puts back what a record is about to change."""
+    """A function that restores what a record is about to change."""
     group = state.groups.get(key.group)
     if not isinstance(group, ConsumerGroup) or key.type == METADATA:
         of_group = saved_group(state, key.group)

@@ -26,7 +26,7 @@ from ottla.protocol.internal.group_records import GroupRecord
 
 
 class Target(NamedTuple):
-    """What a member is to have."""
+    """Target assignment of a member."""
 
     epoch: int
     partitions: Partitions

@@ -155,7 +155,7 @@ def _check_epoch(member: ShareMember, epoch: int) -> None:
 
 
 class _Decision:
-    """What one heartbeat changes, as records."""
+    """The changes of one heartbeat, as records."""
 
     def __init__(self, state: GroupState, group: ShareGroup, image: MetadataImage, config: ShareGroupConfig) -> None:
         self._state = state

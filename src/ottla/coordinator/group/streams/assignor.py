@@ -36,7 +36,7 @@ class TaskMember(NamedTuple):
     rack_id: str | None
     client_tags: Mapping[str, str]
     tasks: MemberTasks
-    """What it has been given before."""
+    """Its previous tasks."""
 
 
 class SubtopologySize(NamedTuple):

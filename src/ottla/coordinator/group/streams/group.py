@@ -29,7 +29,7 @@ NOBODY: Final[frozenset[str]] = frozenset()
 
 
 class Topology:
-    """What the members run, as the first of them said."""
+    """The topology of the members, as sent by the first of them."""
 
     def __init__(self, value: StreamsGroupTopologyValue) -> None:
         self.value = value
@@ -43,7 +43,7 @@ class Topology:
 
     @cached_property
     def topics(self) -> frozenset[str]:
-        """What has to exist, internal topics too."""
+        """Topics that must exist, internal topics too."""
         return required_topics(self.value)
 
     @cached_property
@@ -80,7 +80,7 @@ class StreamsGroup:
         """Time at which it was computed; 0 if unknown."""
         self.members: dict[str, StreamsMember] = {}
         self.targets: dict[str, MemberTasks] = {}
-        """What each member is to have in the end."""
+        """Target assignment of each member."""
         self.topology: Topology | None = None
         self.active_processes: dict[tuple[str, int], str] = {}
         """The process that has a task, or has still to give it up."""
@@ -162,11 +162,11 @@ class StreamsGroup:
         return GroupRecord(self.key(METADATA), value)
 
     def removal(self, member_id: str) -> list[GroupRecord]:
-        """What deletes a member, in the order that Kafka checks."""
+        """Records that delete a member, in the order that Kafka checks."""
         return [GroupRecord(self.key(number, member_id), None) for number in (MEMBER_CURRENT, MEMBER_TARGET, MEMBER)]
 
     def tombstones(self) -> list[GroupRecord]:
-        """What deletes the group, but for its offsets."""
+        """Tombstones that delete the group, except for its offsets."""
         return [
             GroupRecord(key, None)
             for key in (

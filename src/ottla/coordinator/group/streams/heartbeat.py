@@ -184,7 +184,7 @@ class _Heartbeat:
         )
 
     def _owned(self) -> MemberTasks | None:
-        """What the member says that it has; None where it says nothing."""
+        """Tasks that the member reports; None if it reports nothing."""
         active, standby, warmup = self._request.owned
         if active is None or standby is None or warmup is None:
             return None
@@ -303,7 +303,7 @@ class _Heartbeat:
             timers.cancel_rebalance(state, group, moved.member_id)
 
     def _undone(self, group: StreamsGroup) -> Any:
-        """What is to be done if the records do not count after all, beside what they changed."""
+        """A function to run, beside restoring the state, if the records are not committed."""
 
         def undone() -> None:
             group.set_configured(None)

@@ -78,7 +78,7 @@ class StreamsMember:
     member_id: str
     epoch: int = 0
     previous_epoch: int = 0
-    """What a member says that has missed the answer with its epoch."""
+    """The epoch sent by a member that has missed the answer with its new one."""
     state: MemberState = MemberState.STABLE
     instance_id: str | None = None
     rack_id: str | None = None
@@ -92,7 +92,7 @@ class StreamsMember:
     client_tags: Mapping[str, str] = field(default_factory=dict)
     assigned: HeldTasks = NOTHING
     revoking: HeldTasks = NOTHING
-    """What it has still to give up."""
+    """Tasks that it still has to revoke."""
 
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == epoch

@@ -50,7 +50,7 @@ class _Difference(NamedTuple):
     kept: dict[str, frozenset[int]]
     given_up: dict[str, frozenset[int]]
     free: dict[str, frozenset[int]]
-    """What it gets."""
+    """Tasks that it gets."""
     has_unreleased: bool
 
 

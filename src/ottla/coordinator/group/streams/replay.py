@@ -111,7 +111,7 @@ def _subscribe(state: GroupState, group_id: str, before: Iterable[str], after: I
 
 
 def saved(state: GroupState, key: UnservedKey) -> Undo:
-    """What puts back what a record is about to change."""
+    """A function that restores what a record is about to change."""
     group = state.groups.get(key.group)
     if not isinstance(group, StreamsGroup):
         return saved_group(state, key.group)

@@ -31,7 +31,7 @@ DELAYED_INTERVAL = "Assignment delayed due to the configured assignment interval
 
 
 class Target(NamedTuple):
-    """What a member is to have."""
+    """Target assignment of a member."""
 
     epoch: int
     tasks: MemberTasks
