@@ -58,7 +58,7 @@ COMMIT_SECONDS_MAX = 1.0
 
 
 class ControllerSettings(NamedTuple):
-    """What a controller is told at start, and never changes."""
+    """Settings of a controller, fixed at start."""
 
     node_id: NodeId
     cluster_id: str
@@ -70,7 +70,7 @@ class ControllerSettings(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a request is answered with, now that it is committed."""
+    """The answer to a request, after its commit."""
 
     response: dict[str, Any]
     offset: Offset

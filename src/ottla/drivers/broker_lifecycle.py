@@ -33,7 +33,7 @@ _RETRIED: Final = frozenset(
         ErrorCode.duplicate_broker_registration,
     }
 )
-"""What may be over a moment later. Everything else will be the same next time."""
+"""Errors that may be over a moment later. All others will be the same next time."""
 
 RETRY_BACKOFF_S: Final = 0.1
 """Between two tries of what failed, as in Kafka's `ExponentialBackoff` at its beginning."""
@@ -62,7 +62,7 @@ def listeners_and_features(endpoints: Mapping[str, Endpoint]) -> dict[str, Any]:
 
 
 class BrokerSettings(NamedTuple):
-    """What a broker says of itself, and how often."""
+    """A broker's registration data and heartbeat intervals."""
 
     node_id: NodeId
     cluster_id: str

@@ -55,7 +55,7 @@ class CleanerSettings(NamedTuple):
 
 
 class Cleaning(NamedTuple):
-    """What a cleaning did, for metrics and tests."""
+    """Result of a cleaning, for metrics and tests."""
 
     first: Offset
     end: Offset
@@ -70,7 +70,7 @@ class Cleaning(NamedTuple):
 
 @dataclass(slots=True)
 class CleanerTotals:
-    """What all cleanings since the start did."""
+    """Totals of all cleanings since the start."""
 
     cleanings: int = 0
     bytes_read: int = 0

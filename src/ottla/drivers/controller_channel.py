@@ -26,7 +26,7 @@ class Requester(NamedTuple):
 
 
 class Permits(Protocol):
-    """What the requester may still change (KIP-599; `ottla.quotas.usage.Permits`)."""
+    """Mutations that the requester may still make (KIP-599; `ottla.quotas.usage.Permits`)."""
 
     def take(self, partitions: int) -> bool: ...
 

@@ -59,7 +59,7 @@ class ControllerNodes:
         return address
 
     def found(self, leader_id: NodeId, epoch: LeaderEpoch, endpoints: Mapping[NodeId, Address]) -> bool:
-        """What an answer says of the leader (-1: of none). Returns whether that is news."""
+        """Take over an answer about the leader (-1: none). Returns whether that is news."""
         if epoch < self.epoch:
             return False
         self._known.update(endpoints)

@@ -58,7 +58,7 @@ class _Pending:
         self.first_offset = first_offset
         self.rest = rest
         self.error: ErrorCode | None = None
-        """What became of it, once that is known."""
+        """The error that ended it, once known."""
         self.timer: asyncio.Handle | None = None
 
 
@@ -89,11 +89,11 @@ S = TypeVar("S", bound=Shard[Any])
 
 
 class ShardKind(NamedTuple, Generic[S]):
-    """What the shards of one coordinator have in common."""
+    """Parameters of the shards of one coordinator."""
 
     topic: str
     what: str
-    """What they coordinate, for people."""
+    """Name of the things they coordinate, for people."""
     new_shard: Callable[[Partition], S]
     encode: Callable[[Any], tuple[bytes, bytes | None]]
     """Key and value of a record of a `Write`."""
@@ -142,7 +142,7 @@ class Shards(Generic[S]):
         self.by_number: dict[int, S] = {}
         self._logger = logging.getLogger(f"ottla.{kind.what}")
         self._answers: deque[Reply] = deque()
-        """What is decided and, if it had to be, in the log, and goes out in the next turns."""
+        """Replies that are decided and, if necessary, in the log; they are sent in the next iterations of the loop."""
         self.stopping = False
         self._begun = False
         self.load_times = LoadTimes()

@@ -265,7 +265,8 @@ class GroupCoordinatorDriver:
         return self._shard_of(group_id).core.fetch_offsets(group_id, wanted, require_stable)
 
     def offsets_version(self, group_id: str) -> tuple[OffsetStore, int, int]:
-        """What answers of `fetch_offsets` rest on: while it is the same, so are they. Raises KafkaError as they do."""
+        """Version of the state that answers of `fetch_offsets` depend on: while it is the same, so are they. Raises
+        KafkaError as they do."""
         state = self._shard_of(group_id).core.state
         group = state.groups.get(group_id)
         membership = -1 if group is None else 0 if isinstance(group, ClassicGroup) else state.decisions

@@ -38,7 +38,7 @@ RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 
 class MoverHost(Protocol):
-    """What moves need of the node."""
+    """The parts of the node that moves use."""
 
     @property
     def fs(self) -> FileSystem: ...

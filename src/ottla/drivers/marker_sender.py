@@ -55,7 +55,7 @@ _EXPECTED: Final = frozenset({
     ErrorCode.unknown_topic_or_partition, ErrorCode.not_leader_or_follower, ErrorCode.not_enough_replicas,
     ErrorCode.not_enough_replicas_after_append, ErrorCode.request_timed_out, ErrorCode.kafka_storage_error,
 })  # fmt: skip
-"""What passes; anything else is tried again too, and logged as an error."""
+"""Temporary errors; any other is retried too, and logged as an error."""
 
 
 class Sending(Protocol):
@@ -111,7 +111,7 @@ class MarkerSender:
         """Markers without a leader, or that failed: retried after a moment, and when the metadata changes."""
         self._retry: asyncio.Handle | None = None
         self._local: deque[_Item] = deque()
-        """What this node writes itself. While there is any, `_write_local` is going to be called."""
+        """Markers that this node writes itself. While there are any, `_write_local` is scheduled."""
         self._stopped = False
 
     async def stop(self) -> None:
@@ -254,7 +254,7 @@ class MarkerSender:
         return await run_yielding(_errors_in(answer.response))
 
     def _answered(self, item: _Item, errors: Mapping[TopicPartition, ErrorCode]) -> None:
-        """What became of the markers of an item; one that is not named is tried again."""
+        """Apply the results of an item's markers; missing ones are retried."""
         if self._stopped or not item.shard.is_serving:
             return
         written, again = [], []

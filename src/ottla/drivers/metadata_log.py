@@ -94,7 +94,7 @@ class MetadataLog:
         self._log: Log | None = None
         self._fsynced: File | None = None
         self._noted: Offset = 0
-        """What `fsynced-end` says."""
+        """The content of `fsynced-end`."""
         self._is_noted = True
         """Whether the last attempt to write it succeeded."""
 
@@ -511,7 +511,7 @@ class SnapshotPart:
         self._fs.fsync_dir(self._log.directory)
 
     def abandon(self) -> None:
-        """What came so far is of no use."""
+        """Discard what has been received."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -64,11 +64,11 @@ class MetadataPublisher:
         self._loaded = False
         self._previewed = self.image
         self._next_offset: Offset = 0
-        """What is to be replayed next."""
+        """Offset of the next record to replay."""
         self._staged: deque[_Change] = deque()
         """Changes of the controller of this process, each based on the one before it. As many as it has in flight."""
         self._base: MetadataImage = self.image
-        """What the next staged change is based on."""
+        """The image on which the next staged change is based."""
         self._subscribers: list[Subscriber] = []
         self._before: list[SubscriberSteps] = []
         self._after: list[SubscriberSteps] = []
@@ -88,7 +88,7 @@ class MetadataPublisher:
 
     @property
     def open_transaction(self) -> bool:
-        """What is known to be committed ends within a transaction, none of which counts yet (KIP-868)."""
+        """Whether the committed log ends within a transaction, none of which counts yet (KIP-868)."""
         return self._loader is not None and self._loader.transaction is not None
 
     def preview(self, cluster_id: str) -> MetadataImage:

@@ -106,7 +106,7 @@ class NodeClient:
         return Answer(version, await decoded_in_steps(api_key, version, memoryview(bytes(frame))))
 
     def versions_of(self, address: Address) -> Mapping[int, tuple[int, int]]:
-        """What a node serves that there is a connection to, by API; empty without."""
+        """APIs of a connected node; empty without a connection."""
         destination = self._destinations.get(address)
         return {} if destination is None or destination.connection is None else destination.connection.versions
 

@@ -68,7 +68,7 @@ class NodeConnection(asyncio.BufferedProtocol):
         """Address of the other node, for messages."""
         self.client_id = client_id
         self.versions: Mapping[int, tuple[int, int]] = {}
-        """What the other node serves (API key to lowest and highest version), once `negotiate` is done."""
+        """APIs of the other node (API key to lowest and highest version), once `negotiate` is done."""
         self.failure: KafkaError | None = None
         """Why this connection is of no more use."""
         self._loop = loop

@@ -122,7 +122,7 @@ class MetadataCutter:
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
         self._held: list[Ready] = []
-        """What a leader writes first: one at most."""
+        """Work that a leader does first: one item at most."""
 
     @property
     def is_cutting(self) -> bool:
@@ -134,7 +134,7 @@ class MetadataCutter:
         return bool(self._held)
 
     def hold_back(self, ready: Ready) -> Ready:
-        """What of `ready` can be done now; the rest goes to `resume`."""
+        """The part of `ready` that can be done now; the rest goes to `resume`."""
         if not self.is_cutting or not ready.control_records:
             return ready
         self._held.append(Ready(control_records=ready.control_records))

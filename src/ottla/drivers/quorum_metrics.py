@@ -25,7 +25,7 @@ NOBODY = ReplicaKey(-1)
 
 
 def state_of(core: QuorumCore) -> str:
-    """What a node is, in Kafka's words (KIP-595, 996); there, one that gave up the lead is unattached."""
+    """State of a node in Kafka's words (KIP-595, 996); there, a leader that resigned is unattached."""
     if core.role is Role.FOLLOWER and not core.is_voter:
         return "observer"
     voted = core.role in (Role.PROSPECTIVE, Role.UNATTACHED) and core.stored.voted_id >= 0
@@ -60,7 +60,7 @@ class QuorumMetrics:
         self._fetched = Windows(window_s, windows)
         self._busy_s = Windows(window_s, windows)
         self._pending: deque[_Append] = deque()
-        """What this node appended as leader and is not committed."""
+        """Appends of this node as leader that are not committed."""
         self._role = Role.UNATTACHED
         self._election_s: float | None = None
         """Since when this node stands for election; None while it does not."""
@@ -75,7 +75,7 @@ class QuorumMetrics:
         return True
 
     def end_step(self) -> None:
-        """What `begin_step` returned True for is done."""
+        """End the measurement that `begin_step` started."""
         assert self._step_s is not None
         now_s = self._elapsed_s()
         self._busy_s.record(now_s - self._step_s, now_s)

@@ -419,7 +419,7 @@ class QuorumNode:
         return await self._links.caught_up()
 
     async def committed_end(self) -> Offset:
-        """What the leader has committed at this moment, -1 if it does not say. Raises KafkaError."""
+        """The leader's committed offset at this moment, -1 if it does not say. Raises KafkaError."""
         links = None if self.core.is_leader else self._links
         return self.core.high_watermark if links is None else await links.committed_end()
 
@@ -431,7 +431,7 @@ class QuorumNode:
 
     @step
     def _on_flushed(self) -> None:
-        """What the log calls durable counts, not what was asked for: it may have been cut meanwhile."""
+        """The log's durable end counts, not the requested one: it may have been truncated meanwhile."""
         durable = min(self.log.log.durable_offset, self.core.end_offset)
         self.log.note_fsynced(durable)
         self._carry_out(self.core.on_flushed(durable, self.now_ms()))
@@ -457,7 +457,7 @@ class QuorumNode:
             self.resign()
 
     def _resume(self, ready: Ready) -> None:
-        """What had to wait until the log was cut."""
+        """Do the work that waited for a truncation."""
         if not self.stopping:
             self.take(ready)
 

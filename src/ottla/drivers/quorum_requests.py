@@ -30,7 +30,7 @@ class VoterAnswer(NamedTuple):
 
 
 class QuorumFetch(NamedTuple):
-    """What the leader has for a replica that fetches: records, or where to truncate to, or a snapshot to load first."""
+    """The leader's answer to a fetch: records, or where to truncate to, or a snapshot to load first."""
 
     high_watermark: Offset
     log_start_offset: Offset

@@ -13,7 +13,7 @@ from ottla.storage.config import LogConfig
 
 
 class QuorumSettings(NamedTuple):
-    """What a replica of the metadata log is told at start."""
+    """Settings of a replica of the metadata log, fixed at start."""
 
     node_id: NodeId
     log_dir: str

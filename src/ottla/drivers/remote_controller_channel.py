@@ -31,7 +31,7 @@ OWN: Mapping[int, tuple[int, int]] = {
     ApiKey.ALTER_PARTITION: (2, 3),
     ApiKey.CONTROLLER_REGISTRATION: (0, 0),
 }
-"""What a node asks for itself, and the versions that this node speaks."""
+"""Requests of a node for itself, with the versions that this node speaks."""
 
 NEWEST_FORWARDED: Mapping[int, int] = {
     ApiKey.CREATE_TOPICS: 7,
@@ -130,7 +130,7 @@ class RemoteControllerChannel:
 
     @property
     def versions(self) -> Mapping[int, tuple[int, int]]:
-        """What the active controller elsewhere serves, by API; empty while there is no connection to it."""
+        """APIs of the active controller elsewhere; empty while there is no connection to it."""
         leader = self._controllers.leader
         return {} if leader is None else self._own.versions_of(leader)
 

@@ -82,7 +82,7 @@ class Logs(Protocol):
 
 
 class FetcherHost(NamedTuple):
-    """What all fetchers of a node share."""
+    """Parts that all fetchers of a node share."""
 
     logs: Logs
     clock: Clock
@@ -121,11 +121,11 @@ class ReplicaFetcher:
         self._stream: FetchStream | None = None
         self._stream_version = -1
         self._found: dict[Next, dict[PartitionKey, tuple[Followed, Offset]]] = {}
-        """What an answer asks for besides the next fetch, with the offset to cut at."""
+        """Further steps that an answer requires, with the offset to truncate at."""
         self._unsafe: list[Followed] = []
-        """What was appended and is to be on disk before the next fetch."""
+        """Partitions with appended records that must be on disk before the next fetch."""
         self._suspicious: list[Followed] = []
-        """What the leader sent cannot be right."""
+        """Partitions for which the leader sent invalid data."""
 
     # What is followed.
 

@@ -48,7 +48,7 @@ class Replicas(Protocol):
 
 
 class ReplicationHost(Protocol):
-    """What replication needs of the node that it runs on."""
+    """The parts of the node that replication uses."""
 
     @property
     def node_id(self) -> NodeId: ...

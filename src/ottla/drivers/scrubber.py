@@ -58,7 +58,7 @@ class ScrubSettings(NamedTuple):
 
 
 class ScrubTotals:
-    """What the scrubber did since the start."""
+    """Totals of the scrubber since the start."""
 
     __slots__ = ("bytes_read", "damaged", "epochs_mended", "logs")
 

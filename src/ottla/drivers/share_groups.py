@@ -243,7 +243,7 @@ class ShareGroups:
     async def ask(
         self, group_id: str, partitions: Mapping[UUID, Any], request: Callable[[SharePartitionKey], StateRequest]
     ) -> dict[tuple[UUID, int], StateRow]:
-        """What became of the same request for many partitions. Raises nothing."""
+        """Results of the same request for many partitions. Raises nothing."""
         asked: dict[tuple[UUID, int], asyncio.Future[StateRow]] = {}
         for topic_id, numbers in partitions.items():
             for number in dict.fromkeys(numbers):
@@ -303,7 +303,7 @@ def _error_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _offsets_row(number: int, row: StateRow, end: Offset | KafkaError | None) -> dict[str, Any]:
-    """What is not known is no error, as in an OffsetFetch."""
+    """A row of offsets; an unknown one is not an error, as in OffsetFetch."""
     if isinstance(end, KafkaError):
         return {"partition_index": number, "error_code": end.code, "error_message": end.message or None}
     if row["error_code"]:

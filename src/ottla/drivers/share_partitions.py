@@ -71,7 +71,7 @@ class Replicas(Protocol):
 
 
 class ShareHost(Protocol):
-    """What it needs of its node."""
+    """The parts of the node that it uses."""
 
     @property
     def config(self) -> Mapping[str, Any]: ...

@@ -65,7 +65,7 @@ class LocalCoordinator(Protocol):
 
 
 class PersisterHost(Protocol):
-    """What it needs of its node."""
+    """The parts of the node that it uses."""
 
     @property
     def node_id(self) -> NodeId: ...
@@ -186,7 +186,7 @@ class Persister:
         return None if broker is None or broker.fenced or node.inter_broker_listener not in broker.endpoints else broker
 
     def answered(self, asked: _Asked, result: StateRow) -> None:
-        """What became of a request: it is asked again, or done."""
+        """Handle an answer: retry the request, or report the result."""
         loop = asyncio.get_running_loop()
         if result["error_code"] in _PASSES and not self._stopped and loop.time() + asked.pause_s < asked.deadline:
             self._waiting[asked] = loop.call_later(asked.pause_s, self._again, asked)

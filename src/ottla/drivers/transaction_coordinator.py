@@ -56,7 +56,7 @@ class ProducerIdSource(Protocol):
 
 
 class TransactionHost(CoordinatorHost, SenderHost, Protocol):
-    """What this driver needs of its node."""
+    """The parts of the node that this driver uses."""
 
     @property
     def replicas(self) -> AllPartitions: ...

@@ -24,7 +24,7 @@ _OF_GROUPS: Final = {
     ErrorCode.coordinator_load_in_progress: ErrorCode.not_leader_or_follower,
     ErrorCode.not_coordinator: ErrorCode.not_leader_or_follower,
 }
-"""What a transaction coordinator is told, which tries again, for errors that group coordinators give."""
+"""Errors of group coordinators, and the error sent to a transaction coordinator instead, which retries."""
 
 __all__ = ["Errors", "Marker", "write_marker"]
 

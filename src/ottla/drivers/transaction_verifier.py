@@ -32,7 +32,7 @@ _TRANSLATED: Final = {
     ErrorCode.producer_fenced: ErrorCode.invalid_producer_epoch,
     ErrorCode.request_timed_out: ErrorCode.network_exception,
 }
-"""What a producer is told instead, which may know no better."""
+"""Errors sent to a producer instead, as it may not know newer ones."""
 
 Errors = dict[TopicPartition, ErrorCode]
 
