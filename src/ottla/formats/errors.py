@@ -1,4 +1,4 @@
-"""What is wrong with a schema or with the options of typed keys and values. Needs no pyarrow."""
+"""Errors in a schema or in the options of typed keys and values. Needs no pyarrow."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def _timestamp(value: Any, local: bool) -> int:
 
 
 def _plain(column: pa.Array) -> list[Any]:
-    """What orjson takes, for each row."""
+    """Values that orjson accepts, one per row."""
     types, kind = pa.types, column.type
     if types.is_struct(kind):
         names = [each.name for each in kind]
