@@ -114,7 +114,7 @@ class MetadataDelta:
 
     @classmethod
     def between(cls, base: MetadataImage, image: MetadataImage) -> MetadataDelta:
-        """What leads from one image to another, where the records in between are not to be had (a snapshot)."""
+        """The delta between two images, if the records in between are not available (a snapshot)."""
         delta = cls(base)
         for topic in base.topics_by_id.values():
             if topic.id not in image.topics_by_id:
