@@ -57,7 +57,7 @@ class ApiStats:
 
 
 class TopicTraffic:
-    """What was written to and read from one topic on this node since it started (Kafka's `BrokerTopicMetrics`)."""
+    """Traffic of one topic on this node since its start (Kafka's `BrokerTopicMetrics`)."""
 
     __slots__ = ("bytes_in", "bytes_out", "bytes_rejected", "failed_fetches", "failed_produces",
                  "failed_share_acknowledges", "failed_share_fetches", "fetches", "messages_in", "produces",
@@ -87,7 +87,7 @@ class TopicTraffic:
 
 
 class OffsetCounts:
-    """What happened to committed offsets on this node since it started."""
+    """Counters of committed offsets on this node since its start."""
 
     __slots__ = ("commits", "deletions", "expirations")
 
