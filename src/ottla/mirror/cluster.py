@@ -69,7 +69,7 @@ class Remote:
             cluster.close()
 
     def configs(self, names: Collection[str]) -> dict[str, dict[str, str]]:
-        """What is set for each topic itself, without what it has by default."""
+        """Settings of each topic itself, without defaults."""
         if not names:
             return {}
         asked = self.admin.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in names])

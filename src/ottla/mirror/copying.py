@@ -49,7 +49,7 @@ FENCED: Final = frozenset({
 
 @dataclass(frozen=True)
 class Work:
-    """What one of those who copy side by side has to do. Picklable."""
+    """The work of one of several parallel copiers. Picklable."""
 
     source: str
     """Name of the source."""

@@ -38,7 +38,7 @@ _POLL_S: Final = 0.02
 
 
 class MirrorError(Exception):
-    """What a mirror refuses to do, or cannot."""
+    """A mirror refuses or cannot do something."""
 
 
 class Shift(NamedTuple):
@@ -148,7 +148,7 @@ class Ledger:
             where[key] = value
 
     def _apply_runs(self, at: Place, start: Offset, value: Mapping[str, Any]) -> None:
-        """What is known already has become part of a block."""
+        """Apply runs that have become part of a block."""
         mapping = self.offsets.setdefault(at, Offsets())
         mapping.through = max(mapping.through, value["through"])
         runs = mapping.runs
@@ -175,7 +175,7 @@ class Ledger:
             producer.close()
 
     def drop(self, topic: str) -> None:
-        """What was copied of a topic is no more: it will be copied from its beginning. Raises KafkaError, OSError."""
+        """Forget the copy of a topic: it will be copied from its beginning. Raises KafkaError, OSError."""
         entries: list[tuple[list[Any], Any]] = [(["id", topic], None)]
         for at in [at for at in self.offsets if at[0] == topic]:
             runs = self.offsets.pop(at).runs

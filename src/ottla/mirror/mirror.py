@@ -304,7 +304,7 @@ class Mirror:
     # -- Looking
 
     def known(self) -> list[dict[str, Any]]:
-        """What `status` says as far as the destination knows it, without asking the source."""
+        """The part of `status` that the destination knows, without asking the source."""
         self.ledger.load()
         return self._known()
 

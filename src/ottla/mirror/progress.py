@@ -33,11 +33,11 @@ class Progress:
         return self.recentProgress[-1] if self.recentProgress else None
 
     def begin(self, ledger: Ledger) -> None:
-        """What the ledger has now was copied before."""
+        """Start: records in the ledger now were copied before."""
         self._records, self._at = ledger.records, time.monotonic()
 
     def add(self, ledger: Ledger, topics: Mapping[str, int]) -> None:
-        """What was copied since the last call."""
+        """Add the records copied since the last call."""
         now, records = time.monotonic(), ledger.records
         ends = {
             topic: {str(partition): ledger.offsets[topic, partition].source_end() for partition in range(count)}

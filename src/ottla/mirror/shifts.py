@@ -107,7 +107,7 @@ class Shifts:
         self._has_begun = True
 
     def stop(self) -> None:
-        """What is in an open transaction is aborted."""
+        """Stop, and abort open transactions."""
         thread, self._thread = self._thread, None
         self._stopping.set()
         self._places = ()
