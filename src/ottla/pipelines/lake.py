@@ -100,7 +100,7 @@ def table_of(job: Job) -> Table:
 
 
 def spark_settings(settings: Mapping[str, Any]) -> dict[str, str]:
-    """What a session is made with: Delta has parts that are not added later."""
+    """Settings for the Spark session: Delta has parts that cannot be added later."""
     if settings["kind"] != "delta":
         return {}
     jars = {"spark.jars.packages": settings["delta"]} if settings["delta"] else {}

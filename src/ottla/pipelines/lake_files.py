@@ -29,7 +29,7 @@ class Files:
         return self._jvm.org.apache.hadoop.fs.Path(path)
 
     def names(self, path: str) -> list[str]:
-        """What is in a directory, sorted; nothing where there is none."""
+        """Names in a directory, sorted; empty if it does not exist."""
         if not self.exists(path):
             return []
         return sorted(str(each.getPath().getName()) for each in self._system.listStatus(self._path(path)))

@@ -107,7 +107,7 @@ class Account(StatefulProcessor):
             yield Row(outcomes=orjson.dumps(some).decode())
 
     def outcomes(self, transactions: Iterable[Transaction]) -> Iterator[dict[str, Any]]:
-        """What comes of them, by the columns of OUTCOME."""
+        """Outcomes of the transactions, with the columns of OUTCOME."""
         balance, sequence, newest, slots, recent = self.account.get() or (0, 0, 0, 0, b"")
         entry, seen = None, Ids(self.ids, self.filters, slots, recent)
         for row in transactions:

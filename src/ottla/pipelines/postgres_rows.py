@@ -76,7 +76,7 @@ class Options:
 
 
 class PostgresError(Exception):
-    """What the database has cannot be read as it is asked for; the text says what to change."""
+    """The database cannot be read as requested; the text says what to change."""
 
 
 def connect(conninfo: str) -> psycopg.Connection[Any]:
@@ -90,7 +90,7 @@ def connect(conninfo: str) -> psycopg.Connection[Any]:
 
 @dataclass
 class Part(InputPartition):
-    """What a task reads."""
+    """The part of the data that a task reads."""
 
     topic: str
     query: str

@@ -130,7 +130,7 @@ class Upserts:
         self._create()
 
     def _create(self) -> None:
-        """What is missing; a table that is there stays as it is."""
+        """Create what is missing; an existing table is not changed."""
         columns = [
             sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(kind))
             for column, kind in zip(self.schema.names, self.types, strict=True)

@@ -34,7 +34,7 @@ class Started:
 
 @dataclass
 class Step:
-    """What the driver does beside the queries, again and again."""
+    """A step that the driver repeats beside the queries."""
 
     name: str
     function: Callable[[], None]
@@ -42,7 +42,7 @@ class Step:
     due_at: float = 0.0
     """Due time of the monotonic clock."""
     query: Callable[[], Any] | None = None
-    """What shows how it does."""
+    """The query whose progress is shown for this step."""
     bootstrap: str = ""
     """Where the topics of that query are."""
 

@@ -34,7 +34,7 @@ class PipelineError(ValueError):
 
 @dataclass(frozen=True)
 class Setting:
-    """What can be set, with `--set name=value` or in a file; the type of the default is the type of the value."""
+    """A setting, given by `--set name=value` or in a file; its default defines its type."""
 
     name: str
     default: Value
@@ -51,9 +51,9 @@ class Pipeline:
     build: Callable[[Job], None]
     file: Path
     spark: Callable[[Mapping[str, Value]], Mapping[str, str]] = lambda settings: {}
-    """What a Spark session that is made for it is told, by its settings."""
+    """Spark settings of the session, from the pipeline's settings."""
     text: str = ""
-    """What goes in and what comes out: the docstring behind its first line."""
+    """The pipeline's input and output: the docstring after its first line."""
 
     def values(self, given: Mapping[str, Value]) -> dict[str, Value]:
         """Every setting's value. Raises PipelineError for a name that there is not, or a value of another type."""

@@ -306,7 +306,7 @@ def _batch(started: Started) -> int:
 
 
 def _sentence(error: BaseException) -> str:
-    """What went wrong, without the stack traces of two languages."""
+    """The error without the stack traces of two languages."""
     cause = str(getattr(error, "desc", None) or getattr(error, "_desc", None) or error)
     _, _, traceback = cause.rpartition("Traceback (most recent call last):")
     if traceback != cause and (raised := _RAISED.findall(traceback)):

@@ -85,7 +85,7 @@ class Directory:
 
     @property
     def log(self) -> Path:
-        """What Spark and the runner have to say."""
+        """The log of Spark and the runner."""
         return self.path / "spark.log"
 
     @contextlib.contextmanager
