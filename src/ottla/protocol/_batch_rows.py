@@ -215,7 +215,7 @@ def _field_size(column, row):
 
 
 def _hash(key, row, length):
-    """What the partition of a key is computed from: never negative."""
+    """Hash from which the partition of a key is computed: never negative."""
     if not cython.compiled:
         return _murmur2(key.data, key.position(row), length) & 0x7FFFFFFF
     if length == 0:

@@ -79,7 +79,7 @@ class Columns:
     def __init__(
         self, *, keys: bool = True, values: bool = True, headers: bool = False, timestamps: bool = True
     ) -> None:
-        """What is not wanted is not copied."""
+        """Unwanted columns are not copied."""
         self._rows = Rows(keys, values, headers, timestamps)
 
     @property

@@ -30,7 +30,8 @@ CODECS: Final[dict[str, Codec]] = {codec.name.lower(): codec for codec in Codec}
 """Keyed by the names that `compression.type` uses."""
 
 DECOMPRESSED_BYTES_MAX: Final = 100 * 1024 * 1024
-"""What a batch may grow to: more than this could not have been sent uncompressed (`socket.request.max.bytes`)."""
+"""Size limit of a decompressed batch: a larger one could not have been sent uncompressed
+(`socket.request.max.bytes`)."""
 
 _CLEARED_BYTES_MAX: Final = 1 << 20
 _GUESS_BYTES_MIN: Final = 32 * 1024

@@ -503,7 +503,7 @@ def _decode_response(version: int, frame: Buffer, position: int) -> tuple[int, F
 
 
 def read_response_start(version: int, frame: Buffer, position: int, response: FetchResponse) -> int:
-    """What comes before the topics; gives the position after it."""
+    """Read the fields before the topics; returns the position after them."""
     position = end_of_tags(frame, position + 4) if version >= FLEXIBLE_SINCE else position + 4
     if version >= _SESSIONS_SINCE:
         response.throttle_time_ms, response.error_code, response.session_id = _RESPONSE_START.unpack_from(
@@ -515,7 +515,7 @@ def read_response_start(version: int, frame: Buffer, position: int, response: Fe
 
 
 def read_response_end(version: int, frame: Buffer, position: int, response: FetchResponse) -> None:
-    """What comes after them."""
+    """Read the fields after the topics."""
     if version >= FLEXIBLE_SINCE:
         tags, _ = read_tags(frame, position)
         if 0 in tags and version >= _ENDPOINTS_SINCE:
@@ -523,7 +523,7 @@ def read_response_end(version: int, frame: Buffer, position: int, response: Fetc
 
 
 def read_partition_start(version: int, frame: Buffer, position: int) -> FetchedPartition:
-    """What comes before the records of a partition of a response, but for its aborted transactions."""
+    """Read the fields before the records of a partition, except its aborted transactions."""
     layout = _PARTITION_START if version >= _START_OFFSET_SINCE else _PARTITION_START_V4
     return FetchedPartition(*layout.unpack_from(frame, position))
 

@@ -230,7 +230,7 @@ _INT32 = struct.Struct(">i")
 
 
 class Row(Protocol):
-    """What there is of a partition; `records` has a length, or is None for none."""
+    """A partition in a response; `records` has a length, or is None for none."""
 
     high_watermark: int
     last_stable_offset: int
@@ -307,7 +307,7 @@ def _same_topic(rows: Any, start: int, count: int) -> int:
 
 
 def _put_row(out: bytearray, version: int, number: int, row: Any) -> None:
-    """What comes before the records: no error, no aborted transactions, no preferred replica."""
+    """Write the fields before the records: no error, no aborted transactions, no preferred replica."""
     high, stable, start = row.high_watermark, row.last_stable_offset, row.log_start_offset
     if version >= 12:
         out += _FLEXIBLE_ROW.pack(number, 0, high, stable, start, -1)

@@ -80,7 +80,7 @@ class FetchStream:
         self._left = size
         """Bytes that have not been received."""
         self._at = self._end = 0
-        """What is received and not decoded. Invariant: _at <= _end <= len(_view)."""
+        """Bounds of received, undecoded bytes. Invariant: _at <= _end <= len(_view)."""
         self._need = 0
         """Position in the buffer up to which data must be received for the next step."""
         self._topics = -1

@@ -32,7 +32,7 @@ _WITHOUT_METADATA = struct.Struct(">iqiBhB")
 
 
 class FetchedOffset(NamedTuple):
-    """What one partition's committed offset is; -1 where there is none."""
+    """The committed offset of one partition; -1 if there is none."""
 
     partition: int
     offset: int = -1

@@ -48,7 +48,7 @@ class OverLimit(ValueError):
 
 
 class Walked:
-    """What a walk has counted and, if it is to, noted."""
+    """Counts and, if requested, notes of a walk."""
 
     __slots__ = ("edits", "items_left")
 
@@ -112,7 +112,8 @@ def _edited(frame: Buffer, start: int, end: int, edits: list[tuple[int, int, byt
 
 @cache
 def refuses_null(cls: Any) -> Callable[[Any], None] | None:
-    """What raises OverLimit if an array in an entity of `cls` is null that may not be; None where there are none."""
+    """A check that raises OverLimit for a null array in an entity of `cls` that must not be null; None if it has no
+    such array."""
     from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
 
     steps: list[tuple[str, bool, bool, Callable[[Any], None] | None]] = []

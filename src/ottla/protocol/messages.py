@@ -479,7 +479,7 @@ def _plan(cls: type) -> tuple[_FieldPlan, ...]:
 
 
 def builder(cls: type) -> Callable[[Any], Any]:
-    """What makes an entity of `cls` of a mapping, and leaves one as it is."""
+    """A function that makes an entity of `cls` from a mapping, and returns an entity unchanged."""
 
     def convert(value: Any) -> Any:
         return build(cls, value) if isinstance(value, Mapping) else value

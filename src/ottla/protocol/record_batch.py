@@ -148,7 +148,7 @@ class Record(NamedTuple):
 
 
 class SimpleRecord(NamedTuple):
-    """What a producer gives: everything else about a record follows from its batch."""
+    """A producer's record: everything else follows from its batch."""
 
     timestamp: int
     key: bytes | None

@@ -241,7 +241,7 @@ def _decode_tags(
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, values: Mapping[str, Any]) -> Steps:
-    """What `messages.encode_response` gives."""
+    """Like `messages.encode_response`, in steps."""
     out = io.BytesIO()
     out.write(response_header(api_key, version, correlation_id))
     yield from _encode(response_class(api_key, version), values, out)
@@ -251,7 +251,7 @@ def encode_response(api_key: int, version: int, correlation_id: int, values: Map
 def encode_request(
     api_key: int, version: int, correlation_id: int, client_id: str | None, values: Mapping[str, Any]
 ) -> Steps:
-    """What `messages.encode_request` gives."""
+    """Like `messages.encode_request`, in steps."""
     out = io.BytesIO()
     out.write(messages.request_header(api_key, version, correlation_id, client_id))
     yield from _encode(request_class(api_key, version), values, out)

@@ -92,7 +92,7 @@ class _Type(NamedTuple):
 OFFSET_COMMIT_VERSION = 4
 EXPIRING_OFFSET_VERSION = 1
 GROUP_METADATA_VERSION = 3
-"""What Kafka 4.3 writes, and so the newest that its brokers on the same log are sure to read."""
+"""The version that Kafka 4.3 writes, and so the newest that its brokers on the same log are sure to read."""
 
 _TYPES: dict[int, _Type] = {
     0: _Type(OffsetCommitKey, OffsetCommitValue, 4),

@@ -72,7 +72,7 @@ class ShareSnapshotValue:
 
 @dataclass(slots=True)
 class ShareUpdateValue:
-    """What has changed since the snapshot of the same epoch."""
+    """Changes since the snapshot of the same epoch."""
 
     snapshot_epoch: int = spec("int32")
     leader_epoch: int = spec("int32")

@@ -57,7 +57,7 @@ class TransactionRecord(NamedTuple):
 
 
 LOG_VALUE_VERSION_MAX: Final = 1
-"""What Kafka 4.3 reads and writes."""
+"""The version that Kafka 4.3 reads and writes."""
 
 _TYPE: Final = 0
 _SHORT = struct.Struct(">h")

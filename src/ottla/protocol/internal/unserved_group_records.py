@@ -16,7 +16,7 @@ from ottla.protocol.internal.codec import MalformedRecord, decode, spec
 
 
 class UnservedKey(NamedTuple):
-    """What one record is about: a group, or a member (or a pattern) of it."""
+    """Key of a record: a group, or a member (or a pattern) of it."""
 
     type: int
     """The int16 at the start of the key."""
