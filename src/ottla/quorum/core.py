@@ -56,7 +56,7 @@ class QuorumCore:
     can_vote: bool = True
     """Whether this node may become a voter: it has the role controller."""
     own: Voter | None = None
-    """What this node says of itself as a voter; None where nobody can reach it."""
+    """This node as a voter; None if no other node can reach it."""
     role: Role = Role.UNATTACHED
     high_watermark: Offset = -1
     """-1 until it is known what a majority has."""
@@ -271,7 +271,7 @@ class QuorumCore:
     # What others say.
 
     def requests(self, now: Millis) -> list[Request]:
-        """What this node wants to ask others now: again until it is answered or no longer wanted."""
+        """Requests that this node wants to send now: repeated until they are answered or no longer wanted."""
         voters = self.voters
         if self.role in _ELECTING and self.election is not None:
             pre_vote = self.role is Role.PROSPECTIVE
@@ -583,7 +583,7 @@ class QuorumCore:
         return self.configurations.newest.state_file(epoch, leader_id, voted)
 
     def _ready(self) -> Ready:
-        """What this step has to have done."""
+        """The effects of this step."""
         persist = None if self.stored == self._persisted else self.stored
         control, self._control = self._control, ()
         committed = self.high_watermark if self.high_watermark > self._committed else None

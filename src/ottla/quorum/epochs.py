@@ -59,7 +59,7 @@ class EpochLimit:
     """How many epochs may be skipped, at `since_ms`."""
     since_ms: Millis = 0
     claims: dict[NodeId, tuple[LeaderEpoch, Millis]] = field(default_factory=dict)
-    """What voters answered last, and when, that is too far ahead to be believed of each alone."""
+    """The latest epochs claimed by voters, with their times, that are too far ahead to be believed of each alone."""
 
     def allows(self, own: LeaderEpoch, claimed: LeaderEpoch, now: Millis) -> bool:
         """Whether a replica in epoch `own` may adopt a later one because somebody says so."""

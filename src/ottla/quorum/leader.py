@@ -18,7 +18,7 @@ CHECK_QUORUM_FACTOR = 1.5
 
 @dataclass(slots=True)
 class Replica:
-    """What the leader knows of one replica of the log. Times are those of the caller."""
+    """A replica of the log, as the leader knows it. Times are those of the caller."""
 
     key: ReplicaKey
     end_offset: Offset = -1
@@ -43,10 +43,10 @@ class Leadership:
     fetched: dict[NodeId, None] = field(default_factory=dict)
     """Voters that have fetched since `check_quorum_ms` was set."""
     said: dict[NodeId, Voter] = field(default_factory=dict)
-    """What the voters of a static quorum said of themselves: its log has no place for that before an upgrade."""
+    """The voters' own descriptions in a static quorum: its log has no place for them before an upgrade."""
 
     def replica(self, key: ReplicaKey, voters: VoterSet, now: Millis) -> Replica:
-        """What is known of a replica that fetches."""
+        """The state of a replica that fetches."""
         if voters.find(key) is not None:
             found = self.voters[key.node_id]
             found.key = key  # of a static voter the directory was not known
@@ -78,7 +78,8 @@ class Leadership:
         return min((self.voters[id_].begin_due_ms for id_ in others), default=None)
 
     def reached(self, majority: int) -> Offset:
-        """What a majority of the voters has on disk (`LeaderState.maybeUpdateHighWatermark`)."""
+        """The offset up to which a majority of the voters has the log on disk
+        (`LeaderState.maybeUpdateHighWatermark`)."""
         ends = sorted((each.end_offset for each in self.voters.values()), reverse=True)
         return ends[majority - 1]  # the largest offset that a majority has reached
 

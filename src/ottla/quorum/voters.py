@@ -114,13 +114,13 @@ class Configuration(NamedTuple):
     voters: VoterSet
 
     def records(self) -> tuple[KRaftVersionRecord, VotersRecord] | tuple[()]:
-        """What a snapshot or the log says of it; nothing in a static quorum."""
+        """The records of this configuration for a snapshot or the log; none in a static quorum."""
         if self.kraft_version < 1:
             return ()
         return KRaftVersionRecord(0, self.kraft_version), self.voters.record()
 
     def state_file(self, epoch: LeaderEpoch, leader_id: NodeId, voted: ReplicaKey | None) -> QuorumStateFile:
-        """What a replica among these voters stores of an epoch."""
+        """The quorum-state of a replica among these voters in an epoch."""
         dynamic = self.kraft_version >= 1
         return QuorumStateFile(
             leader_id=leader_id,
@@ -145,7 +145,7 @@ class Configurations:
 
     @classmethod
     def of(cls, static: VoterSet, records: Iterable[tuple[Offset, object]]) -> Configurations:
-        """What control records and their offsets say; `static` counts where they name no voters."""
+        """The configurations in control records with their offsets; `static` applies where they name no voters."""
         found = cls(Configuration(-2, 0, static))
         for offset, record in records:
             if isinstance(record, KRaftVersionRecord | VotersRecord):
