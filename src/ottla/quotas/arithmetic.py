@@ -63,7 +63,8 @@ class Rate:
         return total / (self.span_ms(now_ms) / 1000.0)
 
     def span_ms(self, now_ms: Millis) -> Millis:
-        """What the rate is measured over: full windows but one, and as much of the last as has passed. At least 1."""
+        """Time over which the rate is measured: all full windows but one, and the elapsed part of the last. At least
+        1."""
         self._purge(now_ms)
         if not self._samples:
             self._samples.append(_Sample(now_ms))

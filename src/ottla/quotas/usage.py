@@ -204,5 +204,5 @@ class Permits:
         return not (self._strict and delay > 0)
 
     def delay_ms(self) -> Millis:
-        """What is left of the delay of the last that was too many."""
+        """The remaining delay of the last operation over the quota."""
         return max(0, self._delay_ms - (self._now() - self._recorded_ms)) if self._delay_ms else 0
