@@ -23,7 +23,7 @@ _PROMOTIONS: Final = {
     "bytes": ("string",),
     "string": ("bytes",),
 }
-"""What a reader's primitive takes besides itself (Avro's specification, Schema Resolution)."""
+"""Types that a reader's primitive accepts besides itself (Avro's specification, Schema Resolution)."""
 _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _RECORDS: Final = frozenset({"record", "error", "request"})
 _UNIONS: Final = frozenset({"union", "error_union"})

@@ -256,7 +256,7 @@ class Catalog:
 
 
 def group_value(metadata: Mapping[str, Any] | None, group: str) -> str | None:
-    """What a schema's metadata say of the property that groups versions."""
+    """The value of the property that groups versions, from a schema's metadata."""
     return ((metadata or {}).get("properties") or {}).get(group)
 
 

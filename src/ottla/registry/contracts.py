@@ -40,7 +40,7 @@ def metadata_of(value: Any) -> dict[str, Any] | None:
 
 
 def rule_set_of(value: Any, *, is_checked: bool = True) -> dict[str, Any] | None:
-    """What is stored already need not be checked: a newer registry may know more. Raises InvalidContract."""
+    """Parse a rule set. A stored one need not be checked: a newer registry may know more. Raises InvalidContract."""
     if value is None:
         return None
     if not isinstance(value, dict):
@@ -145,7 +145,7 @@ def _string(value: Any, what: str) -> str:
 
 
 def hashed(metadata: Mapping[str, Any] | None, rule_set: Mapping[str, Any] | None) -> Iterator[bytes]:
-    """What they add to a schema's digest, in the order of Confluent's registry."""
+    """The bytes that they add to a schema's digest, in the order of Confluent's registry."""
     if metadata is not None:
         yield b"\1"  # so that an empty one is not none
         for name, tags in metadata.get("tags", {}).items():

@@ -34,7 +34,7 @@ class Text(NamedTuple):
 
 
 def _described(record: SchemaRecord, text: str | None = None) -> dict[str, Any]:
-    """What is said of a schema whatever was asked."""
+    """The description of a schema, common to all requests."""
     found: dict[str, Any] = {"guid": record.guid, "schemaType": record.type}
     if record.references:
         found["references"] = [each.as_json() for each in record.references]
@@ -151,7 +151,7 @@ def _registered(service: Service, call: Call, proposal: Proposal, record: Schema
 
 
 def already_registered(service: Service, call: Call) -> Any:
-    """What a request to register is answered by any instance, without a write: the schema is there. None otherwise."""
+    """The answer of any instance to a request to register an existing schema, without a write; else None."""
     proposal = call.proposal()
     if not subjects.is_valid(call.parameters["subject"]):
         return None
@@ -421,6 +421,6 @@ ROUTES: Final[tuple[tuple[str, str, Handler], ...]] = (
 WRITES: Final = frozenset({
     register, delete_subject, delete_version, set_config, delete_config, set_mode, delete_mode, delete_context,
 })  # fmt: skip
-"""What the leader alone does."""
+"""Requests that only the leader handles."""
 SLOW: Final = WRITES | {lookup, compatible, compatible_with_version}
-"""What is not done on the event loop: it parses, or waits for the log. So is what asks for another format."""
+"""Requests not handled on the event loop: they parse schemas or wait for the log. So do requests for another format."""

@@ -81,7 +81,7 @@ class Comparison:
 
     @contextmanager
     def inside(self, *places: str) -> Iterator[None]:
-        """What is added within is of a place further down."""
+        """Differences added within belong to a nested place."""
         self._path += places
         yield
         del self._path[-len(places) :]

@@ -1,4 +1,4 @@
-"""What is said of each incompatible change of a JSON Schema."""
+"""Messages for each kind of incompatible change of a JSON Schema."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ class Node:
         return "2020-12" in self._places.dialect
 
     def target(self) -> Node:
-        """What a reference stands for, through references to references. Raises InvalidSchema."""
+        """The target of a reference, through references to references. Raises InvalidSchema."""
         node, seen = self, set()
         while node.kind == "reference":
             reference = node.tree["$ref"]

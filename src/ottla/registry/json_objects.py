@@ -40,7 +40,8 @@ def compare_arrays(comparison: Comparison, old: Node, new: Node) -> None:
 
 
 def _others(node: Node, word: str) -> Node | bool:
-    """What else there may be, by `additionalProperties` or what stands for it: true, false, or by a schema."""
+    """Whether additional properties are allowed, by `additionalProperties` or its equivalent: true, false, or by a
+    schema."""
     if word == "additionalItems" and node.has_prefix:
         if "prefixItems" not in node.tree and not isinstance(node.get("items"), bool):
             return True
@@ -118,7 +119,7 @@ def _compare_properties(comparison: Comparison, old: Node, new: Node) -> None:
 
 
 def _removed_property(comparison: Comparison, property: Node, new: Node, name: str) -> None:
-    """What was written has it: the new content model has to allow it."""
+    """Compare a removed property: data written with it exists, so the new content model must allow it."""
     if _is_open(new, "additionalProperties", "unevaluatedProperties"):
         comparison.add("PROPERTY_REMOVED_FROM_OPEN_CONTENT_MODEL")
         return
@@ -133,7 +134,7 @@ def _removed_property(comparison: Comparison, property: Node, new: Node, name: s
 
 
 def _added_property(comparison: Comparison, old: Node, property: Node, name: str, is_required: bool) -> None:
-    """What was written may have one of that name, unless the old content model forbade it."""
+    """Compare an added property: written data may have one of that name, unless the old content model forbade it."""
     with_default = "WITH_DEFAULT_" if property.has_default else ""
     if _is_open(old, "additionalProperties", "unevaluatedProperties"):
         if property.is_anything:

@@ -39,7 +39,7 @@ def _go_down(frames: int) -> None:
 
 
 class MissingLibrary(OttlaError):
-    """What this kind of schema is worked with is not installed."""
+    """The library for this kind of schema is not installed."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Resolved:
 
 
 class ParsedSchema(Protocol):
-    """What all kinds can do."""
+    """The operations of all kinds of schemas."""
 
     @property
     def text(self) -> str:

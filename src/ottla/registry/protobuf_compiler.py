@@ -114,7 +114,7 @@ def _descriptor(generated: tuple[bytes, bytes]) -> tuple[str, FileDescriptorProt
 
 
 def _said(error: Exception) -> str:
-    """What is wrong, and where in the file."""
+    """The error, and its place in the file."""
     said = []
     for each in getattr(error, "errors", list)():
         message = each.message.decode(errors="replace") if isinstance(each.message, bytes) else str(each.message)

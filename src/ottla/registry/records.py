@@ -39,7 +39,7 @@ class UnreadableRecord(ValueError):
 
 @dataclass(frozen=True)
 class Key:
-    """What a record is about. A CONFIG or MODE without a subject is that of all subjects."""
+    """Key of a record. A CONFIG or MODE without a subject applies to all subjects."""
 
     keytype: str
     subject: str | None = None
@@ -111,7 +111,7 @@ class SchemaRecord:
 
     @cached_property
     def digest(self) -> bytes:
-        """What makes two schemas the same, in whatever subject: MD5, as Confluent's registry takes it."""
+        """Digest that makes two schemas the same, in any subject: MD5, as in Confluent's registry."""
         return digest_of(self.schema, self.references, self.metadata, self.rule_set)
 
     @property

@@ -243,7 +243,7 @@ class Registrar:
             return config
 
     def delete_config(self, subject: str | None) -> dict[str, Any]:
-        """What it was. Raises ApiError."""
+        """Delete the configuration, and return it. Raises ApiError."""
         with self._lock:
             self._catch_up()
             config = self._state.configs.get(subject)
@@ -266,7 +266,8 @@ class Registrar:
             self._write({**entries, Key(records.MODE, subject): value}, "Update mode")
 
     def _cleared(self, subject: str | None) -> dict[Key, bytes | None]:
-        """What makes room for an import: softly deleted versions go. Raises ApiError where others are."""
+        """Records that make room for an import: softly deleted versions are removed. Raises ApiError if there are
+        others."""
         found = [
             record
             for each in self._state.subjects_under(subject)
@@ -282,7 +283,7 @@ class Registrar:
         return {**entries, Key(records.CLEAR_SUBJECT, subject): records.dumps(fields)}
 
     def delete_mode(self, subject: str | None, *, recursive: bool) -> str | None:
-        """What it was. Raises ApiError."""
+        """Delete the mode, and return it. Raises ApiError."""
         with self._lock:
             self._catch_up()
             mode = self._state.modes.get(subject)

@@ -38,7 +38,7 @@ class CannotStart(OttlaError):
 
 @dataclass(frozen=True)
 class Options:
-    """What an instance is to be."""
+    """Options of an instance."""
 
     bootstrap: str
     host: str = "127.0.0.1"

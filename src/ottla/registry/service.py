@@ -47,7 +47,7 @@ class Alone:
 
 
 class Service:
-    """What handlers have."""
+    """Parts that handlers use."""
 
     def __init__(self, topic: Topic, *, version: str, group: str) -> None:
         self.topic = topic

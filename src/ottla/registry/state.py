@@ -177,7 +177,8 @@ class State:
     # Configuration and modes
 
     def config_in_scope(self, subject: str | None) -> dict[str, Any]:
-        """What holds for a subject: its own, over that of its context, over the global one and the default."""
+        """The effective configuration of a subject: its own, over that of its context, over the global one and the
+        default."""
         own = self.configs.get(subject) if subject else None
         base = self._in_scope(self.configs, subject) or {}
         merged = {"compatibilityLevel": DEFAULT_LEVEL, **base, **(own or {})}

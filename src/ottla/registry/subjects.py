@@ -37,7 +37,7 @@ def parse(text: str) -> Subject:
 
 
 def prefix_of(context: str) -> str:
-    """What stands before the names in a context: `:.staging:`, or nothing in the default context."""
+    """Prefix of names in a context: `:.staging:`, or nothing in the default context."""
     return "" if context == DEFAULT_CONTEXT else f":{context}:"
 
 
