@@ -38,7 +38,7 @@ class CachedPartition:
         self.high_watermark: Offset = -1
         self.log_start_offset: Offset = -1
         self.found: Any = None
-        """What `key` names, as long as `generation` is that of the node's partitions."""
+        """The partition that `key` names, valid while `generation` equals that of the node's partitions."""
         self.generation = -1
 
     def is_news(self, error: int, high_watermark: Offset, log_start_offset: Offset, has_more: bool) -> bool:
@@ -72,7 +72,7 @@ class FetchSession:
     def __init__(self, session_id: int, now_ms: Millis, *, privileged: bool, uses_topic_ids: bool) -> None:
         self.id = session_id
         self.epoch = 1
-        """What the client's next request must carry."""
+        """The epoch that the client's next request must carry."""
         self.created_ms = now_ms
         self.last_used_ms = now_ms
         self.privileged = privileged

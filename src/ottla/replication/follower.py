@@ -31,7 +31,7 @@ _SUSPICIOUS = frozenset({ErrorCode.corrupt_message, ErrorCode.invalid_record})
 
 
 class Next(enum.Enum):
-    """What is to be done about a partition after an answer."""
+    """The next step for a partition after an answer."""
 
     FETCH = "fetch"
     """Ask for what follows the log end."""
@@ -51,7 +51,7 @@ class Outcome(NamedTuple):
     appended: Appended | None = None
     error: KafkaError | None = None
     is_suspicious: bool = False
-    """What the leader sent may be damaged in its log, of which it is to hear."""
+    """Whether the leader's data may be damaged in its log, which is reported to it."""
 
 
 _FETCH = Outcome(Next.FETCH)
@@ -71,9 +71,9 @@ class Followed:
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.asked: FetchPartition | None = None
-        """What was asked of the leader last."""
+        """The last request to the leader."""
         self.next_offset: Offset = -1
-        """What the rest of the answer begins with."""
+        """Offset at which the rest of the answer begins."""
         self.failures = 0
         """Errors in a row."""
         self.retry_at_ms: Millis = 0
@@ -98,7 +98,7 @@ class Followed:
         return partition.leader_epoch == self.leader_epoch and partition.leader_id == self.leader_id
 
     def request(self, max_bytes: int) -> FetchPartition:
-        """What to ask for now; it becomes `asked`."""
+        """The next request for the partition; it becomes `asked`."""
         log = self.log
         latest = log.latest_epoch
         self.next_offset = log.log_end_offset

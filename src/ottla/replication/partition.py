@@ -161,7 +161,7 @@ class Partition:
         self._count_in_sync()
 
     def isr_decided(self, leader_epoch: LeaderEpoch, partition_epoch: int, isr: tuple[NodeId, ...]) -> None:
-        """What the controller answered; the metadata may have said so already, or something newer."""
+        """Apply the controller's answer; the metadata may have said so already, or something newer."""
         if self.is_leader and leader_epoch == self.leader_epoch and partition_epoch >= self.partition_epoch:
             self.partition_epoch = partition_epoch
             self.isr = isr
@@ -350,7 +350,8 @@ class Partition:
         return len(self.isr) < self.effective_min_isr
 
     def _reached(self) -> ErrorCode:
-        """What to tell those whose offset the high watermark has reached (Kafka's checkEnoughReplicasReachOffset)."""
+        """The result for waiters whose offset the high watermark has reached (Kafka's
+        checkEnoughReplicasReachOffset)."""
         maximal = len({*self.isr, *self._pending_isr})
         return ErrorCode.none if maximal >= self.effective_min_isr else ErrorCode.not_enough_replicas_after_append
 
@@ -520,7 +521,7 @@ class Partition:
         return self.log.append_as_follower(records, now_ms=now_ms)
 
     def follow(self, high_watermark: Offset, log_start: Offset) -> None:
-        """What the leader says is committed, as far as it is here, and from where on it has records."""
+        """Apply the leader's high watermark, as far as this log goes, and its log start."""
         log = self.log
         if self.is_leader or not log.is_open:
             return

@@ -9,8 +9,8 @@ from ottla.model import LeaderEpoch, Millis, Offset
 
 
 class Appended(Protocol):
-    """What an append did, and the token to wait for its commit with (`Partition.wait`). For a duplicate these are the
-    numbers of the original append."""
+    """The result of an append, and the token to wait for its commit with (`Partition.wait`). For a duplicate these are
+    the numbers of the original append."""
 
     @property
     def first_offset(self) -> Offset: ...
@@ -108,7 +108,7 @@ class ReplicaLog(Protocol):
         transaction_version: int = ...,
     ) -> Appended: ...
     def find_duplicate(self, records: Any, leader_epoch: LeaderEpoch) -> Appended | None:
-        """What an append of records that are in the log already would give; None for others."""
+        """The result for records that are in the log already; None for others."""
 
     def append_as_follower(self, records: Any, *, now_ms: Millis) -> Appended: ...
     def read(

@@ -16,7 +16,7 @@ PartitionKey = tuple[UUID, int]
 
 
 class SessionRequest:
-    """What to ask next. A request is made by `fill`, and then either `answered` or `lost`."""
+    """The next request. It is made by `fill`, and then either `answered` or `lost`."""
 
     __slots__ = ("_asked", "_changed", "_epoch", "_forgotten", "_id")
 
@@ -32,7 +32,7 @@ class SessionRequest:
         return len(self._asked)
 
     def get(self, key: PartitionKey) -> FetchPartition | None:
-        """What is asked of a partition."""
+        """The request of a partition."""
         return self._asked.get(key)
 
     def ask(self, key: PartitionKey, asked: FetchPartition) -> None:

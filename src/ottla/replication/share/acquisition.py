@@ -90,7 +90,7 @@ class Acquisition:
         return self._left > 0
 
     def _archive_compacted(self, fetch_offset: Offset, first: Offset) -> None:
-        """What was to be delivered again, but is not in the log any more: it was compacted."""
+        """Archive records to redeliver that are no longer in the log: they were compacted."""
         window = self._window
         if fetch_offset >= first:
             return
@@ -214,7 +214,7 @@ class Acquisition:
 
 
 def without(acquired: Iterable[Acquired], ranges: Sequence[OffsetRange]) -> list[Acquired]:
-    """What is left of `acquired` without the offsets of `ranges`, both in their order."""
+    """The part of `acquired` without the offsets of `ranges`, both in order."""
     left = []
     for first, last, count in acquired:
         for start, end in ranges:

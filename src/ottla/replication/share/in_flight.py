@@ -123,7 +123,7 @@ def _limited(state: DeliveryState, count: int, count_limit: int) -> DeliveryStat
 
 
 class InFlightBatch:
-    """What was acquired at once, as the log's batches suggested."""
+    """Records acquired at once, in batches as the log's batches suggest."""
 
     __slots__ = ("first", "last", "runs")
 

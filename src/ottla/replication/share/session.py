@@ -49,7 +49,7 @@ class ShareSession:
         return iter(self._partitions)
 
     def change(self, added: Iterable[SharedPartition], forgotten: Iterable[SharedPartition]) -> None:
-        """What a fetch has that is not the first."""
+        """Apply the partitions of a fetch that is not the first."""
         for partition in added:
             self._partitions.setdefault(partition, True)
         for partition in forgotten:

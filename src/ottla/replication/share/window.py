@@ -115,7 +115,7 @@ class Window:
         insort(self.batches, batch, key=_FIRST)
 
     def narrow_gap(self, offset: Offset) -> None:
-        """What is before `offset` was fetched."""
+        """Shrink the gap: records before `offset` were fetched."""
         if self.gap_start == _NO_GAP:
             return
         if self.gap_is_open and offset <= self._gap_end:
