@@ -26,7 +26,7 @@ NOT_FOUND = 404
 
 
 class RegistryError(SchemaError):
-    """What a registry refused, with its own code (40401: no such subject) and HTTP's."""
+    """An error of a registry, with its own code (40401: no such subject) and HTTP's."""
 
     def __init__(self, sentence: str, code: int, http_status: int) -> None:
         super().__init__(sentence)
@@ -143,8 +143,8 @@ class Registry:
         return Registered(answer["subject"], answer["version"], answer["id"], _schema(answer))
 
     def problems(self, subject: str, schema: Schema, version: str | None = None) -> list[str]:
-        """What makes a schema incompatible with a version of the subject, or with those that its level asks for; empty
-        where it is compatible."""
+        """Problems that make a schema incompatible with a version of the subject, or with those of its level; empty if
+        compatible."""
         path = f"/compatibility{_path(subject)}/versions" + (f"/{version}" if version else "")
         answer = self.call("POST", path, schema.body(), verbose="true")
         if answer["is_compatible"]:

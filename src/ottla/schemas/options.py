@@ -38,7 +38,7 @@ OPTIONS: Final = (
     "use.latest.version",
     *(f"{part}.{name}" for part in PARTS for name in ("subject", "schema.version", "message")),
 )
-"""What a source or sink reads besides the options of `ottla.formats.typed`."""
+"""Options of a source or sink besides those of `ottla.formats.typed`."""
 _VERSIONS_MAX: Final = 100
 """So many versions are looked at for one that has wanted columns."""
 

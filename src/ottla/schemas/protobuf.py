@@ -26,7 +26,7 @@ class _Codec:
     type: pa.DataType
     build: Build
     read: Callable[[Any], Any]
-    """What protobuf has of a field to what `build` takes."""
+    """Converts a protobuf field's value to the input of `build`."""
     write: Callable[[Any], Any]
     """An Arrow value to what protobuf takes."""
 

@@ -171,7 +171,7 @@ class _Avro:
         return stream.getvalue()
 
     def _datum(self, value: Any, schema: Any, place: str) -> Any:
-        """What fastavro writes for JSON. Raises ValueError that says where it does not fit."""
+        """The datum that fastavro writes for JSON. Raises ValueError that names the place that does not fit."""
         if isinstance(schema, list):
             return self._member(value, schema, place)
         kind = schema["type"] if isinstance(schema, dict) else schema

@@ -108,8 +108,8 @@ class RegistryValues:
         return pa.nulls(len(data), self.type)
 
     def _decoder(self, schema_id: int) -> Decode | SchemaError:
-        """What is wrong with a schema is wrong with its records; a registry that is away is not. Raises
-        RegistryUnreachable, RegistryError."""
+        """The decoder of a schema id. An invalid schema makes its records invalid; an unreachable registry does not.
+        Raises RegistryUnreachable, RegistryError."""
         if schema_id in self._decoders:
             return self._decoders[schema_id]
         if self._registry is None:
