@@ -59,7 +59,7 @@ RECEIVE_BUFFER_BYTES = 1 << 20
 """The shared receive buffer: many pipelined batches at once, so that few frames are cut at its end and have to move."""
 
 RECEIVE_AHEAD_BYTES = 4096
-"""What is received at least beyond the bytes that wait: an own buffer has this much more."""
+"""Bytes received beyond those that wait: an own buffer has at least this much more."""
 
 HEAD_BYTES_MAX = 16_384
 """The head of a frame is kept as it is up to here, and put before the bytes that come next: what copying it costs is
@@ -183,7 +183,7 @@ class CloseConnection(Exception):
 
 
 class Session(Protocol):
-    """What handlers see of the connection that a request came over; it lives as long as that."""
+    """The connection of a request, as handlers see it."""
 
     client_host: str
     listener_name: str
@@ -192,7 +192,7 @@ class Session(Protocol):
     outbox: Outbox
     quotas: ConnectionQuotas | None
     shortcuts: dict[int, Any]
-    """What handlers learned of this client's requests, by API key << 16 | version; see `Shortcut`."""
+    """Facts that handlers learned about this client's requests, by API key << 16 | version; see `Shortcut`."""
 
     def keep_frame(self, frame: memoryview) -> memoryview:
         """The frame that is being handled, in memory that stays as it is."""
@@ -416,7 +416,7 @@ def _load(package: str, key: int, served: Served) -> Api:
 
 
 class ApiSet:
-    """What the listeners of one kind serve. Kafka's message schemas say which kind knows which API."""
+    """The APIs of one kind of listener. Kafka's message schemas say which kind knows which API."""
 
     __slots__ = ("load", "table")
 

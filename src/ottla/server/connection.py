@@ -98,7 +98,7 @@ class CompiledConnection:
         self._pending: deque[Slot] = deque()
         """Begun requests without a sent response, oldest first; empty while everything is answered at once."""
         self.shortcuts: dict[int, Shortcut] = {}
-        """What handlers learned of this client's requests, by API key << 16 | version."""
+        """Facts that handlers learned about this client's requests, by API key << 16 | version."""
         self._fast_head = 0
         self._fast = 0
         """Requests of this API and version that shortcuts have answered and that are not counted yet."""
@@ -110,7 +110,7 @@ class CompiledConnection:
         """In the loop's time, while `_unmuting` is set."""
         self._unmuting: asyncio.Handle | None = None
         self.quotas: ConnectionQuotas | None = None
-        """What measures its requests, while there are quotas."""
+        """Measures its requests, while there are quotas."""
         self.closed = False
         self.closing = False
         """Close as soon as what is pending was answered and sent."""

@@ -113,7 +113,7 @@ class DamagedLogs:
         self._reconsider()
 
     def _registration(self, key: TopicPartition) -> PartitionRegistration | None:
-        """What the metadata says of a partition, None where no replica of it is to be here."""
+        """A partition's registration, None if no replica of it should be here."""
         found = self._node.image.partition(*key)
         return found if found is not None and self._node.node_id in found.replicas else None
 

@@ -137,7 +137,7 @@ async def _handled(call: Call) -> Outcome:
 
 
 async def _encoded_later(call: Call, handling: Coroutine[Any, Any, Outcome]) -> Outcome:
-    """What `handling` gives, encoded; or to be awaited without holding back the next request."""
+    """The encoded outcome of `handling`; or an awaitable one, without delaying the next request."""
     try:
         outcome = await handling
         if isinstance(outcome, Awaitable) and not call.api.pipelined:
@@ -156,7 +156,7 @@ async def _encoded_later(call: Call, handling: Coroutine[Any, Any, Outcome]) -> 
 
 
 async def _encoded_if_long(call: Call, handling: Coroutine[Any, Any, Response]) -> Response:
-    """What `handling` gives; a small request may have a long answer."""
+    """The response of `handling`; a small request may have a long answer."""
     outcome = await handling
     if isinstance(outcome, Mapping) and stepwise.is_long(outcome):
         held = [outcome]

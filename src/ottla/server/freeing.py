@@ -35,7 +35,7 @@ def freeing(held: list[Any]) -> Generator[int, None, None]:
 
 
 def _inner(value: Any) -> list[Any]:
-    """What is in a row that has rows of its own."""
+    """Nested rows of a row."""
     if isinstance(value, dict):
         return [each for each in value.values() if isinstance(each, list | tuple | dict)]
     names = getattr(type(value), "__dataclass_fields__", ())

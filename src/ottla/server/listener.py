@@ -144,7 +144,7 @@ class Listener:
         """When the bytes came in that are being handled."""
         self.quotas: NodeQuotas | None = None
         self.rates: ConnectionRates | None = None
-        """What holds clients to their quotas, and how fast they may connect; None where nothing is limited."""
+        """Quotas and connection rates of the listener; None if nothing is limited."""
         self._turned_away: dict[CompiledConnection, None] = {}
         """Refused connections, to be closed after a while."""
         self.connections: dict[CompiledConnection, None] = {}

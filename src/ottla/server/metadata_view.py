@@ -30,9 +30,10 @@ NOBODY: Mapping[NodeId, int] = MappingProxyType({})
 
 TOPIC_OPERATIONS = 0b1101_1111_1000
 CLUSTER_OPERATIONS = 0b1_1111_1010_0000
-"""What may be done to a topic and the cluster, as bits by Kafka's `AclOperation` codes: all, without authorization."""
+"""Allowed operations on a topic and the cluster, as bits by Kafka's `AclOperation` codes: all, without
+authorization."""
 OPERATIONS_NOT_ASKED = -(2**31)
-"""What the operations are when the request did not ask for them."""
+"""Value of the operations when the request did not ask for them."""
 
 
 class Broker(NamedTuple):
@@ -105,7 +106,7 @@ class MetadataView:
         return directories is not None and (not directories or directory in directories)
 
     def partition(self, number: int, partition: PartitionRegistration) -> dict[str, Any]:
-        """What both APIs say of a partition."""
+        """The fields of a partition that both APIs have."""
         return {
             "partition_index": number,
             "leader_id": self.leader_id(partition),

@@ -152,7 +152,7 @@ class Node:
         self._periodic_task: asyncio.Task[None] | None = None
         """The periodic task, while it runs."""
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
-        """What `stop` has to do for what `start` did, in reverse order."""
+        """Undo functions of `start` for `stop`, run in reverse order."""
         self._loaded = False
         """Whether the logs are known; until then closing them would call an unclean directory clean."""
         self._long_work = asyncio.Lock()
@@ -586,7 +586,7 @@ class Node:
             self._periodic_task = None
 
     async def _periodic_tasks(self) -> None:
-        """What is due. One failure does not keep the rest from being done. Raises nothing."""
+        """Run the due tasks. The failure of one does not stop the others. Raises nothing."""
         now_ms = self.clock.now_ms()
         with errors_logged(_LOG, "a periodic task"):
             self.replicas.open_missing(self.image)

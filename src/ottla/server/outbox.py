@@ -22,7 +22,7 @@ Part = Any
 
 
 class Outbox:
-    """What waits to be sent on one socket. `queued` is its size in bytes."""
+    """Data waiting to be sent on one socket. `queued` is its size in bytes."""
 
     __slots__ = ("_held", "_loop", "_on_drained", "_on_error", "_queue", "_sender", "_watching", "queued")
 

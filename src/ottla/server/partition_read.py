@@ -28,7 +28,7 @@ WARM_STEP_BYTES = 1 << 20
 
 
 class Read:
-    """What a fetch of one partition found. `records` is a slice of the log, None for nothing."""
+    """The result of a fetch of one partition. `records` is a slice of the log, None for nothing."""
 
     __slots__ = (
         "aborted", "diverging", "error", "high_watermark", "last_stable_offset", "log_start_offset", "preferred",

@@ -101,7 +101,7 @@ class NodeQuotas:
                     yield
 
     def of_connection(self, connection: CompiledConnection) -> ConnectionQuotas | None:
-        """What measures its requests; None while there are no quotas."""
+        """Meters of its requests; None while there are no quotas."""
         if not self.clients:
             return None
         return connection.quotas or ConnectionQuotas(self, connection)
@@ -154,7 +154,7 @@ def user_of(principal: str) -> str:
 
 
 class _Measured:
-    """What one request has used so far."""
+    """The usage of one request so far."""
 
     __slots__ = ("busy_s", "delay_ms", "settled", "size")
 

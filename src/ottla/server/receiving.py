@@ -33,13 +33,13 @@ FRAMES_QUEUED: Final = 2
 """Requests of `socket.request.max.bytes` that are the limit where `queued.max.request.bytes` is not set."""
 
 NARROW_BYTES: Final = 65_536
-"""What is received at once from a connection while the limit is reached: small requests are served as ever."""
+"""Bytes received at once from a connection while the limit is reached: small requests are still served."""
 
 GROWTH_BYTES_MAX: Final = 1 << 20
 """A buffer doubles up to here, then it grows by this: a fraction of a millisecond, little of it for nothing."""
 
 GROWTH_PER_ROUND_MAX: Final = 4 << 20
-"""What all buffers together grow by between two looks at the sockets; beyond it each takes what is received at once."""
+"""Growth of all buffers together between two checks of the sockets; beyond it each takes what is received at once."""
 
 _ZEROS: Final = bytes(GROWTH_BYTES_MAX)
 """Never written, so it takes no memory."""
@@ -296,7 +296,7 @@ def _be_over(connection: CompiledConnection) -> None:
 
 
 class Receiving:
-    """What the listeners of a node receive into."""
+    """The receive buffers of a node's listeners."""
 
     def __init__(self, queued_bytes_max: int = -1, frame_bytes_max: int = 100 << 20) -> None:
         self.buffer = bytearray(RECEIVE_BUFFER_BYTES)

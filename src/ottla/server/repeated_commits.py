@@ -149,7 +149,7 @@ def learn(context: RequestContext, request: OffsetCommitRequest, frame: memoryvi
 
 
 def _partitions(context: RequestContext, request: OffsetCommitRequest) -> list[CommittedPartition]:
-    """What is committed; nothing if a partition is not there, comes twice or has too much metadata."""
+    """The committed partitions; empty if one does not exist, comes twice or has too much metadata."""
     image = context.node.image
     limit: int = context.node.config["offset.metadata.max.bytes"]
     found: dict[tuple[str, int], CommittedPartition] = {}

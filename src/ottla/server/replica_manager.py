@@ -267,7 +267,7 @@ class ReplicaManager:
         return partitions
 
     def _add(self, topic: str, topic_id: UUID, prepared: Mapping[int, Partition]) -> None:
-        """What `prepare` made is there from now on."""
+        """Add the partitions that `prepare` made."""
         self._of_topic(topic, topic_id).update(prepared)
         for partition in prepared.values():
             if len(partition.replicas) > 1:

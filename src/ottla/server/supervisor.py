@@ -240,7 +240,7 @@ class Supervisor:
             node.start_at_s = time.monotonic() + pause_s
 
     def _printed(self, node: Supervised) -> str:
-        """What a node that did not start said last."""
+        """The last output of a node that did not start."""
         if node.output is None:
             return ""
         try:

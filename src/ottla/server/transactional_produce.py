@@ -120,7 +120,7 @@ def _start(context: RequestContext, batches: dict[Partition, BatchHeader]) -> Gu
 
 
 def _refusal(error: ErrorCode, version: int) -> NotVerified:
-    """What a producer is told: never an error that only coordinators give, but for those that its version knows."""
+    """The error for a producer: never one that only coordinators give, except those that its version knows."""
     if error == ErrorCode.transaction_abortable and version < _ABORTABLE_SINCE:
         error = ErrorCode.invalid_txn_state
     if error == ErrorCode.invalid_txn_state:

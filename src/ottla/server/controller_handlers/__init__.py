@@ -51,4 +51,4 @@ FORWARDABLE = frozenset(
         ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.ALTER_CLIENT_QUOTAS,
     }
 )  # fmt: skip
-"""What may be in an Envelope (`forwardable` in Kafka's `ApiKeys`), of what is served."""
+"""APIs allowed in an Envelope (`forwardable` in Kafka's `ApiKeys`) among those served."""

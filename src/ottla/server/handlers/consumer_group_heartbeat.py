@@ -46,7 +46,7 @@ class _Beats:
     def __init__(self, context: RequestContext) -> None:
         self._context = context
         self.known: dict[bytes, ConsumerBeat] = {}
-        """What the bytes behind the correlation id say."""
+        """Decoded heartbeats by the bytes behind the correlation id."""
         self._answers: dict[ConsumerBeat, tuple[Millis, bytes]] = {}
         """The interval that was said last, and the whole answer behind its correlation id."""
 

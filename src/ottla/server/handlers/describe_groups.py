@@ -16,7 +16,7 @@ from ottla.server.long_answers import RowsOf, row_by_row
 
 READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11
 ALL_OPERATIONS: Final = sum(1 << operation for operation in (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS))
-"""What can be done with a group, as a bit field; without an authorizer everyone may do everything."""
+"""Allowed operations on a group, as a bit field; without an authorizer everyone may do everything."""
 NOT_ASKED: Final = -(2**31)
 
 

@@ -80,7 +80,7 @@ def handle(context: RequestContext, request: FetchRequest) -> Response | Deferre
 
 
 class _Found:
-    """What was read so far."""
+    """The reads so far."""
 
     __slots__ = ("count", "reads", "size", "urgent")
 
@@ -149,7 +149,7 @@ class Fetch:
         return self._attempt_in_steps()
 
     def _take_distinct(self) -> bool:
-        """What `_open_session` does where there is none and no partition comes twice; False where one does."""
+        """Like `_open_session` without a session, if no partition comes twice; returns False if one does."""
         entries: list[CachedPartition] = []
         for topic in self._request.topics:
             name = topic.name if topic.topic_id is None else topic.topic_id
@@ -252,7 +252,7 @@ class Fetch:
                 return self._answer_later()
 
     def _end_of(self, partition: Partition) -> int:
-        """What a fetch of it waits to see grow."""
+        """The offset whose growth a fetch of the partition waits for."""
         log = partition.log
         return log.high_watermark if self._follower is None else log.log_end_offset
 
@@ -270,7 +270,7 @@ class Fetch:
         )
 
     def _read(self, entries: list[CachedPartition], found: _Found) -> None:
-        """What every partition gives. Raises ColdRead."""
+        """Read every partition. Raises ColdRead."""
         isolation = self._request.isolation_level
         generation = self._replicas.generation
         in_session = self._session is not None
@@ -496,7 +496,8 @@ class Fetch:
         return EncodedResponse(*encoded)
 
     def _news(self, session: FetchSession, reads: list[Read | None]) -> Generator[int, None, list[tuple[Any, Read]]]:
-        """What an incremental answer must tell; partitions that gave data go to the end of the session's order."""
+        """The partitions that an incremental answer must include; those that gave data go to the end of the session's
+        order."""
         rows = []
         count = 0
         for cached, read in zip(self._entries, reads, strict=True):

@@ -30,7 +30,7 @@ _UNKNOWN = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
     "incompatible broker. See the broker logs for more details."
 )
-"""What Kafka's clients say of INVALID_REQUEST."""
+"""The message of Kafka's clients for INVALID_REQUEST."""
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:

@@ -31,7 +31,7 @@ class _Beats:
         good = encode_heartbeat(version, ErrorCode.none, header)
         self._size, self._good = _INT32.pack(len(good)), good[4:]
         self.known: dict[bytes, tuple[str, str, str | None, int]] = {}
-        """What the bytes behind the correlation id say: group, member, instance, generation."""
+        """Decoded heartbeats by the bytes behind the correlation id: group, member, instance, generation."""
 
     def __call__(self, frame: memoryview, correlation_id: int) -> bytes | None:
         beat = self.known.get(bytes(frame[8:]))

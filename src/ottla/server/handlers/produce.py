@@ -81,7 +81,7 @@ _MARK = 0x01FE02FD03FC04FB
 
 
 class Envelope:
-    """What one producer's requests for one partition have in common, and the pattern of their answers."""
+    """The common part of a producer's requests for one partition, and the pattern of their answers."""
 
     __slots__ = ("acks", "guard", "layout", "partition", "prefix", "size", "suffix", "timeout_ms", "topic", "topic_id")
 
@@ -462,7 +462,7 @@ def _keep_records(context: RequestContext, request: ProduceRequest) -> None:
 
 
 def _check(context: RequestContext, request: ProduceRequest, partition: Partition) -> None:
-    """What a client may not write here at all. Raises KafkaError."""
+    """Refuse records that a client must not write here at all. Raises KafkaError."""
     if partition.topic_partition.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
         raise KafkaError(ErrorCode.invalid_topic_exception)
 

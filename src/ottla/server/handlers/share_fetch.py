@@ -36,7 +36,7 @@ from ottla.server.share_groups import (
 from ottla.storage.log import ColdRead
 
 READ_BYTES: Final = 65_536
-"""What is read first of a partition; more where that is not all that may be acquired."""
+"""Bytes read first of a partition; more if that does not cover what may be acquired."""
 GROWTH: Final = 4
 NO_TIME: Final = timedelta()
 
@@ -103,7 +103,7 @@ async def _session(context: RequestContext, request: Any, key: SessionKey, ackno
 
 
 class Found:
-    """What there is for a member in one partition."""
+    """The result for a member in one partition."""
 
     __slots__ = ("acquired", "error", "records")
 
@@ -123,7 +123,7 @@ class _Reading:
         self.offset = offset
         """Where the share-partition goes on."""
         self.up_to: Offset = -1
-        """What could be read ended here."""
+        """End of the readable records."""
         self.error: KafkaError | None = None
         self.data = memoryview(b"")
         self.headers: list[tuple[int, BatchHeader]] = []

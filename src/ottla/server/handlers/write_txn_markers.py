@@ -24,7 +24,7 @@ APPEND_COST = 30
 """Cost of appending a marker."""
 
 Found = list[tuple[int, Errors]]
-"""What became of markers, by producer."""
+"""Results of markers, by producer."""
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
@@ -83,11 +83,11 @@ class _Answer:
     def __init__(self) -> None:
         self.found: Found = []
         self.left = 1
-        """What was begun, and the beginning itself."""
+        """Number of unfinished appends, plus one while they are begun."""
         self._complete: Callable[[Found], None] | None = None
 
     def expect(self, producer_id: int) -> Callable[[Errors], None]:
-        """What to call with the errors of one that is begun now."""
+        """A callback for the errors of an append that begins now."""
         self.left += 1
 
         def done(errors: Errors) -> None:

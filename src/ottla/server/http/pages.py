@@ -1,4 +1,4 @@
-"""What the HTTP port answers: /metrics, /health, /ready, and an index of them."""
+"""The pages of the HTTP port: /metrics, /health, /ready, and an index of them."""
 
 from __future__ import annotations
 
