@@ -1,4 +1,4 @@
-"""What the tests ask brokers and controllers, over a connection of their own and in Kafka's messages."""
+"""Requests of the tests to brokers and controllers, over their own connection and in Kafka's messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ottla.protocol.messages import ApiKey
 T = TypeVar("T")
 
 LIMIT_S = 60.0
-"""How long anything is waited for; no test is meant to take as long."""
+"""Limit of every wait; no test is meant to take as long."""
 
 
 def ask(address: str, key: ApiKey, version: int, values: Mapping[str, Any]) -> Any:
@@ -39,7 +39,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def until(found: Callable[[], T], is_it: Callable[[T], bool]) -> T:
-    """What `found` gives, once it is as wanted. Fails the test after a while."""
+    """The value of `found`, once `is_it` accepts it. Fails the test after a while."""
     deadline = time.monotonic() + LIMIT_S
     while not is_it(value := found()):
         assert time.monotonic() < deadline, value

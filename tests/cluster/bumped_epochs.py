@@ -31,7 +31,7 @@ class Played(NamedTuple):
     refused: int
     """Batches that the producer was told to send again."""
     bumps: list[str]
-    """What librdkafka logged of epochs that it raised."""
+    """Epochs raised by librdkafka, from its log."""
     wrong: list[str]
     """Records that are not there once, in their order."""
 

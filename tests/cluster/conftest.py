@@ -1,4 +1,4 @@
-"""What the conformance tests need, beside the cluster that each module here starts."""
+"""Fixtures of the conformance tests, beside the cluster that each module here starts."""
 
 from __future__ import annotations
 

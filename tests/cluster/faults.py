@@ -305,7 +305,7 @@ OF_OTTLA: tuple[Callable[[World], str], ...] = (
 
 
 class Cycle(NamedTuple):
-    """What came of one history."""
+    """The result of one history."""
 
     did: list[str]
     whole_s: list[float]

@@ -152,7 +152,7 @@ def brokers_of(
 
 
 def addresses(nodes: Mapping[int, NodeProcess]) -> str:
-    """What clients are told of all of them."""
+    """The bootstrap addresses of all nodes."""
     return ",".join(node.bootstrap for node in nodes.values())
 
 

@@ -70,7 +70,7 @@ THERE_AND_BACK = [(node, kind) for kind in ("ottla", "kafka") for node in (1, 2,
 
 
 def play(moves: Sequence[tuple[int, str]], seed: int = 1) -> tuple[faults.Cycle, dict[int, str]]:
-    """What came of these moves under load, and who serves each node in the end."""
+    """The result of these moves under load, and the software of each node at the end."""
     with tempfile.TemporaryDirectory() as directory, Rolling(Path(directory)) as cluster:
         return faults.play(cluster, [to(node, kind) for node, kind in moves], seed), dict(cluster.kinds)
 

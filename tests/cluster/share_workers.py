@@ -15,7 +15,7 @@ RELEASED = 0.1
 
 
 class Seen:
-    """What all workers have seen. Only the worker that holds the lock changes it."""
+    """Records that all workers have seen. Only the worker that holds the lock changes it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

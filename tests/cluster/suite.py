@@ -87,7 +87,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 class Results:
-    """What became of the tests: `outcomes` and `seconds` by file; `failed` tests; `wrong`: what was not expected."""
+    """Results of the tests: `outcomes` and `seconds` by file; `failed` tests; `wrong`: what was not expected."""
 
     def __init__(self, cluster: str, status: int, lines: str) -> None:
         self.outcomes: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)

@@ -95,7 +95,7 @@ def ports(node: NodeProcess) -> dict[int, int]:
 
 
 def metrics(node: NodeProcess) -> dict[str, str]:
-    """What a node says of its part in the quorum."""
+    """The quorum metrics of a node."""
     with urllib.request.urlopen(f"http://{node.settings['ottla.http.listener']}/metrics", timeout=60) as page:
         text = page.read().decode()
     found = re.findall(r"^kafka_server_raft_metrics_(\w+)(?:{\w+=\"([\w-]+)\"})? (\S+)$", text, re.M)
