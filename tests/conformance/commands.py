@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 CODES = {0, 1, 2, 3, 129, 130, 143}
-"""What `docs/reference/cli.md` lists."""
+"""The exit codes listed in `docs/reference/cli.md`."""
 PATIENCE_S = 3.0
 """After which a command that goes on is asked to end: it follows, watches or serves."""
 SERVES = re.compile(rb"^(ottla: listening on|ottla: schema registry at|bootstrap:|\{\x22bootstrap\x22:) ", re.MULTILINE)
@@ -39,7 +39,7 @@ LOADED_LONG = (
 END_S = 30.0
 """For a command to end that was asked to; its own limit is a third of that."""
 NEVER = re.compile(r"Traceback|Exception ignored|internal error|in this program|SystemError|%\d\|")
-"""What nobody should be shown, librdkafka's own log lines among it."""
+"""Text that no user should see, such as librdkafka's own log lines."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Commands:
 
 
 def ensure_decent(ended: Ended, *, told: bool = True) -> None:
-    """What holds of every end: a documented code, a sentence where it failed (`told`), nothing of the program's."""
+    """Check an end: a documented exit code, a sentence if it failed (`told`), no traceback."""
     assert ended.code in CODES, ended
     assert not NEVER.search(ended.err), ended
     assert not NEVER.search(ended.out.decode("utf-8", "replace")) or b"Traceback" in b" ".join(

@@ -31,7 +31,7 @@ BEGIN, END = "<!-- begin: made by `make compatibility` -->", "<!-- end: made by 
 
 
 class Found(NamedTuple):
-    """What a file of results holds."""
+    """Contents of a file of results."""
 
     commits: list[str]
     """What they were found at, oldest first; more than one where some tests were run again later."""
@@ -44,7 +44,7 @@ def read(path: Path) -> Found:
 
 
 def git(*arguments: str) -> str:
-    """What git says, nothing where it cannot."""
+    """Output of git, empty if it fails."""
     done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else ""
 
@@ -63,7 +63,7 @@ def commits_behind(commit: str) -> int | None:
 
 @dataclass
 class Ran:
-    """What one test did, by client. Filled from the markers, then by the test itself through the fixture `ran`."""
+    """The steps of one test, by client. Filled from the markers, then by the test itself through the fixture `ran`."""
 
     clients: dict[str, dict[str, Any]] = field(default_factory=dict)
 

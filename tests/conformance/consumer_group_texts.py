@@ -73,7 +73,7 @@ def only_assignments(records: list[str]) -> bool:
 
 
 def maker(member_id: str) -> str:
-    """What the id of a member begins with, where it has two parts."""
+    """The first part of a member id, if it has two."""
     found = re.match(r"(?:c|i\d)-", member_id)
     return found[0] if found else ""
 

@@ -1,4 +1,4 @@
-"""What walks of the group coordinator beside Kafka's have in common: brokers, and topics that grow."""
+"""Common parts of the walks of the group coordinator beside Kafka's: brokers, and topics that grow."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ TIME = 1_700_000_000_000
 
 
 class Of(NamedTuple):
-    """What a broker calls the thing of this name."""
+    """A broker's id of the thing with this name."""
 
     name: str
 
@@ -100,7 +100,9 @@ class Side:
         return value
 
     def view_of_batch(self, data: bytes, position: int, header: Any) -> dict[str, Any]:
-        """What must be equal of a batch: compressed bytes need not, and the time of an append cannot."""
+        """The parts of a batch that must be equal: compressed bytes need not be, and the time of an append cannot
+        be.
+        """
         appended = header.timestamp_type == 1
         names = ("base_offset", "leader_epoch", "magic", "attributes", "last_offset_delta", "producer_id",
                  "producer_epoch", "base_sequence", "count")  # fmt: skip

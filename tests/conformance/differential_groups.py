@@ -150,7 +150,7 @@ def offset_delete(w: World, version: int) -> Requests:
 
 @cases(ApiKey.CONSUMER_GROUP_HEARTBEAT)
 def consumer_group_heartbeat(w: World, version: int) -> Requests:
-    """What makes no sense, then the lives of a member and of a static one; a member waits for no other."""
+    """Invalid requests, then the lives of a member and of a static one; no member waits for another."""
     group = f"{w.prefix}848-{version}"
     known: dict[str, Any] = {
         "group_id": group, "member_id": "nobody", "member_epoch": 0, "instance_id": None, "rack_id": None,

@@ -73,7 +73,7 @@ def at_once(w: World, *groups: str) -> None:
 
 @cases(ApiKey.STREAMS_GROUP_HEARTBEAT)
 def streams_group_heartbeat(w: World, version: int) -> Requests:
-    """What makes no sense, then the lives of members; a member waits for no other."""
+    """Invalid requests, then the lives of members; no member waits for another."""
     group, unready, old = f"{w.prefix}1071", f"{w.prefix}1071-unready", f"{w.prefix}1071-old"
     reads = topology(subtopology("0", w.t))
     for wrong in (

@@ -156,7 +156,7 @@ def log(client: Client, topic: str, partition: int) -> dict[str, Any]:
 
 
 def fetch(client: Client, topic: str, offset: int, partition: int = 0) -> Any:
-    """What a reader of committed records gets."""
+    """Records for a read_committed reader."""
     wanted = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
     request = {
         "replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 22, "isolation_level": 1,

@@ -199,7 +199,7 @@ def listed_groups(client: Client) -> dict[str, tuple[str, str]]:
 
 
 def kept_groups(client: Client) -> dict[str, Any]:
-    """What only Kafka can say of the groups that nobody touched."""
+    """Kafka's description of the groups that were not touched."""
     asked = {"group_ids": ["848-left", "848-empty"], "include_authorized_operations": False}
     consumers = client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, asked)
     asked["group_ids"] = ["share", "share-empty"]
@@ -240,7 +240,7 @@ def ask_other(client: Client, key: int, version: int, name: str, values: Mapping
 
 
 def kept(client: Client) -> dict[str, Any]:
-    """What Kafka says of all that, but for what grows or depends on the moment."""
+    """Kafka's description of all that, without fields that grow or depend on the moment."""
     any_acl = {
         "resource_type_filter": ANY, "resource_name_filter": None, "pattern_type_filter": ANY,
         "principal_filter": None, "host_filter": None, "operation": ANY, "permission_type": ANY,

@@ -96,7 +96,7 @@ LARGEST_TIME = (
     "log start."
 )
 OF_EACH = ""
-"""What no two brokers have in common; nothing to explain."""
+"""Fields that differ between any two brokers; nothing to explain."""
 NOT_SERVED = "ApiVersions and the features in it name only what is served."
 
 

@@ -1,4 +1,4 @@
-"""What a walk asks next: mostly what a client would, often a little wrong."""
+"""The next request of a walk: mostly like a client's, often a little wrong."""
 
 from __future__ import annotations
 

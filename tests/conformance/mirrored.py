@@ -1,4 +1,4 @@
-"""What tests of the mirror do with two clusters, and look at."""
+"""Helpers for tests of the mirror with two clusters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def route(source: str, other: str, topic: str) -> Route:
 
 
 def rows(bootstrap: str, topic: str) -> list[tuple[Any, ...]]:
-    """What readers of committed records see, without offsets."""
+    """Committed records, without offsets."""
     table = arrow.read(topic, bootstrap, headers=True).read_all()
     names = ("partition", "key", "value", "timestamp", "headers")
     return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))

@@ -46,7 +46,7 @@ PYTHON = ("confluent-kafka", "aiokafka", "kafka-python")
 
 
 def command(client: str, bootstrap: str, topic: str, group: str, strategy: str, folder: Path) -> list[str]:
-    """What starts a member. Skips where its language is not installed."""
+    """The command that starts a member. Skips if its language is not installed."""
     if client in PYTHON:
         return [sys.executable, str(CLIENTS / "python" / "member.py"), client, bootstrap, topic, group, strategy]
     if client == "VerifiableConsumer":

@@ -1,4 +1,4 @@
-"""What the operations tests share: a blocking client, nodes that must not start, small disks."""
+"""Helpers of the operations tests: a blocking client, nodes that must not start, small disks."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def eventually(condition: Callable[[], Any], why: str = "") -> Any:
 
 
 def refused(data: Path | None, *arguments: str, environ: Mapping[str, str] | None = None, code: int = 1) -> str:
-    """What a node says that must not start. It says it in one sentence, and ends with 2 where a setting is wrong."""
+    """The error of a node that must not start: one sentence, and exit code 2 if a setting is wrong."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("OTTLA_")}
     place = [] if data is None else [str(data)]
     ended = subprocess.run(

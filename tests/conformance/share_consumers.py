@@ -39,7 +39,7 @@ class Delivered(NamedTuple):
 
 
 class ClientFails(Exception):
-    """What the client has thrown."""
+    """An exception of the client."""
 
 
 def program(client: str) -> Program:

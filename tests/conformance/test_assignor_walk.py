@@ -16,7 +16,7 @@ from tests.conformance.share_process import Lines
 WALKS = 60
 STEPS = 25
 LEAST = {"same": 400, "mixed": 400, "kept": 5_000, "moved": 500, "static": 300, "identical": 300}
-"""What has to have happened, or the walks prove little."""
+"""Minimum counts of events, or the walks prove little."""
 
 
 @pytest.fixture(scope="module")

@@ -148,7 +148,7 @@ def env(commands: Commands, bootstrap: str, registry_url: str) -> dict[str, str]
 
 
 def furnish(commands: Commands, bootstrap: str) -> None:
-    """What the calls of `VALID` speak of."""
+    """Create what the calls of `VALID` name."""
     (commands.directory / "00000000000000000000.log").write_text("")
     assert commands.run("server", "start", "checked", "--listen", "127.0.0.1:0").code == 0
     assert commands.run("storage", "format", *VALID["storage format"]).code == 0

@@ -89,7 +89,7 @@ COMMANDS: dict[str, list[str]] = {
     "ottla pipeline feed": ["activity", "-n", "10"],
     "ottla pipeline new": ["FORMATTED/mine", "--from", "activity"],
 }
-"""What each is asked here; what is in capitals is filled in."""
+"""Arguments of each command; names in capitals are filled in."""
 
 NEED_NO_BROKER = {
     "ottla log dump", "ottla log verify", "ottla log repair", "ottla storage info", "ottla spark archive",
@@ -108,7 +108,7 @@ REFUSED = {
     "ottla cluster drain": "no broker would be left",
     "ottla cluster remove": "77 is not currently registered (BROKER_ID_NOT_REGISTERED)",
 }
-"""What the only broker of a cluster cannot do."""
+"""Commands that fail on the only broker of a cluster."""
 
 
 def arguments(name: str, **words: str) -> list[str]:

@@ -75,7 +75,7 @@ class Reader:
         assert process.returncode == 0, out
 
     def close(self) -> None:
-        """What is still running ends, the last that was started first."""
+        """End what is still running, in reverse order of start."""
         for process in reversed(self.terminals.values()):
             process.terminate()
             process.communicate(timeout=300)

@@ -68,7 +68,7 @@ LEAST = {
     "INVALID_REGULAR_EXPRESSION": 20, "GROUP_MAX_SIZE_REACHED": 10, "REBALANCE_IN_PROGRESS": 25,
     "join NONE": 80, "join MEMBER_ID_REQUIRED": 20, "sync NONE": 20,
 }  # fmt: skip
-"""What has to have happened in 40 walks, or they prove little."""
+"""Minimum counts of events in 40 walks, or they prove little."""
 GROUPS = ("g", "h")
 TOPICS = ("t1", "t2", "t3", "u1")
 PATTERNS = ("t.*", "[tu]1", "t[23]", "none", "u.+")
@@ -83,7 +83,7 @@ def kafka() -> Iterator[Lines]:
 
 @dataclasses.dataclass
 class Client:
-    """What a member knows of itself."""
+    """A member's own state."""
 
     member_id: str
     group: str
@@ -331,7 +331,7 @@ class Walk:
                     self.done["static"] += 1
 
     def wrong(self) -> None:
-        """What no good client sends."""
+        """Send a request that no correct client sends."""
         known = [*self.clients, *self.gone]
         if not known:
             return

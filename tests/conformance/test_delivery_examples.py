@@ -55,7 +55,7 @@ def dies_once(work: Callable[[bytes], None]) -> Callable[[bytes], bytes]:
 
 
 def committed(bootstrap: str) -> list[int]:
-    """What a read_committed consumer sees of the bills."""
+    """The bills that a read_committed consumer sees."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.partition.eof": True})
     consumer.assign([TopicPartition("bills", 0, 0)])
     found = []

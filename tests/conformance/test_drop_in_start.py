@@ -79,7 +79,7 @@ def start(tmp_path: Path, text: str) -> tuple[NodeProcess, Path]:
 
 
 def complaint(*arguments: str, status: int = 2) -> str:
-    """What a node says that does not start."""
+    """The error of a node that does not start."""
     ended = subprocess.run(
         [sys.executable, "-m", "ottla.cli.main", "server", "start", *arguments],
         capture_output=True, text=True, timeout=DEADLINE_S, check=False,

@@ -87,7 +87,7 @@ class Topic:
 
 
 def differences(mine: Any, theirs: Any, path: str = "") -> list[str]:
-    """What differs, one line each: a diff of two large answers says nothing."""
+    """Differences, one per line: a diff of two large answers says nothing."""
     if isinstance(mine, dict) and isinstance(theirs, dict):
         names = [*mine, *(name for name in theirs if name not in mine)]
         return [line for name in names for line in differences(mine.get(name), theirs.get(name), f"{path}.{name}")]

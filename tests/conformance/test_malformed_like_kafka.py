@@ -27,7 +27,7 @@ OLDEST = {ApiKey.PRODUCE: 3}
 """Older versions are advertised, but refused."""
 
 Wrong = Callable[[Value], bytes | None]
-"""What to write instead of a value, None where this does not fit."""
+"""The bytes to write instead of a value, None if this does not fit."""
 
 
 def of_sized(value: Value) -> bool:

@@ -161,7 +161,7 @@ def check(client: Client, topic: str, damage: Damage, producer_id: int) -> None:
 
 
 def problems(directory: Path) -> list[dict[str, str]]:
-    """What `ottla log dump` finds wrong."""
+    """Problems found by `ottla log dump`."""
     shown = subprocess.run(
         [sys.executable, "-m", "ottla.cli.main", "log", "dump", "--json", str(directory)],
         capture_output=True, text=True, timeout=300, check=False,

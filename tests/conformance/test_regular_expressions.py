@@ -14,7 +14,7 @@ from tests.conformance.share_process import Lines
 
 PATTERNS = 4_000
 LEAST = {"invalid": 300, "matches": 2_000, "does not": 5_000}
-"""What has to have happened, or the walk proves little."""
+"""Minimum counts of events, or the walk proves little."""
 ATOMS = [
     "a", "b", "-", "é", "λ", r"\.", ".", r"\d", r"\w", r"\s", r"\S", "[ab]", "[^a]", "[a-c-]", "[[:alpha:]]",
     "[[:^digit:]]",    r"\pL", r"\PL", r"\p{Greek}", r"\p{^Greek}", r"\p{Nd}",

@@ -42,7 +42,7 @@ def port() -> Iterator[int]:
 
 
 def said(up: Up) -> str:
-    """What the supervisor says next, between what its nodes print; "" at the end."""
+    """The next line of the supervisor, between the output of its nodes; "" at the end."""
     while (line := up.line()) and not line.startswith("ottla: "):
         print(line)
     return line

@@ -33,7 +33,7 @@ LEAST = {
     "NONE": 1_000, "INVALID_REQUEST": 50, "FENCED_LEADER_EPOCH": 50, "FENCED_STATE_EPOCH": 20,
     "UNKNOWN_TOPIC_OR_PARTITION": 50, "records": 1_000, "same bytes": 900, "restart": 50,
 }  # fmt: skip
-"""What has to have happened, or the walks prove little."""
+"""Minimum counts of events, or the walks prove little."""
 
 
 @pytest.fixture(scope="module")

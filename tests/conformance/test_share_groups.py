@@ -63,7 +63,7 @@ def test_a_group_reads_is_shown_reset_and_deleted(shell: Shell, bootstrap: str, 
 
 
 def lag(shell: Shell, bootstrap: str, group: str, topic: str) -> str:
-    """What is still to be delivered of the topic's first partition."""
+    """Records still to be delivered of the topic's first partition."""
     rows = command(shell, bootstrap, "--describe", "--group", group)[1:]
     (row,) = [row for row in rows if row[:3] == [group, topic, "0"]]
     return row[4]

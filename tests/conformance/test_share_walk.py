@@ -15,7 +15,7 @@ LEAST = {
     "acquired": 500, "again": 200, "aborted": 200, "expired": 60, "failed": 40, "release": 60, "start": 60, "full": 100,
     "ok": 200, "INVALID_RECORD_STATE": 80, "INVALID_REQUEST": 5,
 }  # fmt: skip
-"""What has to have happened, or the walks prove little."""
+"""Minimum counts of events, or the walks prove little."""
 
 
 @pytest.fixture(scope="module")

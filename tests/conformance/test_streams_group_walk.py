@@ -54,7 +54,7 @@ LEAST = {
     "INVALID_REQUEST": 20, "STALE_MEMBER_EPOCH": 10, "status 0": 5, "status 1": 20, "status 2": 5, "status 3": 20,
     "status 4": 20, "status 5": 50,
 }  # fmt: skip
-"""What has to have happened in 40 walks, or they prove little."""
+"""Minimum counts of events in 40 walks, or they prove little."""
 REFUSED_BY_NAME = {"UNKNOWN_SERVER_ERROR", "INVALID_REQUEST", "STREAMS_INVALID_TOPOLOGY", "FENCED_MEMBER_EPOCH"}
 GROUPS = ("g", "h")
 TOPICS = ("t", "u", "r", "c")
@@ -115,7 +115,7 @@ def kafka() -> Iterator[Lines]:
 
 @dataclasses.dataclass
 class Client:
-    """What a member knows of itself."""
+    """A member's own state."""
 
     member_id: str
     group: str
@@ -129,7 +129,7 @@ class Client:
 
 
 class Diverged(Exception):
-    """What happens next hangs on the order of a hash map."""
+    """The next event depends on the order of a hash map."""
 
 
 class Walk:
@@ -258,7 +258,7 @@ class Walk:
             self.done["left"] += 1
 
     def wrong(self) -> None:
-        """What no good client sends."""
+        """Send a request that no correct client sends."""
         known = [*self.clients, *self.gone]
         if not known:
             return

@@ -25,7 +25,7 @@ from tests.conformance.share_process import Lines
 WALKS = 40
 STEPS = 25
 LEAST = {"standbys": 300, "kept": 8_000, "moved": 400, "same": 300, "shared process": 300}
-"""What has to have happened, or the walks prove little."""
+"""Minimum counts of events, or the walks prove little."""
 TOPOLOGIES = 3_000
 LEAST_TOPOLOGIES = {
     "READY": 40, "MISSING_SOURCE_TOPICS": 100, "MISSING_INTERNAL_TOPICS": 200, "INCORRECTLY_PARTITIONED_TOPICS": 60,

@@ -250,7 +250,9 @@ def test_java(cluster: Cluster, topic: str, tmp_path: Path) -> None:
 
 
 def events(process: subprocess.Popen[str]) -> Iterator[dict[str, object]]:
-    """What a program says, until it ends; it is killed when that takes too long, or nobody listens any more."""
+    """The events that a program prints until it ends; it is killed when that takes too long, or nobody reads them any
+    more.
+    """
     stop = threading.Timer(LIMIT_S, process.kill)
     stop.start()
     try:

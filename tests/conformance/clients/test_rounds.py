@@ -35,7 +35,7 @@ class Client:
     codecs: frozenset[str] = frozenset(EVERY_CODEC)
     """The codecs that it must have; it may have more."""
     lacks: tuple[tuple[str, str], ...] = ()
-    """What it may be without, and why: shown where the run found it missing."""
+    """Features that it may lack, and why: shown where the run found them missing."""
     groups: bool = True
     idempotent: bool = True
 
@@ -135,7 +135,7 @@ def read_all(bootstrap: str, topic: str, count: int) -> Counter[str]:
 
 
 def note(ran: Ran, client: Client, report: dict[str, Any]) -> None:
-    """What the program said that it is and did."""
+    """Record the program's own report."""
     ran.version(client.name, report["version"])
     for codec in report["produced"]:
         ran.step(

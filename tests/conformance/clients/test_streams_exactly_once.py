@@ -81,7 +81,7 @@ class Streams:
 
 
 class World:
-    """What was put in, and what came out so far."""
+    """Input and output so far."""
 
     def __init__(self, bootstrap: str) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0})
