@@ -1,4 +1,4 @@
-"""What all tests share: a real Apache Kafka to compare with, and that injected faults happen."""
+"""Shared by all tests: a real Apache Kafka to compare with, and that injected faults happen."""
 
 from __future__ import annotations
 
