@@ -72,7 +72,7 @@ class Acknowledged:
 
 @dataclass
 class Model:
-    """What is known of one topic. One producer writes it; a record's header tells its version."""
+    """Known state of one topic. One producer writes it; a record's header tells its version."""
 
     topic: str
     sent: dict[bytes, int] = field(default_factory=dict)

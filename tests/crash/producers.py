@@ -30,7 +30,7 @@ RETRIABLE = frozenset(
         ErrorCode.not_coordinator,
     }
 )
-"""What a node may answer while it starts."""
+"""Errors that a node may answer while it starts."""
 
 
 @dataclass
