@@ -57,7 +57,7 @@ class Clock:
 
 @dataclass
 class Outcome:
-    """What one search did."""
+    """Result of one search."""
 
     kind: str
     how: str
@@ -86,7 +86,7 @@ class Search:
         self.fs = SimulatedFileSystem(Random(seed), now_ms=self.clock.now_ms)
         self.fs.makedirs(ROOT)
         self.batches: dict[TopicPartition, dict[int, bytes]] = {key: {} for key in KEYS}
-        """What was written, by base offset."""
+        """Written batches by base offset."""
         self.aborted: list[AbortedTransaction] = []
         """Aborted transactions of the partition with transactions, in the order of their markers."""
         self.looks_right = False
