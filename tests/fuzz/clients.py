@@ -36,7 +36,7 @@ OFTEN = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, Api
 
 @dataclass
 class Done:
-    """What was sent, and what came of it."""
+    """Sent requests and their results."""
 
     apis: Counter[tuple[str, str]] = field(default_factory=Counter)
     """(API, answered | refused | waiting)"""

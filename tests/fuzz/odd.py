@@ -35,7 +35,7 @@ LAST = (
     ApiKey.UPDATE_FEATURES, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.UPDATE_RAFT_VOTER,
     ApiKey.FETCH_SNAPSHOT, ApiKey.END_QUORUM_EPOCH, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.VOTE,
 )  # fmt: skip
-"""What takes something away that others ask about."""
+"""Requests that remove things that others ask about, so they come last."""
 WAIT_S = 0.2
 """For an answer that may take as long as a rebalance."""
 WAITS = {ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.FETCH, ApiKey.SHARE_FETCH}
@@ -127,7 +127,7 @@ class Sensible:
 
 
 def odd_values(value: Value, name: str) -> Iterator[Any]:
-    """What to put in the place of a value's content."""
+    """Replacements for a value's content."""
     if value.nullable and value.kind != "uuid":
         yield None
     if value.kind == "array":

@@ -207,7 +207,7 @@ def grown_mb() -> float:
 
 
 def shown(done: Done) -> str:
-    """What was done, as a table."""
+    """Results as a table."""
     outcomes = ("answered", "refused", "waiting")
     lines = [f"{done.requests} requests; {done.batches} batches accepted; {dict(done.streams)}"]
     for title, counts in (("API", done.apis), ("mutation", done.kinds)):
@@ -219,7 +219,7 @@ def shown(done: Done) -> str:
 
 
 def short_of(done: Done) -> list[str]:
-    """What was not tried: each API must have been answered and refused, each mutation sent."""
+    """Missing attempts: each API must have been answered and refused, each mutation sent."""
     missing = [
         f"{key.name} never {outcome}"
         for key in VERSIONS

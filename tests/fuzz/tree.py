@@ -82,7 +82,7 @@ def render(value: Value) -> bytes:
 
 
 def head(value: Value) -> bytes:
-    """What stands before the content: a length, or the byte that says that a struct is not null."""
+    """Bytes before the content: a length, or the byte that says that a struct is not null."""
     if value.kind == "struct":
         return b"\1" if value.nullable else b""
     return length(value, len(value.content))

@@ -52,7 +52,7 @@ OF_TOPICS = {"name", "topic", "topic_name", "topic_names", "source_topics", "rep
 
 
 class Known:
-    """What the node called things in its answers, for requests that go on from there."""
+    """Names and ids from the node's answers, for later requests."""
 
     def __init__(self) -> None:
         self.topic_ids: dict[str, UUID] = {}
