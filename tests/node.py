@@ -78,7 +78,7 @@ class NodeProcess:
         return {name: value for name, value in os.environ.items() if not name.startswith("OTTLA_")}
 
     def _give_up(self) -> None:
-        """What did not start in time would outlive the tests."""
+        """Kill a node that did not start in time: it would outlive the tests."""
         process = self.process
         if process is not None:
             process.kill()
