@@ -142,7 +142,7 @@ class Crowd:
         await self.leave(client)
 
     def check(self, topic: str, partition: Any, log: Any) -> int:
-        """What was read against what was acknowledged and read before; the next offset."""
+        """Compare read records with those acknowledged and read before; returns the next offset."""
         if partition["error_code"]:
             assert partition["error_code"] in GONE, partition
             assert not partition["records"]

@@ -141,7 +141,7 @@ class Run:
             assert self.first_from(offset) == expected
 
     def first_from(self, offset: int) -> int | None:
-        """What a consumer gets that begins at `offset`: it skips batches without records."""
+        """The first record for a consumer that begins at `offset`: it skips batches without records."""
         log = self.log.log
         at = offset
         while (part := log.read(at, 1, up_to=log.log_end_offset)) is not None:

@@ -46,7 +46,7 @@ def log_of(batches: Any) -> bytes:
 
 
 def binary(rows: int, validity: memoryview | None, offsets: memoryview, data: memoryview) -> list[bytes | None]:
-    """What Arrow reads from a column of bytes."""
+    """The values that Arrow reads from a column of bytes."""
     at = offsets.cast("i")
     assert at[0] == 0 and len(at) == rows + 1 and at[rows] == len(data)
     return [bytes(data[at[i] : at[i + 1]]) if is_set(validity, i) else None for i in range(rows)]

@@ -70,7 +70,7 @@ class Node:
 
     @property
     def reported_end(self) -> int:
-        """What it asks for as a follower: it has everything below as safe as the topic asks."""
+        """The offset it fetches from as a follower: it has everything below as safe as the topic asks."""
         return self.log.safe_end_offset
 
 
@@ -205,7 +205,7 @@ class Cluster:
         node.log.copy(leader.log.records[end : end + count])
 
     def round(self) -> None:
-        """What goes on while nothing happens."""
+        """Periodic activity without other events."""
         for _ in range(2):
             for node in self.nodes.values():
                 if node.heard_of < len(self.decisions):

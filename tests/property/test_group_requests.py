@@ -23,7 +23,7 @@ VERSIONS = st.integers(1, 10)
 
 
 def seen_in(version: int, request: OffsetFetchRequest) -> OffsetFetchRequest:
-    """What is left of a request in a version."""
+    """The fields of a request that a version has."""
     groups = request.groups if version >= 8 else request.groups[:1]
     stable = request.require_stable if version >= 7 else False
     left = [group._replace(topics=_topics(version, group)) for group in groups]

@@ -51,7 +51,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.asked: dict[int, tuple[str, str | None]] = {}
         self.commits: dict[int, tuple[str, int, int]] = {}
         self.deleted: set[tuple[str, str, int]] = set()
-        """What was deleted on request, and so need not have expired."""
+        """Offsets deleted on request, which need not have expired."""
         self.looked_at = 0
         self.generations: Counter[ClassicGroup] = Counter()
         self.leaders: dict[tuple[ClassicGroup, int], set[str]] = {}
@@ -77,7 +77,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.driver.replies.clear()
 
     def is_in_the_log(self, group_id: str, partition: int, offset: int) -> None:
-        """What was acknowledged was written, and written before."""
+        """Check that an acknowledged offset was written before."""
         key = OffsetCommitKey(group_id, "t", partition)
         written = [record.value for batch in self.driver.log for record in batch if record.key == key]
         assert any(isinstance(value, OffsetCommitValue) and value.offset == offset for value in written)

@@ -37,7 +37,7 @@ ANSWERS = st.lists(
 
 
 def seen_in(version: int, request: OffsetCommitRequest) -> OffsetCommitRequest:
-    """What is left of a request in a version."""
+    """The fields of a request that a version has."""
     topics = [
         TopicToCommit(
             "" if version >= 10 else name,

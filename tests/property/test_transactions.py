@@ -30,7 +30,7 @@ class Walk:
         config = TransactionConfig(id_expiration_ms=7_200_000, two_phase_commit=True)
         self.driver = SimulatedDriver(config)
         self.seen: list[tuple[str, ProducerIdAndEpoch]] = []
-        """What producers were given, newest last: they may come late with any of it."""
+        """Ids given to producers, newest last: they may come late with any of it."""
         self.markers: dict[tuple[int, int], SendMarkers] = {}
         """By producer id and epoch; only those of version 2, where the epoch names the transaction."""
         self.to_write: list[SendMarkers] = []
