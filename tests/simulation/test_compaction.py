@@ -50,7 +50,7 @@ def scene(seed: int, config: LogConfig = CONFIG) -> Compaction:
 
 
 def committed(log: Compaction) -> list[Record]:
-    """What a read_committed consumer gets: without control records and aborted ones."""
+    """Records for a read_committed consumer: without control records and aborted ones."""
     aborted = log.log.aborted_transactions(log.log.log_start_offset, log.log.log_end_offset)
     found = []
     for header in log.headers():

@@ -38,12 +38,12 @@ OFFLINE = "offline"
 
 class Write(NamedTuple):
     path: str
-    """What its path has in it."""
+    """A part of its path."""
     act: Callable[[World], object]
     passing: str
-    """What happens after an error that passes."""
+    """Effect of a temporary error."""
     failing: str
-    """What happens after EIO."""
+    """Effect of EIO."""
     before: Callable[[World], object] = lambda world: None
     how: str = "write"
     """What of the disk's operations fails, where a file could be opened."""

@@ -65,7 +65,7 @@ class Lives:
         disk.observer = observed
 
     async def _client(self, wire: Wire) -> None:
-        """What is found has everything that was acknowledged; then more of everything."""
+        """Every acknowledged record is found; then more of everything."""
         topics = {"topics": None, "allow_auto_topic_creation": False}
         names = {each["name"] for each in (await wire.ask(ApiKey.METADATA, 9, topics))["topics"]}
         assert names >= self.present and not names & self.absent, (names, self.present, self.absent)

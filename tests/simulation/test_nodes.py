@@ -218,7 +218,7 @@ SAID_AS = {
     "ISR shrunk": ("left the ISR",),
     "ISR expanded": ("joined it",),
 }
-"""What a run calls it that did not meet it."""
+"""Names in the report of a run that did not meet it."""
 
 
 @pytest.mark.parametrize("kind", scenario.KINDS)
