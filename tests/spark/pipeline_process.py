@@ -65,7 +65,7 @@ def kill(victim: str, command: Command, cluster: Cluster) -> None:
 
 
 def ottla(*arguments: str) -> Any:
-    """What a command prints with --json."""
+    """Output of a command with --json."""
     done = subprocess.run(
         [sys.executable, "-m", "ottla.cli.main", *arguments, "--json"], capture_output=True, text=True, timeout=120
     )

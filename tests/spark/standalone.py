@@ -50,7 +50,7 @@ class StandaloneCluster:
         self.memory = memory
         self.environment = dict(environment or {})
         self.url = ""
-        """What `master` is to be."""
+        """The URL for `master`."""
         self.directory = Path()
         """Logs of the master and the workers, and the workers' directories, where those of executors are."""
         self._processes: list[subprocess.Popen[bytes]] = []
