@@ -94,7 +94,7 @@ def test_writing() -> None:
         ({"value.format": "xml"}, "one of binary"),
         ({"value.format": "json"}, "needs value.schema"),
         ({"value.schema": "a INT"}, "not binary"),
-        (JSON | {"value.writer.schema": '"int"'}, "for value.format=avro"),
+        (JSON | {"value.writer.schema": '"int"'}, "needs value.format=avro"),
         ({"bad.records": "keep"}, "one of fail"),
         ({"bad.records": "dead-letter"}, "go together"),
         ({"dead.letter.topic": "d"}, "go together"),
