@@ -110,6 +110,7 @@ def test_nodes_of_the_compose_file_are_a_cluster() -> None:
         assert voters == {each.node_id: f"{other}:9093" for other, each in configs.items()}
         assert [each.port for each in config.controller_listeners] == [9093]
         advertised = {each.name: each for each in config.advertised_listeners}
+        assert [str(each) for each in config.advertised_controller_listeners] == [f"CONTROLLER://{name}:9093"]
         assert str(advertised["PLAINTEXT"]) == f"PLAINTEXT://{name}:9092"
         opened = f"127.0.0.1:{advertised['HOST'].port}:{advertised['HOST'].port}"
         assert nodes()[name]["ports"] == [opened]
@@ -253,6 +254,8 @@ def test_pods_are_a_cluster(tmp_path: Path) -> None:
         }
         advertised = str(config.advertised_listeners[0])
         assert advertised == f"PLAINTEXT://ottla-{ordinal}.{service}.streams.svc:9092"
+        (controller,) = config.advertised_controller_listeners
+        assert str(controller) == f"CONTROLLER://ottla-{ordinal}.{service}.streams.svc:9093"
         assert config.without_effect == ()
     (headless,) = (each for each in of_kind("base", "Service") if each["spec"].get("clusterIP") == "None")
     assert headless["metadata"]["name"] == service
