@@ -144,7 +144,7 @@ $(VENV)/.site: tools/site/requirements.txt | $(TOOLS)
 	@touch $@
 
 site: $(VENV)/.site  ## the documentation as a website, in build/site; a link that leads nowhere fails
-	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build  # with --quiet it would count no warnings, and so be less strict
 	@echo "build/site/index.html"
 
 clean:  ## remove what was made

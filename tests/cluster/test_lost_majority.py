@@ -43,7 +43,7 @@ def test_the_survivor_keeps_what_it_has(tmp_path: Path) -> None:
             shutil.rmtree(node.data)
 
         as_before = dict(second.settings)
-        second.settings |= {"process.roles": "controller", "listeners": f"CONTROLLER://{second.controller}"}  # type: ignore[attr-defined]
+        second.settings |= {"process.roles": "controller", "listeners": f"CONTROLLER://{second.controller}"}
         second.begin()
         survivor.start()
         assert [leader for leader, _ in leaders(survivor.bootstrap, TOPIC)] == [-1] * PARTITIONS

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def build(site: Path, config: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--config-file", str(config), "--site-dir", str(site)],
+        [sys.executable, "-m", "mkdocs", "build", "--config-file", str(config), "--site-dir", str(site)],
         cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
 
@@ -37,3 +37,15 @@ def test_every_page_is_in_the_navigation() -> None:
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     assert len(named) == len(set(named))
     assert {name for name in named if not name.startswith("repository/")} == pages
+
+
+def test_a_link_that_leads_nowhere_fails(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    config = tmp_path / "mkdocs.yml"
+    config.write_text(f"INHERIT: {ROOT / 'mkdocs.yml'}\nhooks: []\nextra_css: []\nnav: [index.md]\n", encoding="utf-8")
+    page = tmp_path / "docs" / "index.md"
+    for text, said in (("[a](#page)", ""), ("[a](nowhere.md)", "nowhere.md"), ("[a](#nowhere)", "#nowhere")):
+        page.write_text(f"# Page\n\n{text}\n", encoding="utf-8")
+        done = build(tmp_path / "site", config)
+        assert (done.returncode != 0) == bool(said), done.stdout + done.stderr
+        assert said in done.stdout + done.stderr
