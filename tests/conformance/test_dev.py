@@ -127,7 +127,7 @@ def test_it_ends_with_its_parent() -> None:
 
 
 def test_programs_in_containers_have_an_address_of_their_own() -> None:
-    """A client is sent to the address of the listener at which it asked."""
+    """A client is sent to the address of the listener at which it asked. A registry that dies comes back where it was."""
     arguments = ["--port", "0", "--http-port", "0", "--registry-port", "0", "--topic", "orders"]
     with running(*arguments, "--advertise", "host.docker.internal") as (process, facts):
         host, _, port = facts["containers"]["bootstrap"].rpartition(":")
@@ -140,10 +140,26 @@ def test_programs_in_containers_have_an_address_of_their_own() -> None:
             assert [f"{each.host}:{each.port}" for each in brokers] == [expected]
         far = facts["containers"]["registry"].removeprefix("http://host.docker.internal")
         assert get(f"http://{any_address()}{far}", "/subjects")[0] == 200
-        code, _, complaints = ended(process, signal.SIGTERM)
-        assert code == 0
+        (registry,) = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+        os.kill(registry, signal.SIGKILL)
+        wait_until_gone(registry)
+        wait_until_served(facts["registry"])
+        code, out, complaints = ended(process, signal.SIGTERM)
+        assert (code, out) == (0, "")
+        assert "the registry ended, and is started again" in complaints
         assert f"CONTAINERS port {port} is bound to every interface" in complaints
         assert "schema registry port" in complaints
+
+
+def wait_until_served(url: str) -> None:
+    until_s = time.monotonic() + END_S
+    while True:
+        try:
+            assert get(url, "/subjects") == (200, b"[]")
+            return
+        except OSError:
+            assert time.monotonic() < until_s
+            time.sleep(0.05)
 
 
 def any_address() -> str:
@@ -154,26 +170,6 @@ def any_address() -> str:
         except OSError:
             return "127.0.0.1"
         return str(asked.getsockname()[0])
-
-
-def test_a_registry_that_dies_comes_back_where_it_was() -> None:
-    ports = ["--port", "0", "--http-port", "0", "--registry-port", "0"]
-    with running(*ports) as (process, facts):
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        (child,) = map(int, children.read_text().split())
-        os.kill(child, signal.SIGKILL)
-        wait_until_gone(child)
-        until_s = time.monotonic() + END_S
-        while True:
-            try:
-                assert get(facts["registry"], "/subjects") == (200, b"[]")
-                break
-            except OSError:
-                assert time.monotonic() < until_s
-                time.sleep(0.05)
-        code, out, complaints = ended(process, signal.SIGTERM)
-        assert (code, out) == (0, "")
-        assert "the registry ended, and is started again" in complaints
 
 
 def test_a_taken_port_and_a_bad_setting_are_reported() -> None:

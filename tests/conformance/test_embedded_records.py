@@ -179,6 +179,12 @@ class TestConsume:
         at = TopicPartition(topic, 0, 2)
         client.delete_records([at])[at].result(300)
         assert values(broker.consume(topic, 1, group="behind")) == [b"c"]
+        for offset in (0, 100):  # deleted since; of an older topic of that name
+            settings = {"bootstrap.servers": broker.bootstrap, "group.id": f"at {offset}"}
+            consumer = Consumer(settings)
+            consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+            consumer.close()
+            assert values(broker.consume(topic, group=f"at {offset}")) == [b"c"]
 
 
 def test_a_broker_that_is_gone() -> None:

@@ -20,7 +20,7 @@ PUBLIC_HOSTS = (
     "www.postgresql.org",
     "host.docker.internal",
 )
-"""Hosts that an address in the tree may have: name spaces, licences, references, and Docker's name for the machine that it runs on."""
+"""Hosts that an address in the tree may have: name spaces, licences, references, and Docker's name for its host."""
 
 _PLACES = re.compile(r"(?<![\w./$}-])/(?:work|root|home|Users|workspace|mnt)/[\w.]")
 _REGISTRIES = re.compile(

@@ -302,7 +302,11 @@ class _Reading:
         starts = {at: found.offset for at, found in sorted(earliest.items())}
         if self._group is not None:
             committed = self._cluster.committed_offsets(self._group)
-            starts = {at: max(offset, committed.get(at, offset)) for at, offset in starts.items()}
+            latest = self._cluster.offsets(dict.fromkeys(starts, LATEST))
+            for at, earliest_offset in starts.items():
+                offset = committed.get(at, -1)
+                # What was committed of a topic that was deleted since is of no use, nor what retention has overtaken.
+                starts[at] = offset if earliest_offset <= offset <= latest[at].offset else earliest_offset
         return starts
 
     def records(self) -> list[Record]:
