@@ -127,7 +127,7 @@ def test_it_ends_with_its_parent() -> None:
 
 
 def test_programs_in_containers_have_an_address_of_their_own() -> None:
-    """A client is sent to the address of the listener at which it asked; a registry that dies comes back where it was."""
+    """A client is sent to the address of the listener that it asked. A registry that dies comes back where it was."""
     arguments = ["--port", "0", "--http-port", "0", "--registry-port", "0", "--topic", "orders"]
     with running(*arguments, "--advertise", "host.docker.internal") as (process, facts):
         host, _, port = facts["containers"]["bootstrap"].rpartition(":")

@@ -146,7 +146,7 @@ class Exchange:
         return self.bootstrap
 
 
-def _as_bytes(what: str, text: Text) -> bytes | None:
+def _as_bytes(what: str, text: object) -> bytes | None:
     if text is None or isinstance(text, bytes):
         return text
     if isinstance(text, str):

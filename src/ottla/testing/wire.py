@@ -153,10 +153,10 @@ def _written(cluster: Cluster, topic: str, records: Sequence[Record], timeout: f
             if code is not ErrorCode.none:
                 failure = KafkaError(code, answer.error_message or f"partition {batch.at}")
                 continue
-            stamp = {"timestamp": answer.log_append_time_ms} if answer.log_append_time_ms >= 0 else {}
             for number in range(len(batch.records)):
                 place = places[batch.at][batch.first + number]
-                written[place] = replace(written[place], offset=answer.base_offset + number, **stamp)
+                stamp = answer.log_append_time_ms if answer.log_append_time_ms >= 0 else written[place].timestamp
+                written[place] = replace(written[place], offset=answer.base_offset + number, timestamp=stamp)
             waiting[batch.at].pop(0)
         waiting = {at: batches for at, batches in waiting.items() if batches}
         if failure is not None:
