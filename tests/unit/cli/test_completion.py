@@ -22,7 +22,7 @@ def words(*typed: str) -> list[str]:
 
 
 def test_commands_and_options() -> None:
-    assert words("")[:3] == ["server", "topic", "produce"]
+    assert words("")[:3] == ["server", "dev", "topic"]
     assert words("group", "de") == ["describe", "delete"]
     assert words("topic", "create", "t", "--pa") == ["--partitions"]
     assert "--partitions" not in words("topic", "create", "t", "--partitions", "3", "--")
