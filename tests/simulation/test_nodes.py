@@ -37,7 +37,7 @@ MET: dict[str, tuple[str, ...]] = {
     "disk": ("error kafka_storage_error", "produce retried"),
     "mixed": ("fault", "produce retried"),
     "cluster": ("power loss", "stalled", "produce retried"),
-    "quorum": ("leaders elected", "taken over", "fenced replicas", "stalled", "produce retried"),
+    "quorum": ("leaders elected", "taken over", "fenced replicas", "stalled", "produce retried", "fetched again"),
     "long": ("leaders elected", "taken over", "produce retried"),
     "transactions": (
         "EndTxn replayed",
@@ -65,6 +65,7 @@ def test_nodes_keep_their_promises(kind: str, monkeypatch: Any) -> None:
     """One node; a controller and a broker on machines of their own; clusters. The long ones are shorter here."""
     monkeypatch.setattr(quorum, "LONG_SECONDS", (60.0, 80.0))
     monkeypatch.setattr(cluster_faults, "TAKEN_OVER", 1.0)
+    monkeypatch.setattr(cluster_faults, "ROTTEN", 1.0)
     monkeypatch.setattr(transactions, "SECONDS", (8.0, 10.0))
     monkeypatch.setattr(group_protocols, "SECONDS", (6.0, 8.0))
     counts: Counter[str] = Counter()

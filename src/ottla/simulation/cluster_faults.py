@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from random import Random
 
 from ottla.coordinator.shard import partition_for
+from ottla.model import TopicPartition
+from ottla.protocol.record_batch import ATTRIBUTES_POSITION, read_batch_header
 from ottla.simulation.clients import Client
 from ottla.simulation.faults import SLOW_S, FaultKind, Nemesis
 from ottla.simulation.groups import COMMITTER, TOPIC
 from ottla.simulation.history import Key
 from ottla.simulation.world import SECOND_DIRECTORY, Machine, World
+from ottla.storage.segment_files import LOG
 from ottla.testing.disk import OPERATIONS
 from ottla.testing.loop import State
 
@@ -27,6 +30,12 @@ votes."""
 
 FULL_VOTER = 0.4
 """Share of the runs with three or more voters in which, at the end, one has no room for its vote."""
+
+ROTTEN = 0.4
+"""In how many of the runs with replicas a bit flips on the disk of a follower, in the end."""
+
+FETCHED_SECONDS_MAX = 60.0
+"""Damage that a scrubber met is given up for another replica's copy within this."""
 
 ELECTED_SECONDS_MAX = 30.0
 """A majority of voters without a fault has a leader within this."""
@@ -48,6 +57,8 @@ class ClusterNemesis(Nemesis):
         """Whether a run without a change of leader has missed what it is about."""
         self.may_wipe_voters = False
         """Where a voter is a node with its disk: with a new one it does not vote."""
+        self.may_rot = False
+        """Whether bits flip; what they are of is fetched from another replica."""
         self.wipes_max = 1
         """No more disks than this are replaced: with two of three lost nothing is guaranteed."""
         network: list[FaultKind] = [
@@ -92,6 +103,10 @@ class ClusterNemesis(Nemesis):
         if len(self.voters) > 2 and not self.may_wipe_voters and voting.random() < FULL_VOTER:
             self.world.network.heal()
             await self._full_voter(voting)
+        rotting = self.world.random("nemesis/rotten")
+        if self.may_rot and rotting.random() < ROTTEN:
+            self.world.network.heal()
+            await self._rotten(rotting)
 
     async def _leave_in_sync_set(self) -> None:
         """A run whose faults were all short: a broker is away for longer than its session."""
@@ -210,6 +225,42 @@ class ClusterNemesis(Nemesis):
         leader.comes_back()
         is_there = await self._elected(self.voters) and victim.starts == starts
         return victim if is_there else None
+
+    async def _rotten(self, random: Random) -> None:
+        """A bit flips in a batch on the disk of a replica that does not lead, so that no client meets it first. Its
+        scrubber does, and the log is fetched again from another one."""
+        key = TOPIC, random.randrange(2)
+        leader = self._leader_of(key)
+        found = [each for each in self.brokers if each is not leader and self._in_sync_with(leader, each, key)]
+        if not found:
+            return
+        victim = random.choice(found)
+        node, loop = victim.node, victim.loop
+        assert node is not None and loop is not None
+        log = node.logs.get(TopicPartition(*key))
+        assert log is not None
+        path = log.segments[0].path(LOG)
+        size = min(victim.disk.size(path), read_batch_header(victim.disk.read_bytes(path)).size)
+        bit = random.randrange(8 * ATTRIBUTES_POSITION, 8 * size)
+        self._says(f"rotten: bit {bit} of {path} of {victim.name}")
+        self.world.rotten.add((victim.name, key))
+        victim.disk.flip_bit(path, bit)
+        loop.call_soon(lambda: node.damaged_logs.scrubber.scrub_all())
+        for _ in range(round(FETCHED_SECONDS_MAX * 10)):
+            await asyncio.sleep(0.1)
+            if victim.node is not None and victim.node.logs.get(TopicPartition(*key)) not in (None, log):
+                self.world.counts["fetched again"] += 1
+                return
+        self.world.violated(f"liveness: {victim.name} does not fetch {key} again, of which a bit flipped")
+
+    def _in_sync_with(self, leader: Machine | None, machine: Machine, key: Key) -> bool:
+        """Whether a broker has records of a partition, all that its leader has, and they are on disk."""
+        if leader is None or leader.node is None or machine.node is None or not machine.is_serving:
+            return False
+        led, own = (each.node.replicas.get(*key) for each in (leader, machine) if each.node is not None)
+        if led is None or own is None or machine.node_id not in led.isr:
+            return False
+        return bool(own.log.segments[0].size) and own.log.log_end_offset == led.log.log_end_offset
 
     async def _elected(self, machines: Sequence[Machine]) -> bool:
         """Whether all of these serve within the time, and one leads the quorum."""

@@ -141,7 +141,8 @@ class Invariants:
         damaged_logs = vars(node).get("damaged_logs")  # made with the first records
         if damaged_logs is not None:
             for key, why in damaged_logs.damaged().items():
-                if "cannot be read" not in why:  # as a disk error says it
+                is_rotten = (machine.name, (key.topic, key.partition)) in self.world.rotten
+                if not is_rotten and "cannot be read" not in why:  # as a disk error says it
                     self.violated("what was written is not damaged", f"{machine.name} says so of {key}: {why}")
 
     def may_coordinate(self, host: str, group: str) -> bool:
@@ -253,15 +254,17 @@ class Invariants:
         """Who was in sync by the newest change that a node knows, if that is a later one than its leader knows and says
         that the partition is not the node's any more; else None.
 
-        Such a node has deleted its log, and the leader may still commit by what it said before: an fsync of the leader
-        ends, or another follower fetches. It had all that, and so have all others that the leader waits for. Who is in
-        sync by the later change is one of them, or came in sync behind one of them that leads since: what is committed
-        is on all of these, and nothing depends on the node."""
+        Such a node has deleted its log (or given up a damaged one, once it was not in sync any more), and the leader
+        may still commit by what it said before: an fsync of the leader ends, or another follower fetches. It had all
+        that, and so have all others that the leader waits for. Who is in sync by the later change is one of them, or
+        came in sync behind one of them that leads since: what is committed is on all of these, and nothing depends on
+        the node."""
         topic = None if machine.node is None else machine.node.image.topic(key[0])
         now = None if topic is None or topic.id != led.topic_id else topic.partitions.get(key[1])
-        if now is None or machine.node_id in now.replicas or now.partition_epoch <= led.partition_epoch:
+        if now is None or now.partition_epoch <= led.partition_epoch:
             return None
-        return now.isr
+        has_left = machine.node_id not in (now.isr if (machine.name, key) in self.world.rotten else now.replicas)
+        return now.isr if has_left else None
 
     def _must_hold(self, key: Key, start: int) -> bool:
         committed = self._committed.get(key)

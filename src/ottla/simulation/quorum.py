@@ -212,7 +212,7 @@ class QuorumRun(Run):
         nemesis = ClusterNemesis(self.world, self.clients, plan.seconds, self.voters, self.servers)
         if self.kind == LONG:
             nemesis.rest_s = LONG_REST_S
-        nemesis.must_elect = plan.replicas > 1
+        nemesis.must_elect = nemesis.may_rot = plan.replicas > 1
         nemesis.may_wipe_voters = plan.is_dynamic and plan.controllers > 2
         if plan.has_two_disks:
             nemesis.faults += [nemesis.fail_directory] * 3

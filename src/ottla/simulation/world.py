@@ -326,6 +326,8 @@ class World:
         """Changes of leaders, by partition."""
         self.unclean: Counter[tuple[str, int]] = Counter()
         """Elections of a replica that was not in sync."""
+        self.rotten: set[tuple[str, tuple[str, int]]] = set()
+        """Machines and partitions of which a bit was flipped on the disk."""
         self.violations: list[str] = []
         self.pace = 1.0
         """Factor of clients' pauses over those of a short run."""
