@@ -51,13 +51,13 @@ def has_effect(name: str) -> bool:
     return setting is not None and setting.acts
 
 
-_ADVICE = "to run without, leave {name} out or override it with --set {name}={off}"
+_ADVICE = "to run without it, omit {name} or override it with --set {name}={off}"
 
 MUST_BE_OFF: Mapping[str, tuple[str, str]] = {
-    "authorizer.class.name": ("", "this version checks no ACLs and would let every client do everything"),
-    "create.topic.policy.class.name": ("", "this version cannot ask a policy whether a topic may be created"),
-    "alter.config.policy.class.name": ("", "this version cannot ask a policy whether settings may change"),
-    "remote.log.storage.system.enable": ("false", "this version cannot read what was moved to tiered storage"),
+    "authorizer.class.name": ("", "this version does not check ACLs and would allow every client everything"),
+    "create.topic.policy.class.name": ("", "this version does not support policies for creating topics"),
+    "alter.config.policy.class.name": ("", "this version does not support policies for changing settings"),
+    "remote.log.storage.system.enable": ("false", "this version cannot read tiered storage"),
 }
 """What to set to run without it, and why the node does not start with it: it would open what the setting closes."""
 

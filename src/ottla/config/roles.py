@@ -70,25 +70,25 @@ def _check_protocols(config: ServerConfig) -> None:
         if each.protocol not in SERVED:
             raise OttlaError(
                 f"listeners: {each} needs {each.protocol}; this version serves {', '.join(SERVED)}, without "
-                "encryption or log-in: name only such listeners, in a network that you trust"
+                f"encryption or authentication: use only such listeners, in a trusted network"
             )
 
 
 def _check_broker_only(config: ServerConfig) -> None:
     if not config.quorum_voters and not config.quorum_servers:
         raise OttlaError(
-            "process.roles is broker: say where the controllers are, with "
+            "process.roles is broker: give the controllers' addresses with "
             "controller.quorum.bootstrap.servers=host:port or controller.quorum.voters=id@host:port"
         )
     if config.node_id in config.quorum_voters:
         raise OttlaError(
             f"process.roles is broker, but node.id {config.node_id} is among controller.quorum.voters: "
-            "give the broker another node.id, or it the role controller too"
+            "give the broker another node.id, or also the role controller"
         )
     if config.controller_listeners:
         raise OttlaError(
             f"process.roles is broker, but the listener {config.controller_listeners[0]} is among "
-            "controller.listener.names: leave it out of listeners, it is the controllers'"
+            f"controller.listener.names: remove it from listeners, as it belongs to the controllers"
         )
     _check_way_to_controllers(config)
 
@@ -97,12 +97,12 @@ def _check_way_to_controllers(config: ServerConfig) -> None:
     """The first name in controller.listener.names is where a node connects to the controllers of others."""
     name, protocol = config.controller_protocol
     if protocol not in SERVED:
-        needs = f"needs {protocol}, which this version does not speak" if protocol else "has no security protocol"
+        needs = f"needs {protocol}, which this version does not support" if protocol else "has no security protocol"
         raise OttlaError(f"controller.listener.names: {name} {needs}; see listener.security.protocol.map")
     others = (host for node_id, host in config.quorum_voters.items() if node_id != config.node_id)
     for each in (*others, *config.quorum_servers):
         if each.port == 0:
-            raise OttlaError(f"a controller at {each.host}:0 cannot be found: give the port that it listens on")
+            raise OttlaError(f"a controller at {each.host}:0 has no fixed port: give the port that it listens on")
 
 
 def _check_controller(config: ServerConfig) -> None:
@@ -116,7 +116,7 @@ def _check_controller(config: ServerConfig) -> None:
     if set(voters) - {config.node_id}:
         if not config.controller_listeners:
             raise OttlaError(
-                "listeners: the other controllers have to reach this one; add a listener of controller.listener.names, "
+                "listeners: the other controllers must reach this one; add a listener of controller.listener.names, "
                 "as CONTROLLER://host:port"
             )
         _check_way_to_controllers(config)
@@ -124,7 +124,7 @@ def _check_controller(config: ServerConfig) -> None:
         return
     if not voters and not config.quorum_servers:
         raise OttlaError(
-            "process.roles is controller: say which controllers vote, with controller.quorum.voters="
+            "process.roles is controller: give the voters with controller.quorum.voters="
             f"{config.node_id}@host:port, or controller.quorum.bootstrap.servers=host:port"
         )
     if config.listeners:
@@ -136,6 +136,6 @@ def _check_controller(config: ServerConfig) -> None:
         raise OttlaError("listeners: a controller needs one of controller.listener.names; add CONTROLLER://host:port")
     if config["advertised.listeners"] is not None and config.advertised_listeners:
         raise OttlaError(
-            f"process.roles is controller, but advertised.listeners has {config.advertised_listeners[0]}, which is for "
-            "clients: leave it out"
+            f"process.roles is controller, but advertised.listeners has {config.advertised_listeners[0]}, which is "
+            f"for clients: remove it"
         )

@@ -104,8 +104,8 @@ class ServerConfig(Mapping[str, Any]):
         if "process.roles" not in given:
             if "zookeeper.connect" in given:
                 raise OttlaError(
-                    "zookeeper.connect without process.roles: these are the settings of a broker with ZooKeeper, which "
-                    "neither Ottla nor Kafka since 4.0 has; let Kafka 3.9 migrate the cluster to KRaft first"
+                    "zookeeper.connect without process.roles: these are the settings of a broker with ZooKeeper, "
+                    "which neither Ottla nor Kafka since 4.0 supports; let Kafka 3.9 migrate the cluster to KRaft first"
                 )
             given = {**_embedded(given), **given}
         config = cls(given, host_name)
@@ -208,7 +208,9 @@ class ServerConfig(Mapping[str, Any]):
         for refusal in foreign.refusals(self):
             raise OttlaError(refusal)
         if self["config.providers"]:
-            raise OttlaError("config.providers: this version does not replace ${...} in values; write the values out")
+            raise OttlaError(
+                "config.providers: this version does not replace ${...} in values; write the values literally"
+            )
         check_roles(self)
         if self["cordoned.log.dirs"]:
             from ottla.config.validation import cordon_refusal  # few nodes ever need it
@@ -231,8 +233,8 @@ class ServerConfig(Mapping[str, Any]):
         for each in (*self.listeners, *self.controller_listeners) if port else ():
             if each.port == port and (each.host == host or not {each.host, host}.isdisjoint(_EVERYWHERE)):
                 raise OttlaError(
-                    f"ottla.http.listener and the listener {each} have the same port: "
-                    "give another one for clients (--listen) or for HTTP (--http)"
+                    f"ottla.http.listener and the listener {each} have the same port: give a different one for "
+                    f"clients (--listen) or for HTTP (--http)"
                 )
 
 
@@ -248,8 +250,8 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
         if not foreign.is_known(name):
             if name == "bootstrap.servers":
                 raise OttlaError(
-                    f"environment variable {variable} is for clients: rename it to OTTLA_BOOTSTRAP, "
-                    "which the commands read, or unset it"
+                    f"environment variable {variable} is not a node's setting: rename it to OTTLA_BOOTSTRAP, which "
+                    f"the commands read, or unset it"
                 )
             raise OttlaError(f"environment variable {variable}: {_unknown(name)}")
         if name in said:
@@ -314,7 +316,7 @@ def _check(name: str, text: str) -> None:
     try:
         setting.parse(text)
     except InvalidValue as error:
-        kind = ", and this is not a number" if "Not a number" in str(error) else ""
+        kind = "; the given value is not a number" if "Not a number" in str(error) else ""
         shown = "[hidden]" if setting.sensitive else text
         raise OttlaError(f"setting {name}={shown} is refused: allowed is {setting.allowed}{kind}") from error
 
