@@ -20,8 +20,8 @@ SETTINGS = (
     Setting("sessions", "sessions", "topic of the sessions"),
     Setting("funnels", "funnels", "topic of the funnels"),
     Setting("steps", "/,/product,/cart,/checkout", "pages of the funnel, in order"),
-    Setting("gap", "30 minutes", "a session ends when its user has been quiet for so long"),
-    Setting("delay", "1 minute", "how late a page view may come; what is later is dropped"),
+    Setting("gap", "30 minutes", "a session ends after this time without a page view"),
+    Setting("delay", "1 minute", "how late a page view may arrive; later ones are dropped"),
     Setting("every", "1 hour", "windows of the funnels"),
 )
 VIEW = "user STRING, page STRING, at TIMESTAMP"

@@ -19,9 +19,9 @@ SETTINGS = (
     Setting("payments", "payments", "topic of the payments"),
     Setting("paid", "paid", "topic of orders with their payments, keyed by order"),
     Setting("unpaid", "unpaid", "topic of orders that were not paid in time, keyed by order"),
-    Setting("within", "1 hour", "how long after its order a payment may be"),
-    Setting("before", "1 minute", "how long ahead of it: clocks differ"),
-    Setting("delay", "1 minute", "how late an order or a payment may come; what is later is dropped"),
+    Setting("within", "1 hour", "how long after its order a payment may come"),
+    Setting("before", "1 minute", "how long before its order a payment may come, as clocks differ"),
+    Setting("delay", "1 minute", "how late an order or a payment may arrive; later ones are dropped"),
 )
 ORDER = "order STRING, customer STRING, amount DOUBLE, at TIMESTAMP"
 PAYMENT = "payment STRING, order STRING, amount DOUBLE, at TIMESTAMP"

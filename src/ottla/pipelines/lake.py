@@ -27,16 +27,16 @@ from ottla.pipelines.runner.job import query_id
 
 SETTINGS = (
     Setting("input", "events", "topic to keep"),
-    Setting("format", "json", "of its values: json, avro or binary"),
-    Setting("schema", "", "of its values: DDL for json, Avro's JSON for avro"),
-    Setting("kind", "delta", "of table: delta, parquet or iceberg"),
-    Setting("table", "", "its directory, or NAMESPACE.NAME in a catalog of Iceberg"),
-    Setting("at", "timestamp", "when a record happened: an expression of SQL over its columns"),
+    Setting("format", "json", "format of its values: json, avro or binary"),
+    Setting("schema", "", "schema of its values: DDL for json, Avro's JSON for avro"),
+    Setting("kind", "delta", "kind of the table: delta, parquet or iceberg"),
+    Setting("table", "", "the table's directory, or NAMESPACE.NAME in an Iceberg catalog"),
+    Setting("at", "timestamp", "event time of a record: a SQL expression over its columns"),
     Setting("compact_every", 50, "batches from one compaction to the next; 0: none"),
-    Setting("target_mb", 128, "size of a file that is large enough, in MiB"),
+    Setting("target_mb", 128, "target size of a file in MiB; larger ones are not compacted"),
     Setting("catalog", "default", "Iceberg's"),
-    Setting("properties", "", "of that catalog: uri=...,warehouse=..."),
-    Setting("delta", "io.delta:delta-spark_4.2_2.13:4.4.0", "jars of Delta to fetch"),
+    Setting("properties", "", "properties of the Iceberg catalog: uri=...,warehouse=..."),
+    Setting("delta", "io.delta:delta-spark_4.2_2.13:4.4.0", "Maven coordinate of the Delta JARs to fetch"),
 )
 PLACE = ("key", "partition", "offset", "timestamp")
 
@@ -67,7 +67,8 @@ def rows_of(job: Job) -> DataFrame:
     schema, format = job["schema"] or None, job["format"]
     if schema is None and format != "binary" and job.registry is None:
         raise PipelineError(
-            "schema: say what the values have (DDL for json, Avro's JSON for avro), or format=binary, or --registry"
+            "schema: give the schema of the values (DDL for json, Avro's JSON for avro), or set format=binary, or "
+            "--registry"
         )
     records = job.read("input", schema, format=format, key_format="binary" if format == "binary" else "string")
     names = ["value"] if format == "binary" else records.select("value.*").columns
@@ -82,7 +83,7 @@ def rows_of(job: Job) -> DataFrame:
 
 def table_of(job: Job) -> Table:
     if not job["table"]:
-        raise PipelineError("table: say where it is, a directory or NAMESPACE.NAME in a catalog of Iceberg")
+        raise PipelineError("table: give a directory, or NAMESPACE.NAME in an Iceberg catalog")
     target_bytes = job["target_mb"] << 20
     if job["kind"] == "delta":
         from ottla.pipelines.lake_delta import Delta

@@ -20,7 +20,7 @@ class Delta:
         self.target_bytes = target_bytes
         if not hasattr(spark._jvm.io.delta.tables.DeltaTable, "forPath"):  # type: ignore[union-attr]
             raise PipelineError(
-                "Spark has no jars of Delta: set delta to the Maven coordinate to fetch, or spark.jars to their paths"
+                "Spark has no Delta JARs: set delta to the Maven coordinate to fetch, or spark.jars to their paths"
             )
         # A session that was made before Delta was asked for has no SQL of its; nothing here needs that.
         if "io.delta" not in str(spark.conf.get("spark.sql.extensions", "")):

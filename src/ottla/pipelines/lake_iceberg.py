@@ -109,7 +109,7 @@ class Iceberg:
             except CommitFailedException:
                 if not again:
                     raise
-                logger.info("table %s has changed meanwhile: once more", self.name)
+                logger.info("table %s has changed in the meantime: retrying", self.name)
 
     def compact(self, rows: DataFrame, query: str, number: int) -> None:
         """Files that are replaced stay for those who read older snapshots, until somebody expires these."""

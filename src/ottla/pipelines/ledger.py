@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 SETTINGS = (
     Setting("input", "transactions", "topic of the transactions"),
-    Setting("credits", "ledger-credits", "topic of what transfers give, on its way"),
+    Setting("credits", "ledger-credits", "topic of transfers in transit"),
     Setting("entries", "ledger-entries", "topic of the entries"),
     Setting("balances", "balances", "topic of the balances, compacted"),
-    Setting("refused", "ledger-refused", "topic of what could not be done"),
-    Setting("remember_days", 7, "how long ids are known, by the times of transactions; what is older is refused"),
-    Setting("at", "", "a moment, to report balances as they were then"),
+    Setting("refused", "ledger-refused", "topic of rejected transactions"),
+    Setting("remember_days", 7, "how long ids are remembered, by transaction time; older transactions are rejected"),
+    Setting("at", "", "a time, to report the balances of that time"),
     Setting("report", "balances-report", "topic of that report"),
 )
 TRANSACTION = "id STRING, kind STRING, account STRING, to STRING, amount BIGINT, at TIMESTAMP"

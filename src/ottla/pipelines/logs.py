@@ -20,7 +20,7 @@ SETTINGS = (
     Setting("errors", "log-errors", "topic of the errors, keyed by host"),
     Setting("table", "log-table", "directory or URL of the Parquet files"),
     Setting("window", "1 minute", "windows of the counts"),
-    Setting("delay", "1 minute", "how late a line may come; what is later is in the table, and not counted"),
+    Setting("delay", "1 minute", "how late a line may arrive; later ones are in the table but not counted"),
 )
 ACCESS = r'^(\S+) \S+ (\S+) \[([^\]]+)\] "((?:[^"\\]|\\.)*)" (\d{3}) (?:\d+|-)'
 SYSLOG = r"^<(\d{1,3})>1 (\S+) \S+ (\S+) \S+ \S+ (?:-|(?:\[(?:[^\]\\]|\\.)*\])+) ?([\s\S]*)$"

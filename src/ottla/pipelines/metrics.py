@@ -32,8 +32,8 @@ SETTINGS = (
     Setting("rollups", "metrics-rollups", "topic of the windows"),
     Setting("alerts", "alerts", "topic of the alerts, keyed by host"),
     Setting("rules", "cpu > 0.9 for 3 minutes; disk_free < 10", "when to raise an alert, separated by semicolons"),
-    Setting("window", "1 minute", "how much is rolled up into one"),
-    Setting("delay", "1 minute", "how late a metric may come; what is later is dropped from the windows"),
+    Setting("window", "1 minute", "length of a window"),
+    Setting("delay", "1 minute", "how late a metric may arrive; later ones are dropped from the windows"),
 )
 METRIC = "host STRING, name STRING, value DOUBLE, at TIMESTAMP"
 ALERT = "host STRING, name STRING, rule STRING, what STRING, value DOUBLE, since_us BIGINT, at_us BIGINT"

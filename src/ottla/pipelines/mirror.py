@@ -18,12 +18,14 @@ from ottla.pipelines.runner import Job, PipelineError, Setting
 SETTINGS = (
     Setting("from", "127.0.0.1:9192", "bootstrap addresses of the cluster to mirror"),
     Setting("source", SOURCE, "its name"),
-    Setting("destination", DESTINATION, "the name of the cluster that is written to"),
-    Setting("topics", ".*", "which topics: a regular expression for whole names"),
-    Setting("groups", ".*", "which groups: likewise"),
-    Setting("policy", "identity", "names of topics here: identity (as there) or prefix (SOURCE.TOPIC)"),
-    Setting("every", 0.02, "seconds from one transaction to the next, at least: records are seen when theirs is over"),
-    Setting("look", 1.0, "seconds from one look for new topics, configs and group offsets to the next"),
+    Setting("destination", DESTINATION, "name of the destination cluster"),
+    Setting("topics", ".*", "topics: a regular expression that matches whole names"),
+    Setting("groups", ".*", "groups: a regular expression that matches whole names"),
+    Setting("policy", "identity", "names of topics at the destination: identity (unchanged) or prefix (SOURCE.TOPIC)"),
+    Setting(
+        "every", 0.02, "minimum seconds between transactions: records are visible when their transaction has ended"
+    ),
+    Setting("look", 1.0, "seconds between checks for new topics, configs and group offsets"),
 )
 
 

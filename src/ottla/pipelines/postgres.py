@@ -4,7 +4,7 @@ In: rows of `tables` go to topics PREFIX.TABLE as JSON, keyed by primary key; fi
 moment, then those that have changed since the last look: each version that is the newest when it is looked at, once,
 also of transactions that commit late. A table needs a primary key and nothing else, but is read whole at each look.
 With `changed`, a column that has an index, only what has changed is read: an xid8 that a trigger sets to
-pg_current_xact_id(), or a timestamptz that each change sets. `deleted` is a column that says that a row is deleted (a
+pg_current_xact_id(), or a timestamptz that each change sets. `deleted` is a column that marks a row as deleted (a
 boolean, or any other that is not null then): its record has no value. Rows that a DELETE took are not seen.
 
 Out: records of `input` are rows of `into`, JSON with `columns` (DDL of Spark; the table is made of them where it is
@@ -29,17 +29,17 @@ from ottla.pipelines.runner import Job, PipelineError, Setting
 from ottla.pipelines.runner.topics import Topics
 
 SETTINGS = (
-    Setting("database", "postgresql://127.0.0.1:5432/postgres", "where the database is"),
+    Setting("database", "postgresql://127.0.0.1:5432/postgres", "URL of the database"),
     Setting("tables", "", "tables to read: a,schema.b"),
-    Setting("prefix", "postgres.", "before the table's name: the name of its topic"),
-    Setting("changed", "", "column by which changes are found: xid8 or timestamptz, with an index"),
-    Setting("deleted", "", "column that says that a row is deleted"),
-    Setting("look", 1.0, "seconds from one look at the tables to the next, at least"),
-    Setting("tasks", 4, "connections that read a large table for the first time"),
-    Setting("input", "upserts", "topic whose records go into a table"),
-    Setting("into", "", "that table"),
-    Setting("columns", "", "its columns, as id BIGINT, name STRING, price DECIMAL(10,2)"),
-    Setting("keys", "id", "its primary key: columns, a,b"),
+    Setting("prefix", "postgres.", "prefix of topic names, before the table's name"),
+    Setting("changed", "", "column to find changes by: xid8 or timestamptz, with an index"),
+    Setting("deleted", "", "column that marks a row as deleted"),
+    Setting("look", 1.0, "minimum seconds between reads of the tables"),
+    Setting("tasks", 4, "connections for the first read of a large table"),
+    Setting("input", "upserts", "topic to write into a table"),
+    Setting("into", "", "the table to write to"),
+    Setting("columns", "", "the table's columns, as id BIGINT, name STRING, price DECIMAL(10,2)"),
+    Setting("keys", "id", "the table's primary key: columns, a,b"),
 )
 
 
@@ -74,7 +74,7 @@ def rows_in(job: Job) -> None:
 
 def upserts_out(job: Job) -> None:
     if not job["columns"]:
-        raise PipelineError("columns: say what the values have, as id BIGINT, name STRING, price DECIMAL(10,2)")
+        raise PipelineError("columns: give the columns of the values, as id BIGINT, name STRING, price DECIMAL(10,2)")
     records = job.read("input", job["columns"])
     schema = cast("StructType", StructType.fromDDL(job["columns"]))  # Spark runs by now, as this needs
     keys = [name.strip() for name in job["keys"].split(",") if name.strip()]

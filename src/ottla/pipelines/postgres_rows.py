@@ -149,7 +149,9 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 connection, "SELECT system_identifier::text, pg_is_in_recovery() FROM pg_control_system()"
             )
             if is_copy:
-                raise PostgresError("this server is a standby, which does not know what is running: read the primary")
+                raise PostgresError(
+                    "this server is a standby, which does not know running transactions: read from the primary"
+                )
             # First this, then the snapshot: what runs then has either been seen here, or began later.
             since = self._oldest(connection)
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -176,8 +178,8 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         (may,) = _one(connection, "SELECT pg_has_role('pg_read_all_stats', 'USAGE')")
         if not may:
             raise PostgresError(
-                f"changed={self.options.changed} needs to know when transactions began: GRANT pg_read_all_stats TO"
-                " CURRENT_USER, or leave it out"
+                f"changed={self.options.changed} needs the start times of transactions: GRANT pg_read_all_stats TO "
+                f"CURRENT_USER, or omit it"
             )
         (since,) = _one(
             connection,
@@ -253,8 +255,8 @@ def _check(start: dict[str, Any], now: dict[str, Any]) -> None:
     """Raises PostgresError when transaction ids are not those that the position is of."""
     if start.get("system", now["system"]) != now["system"] or start["xid"] > now["xid"]:
         raise PostgresError(
-            "this is another database than the one that was read before, or an older state of it: read it from the"
-            " beginning, with another --directory"
+            "this is not the database that was read before, or an older state of it: read it from the beginning, "
+            "with another --directory"
         )
 
 

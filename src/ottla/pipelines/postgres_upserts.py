@@ -225,7 +225,7 @@ class Upserts:
         # A table that is not logged is empty after a crash of the server.
         found = connection.execute(sql.SQL("SELECT count(*) FROM {staging}").format(**parts)).fetchone()
         if found != (sum(attempts.values()),):
-            raise PostgresError(f"{found} of {sum(attempts.values())} rows are left of what was copied")
+            raise PostgresError(f"{found} of {sum(attempts.values())} rows remain of the copied ones")
         connection.execute(
             sql.SQL(
                 "DELETE FROM {staging} USING {positions} AS p WHERE p.pipeline = %s AND p.topic = %s"

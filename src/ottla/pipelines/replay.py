@@ -25,11 +25,11 @@ from ottla.pipelines.runner.topics import Topics
 SETTINGS = (
     Setting("input", "input", "topic to replay"),
     Setting("output", "output", "topic to replay into"),
-    Setting("from", "", "the first moment, as 2026-11-25T09:00:00Z; the beginning unless given"),
-    Setting("to", "", "the moment to stop before; where the topic ends unless given"),
-    Setting("filter", "true", "which records: an expression of SQL"),
-    Setting("value", "value", "what becomes of the value: an expression of SQL"),
-    Setting("schema", "", "of JSON values, as DDL; they are bytes without"),
+    Setting("from", "", "start time, as 2026-11-25T09:00:00Z; default: the beginning"),
+    Setting("to", "", "end time (exclusive); default: the end of the topic"),
+    Setting("filter", "true", "records to replay: a SQL expression"),
+    Setting("value", "value", "new value: a SQL expression"),
+    Setting("schema", "", "schema of JSON values, as DDL; without it they are bytes"),
 )
 
 

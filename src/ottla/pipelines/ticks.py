@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 SETTINGS = (
     Setting("input", "ticks", "topic of the ticks"),
     Setting("candles", "candles", "topic of the candles, keyed by symbol"),
-    Setting("window_s", 60, "how long a candle is, in seconds"),
-    Setting("delay", "10 seconds", "how late a tick may come; what is later is dropped"),
+    Setting("window_s", 60, "length of a candle in seconds"),
+    Setting("delay", "10 seconds", "how late a tick may arrive; later ones are dropped"),
 )
 TICK = "symbol STRING, price DOUBLE, size BIGINT, at TIMESTAMP"
 VALID = "value.symbol is not null and value.price is not null and value.size > 0 and value.at is not null"

@@ -16,13 +16,13 @@ FAMILIES: Final[tuple[tuple[str, str, str, Callable[[QueryStatus], float | None]
     ("ottla_pipeline_rows_total", "counter", "Records read since the run began.", lambda query: query.rows),
     ("ottla_pipeline_rows_per_second", "gauge", "Records/s of the last batch.", lambda query: query.rows_per_s),
     ("ottla_pipeline_batch", "gauge", "Number of the last batch.", lambda query: query.batch),
-    ("ottla_pipeline_batch_seconds", "gauge", "How long the last batch took.", lambda query: query.batch_s),
+    ("ottla_pipeline_batch_seconds", "gauge", "Seconds that the last batch took.", lambda query: query.batch_s),
     ("ottla_pipeline_lag_records", "gauge", "Records not processed yet.", lambda query: query.lag_records),
-    ("ottla_pipeline_lag_seconds", "gauge", "Age of the oldest of them.", lambda query: query.lag_s),
-    ("ottla_pipeline_state_rows", "gauge", "Rows that its operators keep.", lambda query: query.state_rows),
-    ("ottla_pipeline_state_bytes", "gauge", "Memory of what they keep.", lambda query: query.state_bytes),
-    ("ottla_pipeline_late_rows_total", "counter", "Rows that came too late.", lambda query: query.late_rows),
-    ("ottla_pipeline_restarts_total", "counter", "Failures it went on after.", lambda query: query.restarts),
+    ("ottla_pipeline_lag_seconds", "gauge", "Age of the oldest record not processed yet.", lambda query: query.lag_s),
+    ("ottla_pipeline_state_rows", "gauge", "Rows in the state of its operators.", lambda query: query.state_rows),
+    ("ottla_pipeline_state_bytes", "gauge", "Bytes of the state of its operators.", lambda query: query.state_bytes),
+    ("ottla_pipeline_late_rows_total", "counter", "Rows that arrived too late.", lambda query: query.late_rows),
+    ("ottla_pipeline_restarts_total", "counter", "Restarts after failures.", lambda query: query.restarts),
 )
 
 
@@ -38,7 +38,7 @@ def text(status: Status) -> str:
         "# HELP ottla_pipeline_dead_letters Records in its dead-letter topic.",
         "# TYPE ottla_pipeline_dead_letters gauge",
         f"ottla_pipeline_dead_letters{where} {status.dead_letters}",
-        "# HELP ottla_pipeline_up Whether its queries run.",
+        "# HELP ottla_pipeline_up 1 if its queries are running.",
         "# TYPE ottla_pipeline_up gauge",
         f"ottla_pipeline_up{where} {int(status.state in (RUNNING, STOPPING))}",
     ]

@@ -84,7 +84,7 @@ class Job:
         """The value of a setting, with the type of its default. Raises PipelineError for a setting that the module does
         not list."""
         if setting not in self._settings:
-            raise PipelineError(f"{self.pipeline.name} asks for a setting {setting}, which SETTINGS does not have")
+            raise PipelineError(f"{self.pipeline.name} asks for a setting {setting}, which is not in SETTINGS")
         return self._settings[setting]
 
     def topic(self, setting: str, *, partitions: int | None = None, **configs: str) -> str:
@@ -155,7 +155,7 @@ class Job:
         """The format of the topic's values in the registry; None: there is none, or they are not read by it."""
         if self.registry is None:
             if format == "protobuf":
-                raise PipelineError(f"{self.pipeline.name} reads protobuf by a schema registry: say which (--registry)")
+                raise PipelineError(f"{self.pipeline.name} needs a schema registry for protobuf: give --registry")
             return None
         return format_of(self.registry, topic) if format in (None, *FORMATS) else None
 

@@ -103,7 +103,7 @@ class Run:
         """
         with self.directory.locked(), self._metrics():
             self.directory.write(self.status)
-            self.directory.note(f"a run begins, process {self.status.pid}")
+            self.directory.note(f"run started, process {self.status.pid}")
             job = Job(
                 self.pipeline, self.options, self.settings, self._session,
                 self.options.checkpoints or str(self.directory.checkpoints),
@@ -215,8 +215,8 @@ class Run:
                 raise error
             pause_s = min(PAUSE_S * 2 ** (failures[started.name] - 1), PAUSE_S_MAX)
             resume_at[started.name] = time.monotonic() + pause_s
-            logger.warning("query %s failed, and is started again in %g s: %s", started.name, pause_s, status.error)
-            self.directory.note(f"query {started.name} failed, and is started again in {pause_s:g} s: {status.error}")
+            logger.warning("query %s failed, restarting in %g s: %s", started.name, pause_s, status.error)
+            self.directory.note(f"query {started.name} failed, restarting in {pause_s:g} s: {status.error}")
         if time.monotonic() >= resume_at[started.name]:
             resume_at[started.name] = 0.0
             status.restarts += 1
@@ -258,7 +258,7 @@ class Run:
             try:
                 watch.finish(started)
             except (KafkaError, OSError) as error:
-                logger.warning("progress of %s is not shown in its consumer groups: %s", started.name, error)
+                logger.warning("cannot commit progress of %s to its consumer groups: %s", started.name, error)
 
     def _count_dead_letters(self, job: Job, topics: Topics) -> None:
         with contextlib.suppress(KafkaError, OSError):

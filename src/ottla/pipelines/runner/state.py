@@ -39,7 +39,7 @@ class QueryStatus:
     lag_records: int | None = None
     """Records that are not processed yet; None until it is known how far the query is."""
     lag_s: float | None = None
-    """Age of the oldest of them."""
+    """Age of the oldest record not processed yet."""
     state_rows: int = 0
     state_bytes: int = 0
     late_rows: int = 0
