@@ -130,8 +130,8 @@ def test_a_file_without_superfluous_settings_is_taken_in_silence(tmp_path: Path)
 
 HOLES = {
     "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer":
-        "authorizer.class.name is set, but this version checks no ACLs",
-    "create.topic.policy.class.name=com.example.Policy": "cannot ask a policy",
+        "authorizer.class.name is set, but this version does not check ACLs",
+    "create.topic.policy.class.name=com.example.Policy": "does not support policies",
     "alter.config.policy.class.name=com.example.Policy": "--set alter.config.policy.class.name=\n",
     "remote.log.storage.system.enable=true": "--set remote.log.storage.system.enable=false\n",
     "listeners=SASL_SSL://127.0.0.1:9092": "SASL_SSL://127.0.0.1:9092 needs SASL_SSL; this version serves PLAINTEXT",

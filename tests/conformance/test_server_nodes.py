@@ -68,7 +68,7 @@ def test_three_nodes_of_one_host(tmp_path: Path, port: int) -> None:
         nodes = children(up.process.pid)
         assert len(nodes) == NODES
         os.kill(nodes[1], signal.SIGKILL)
-        died = re.fullmatch(r"ottla: node (\d) has ended \(killed by SIGKILL\); it is started again in 1 s", said(up))
+        died = re.fullmatch(r"ottla: node (\d) has ended \(killed by SIGKILL\); it is restarted in 1 s", said(up))
         assert died
         assert re.fullmatch(rf"ottla: node {died[1]} is serving again \(process \d+\)", said(up))
         until(lambda: in_sync(first, "t"), [1, 2, 3].__eq__)
