@@ -176,7 +176,7 @@ def test_what_cannot_be_read_is_said_at_once(spark: Any, bootstrap: str, tmp_pat
     postgres.query("CREATE TABLE nameless (a int)")
     for settings, text in (
         ({"tables": "nameless"}, "no primary key"), ({"tables": "nowhere"}, "there is no table nowhere"),
-        ({}, "needs tables to read"), ({"into": "t"}, "columns: say"),
+        ({}, "needs tables to read"), ({"into": "t"}, "columns: give"),
         ({"into": "t", "columns": "a INT", "keys": "b"}, "keys: b is not one"),
         ({"tables": "t", "database": "postgresql://127.0.0.1:1/x"}, "database: connection failed"),
     ):  # fmt: skip
