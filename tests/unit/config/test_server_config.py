@@ -68,7 +68,7 @@ REFUSED = [
     ({"num.partitionss": "1"}, "unknown setting num.partitionss=1: .* did you mean num.partitions"),
     ({"retention.ms": "1"}, "retention.ms is a setting of a topic; a broker's is log.retention.ms or "),
     ({"num.partitions": "0"}, "setting num.partitions=0 is refused: allowed is at least 1"),
-    ({"num.partitions": "many"}, "allowed is at least 1, and this is not a number"),
+    ({"num.partitions": "many"}, "allowed is at least 1; the given value is not a number"),
     ({"log.retention.ms": "0"}, r"log.retention.ms is 0: it must be -1 \(no limit\) or at least 1"),
     ({"log.roll.ms": "0"}, "log.roll.ms is 0: it must be at least 1"),
     (
@@ -85,7 +85,7 @@ REFUSED = [
     ({"advertised.listeners": "SSL://h:1"}, "SSL is not among the broker's listeners"),
     ({"listener.security.protocol.map": "A:B"}, "'A:B' is not NAME:PROTOCOL"),
     ({"broker.id": "2", "node.id": "3"}, "broker.id is 2 but node.id is 3"),
-    ({"controller.quorum.voters": "1@a:1,2@b:2"}, "the other controllers have to reach this one"),
+    ({"controller.quorum.voters": "1@a:1,2@b:2"}, "the other controllers must reach this one"),
     (
         {"cordoned.log.dirs": "/b,/c", "log.dirs": "/a,/b"},
         "must be present in log.dirs or log.dir. Missing entries : /c",
@@ -102,10 +102,10 @@ BROKER = {
 CONTROLLER = {**BROKER, "process.roles": "controller", "node.id": "1", "listeners": "CONTROLLER://127.0.0.1:9093"}
 
 REFUSED_ROLES = [
-    ({**BROKER, "controller.quorum.voters": ""}, "say where the controllers are"),
+    ({**BROKER, "controller.quorum.voters": ""}, "give the controllers' addresses"),
     ({**BROKER, "controller.quorum.voters": "1@h"}, "'1@h' is not of the form id@host:port"),
     ({**BROKER, "controller.quorum.voters": "1@h:1,1@i:1"}, "names node 1 twice"),
-    ({**BROKER, "controller.quorum.voters": "1@h:0"}, "at h:0 cannot be found"),
+    ({**BROKER, "controller.quorum.voters": "1@h:0"}, "at h:0 has no fixed port"),
     ({**BROKER, "controller.quorum.bootstrap.servers": "h"}, "'h' is not of the form host:port"),
     ({**BROKER, "node.id": "1"}, "node.id 1 is among controller.quorum.voters: give the broker another"),
     (
@@ -115,8 +115,8 @@ REFUSED_ROLES = [
     ({**BROKER, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"}, "CONTROLLER has no security protocol"),
     ({**BROKER, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"}, "CONTROLLER needs SSL"),
     ({**CONTROLLER, "node.id": "2"}, "node.id 2, which has the role controller, must be among them"),
-    ({**CONTROLLER, "controller.quorum.voters": "1@h:0,2@h:0"}, "a controller at h:0 cannot be found"),
-    ({**CONTROLLER, "controller.quorum.voters": ""}, "say which controllers vote"),
+    ({**CONTROLLER, "controller.quorum.voters": "1@h:0,2@h:0"}, "a controller at h:0 has no fixed port"),
+    ({**CONTROLLER, "controller.quorum.voters": ""}, "give the voters"),
     ({**CONTROLLER, "listeners": "PLAINTEXT://h:1"}, "the listener PLAINTEXT://h:1 is for clients"),
     (
         {**CONTROLLER, "listeners": "CONTROLLER://h:1", "advertised.listeners": "PLAINTEXT://h:1"},
@@ -198,7 +198,7 @@ def test_every_setting_has_a_variable() -> None:
 
 
 def test_the_address_of_a_broker_is_for_clients() -> None:
-    with pytest.raises(OttlaError, match="OTTLA_BOOTSTRAP_SERVERS is for clients: rename it to OTTLA_BOOTSTRAP"):
+    with pytest.raises(OttlaError, match="OTTLA_BOOTSTRAP_SERVERS is not a node's setting: rename it to OTTLA_BOOTSTRAP"):
         ServerConfig.load(environ={"OTTLA_BOOTSTRAP_SERVERS": "127.0.0.1:9092"})
 
 

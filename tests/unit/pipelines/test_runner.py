@@ -218,7 +218,7 @@ def test_a_query_that_fails_is_started_again(
     assert [(each.restarts, each.error) for each in status.queries] == [(3, "broken")]
     assert "restarts=3" in capsys.readouterr().out
     log = Directory(tmp_path, "played").log.read_text()
-    assert log.count("query q failed, and is started again in 0 s: broken") == 3 and "has ended: done" in log
+    assert log.count("query q failed, restarting in 0 s: broken") == 3 and "has ended: done" in log
     query = Query(3)
     status = Run(played(query), Options(bootstrap, directory=tmp_path, restarts_max=2), {}).run()
     assert (status.state, status.error, query.starts) == ("failed", "broken", 3)
@@ -244,7 +244,7 @@ def test_mistakes_of_a_pipeline_are_reported(bootstrap: str, tmp_path: Path) -> 
         job["nothing"]
 
     status = Run(pipeline(asks), Options(bootstrap, directory=tmp_path), {}).run()
-    assert (status.state, status.error) == ("failed", "played asks for a setting nothing, which SETTINGS does not have")
+    assert (status.state, status.error) == ("failed", "played asks for a setting nothing, which is not in SETTINGS")
 
 
 def progress(batch: int, rows: int, at: str, late: int = 0) -> dict[str, Any]:
