@@ -119,12 +119,12 @@ def test_a_node_that_dies_is_started_again(directory: Path) -> None:
         first = pid_of(directory, 1)
         os.kill(first, signal.SIGKILL)
         assert up.line() == "ottla: node 1 has ended (killed by SIGKILL); it is restarted in 1 s"
-        assert re.fullmatch(r"ottla: node 1 serves again \(process \d+\)", up.line())
+        assert re.fullmatch(r"ottla: node 1 is serving again \(process \d+\)", up.line())
         second = pid_of(directory, 1)
         assert second != first
         os.kill(second, signal.SIGTERM)  # what an operator does to restart one
         assert up.line() == "ottla: node 1 has ended (exit code 0); it is restarted"
-        assert up.line().startswith("ottla: node 1 serves again")
+        assert up.line().startswith("ottla: node 1 is serving again")
         assert receive(bootstrap, "t", 1) == [b"a"]
         assert up.end() == 0
 

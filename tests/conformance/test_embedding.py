@@ -185,7 +185,7 @@ class TestRefusals:
     def test_a_port_in_use(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
-            with pytest.raises(BrokerError, match=f"port {port} cannot be had: address already in use"):
+            with pytest.raises(BrokerError, match=f"port {port} cannot be used: address already in use"):
                 Broker(port=port).start()
 
     def test_starting_twice(self) -> None:

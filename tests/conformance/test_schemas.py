@@ -271,7 +271,7 @@ def test_writing_what_is_not_compatible(registry: Registry) -> None:
             "value.schema.version: expected latest or a number",
         ),
         ({"value.format": "avro", "schema.registry.url": "nowhere"}, "t", "schema.registry.url: expected http://HOST"),
-        ({"value.format": "xml"}, "t", "value.format is one of"),
+        ({"value.format": "xml"}, "t", "value.format must be one of"),
     ],
 )
 def test_what_is_refused(registry: Registry, chosen: dict[str, str], topic: str | None, says: str) -> None:
