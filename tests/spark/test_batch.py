@@ -127,7 +127,10 @@ def test_as_many_tasks_as_the_connector_has(
     [
         ({"subscribe": "there-is-none"}, "there is no there-is-none"),
         ({"assign": '{"P-b":[0,7]}'}, "there is no P-b-7"),
-        ({"subscribe": "P-b", "startingOffsets": '{"P-b":{"1":0}}'}, "startingOffsets: must name the partitions"),
+        (
+            {"subscribe": "P-b", "startingOffsets": '{"P-b":{"1":0}}'},
+            "startingOffsets: must name exactly the partitions",
+        ),
         ({"subscribe": "P-b", "startingTimestamp": 2 * BEGAN_MS}, "a timestamp at or after the starting timestamp"),
         ({"subscribe": "P-b", "startingOffsets": "latest"}, "startingOffsets: a batch cannot begin at latest"),
         ({"subscribe": "P-b", "columns": "value,weight"}, "columns: no columns weight; there are key, value"),

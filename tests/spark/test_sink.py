@@ -113,7 +113,7 @@ def test_json_and_avro_values(spark: Any, topics: Topics, topic: str) -> None:
 @pytest.mark.parametrize(
     ("select", "options", "says"),
     [
-        ("id as value", {}, "value has the type bigint; it has to be binary or string"),
+        ("id as value", {}, "value has the type bigint; it must be binary or string"),
         ("cast(id as string) as v", {}, "there is no column value"),
         ("cast(id as string) as value", {"delivery": "twice"}, "delivery: expected at-least-once or exactly-once"),
         ("cast(id as string) as value, 9 as partition", {}, "partitions, but a row names another partition"),
