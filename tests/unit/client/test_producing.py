@@ -161,7 +161,7 @@ def test_what_cannot_be_sent_is_said(broker: Broker, cluster: Cluster) -> None:
         producer.send(None, values(0, 2))
     with pytest.raises(ValueError, match="no column value"):
         producer.send(topic, pa.record_batch({"key": [b"k"]}))
-    with pytest.raises(ValueError, match="refused has 1 partitions, and a row names another one"):
+    with pytest.raises(ValueError, match="refused has 1 partitions, but a row names another partition"):
         producer.send(topic, values(0, 2, partition=pa.array([0, 1], pa.int32())))
     with pytest.raises(KafkaError, match="invalid_topic"):
         producer.send("a/b", values(0, 2))

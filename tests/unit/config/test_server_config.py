@@ -198,7 +198,9 @@ def test_every_setting_has_a_variable() -> None:
 
 
 def test_the_address_of_a_broker_is_for_clients() -> None:
-    with pytest.raises(OttlaError, match="OTTLA_BOOTSTRAP_SERVERS is not a node's setting: rename it to OTTLA_BOOTSTRAP"):
+    with pytest.raises(
+        OttlaError, match="OTTLA_BOOTSTRAP_SERVERS is not a node's setting: rename it to OTTLA_BOOTSTRAP"
+    ):
         ServerConfig.load(environ={"OTTLA_BOOTSTRAP_SERVERS": "127.0.0.1:9092"})
 
 
