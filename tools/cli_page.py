@@ -38,44 +38,43 @@ ottla log dump ./data
 ```
 
 Commands that ask a broker find it by `--bootstrap HOST:PORT,...` (`-b`), else by the environment variable
-`OTTLA_BOOTSTRAP`, else at 127.0.0.1:9092. They speak Kafka's protocol, so that they work with any Kafka since 3.3.
+`OTTLA_BOOTSTRAP`, else at 127.0.0.1:9092. They speak Kafka's protocol and work with any Kafka since 3.3.
 
-Results go to standard output, complaints to standard error: one sentence, and beneath it what to do. Options that may
-be repeated are given once for each value: `--partition 0 --partition 3`.
+Results go to standard output, errors to standard error: one sentence, and beneath it what to do. Repeatable options are
+given once per value: `--partition 0 --partition 3`.
 
 | exit code | |
 |---|---|
 | 0 | done |
-| 1 | refused by the broker, not there, damaged (`log`), or the output cannot be written or read |
-| 2 | a mistake in the command line, or in a setting of `server start`, wherever it was given |
-| 3 | no broker answers: worth a retry |
+| 1 | refused by the broker, not found, damaged (`log`), or input or output failed |
+| 2 | a wrong command line, or a wrong setting of `server start`, wherever it was given |
+| 3 | no broker answers: retrying may help |
 | 130 | interrupted by Ctrl-C; by SIGTERM 143, by SIGHUP 129 |
 
-`server start`, `consume --follow` and `group watch`, which end so, exit with 0. After a signal a command has a few
-seconds to leave its group or to hear of the last records; a second signal ends it at once.
+`server start`, `consume --follow` and `group watch` exit with 0 at these signals. After a signal a command has a few
+seconds to leave its group or to receive the last acknowledgements; a second signal ends it immediately.
 
 **For programs.** Every command that prints data has `--json`: one JSON document, on one line unless it goes to a
-terminal; `consume`, `sql` and `group watch` print an object a line. A complaint is then an object on standard error:
-`{"error": "...", "hint": "...", "exit_code": 1}`. Without `--json`, what goes into a pipe or file has no colours,
-as on terminals where `NO_COLOR` is set.
+terminal; `consume`, `sql` and `group watch` print one object per line. An error is then an object on standard error:
+`{"error": "...", "hint": "...", "exit_code": 1}`. Without `--json`, output into a pipe or file has no colours, as on
+terminals with `NO_COLOR` set.
 
 **Copies, byte for byte.** `ottla consume a --format X | ottla produce b --format X` writes keys, values, headers,
 nulls, partitions and timestamps as they were, with X one of `json`, `hex` and `base64` (a timestamp of exactly 0
-becomes the time of the copy: the client library takes it for none). In `json`, what is no UTF-8 stands as base64
-under `key_base64` and so on. In `hex` and `base64`, a line is `PARTITION TIMESTAMP KEY VALUE NAME:VALUE...` with
-tabs between, everything but numbers encoded, and `-` for null. `values`, and lines that `produce` reads by default,
-are for text: a record with a newline in it comes back as two, and a carriage return at the end of a line is taken
-for a part of the line's end.
+becomes the time of the copy, as the client library treats it as missing). In `json`, bytes that are not UTF-8 are
+base64 under `key_base64` and so on. In `hex` and `base64`, a line is `PARTITION TIMESTAMP KEY VALUE NAME:VALUE...`
+separated by tabs, everything but numbers encoded, and `-` for null. `values`, and lines that `produce` reads by
+default, are for text: a record that contains a newline becomes two, and a carriage return at the end of a line counts
+as part of the line end.
 
-**Lag in time.** How far a group is behind in a partition is given in records (from the committed offset to the end)
-and in time: **the time since the timestamp of the oldest record that the group has not committed**, 0 when there
-is none. It needs no history of commits, so it is right at the first look; some exporters (kafka-lag-exporter)
-estimate it from past commits instead, Burrow gives no time. What follows from it: where records were deleted or
-compacted away below the log's start or after the committed offset, the oldest one that is left counts; where only
-markers of transactions or nothing is left, it is 0, though the lag in records counts their offsets; a timestamp in
-the future counts as 0, and a record without one as unknown; with `message.timestamp.type=LogAppendTime` it is the
-broker's time, otherwise the producer's. A committed offset beyond the end is a lag of 0. A partition without a
-commit has no known lag.
+**Lag in time.** The lag of a group in a partition is given in records (from the committed offset to the end) and in
+time: **the time since the timestamp of the oldest record that the group has not committed**, 0 when there is none. It
+needs no history of commits, so it is right from the first measurement; some exporters (kafka-lag-exporter) estimate it
+from past commits instead, and Burrow gives no time. Consequences: where records were deleted or compacted, the oldest
+remaining one counts; where only transaction markers or nothing remains, it is 0, though the lag in records counts their
+offsets; a timestamp in the future counts as 0, and a record without one as unknown; with
+`message.timestamp.type=LogAppendTime` it is the broker's time, otherwise the producer's. A committed offset beyond the
+end is a lag of 0. A partition without a committed offset has no known lag.
 """
 
 _EVERYWHERE = ("--bootstrap",)

@@ -18,15 +18,15 @@ This page is rendered: `python -m tools.metrics_page docs/reference/metrics.md`.
 
     ottla server start --http 127.0.0.1:9404
 
-or the setting `ottla.http.listener=127.0.0.1:9404` opens an HTTP port. Without it there is none, and nothing of it is
-loaded. Whoever reaches the port can read metrics, which name topics and groups: `:9404` means all interfaces and is
-for networks that you trust.
+or the setting `ottla.http.listener=127.0.0.1:9404` opens an HTTP port. Without it there is no HTTP port, and none of
+its code is loaded. Everyone who can reach the port can read metrics, which name topics and groups: `:9404` means all
+interfaces and is for trusted networks only.
 
 | path | what it answers |
 |---|---|
 | `/metrics` | all metrics, as Prometheus' text or, where `Accept` asks for it, as OpenMetrics; gzip where accepted |
 | `/health` | liveness: 200 while the node works, starts or stops; 503 when no log directory can be used |
-| `/ready` | readiness: 200 while clients are served; 503 while it starts (says how far it is), loads groups, stops |
+| `/ready` | readiness: 200 while clients are served; 503 while it starts (with its progress), loads groups or stops |
 
 `/health` and `/ready` answer with JSON that says why, and to HEAD as well as GET. The `status` of `/health` is
 `degraded` while a log directory is full (`full_directories`: less than 1 MiB is free, or a write was refused in the
@@ -44,7 +44,7 @@ In tests: `with Broker(ottla_http_listener="127.0.0.1:9404") as broker:`.
 
 ## Prometheus and Grafana
 
-The repository has what is needed to start with:
+The repository has a starting point:
 [deploy/prometheus/prometheus.yml](../../deploy/prometheus/prometheus.yml)
 scrapes a node, [deploy/prometheus/alerts.yml](../../deploy/prometheus/alerts.yml) has alerts on partitions that are
 offline, on groups that fall behind and on disks that fill up, and
