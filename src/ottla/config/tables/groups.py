@@ -45,7 +45,7 @@ GROUPS: tuple[Setting, ...] = (
     Setting("offsets.retention.minutes", INT, "10080", AtLeast(1),
             doc="Minutes that a committed offset outlives its group's last member."),
     Setting("offsets.retention.check.interval.ms", LONG, "600000", AtLeast(1),
-            doc="Milliseconds between looks for offsets to expire."),
+            doc="Milliseconds between checks for offsets to expire."),
     Setting("offset.metadata.max.bytes", INT, "4096",
             doc="Bytes of the text that a client may store with an offset."),
 )
@@ -141,7 +141,7 @@ SHARE_GROUPS: tuple[Setting, ...] = (
     Setting("share.coordinator.state.topic.compression.codec", INT, "0",
             doc="The codec of the share coordinator's batches, by number."),
     Setting("share.coordinator.state.topic.prune.interval.ms", INT, "300000", AtLeast(1), internal=True,
-            doc="Milliseconds between looks for state that can be deleted."),
+            doc="Milliseconds between checks for state that can be deleted."),
     Setting("share.coordinator.threads", INT, "1", AtLeast(1), acts=False,
             doc="Threads of the share coordinator."),
     Setting("share.coordinator.snapshot.update.records.per.snapshot", INT, "500", Between(0, 500),

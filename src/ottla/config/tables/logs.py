@@ -28,7 +28,7 @@ LOG: tuple[Setting, ...] = (
     Setting("log.roll.jitter.hours", INT, "0", AtLeast(0),
             doc="The same in hours, if log.roll.jitter.ms is not set."),
     Setting("log.retention.ms", LONG, None, mode=CLUSTER_WIDE,
-            doc="Milliseconds that records are kept; -1 for ever."),
+            doc="Milliseconds that records are kept; -1 for no limit."),
     Setting("log.retention.minutes", INT, None,
             doc="The same in minutes, if log.retention.ms is not set."),
     Setting("log.retention.hours", INT, "168",
@@ -36,7 +36,7 @@ LOG: tuple[Setting, ...] = (
     Setting("log.retention.bytes", LONG, "-1", mode=CLUSTER_WIDE,
             doc="Bytes that a partition keeps; -1 for no limit."),
     Setting("log.retention.check.interval.ms", LONG, "300000", AtLeast(1),
-            doc="Milliseconds between looks for segments to delete."),
+            doc="Milliseconds between checks for segments to delete."),
     Setting("log.cleanup.policy", LIST, "delete", ListOf(("compact", "delete")), mode=CLUSTER_WIDE,
             doc="What happens to old records: delete, compact, or both; empty to keep everything."),
     Setting("log.index.size.max.bytes", INT, "10485760", AtLeast(4), mode=CLUSTER_WIDE,
@@ -49,7 +49,7 @@ LOG: tuple[Setting, ...] = (
             doc="Milliseconds that an acknowledged record may stay unflushed; without it "
                 "log.flush.scheduler.interval.ms."),
     Setting("log.flush.scheduler.interval.ms", LONG, "9223372036854775807",
-            doc="Milliseconds between looks for logs to fsync."),
+            doc="Milliseconds between checks for logs to fsync."),
     Setting("log.flush.offset.checkpoint.interval.ms", INT, "60000", AtLeast(0),
             doc="Milliseconds between writes of the recovery-point checkpoint."),
     Setting("log.flush.start.offset.checkpoint.interval.ms", INT, "60000", AtLeast(0),
@@ -81,7 +81,7 @@ LOG: tuple[Setting, ...] = (
     Setting("unclean.leader.election.enable", BOOLEAN, "false", mode=CLUSTER_WIDE,
             doc="Whether a replica that is not in sync may lead when no other is left; records may be lost."),
     Setting("unclean.leader.election.interval.ms", LONG, "300000", AtLeast(1), internal=True,
-            doc="Milliseconds between looks for partitions that need an unclean election."),
+            doc="Milliseconds between checks for partitions that need an unclean election."),
     Setting("num.recovery.threads.per.data.dir", INT, "2", AtLeast(1), mode=CLUSTER_WIDE,
             doc="Logs of one directory that are fsynced at once when the node stops; all directories together have "
                 "four threads. Logs are loaded one by one."),
@@ -158,6 +158,6 @@ REPLICATION: tuple[Setting, ...] = (
     Setting("auto.leader.rebalance.enable", BOOLEAN, "true",
             doc="Whether the controller moves leadership back to preferred replicas."),
     Setting("leader.imbalance.check.interval.seconds", LONG, "300", AtLeast(1),
-            doc="Seconds between looks for leaders that are not the preferred replica."),
+            doc="Seconds between checks for leaders that are not the preferred replica."),
 )
 # fmt: on

@@ -21,7 +21,7 @@ PER_BROKER = Mode.PER_BROKER
 # fmt: off
 SECURITY: tuple[Setting, ...] = (
     Setting("authorizer.class.name", STRING, "", acts=False,
-            doc="The class that decides who may do what; empty lets everybody do everything."),
+            doc="The class that decides who may do what; empty allows everyone everything."),
     Setting("principal.builder.class", CLASS,
             "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder", mode=PER_BROKER, acts=False,
             doc="The class that names the user behind a connection."),
@@ -36,7 +36,7 @@ SECURITY: tuple[Setting, ...] = (
     Setting("delegation.token.expiry.time.ms", LONG, "86400000", AtLeast(1), acts=False,
             doc="Milliseconds that a delegation token is valid between renewals."),
     Setting("delegation.token.expiry.check.interval.ms", LONG, "3600000", AtLeast(1), acts=False,
-            doc="Milliseconds between looks for expired delegation tokens."),
+            doc="Milliseconds between checks for expired delegation tokens."),
     Setting("sasl.mechanism.controller.protocol", STRING, "GSSAPI", acts=False,
             doc="The SASL mechanism towards controllers."),
 )

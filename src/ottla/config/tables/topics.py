@@ -20,7 +20,7 @@ TOPIC: tuple[Setting, ...] = (
     Setting("index.interval.bytes", INT, "4096", AtLeast(0),
             doc="Bytes of records between two entries of the offset index."),
     Setting("retention.ms", LONG, "604800000", AtLeast(-1),
-            doc="Milliseconds that records are kept; -1 for ever."),
+            doc="Milliseconds that records are kept; -1 for no limit."),
     Setting("retention.bytes", LONG, "-1",
             doc="Bytes that a partition keeps; -1 for no limit."),
     Setting("cleanup.policy", LIST, "delete", ListOf(("compact", "delete")),
