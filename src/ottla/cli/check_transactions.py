@@ -173,8 +173,9 @@ def _of_readers(history: History) -> Iterator[Finding]:
 
 
 def _of_groups(history: History) -> Iterator[Finding]:
-    """Each input is in one committed transaction, and none is left out below the last of them. Where it is not known
-    what became of a transaction, what it wrote says so; one that wrote nothing is not counted on."""
+    """Each input is in one committed transaction, and none is left out below the last of them. If the outcome of a
+    transaction is unknown, its writes show it; one that wrote nothing is not counted on.
+    """
     there = {value.transaction for values in history.log.values() for value in values}
     takers: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     doubtful: set[tuple[int, int]] = set()

@@ -28,7 +28,7 @@ _AGO = re.compile(r"(\d+)([smhd])")
 
 
 def asked_at(command: str, bootstrap: str) -> str:
-    """A command that a message names, such that it works as it is printed: with the brokers that this one was given."""
+    """A command for a message, so that it works as printed: with the brokers that this one was given."""
     is_default = bootstrap == (os.environ.get("OTTLA_BOOTSTRAP") or DEFAULT_BOOTSTRAP)
     return command if is_default or not bootstrap else f"{command} -b {shlex.quote(bootstrap)}"
 
