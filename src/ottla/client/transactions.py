@@ -37,8 +37,9 @@ class Description(NamedTuple):
 
 
 def init_producer(cluster: Cluster, transactional_id: str | None, timeout_ms: Millis = 60_000) -> ProducerId:
-    """InitProducerId: with a transactional id it aborts what that has open, and fences whoever used it before. Raises
-    KafkaError, OSError."""
+    """InitProducerId: with a transactional id it aborts its open transaction, and fences earlier producers with the id.
+    Raises KafkaError, OSError.
+    """
     values = {
         "transactional_id": transactional_id, "transaction_timeout": timeout_ms, "producer_id": -1,
         "producer_epoch": -1,
