@@ -34,7 +34,7 @@ Response = dict[str, Any]
 
 
 def register_controller(image: MetadataImage, request: Request) -> Decision[Response]:
-    """ControllerRegistration: a controller says where it listens and what it supports (KIP-919)."""
+    """ControllerRegistration: a controller registers its endpoints and supported features (KIP-919)."""
     response = {"error_code": ErrorCode.none, "error_message": None}
     if not features.supports_controller_registration(image.features):
         return Decision(response)
@@ -93,8 +93,9 @@ def register_broker(
 
 
 def _was_clean(before: BrokerRegistration | None, request: Request) -> bool:
-    """Whether the broker still has what it had: it names the epoch that it wrote down when it stopped. One that is too
-    old to say so, before version 3 of the request, is not believed."""
+    """Whether the broker still has what it had: it sends the epoch that it stored at its clean shutdown. A broker too
+    old to send it (before version 3 of the request) does not count as clean.
+    """
     return bool(request.get("previous_broker_epoch", -1) == (-2 if before is None else before.epoch))
 
 

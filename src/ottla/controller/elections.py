@@ -30,7 +30,9 @@ class PartitionPlace(NamedTuple):
 
 
 def leave(image: MetadataImage, config: EffectiveConfig, node_id: NodeId, records: list[Any]) -> Work:
-    """A broker is fenced, stops or is unregistered: it leaves the ISR, and others lead what it led, where they can."""
+    """A broker is fenced, stops or is unregistered: it leaves the ISR, and other replicas lead its partitions where
+    possible.
+    """
     yield from index_steps(image)
     changes = Changes(image, config, leaving=node_id)
     yield from _update(changes, image, node_id, lambda each: node_id in each.isr or node_id in each.elr, records)

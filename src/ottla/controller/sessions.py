@@ -2,7 +2,8 @@
 
 A new controller gives every broker a whole session before it judges.
 
-A broker that stops goes once all others have seen that it leads nothing any more: until then clients may be sent to it.
+A stopping broker may exit once all others have seen that it no longer leads partitions: until then clients may be sent
+to it.
 """
 
 from __future__ import annotations
