@@ -228,7 +228,7 @@ class GroupShard:
     # The metadata
 
     def configure(self, config: GroupConfig) -> None:
-        """Settings have changed; what is under way goes on with those that it began with."""
+        """Settings have changed; running rebalances keep the old ones."""
         self.state.config = config
 
     def on_metadata(self, delta: MetadataDelta | None, image: MetadataImage) -> None:

@@ -336,7 +336,7 @@ def static_member(group: ConsumerGroup, member_id: str, instance_id: str) -> Con
 
 
 def _is_subset(owned: Partitions | None, assigned: Epochs) -> bool:
-    """Whether a member said what it owns, and all of it is assigned to it."""
+    """Whether a member has reported its partitions, and all of them are assigned to it."""
     return owned is not None and all(
         numbers.issubset(assigned.get(topic_id, ())) for topic_id, numbers in owned.items()
     )

@@ -1,4 +1,4 @@
-"""How a member moves towards its target: it gives up first what it is not to have, then gets what is free.
+"""How a member moves towards its target: it first gives up what is not in its target, then gets what is free.
 
 Stable -> UnrevokedPartitions: it has to give up some, and stays in its epoch until it no longer owns them.
 -> UnreleasedPartitions: it has its new epoch; some of its target is still another's.

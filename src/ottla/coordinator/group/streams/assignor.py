@@ -157,14 +157,14 @@ class _Dealing:
                     break  # fewer processes than replicas
 
     def _keep(self, task: Task, name: str | None) -> bool:
-        """Whether the member that knows the task has it on, as far as its share goes."""
+        """Give the task to the member that had it before, if its share allows. Returns whether it did."""
         if name is None or self._count(name) >= self._active_share.each:
             return False
         self._active_share.given(self._give(task, name, self._active))
         return True
 
     def _standby_again(self, task: Task) -> str | None:
-        """A member with state of the task: that which had it active, else one that had its standby."""
+        """A member with state of the task: the member that had it active, else one that had its standby."""
         name = self._was_active.get(task)
         if name is not None and task not in self._process(name).tasks and self._count(name) < self._share.each:
             return name

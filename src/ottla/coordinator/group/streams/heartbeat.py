@@ -259,7 +259,7 @@ class _Heartbeat:
         return None if topic is None else len(topic.partitions)
 
     def _validated_epoch(self, configured: ConfiguredTopology) -> int:
-        """Raises INVALID_REQUEST where the member says that it has tasks that there are not."""
+        """Raises INVALID_REQUEST if the member reports tasks that do not exist."""
         if not configured.is_ready or configured.subtopologies is None:
             return -1
         for rows in self._request.owned:

@@ -54,7 +54,7 @@ class HeldTasks(NamedTuple):
         return not (self.active or self.standby or self.warmup)
 
     def overlaps(self, owned: MemberTasks) -> bool:
-        """Whether one of them is among those that a member says that it has, of the same kind."""
+        """Whether a member reports one of these tasks with the same kind."""
         return (
             any(not numbers.isdisjoint(self.active.get(each, ())) for each, numbers in owned.active.items())
             or any(not numbers.isdisjoint(self.standby.get(each, ())) for each, numbers in owned.standby.items())

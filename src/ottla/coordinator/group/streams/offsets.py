@@ -25,7 +25,7 @@ def check_commit(group: StreamsGroup, request: OffsetCommit) -> None:
 
 
 def check_commit_in_transaction(group: StreamsGroup, request: OffsetCommit) -> None:
-    """The same for who says who it is, where epochs that are too old or too new are ILLEGAL_GENERATION."""
+    """The same for members that identify themselves; epochs that are too old or too new are ILLEGAL_GENERATION."""
     if request.generation < 0 and group.is_empty:
         return
     try:

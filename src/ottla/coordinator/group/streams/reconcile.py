@@ -1,4 +1,4 @@
-"""How a member moves towards its target: it gives up first what it is not to have, then gets what is free.
+"""How a member moves towards its target: it first gives up what is not in its target, then gets what is free.
 
 Stable -> UnrevokedTasks: it has to give up some, and stays in its epoch until it no longer owns them.
 -> UnreleasedTasks: it has its new epoch; some of its target is still another's.
@@ -25,7 +25,7 @@ NO_NUMBERS: frozenset[int] = frozenset()
 def reconciled(
     group: StreamsGroup, member: StreamsMember, target_epoch: int, target: MemberTasks, owned: MemberTasks | None
 ) -> StreamsMember:
-    """The member after one step. `owned` is what it says that it has, None where it says nothing.
+    """The member after one step. `owned` are the tasks that the member reports, None if it reports none.
 
     Raises FENCED_MEMBER_EPOCH for a member in an unknown state.
     """

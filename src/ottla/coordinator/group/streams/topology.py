@@ -198,7 +198,7 @@ class _Counts:
         return found
 
     def _most_read(self, each: Subtopology, found: Mapping[str, int]) -> int | None:
-        """Partitions of the largest topic that it reads, of those whose number is known."""
+        """Partitions of the largest of its source topics with a known number."""
         read = [found.get(topic.name) for topic in each.repartition_source_topics]
         read += [self._partitions_of(source) for source in each.source_topics]
         return max((one for one in read if one is not None), default=None)
