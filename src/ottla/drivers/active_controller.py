@@ -54,7 +54,7 @@ FENCE_AT_ONCE = 1
 
 
 COMMIT_SECONDS_MAX = 1.0
-"""How long a controller that stops waits for others to have what it decided: they may be stopping too."""
+"""How long a stopping controller waits for its decisions to be replicated: they may be stopping too."""
 
 
 class ControllerSettings(NamedTuple):

@@ -1,4 +1,5 @@
-"""A controller says where it listens and what it supports, to the active one (Kafka's `ControllerRegistrationManager`).
+"""Registers a controller's endpoints and supported features with the active one (Kafka's
+`ControllerRegistrationManager`).
 
 The active controller registers itself when it becomes that; the others ask it to, each time that the metadata does not
 show their present incarnation.

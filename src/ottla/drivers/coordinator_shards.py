@@ -149,9 +149,10 @@ class Shards(Generic[S]):
         node.replicas.on_leadership.append(self.on_leadership)
 
     def begin(self) -> None:
-        """This node is registered, and load what it leads by now. Before, the metadata may say that it leads what it
-        led when it died: a record that it appended then, in an epoch that is over, could take the offset of one that
-        is committed and that its disk has lost."""
+        """Load the partitions that this node leads now that it is registered. Before, the metadata may still name it as
+        the leader from before its death: a record appended in that old epoch could take the offset of a committed one
+        that its disk has lost.
+        """
         self._begun = True
         for partition in self._node.replicas:
             if partition.topic_partition.topic == self._kind.topic and partition.is_leader:

@@ -1,6 +1,6 @@
 """Looks through the metadata log before it is opened: what was fsynced in it and is damaged must not be cut.
 
-Up to where it was fsynced stands in `fsynced-end` beside it, which Kafka ignores. After a clean stop that is
+The offset up to which it was fsynced is in `fsynced-end` beside it, which Kafka ignores. After a clean stop that is
 everything.
 """
 

@@ -204,9 +204,10 @@ class MetadataParts:
         await seen.wait()
 
     async def leave(self) -> None:
-        """Let the broker go while it still serves, so that others lead before it is gone; at once where nobody can. The
-        same for the quorum: what others ask of the active controller could not be committed any more, once the
-        listeners are closed."""
+        """Leave while the broker still serves, so that other replicas lead before it is gone; at once where nobody can.
+        The same for the quorum: what others ask of the active controller could not be committed any more, once the
+        listeners are closed.
+        """
         if self._is_made and not self.quorum.alone:
             await self.lifecycle.stop(self._deserted)
             self.quorum.resign()

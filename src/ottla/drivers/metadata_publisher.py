@@ -155,7 +155,7 @@ class MetadataPublisher:
             callback(MetadataDelta.full(self.image), self.image)
 
     def after_each(self, steps: SubscriberSteps) -> None:
-        """Have more done for every later change, with pauses, before those hear of it who wait for it."""
+        """Run `steps` for every later change, with pauses, before its waiters are told."""
         self._after.append(steps)
 
     async def wait_published(self, offset: Offset) -> None:

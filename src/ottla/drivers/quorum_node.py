@@ -1,9 +1,9 @@
 """This node's replica of the metadata log: log, quorum-state and snapshots on disk, fed by and feeding the pure core.
 
-It knows nothing of what the records mean. As leader it appends what it is given and counts who has it; as follower it
-takes what the leader sends; as voter it helps to choose the leader. Either way it says who leads and what is committed,
-and hands out committed records (`RaftClient` and `KafkaRaftClient` in Kafka). `quorum_links.py` has what it
-asks of others, `quorum_requests.py` what it answers them.
+It knows nothing of what the records mean. As leader it appends records and counts the replicas that have them; as
+follower it takes what the leader sends; as voter it helps to choose the leader. Either way it says who leads and what
+is committed, and hands out committed records (`RaftClient` and `KafkaRaftClient` in Kafka). `quorum_links.py` has its
+requests to other nodes, `quorum_requests.py` its answers.
 """
 
 from __future__ import annotations
@@ -437,7 +437,7 @@ class QuorumNode:
         self._carry_out(self.core.on_flushed(durable, self.now_ms()))
 
     def take(self, ready: Ready) -> None:
-        """Do what the core asks for. A disk that fails is everybody's trouble, not that of who caused this step."""
+        """Perform the core's effects. A disk failure is reported to all, not only to the caller of this step."""
         try:
             self._carry_out(ready)
         except (OSError, KafkaError) as error:
@@ -463,7 +463,7 @@ class QuorumNode:
 
     @step
     def _carry_out(self, ready: Ready) -> None:
-        """Do what the core asks for, in the order that it promises to others. Raises KafkaError or OSError."""
+        """Perform the core's effects in the promised order. Raises KafkaError or OSError."""
         ready = self._cutter.hold_back(ready)
         if ready.persist is not None:
             self._persist(ready.persist)

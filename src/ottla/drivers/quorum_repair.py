@@ -62,8 +62,9 @@ def plan(fs: FileSystem, directory: str) -> list[Step]:
 
 
 def _check_order(directory: str, found: set[LeaderEpoch]) -> None:
-    """Raises OttlaError where epochs that stay as they are would come to lie behind those that are moved. One that is
-    there already was moved before a crash."""
+    """Raises OttlaError if unchanged epochs would end up behind renumbered ones. An epoch already in the new range was
+    renumbered before a crash.
+    """
     moved = {each for each in found if is_among_the_last(each)}
     stay = max((each for each in found - moved if not was_renumbered(each)), default=-1)
     if moved and stay > renumbered(min(moved)):

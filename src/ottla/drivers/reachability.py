@@ -47,8 +47,9 @@ async def is_gone(network: Network, address: Address, *, confirm_s: float, setup
 
 
 async def wait_gone(network: Network, addresses: Sequence[Address], count: int, *, setup_s: float) -> None:
-    """Return when so many of these addresses refuse connections. They are asked when a moment has passed: one that
-    answers at once what it was asked elsewhere need not hear of it."""
+    """Return when `count` of these addresses refuse connections. They are first asked after a moment: an address that
+    answers a request elsewhere at once need not be asked.
+    """
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
         looks = (is_gone(network, each, confirm_s=LOOK_EVERY_S / 2, setup_s=setup_s) for each in addresses)

@@ -393,7 +393,7 @@ class ReplicaFetcher:
                 self._back_off(followed)
 
     async def _find_offsets(self, lost: list[Followed]) -> None:
-        """Go on where the leader has something, for those that asked for what it does not have."""
+        """Find new fetch offsets for partitions whose offset the leader does not have."""
         ends = await self._ask_offsets(lost, LATEST)
         starts = await self._ask_offsets(lost, EARLIEST)
         cut: dict[Any, Offset] = {}
