@@ -88,7 +88,7 @@ class GivenSchemas:
 
 
 class DeadLetter(NamedTuple):
-    """A record to produce as it was, with headers that say what is wrong with it."""
+    """A record to produce unchanged, with headers that describe its error."""
 
     key: bytes | None
     value: bytes | None
