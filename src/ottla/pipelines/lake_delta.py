@@ -32,7 +32,7 @@ class Delta:
         rows.write.format("delta").options(**chosen).partitionBy("date").mode("append").save(self.path)
 
     def compact(self, rows: DataFrame, query: str, number: int) -> None:
-        """OPTIMIZE. Files that it replaces stay for those who read older versions, until somebody runs VACUUM."""
+        """OPTIMIZE. Replaced files stay for readers of older versions, until VACUUM is run."""
         from delta.tables import DeltaTable
 
         session = rows.sparkSession
