@@ -262,7 +262,8 @@ def iterate_records(batch: Buffer, position: int = 0) -> Iterator[Record]:
 
 def first_record(batch: Buffer, timestamp: Millis, offset: Offset, *, in_thread: bool = False) -> Found | None:
     """The first record of a batch with at least this timestamp and offset. Raises CorruptBatch, and LongWork, which
-    finds the same, unless it is that thread that asks."""
+    finds the same in a thread, unless called from that thread.
+    """
     header = read_batch_header(batch)
     try:
         if not in_thread and header.count > INLINE_RECORDS_MAX:
