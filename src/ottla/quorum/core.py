@@ -69,7 +69,7 @@ class QuorumCore:
     has_fetched: bool = False
     """As follower: whether the leader of this epoch has answered, so that an election now would disturb."""
     ended: LeaderEpoch = -1
-    """The newest epoch whose leader said that it gives it up: what it answered before counts for nothing now."""
+    """The newest epoch whose leader has resigned: its earlier answers no longer count."""
     losses: int = 0
     """Elections lost since there was a leader."""
     resigned_to: tuple[ReplicaKey, ...] = ()
