@@ -65,7 +65,7 @@ class Catalog:
         return record.canonical
 
     def _resolve(self, proposal: Proposal) -> tuple[Resolved, ...]:
-        """All schemas that a schema refers to, those before it that it needs. Raises ApiError."""
+        """All schemas that a schema refers to, dependencies first. Raises ApiError."""
         found: dict[str, Resolved] = {}
         under_way: set[tuple[str, int]] = set()
 

@@ -349,7 +349,7 @@ def _edges(
     comparison: Comparison, criterion: str, before: Sequence[Node], after: Sequence[Node],
     pairs: Iterable[tuple[int, int]],
 ) -> dict[tuple[int, int], list[Change]]:  # fmt: skip
-    """The pairs of which the one alternative can become the other, with the changes that it takes."""
+    """Pairs of alternatives that can become each other, with the necessary changes."""
     found: dict[tuple[int, int], list[Change]] = {}
     for left, right in pairs:
         with comparison.inside(criterion, str(left)):

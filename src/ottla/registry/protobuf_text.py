@@ -53,7 +53,7 @@ def scalar_name(kind: int) -> str | None:
 
 
 def written(file: FileDescriptorProto, others: Iterable[FileDescriptorProto], *, normalize: bool = False) -> str:
-    """The text of a file. `others` are the files that it imports, directly or not, what is imported first.
+    """The text of a file. `others` are its direct and indirect imports, dependencies first.
 
     With `normalize` what may be in any order is sorted: imports, options, fields, values of enums.
     """

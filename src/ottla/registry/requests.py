@@ -14,7 +14,7 @@ from ottla.registry.proposals import Proposal
 from ottla.registry.records import AVRO
 
 ANY_MEMBERS: Final = "confluent-accept-unknown-properties"
-"""The header by which a newer client says that it is content if this registry does not know all that it sends."""
+"""The header by which a newer client accepts that this registry may not know all its fields."""
 _PROPOSAL: Final = frozenset({
     "subject", "version", "id", "schemaType", "references", "metadata", "ruleSet", "schema", "propagateSchemaTags",
 })  # fmt: skip

@@ -18,7 +18,7 @@ READWRITE = "READWRITE"
 
 
 class State:
-    """Read it under `lock`, which the thread that applies records holds while it does."""
+    """Read it under `lock`, which the thread holds while it applies records."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
