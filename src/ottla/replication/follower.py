@@ -1,8 +1,8 @@
 """What a follower does with its leader's answer about one partition, pure (Kafka's `AbstractFetcherThread`).
 
 It appends what the leader sent, as it came. Where the leader says that the logs diverge (KIP-595), it cuts its log at
-the end of the last epoch that both have; where it asked for what the leader does not have, it looks where the leader's
-log begins and ends; and of an error it thinks again after a while that doubles.
+the end of the last epoch that both have; if it asked for an offset that the leader does not have, it asks for the start
+and end of the leader's log; and of an error it thinks again after a while that doubles.
 """
 
 from __future__ import annotations

@@ -427,7 +427,7 @@ class Partition:
         )
 
     def _advance(self) -> None:
-        """Raise the high watermark to what all have without whom nothing is committed, and tell those who gain."""
+        """Raise the high watermark to the offset that all replicas needed for a commit have, and notify waiters."""
         log = self.log
         if not self.is_leader or self.is_under_min_isr or not log.is_open:  # below min.insync.replicas: KIP-966
             return
