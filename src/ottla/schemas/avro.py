@@ -13,7 +13,7 @@ PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "str
 
 
 def whole(text: str, parts: Iterable[tuple[str, str]]) -> str:
-    """The schema with the types that it refers to put where it names them first. Raises SchemaError."""
+    """The schema with referenced types inserted where they are first named. Raises SchemaError."""
     try:
         known: dict[str, Any] = {}
         for _, each in parts:

@@ -167,7 +167,7 @@ class Registry:
         return str(self.call("GET", path, **query)["compatibilityLevel"])
 
     def parts(self, schema: Schema) -> list[tuple[str, str]]:
-        """(name, text) of all that a schema refers to, those first that others need."""
+        """(name, text) of all references of a schema, dependencies first."""
         found: dict[str, str] = {}
         seen: set[Reference] = set()
 
