@@ -199,7 +199,7 @@ class Session(Protocol):
         ...
 
     def give_received(self) -> bool:
-        """Leave the buffer of the connection's own, if that is where the frame lies, to who handles it."""
+        """Leave the connection's own buffer to the handler, if the frame is in it."""
         ...
 
     def answer_together(self, answer: Callable[[], None]) -> None:

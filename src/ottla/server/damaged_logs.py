@@ -130,8 +130,9 @@ class DamagedLogs:
         return is_quiet
 
     def _to_report(self, key: TopicPartition, registration: PartitionRegistration) -> dict[tuple[UUID, int], UUID]:
-        """What the controller is to hear of a damaged log: that it is lost, where another replica has all that is
-        committed. Where it has heard so and still nobody else could lead, that it is where it was."""
+        """The directory to report to the controller for a damaged log: LOST, if another replica has all committed
+        records. If that was reported and still no other replica could lead, its old directory again.
+        """
         node, image = self._node, self._node.image
         topic = image.topic(key.topic)
         if topic is None:

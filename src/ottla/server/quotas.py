@@ -300,7 +300,7 @@ class _timed:
 
 
 def with_throttle_time(context: RequestContext, response: Response, delay_ms: Millis) -> Response:
-    """The same response, which says that its client is held back, where its version has room for that."""
+    """The same response with the throttle time of its client, if its version has the field."""
     if isinstance(response, Mapping):
         return {**response, "throttle_time": delay_ms}
     if not response:
@@ -336,8 +336,9 @@ def _produced(version: int, response: EncodedResponse | bytes, delay_ms: Millis)
 
 @cache
 def throttle_offset(api_key: int, version: int) -> int | None:
-    """Where an encoded response says for how long its client is held back; None where it does not, or where that is
-    behind something of no fixed size (ApiVersions, which nobody encodes early)."""
+    """Where an encoded response says for how long its client is held back; None if there is no such field, or if it is
+    behind one of variable size (ApiVersions, which is never encoded early).
+    """
     from dataclasses import fields
 
     offset = len(messages.response_header(api_key, version, 0))

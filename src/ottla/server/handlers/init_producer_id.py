@@ -1,8 +1,8 @@
 """InitProducerId, versions 0-5: a producer id and epoch (KIP-98, KIP-360).
 
 Without a transactional id every call gives a new id in epoch 0, whatever id the client had. With one, the coordinator
-of that id fences those who had it before, and aborts the transaction that they left. Version 3 says what the client
-had, version 4 brought PRODUCER_FENCED. Version 6 (two-phase commit, KIP-939) is not stable in Kafka 4.3.
+of that id fences earlier producers and aborts their open transaction. Version 3 says what the client had, version 4
+brought PRODUCER_FENCED. Version 6 (two-phase commit, KIP-939) is not stable in Kafka 4.3.
 """
 
 from __future__ import annotations
