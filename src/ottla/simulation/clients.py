@@ -319,7 +319,7 @@ class Consumer(Client):
         return node is None or node.stopping
 
     async def fetch(self, wire: Wire, wait_s: float, epoch: int = -1, replica: int = -1) -> Any:
-        """`replica`: as if that one asked, from offset 0 on, which says nothing of what it has."""
+        """`replica`: fetch as this replica from offset 0, which claims no records."""
         topic, number = self.key
         bytes_max = self.random.choice((1, 90, 400, 900, 3000, 100_000))
         asked = {

@@ -137,8 +137,9 @@ class ClusterNemesis(Nemesis):
         return self.world.machines[max(found)[1]] if found else None
 
     async def _take_over(self, random: Random) -> None:
-        """A leader goes on without its followers, for its clients alone, and is lost; who comes after it is slow to
-        load what it has. Or it comes back to a cluster that has another leader."""
+        """A leader continues without its followers, serving only clients, and is lost; its successor is slow to load.
+        Or it comes back to a cluster that has another leader.
+        """
         await asyncio.sleep(random.uniform(1, 3))
         groups = "__consumer_offsets", partition_for(COMMITTER, 2)
         key = random.choice((groups, groups, (TOPIC, 0)))
@@ -329,7 +330,7 @@ class ClusterNemesis(Nemesis):
         self.world.network.clog(one, other, self.random.uniform(0.5, 5))
 
     async def _late(self) -> None:
-        """A connection breaks for who opened it, and what he had sent arrives after what he sends again."""
+        """A connection breaks for its client, and its old data arrives after the retries."""
         found = self.world.network.connections()
         if found:
             end = self.random.choice(found)

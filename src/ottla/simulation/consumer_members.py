@@ -62,7 +62,7 @@ class ConsumerMember(Client):
     def __init__(self, world: World, history: History, name: str, servers: Sequence[str], group: ConsumerGroup) -> None:
         self.group = group
         self.is_settled = False
-        """Whether it has all that it was given, since it should stop."""
+        """Whether it has all partitions assigned to it since it should stop."""
         super().__init__(world, history, name, servers)
 
     def start(self) -> None:

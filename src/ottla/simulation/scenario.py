@@ -1,4 +1,4 @@
-"""Plays one seed. A run that did not meet what it is about fails, like one that broke a promise."""
+"""Plays one seed. A run without the events it is about fails, like one that violated a guarantee."""
 
 from __future__ import annotations
 
