@@ -1,4 +1,4 @@
-"""The columns of a source: those that Spark is given, and those that have to be decoded for them.
+"""The columns of a source: those given to Spark, and those that must be decoded for them.
 
 Spark asks for batches whose Arrow schema equals what it makes of the DataFrame's schema, in microseconds and UTC. It
 starts a Python for the schema of every query: what is not needed for that is not imported here.

@@ -61,8 +61,9 @@ class SinkLog:
         self._topic = topic
         self._producer: Producer | None = None
         self._before: frozenset[str] = frozenset()
-        """Ids of the tasks of the newest decision that was read: where a killed driver's next batch is open, too. A
-        coordinator that moves does not list it, and says so only when it is asked for it."""
+        """Ids of the tasks of the newest decision that was read: a killed driver's next batch is open there, too. A
+        coordinator that is moving does not list it, and reports so only when asked for it.
+        """
         self._is_topic_known = False
 
     def close(self) -> None:
