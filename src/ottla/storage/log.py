@@ -423,8 +423,8 @@ class Log:
     def aborted_transactions(
         self, start: Offset, end: Offset, part: LogSlice | None = None
     ) -> list[AbortedTransaction]:
-        """The aborted transactions that overlap [start, end), for read_committed: no others than those of `part`, where
-        that is what was read. Raises `KafkaError`."""
+        """The aborted transactions that overlap [start, end), or within it only `part`, for read_committed. Raises
+        `KafkaError`."""
         end_of = self._segments.end_of
         return self._try(
             lambda: self._segments.aborted_transactions(start, end if part is None else min(end, end_of(part)))

@@ -49,7 +49,7 @@ class LogHealth:
         self.on_failure: Callable[[OSError], None] | None = None
         """Called with the disk error that took the log offline."""
         self.on_suspicion: Callable[[Offset | None], None] | None = None
-        """Called where a reader met bytes that are no batch, with the offset from which on it read."""
+        """Called when a reader met bytes that are not a batch, with the offset from which it read."""
         self.on_full_disk: Callable[[], None] | None = None
         """Called when a full disk refuses something."""
 

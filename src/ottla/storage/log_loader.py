@@ -175,9 +175,10 @@ def _fsync_rebuilt_indexes(flusher: LogFlusher, segments: SegmentList) -> None:
 
 
 def _remove_unflushed_snapshots(fs: FileSystem, directory: str, names: list[str], known: Offset) -> None:
-    """The transaction index is rebuilt from where the snapshot ends, so it may not end above what was fsynced.
+    """The transaction index is rebuilt from the end of the newest snapshot, so no snapshot may end above the fsynced
+    offset.
 
-    One where the log's first segment begins has no batches before it, and is all that says who wrote those.
+    A snapshot at the start of the log's first segment has no batches before it, and is the only source of that state.
     """
     for name in [name for name in names if name.endswith(SNAPSHOT_SUFFIX)]:
         offset = segment_offset(name)

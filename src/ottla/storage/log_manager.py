@@ -412,7 +412,7 @@ class LogManager:
         return new
 
     async def end_move(self, log: Log, new: Log) -> None:
-        """Delete a log that was replaced, once all that it had is on disk in the other directory. Raises `KafkaError`,
+        """Delete a replaced log, once all its records are on disk in the other directory. Raises `KafkaError`,
         and the log stays: the next start serves the one that has what the other has."""
         if not new.health.is_closed:
             await new.flush_all_async()

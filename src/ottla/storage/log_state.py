@@ -1,6 +1,6 @@
 """The numbers of a log, each with its invariant: where it starts and ends, what is committed, what is on disk.
 
-The parts of a `Log` share one `LogState`. Whoever changes an offset does it here, so that what depends on it follows.
+The parts of a `Log` share one `LogState`. All changes of offsets are made here, so that dependent values follow.
 """
 
 from __future__ import annotations

@@ -424,8 +424,9 @@ class ProducerStateManager:
         self._scan(self._fs.listdir(self._directory))
 
     def take_over(self, other: ProducerStateManager) -> None:
-        """Become what `other` is, which nobody uses after that: the state of a log that was cut. What is being verified
-        stays so."""
+        """Take over the state of `other`, which is not used afterwards: that of the truncated log. Running
+        verifications are kept.
+        """
         for producer_id, epoch, first, last in other.cut:
             where = self.topic_partition
             self._settings.refused.note_range(where, producer_id, epoch, first, last, ErrorCode.not_leader_or_follower)

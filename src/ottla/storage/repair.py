@@ -322,8 +322,9 @@ class _Planner:
                 previous, reached = kept, end
 
     def _jumps(self, entry: _Entry) -> bool:
-        """Whether a batch right behind another claims offsets beyond all that is known to have been given: where the
-        log has all its offsets, or if some of those that it leaves out were given."""
+        """Whether a batch right behind another claims offsets beyond all that are known to have been assigned: in a log
+        without gaps, or if some of the skipped offsets were assigned.
+        """
         header, expected, known_end = entry.header, self._expected, self._known_end
         if not expected < header.base_offset or not 0 < known_end < header.next_offset:
             return False

@@ -50,7 +50,7 @@ class ColdRead(Exception):
 
 
 class SegmentFile:
-    """An open file that closes when the last one who holds it lets it go."""
+    """An open file that closes when its last holder releases it."""
 
     __slots__ = ("file",)
 
