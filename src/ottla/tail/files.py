@@ -275,7 +275,7 @@ class LogFile:
         return True
 
     def has_copy(self, descriptor: int) -> bool:
-        """Whether it holds still what was read from it, and another file begins like it. Raises OSError."""
+        """Whether it still holds the bytes that were read from it, and another file begins like it. Raises OSError."""
         return self.begins_like(descriptor) and self.is_intact()
 
     def finish(self, unfinished: bool) -> list[Line]:

@@ -68,7 +68,7 @@ class Relations:
         return max(found, key=changed).path if found else None
 
     def is_left(self, path: str, position: Position) -> bool:
-        """Whether a file is where it was followed, and not because rotation gave it that name."""
+        """Whether a file is still at its followed path, and not because rotation gave it that name."""
         directory, name = os.path.split(path)
         return path == position.real and not any(
             os.path.dirname(other.real) == directory and is_rotated_name(name, os.path.basename(other.real))
