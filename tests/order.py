@@ -1,4 +1,4 @@
-"""Who runs what, and in which order, when the tests run on several workers.
+"""Which worker runs which tests, and in which order, when the tests run on several workers.
 
 A file's tests stay together, for they share what its fixtures start. All that uses Spark is one piece for one worker,
 so that the run has one JVM of Spark, and comes first; then the longest of the other files (`tests/durations.json`,
@@ -26,7 +26,7 @@ def piece_of(test: str) -> str:
 
 @functools.cache
 def seconds() -> dict[str, float]:
-    """Of pieces."""
+    """Recorded duration of each piece of the run, in seconds."""
     import json
 
     found: dict[str, float] = {SPARK: float("inf")}
@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Of `--dist loadfile`. Imported here: a run without xdist has none."""
+    """The scheduler of `--dist loadfile`. Imported here: a run without xdist has none."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling

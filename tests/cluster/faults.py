@@ -316,7 +316,7 @@ class Cycle(NamedTuple):
     """Acknowledged records of Kafka's producer."""
     lost_of_java: list[str]
     wrong: list[str]
-    """Of what else was written."""
+    """Faults found in other records."""
 
     @property
     def sound(self) -> bool:

@@ -163,7 +163,7 @@ def wait_until_served(url: str) -> None:
 
 
 def any_address() -> str:
-    """Of this machine, and not that of loopback where there is another."""
+    """An address of this machine, other than loopback if it has one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         try:
             asked.connect(("192.0.2.1", 9))  # nothing is sent

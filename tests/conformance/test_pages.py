@@ -24,7 +24,7 @@ BROKER, HTTP = "127.0.0.1:9092", "127.0.0.1:9404"
 
 
 class NodeReader(Reader):
-    """Somebody with several terminals, each of which runs a node at the same address, one after the other."""
+    """A reader with several terminals, each of which runs a node at the same address, one after the other."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)

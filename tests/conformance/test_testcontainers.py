@@ -26,7 +26,7 @@ from ottla.testing.testcontainers import KafkaContainer, NotInContainer, Redpand
 NAMES = ("testcontainers.kafka", "testcontainers.community.kafka")
 INTERNAL = {"configure", "create_file", "tc_start"}
 INTERNAL_ATTRIBUTES = {"boot_command", "listeners", "security_protocol_map"}
-"""Of the scripts inside the image; public in the original, and of no use here."""
+"""Parts of the scripts inside the image: public in the original, without use here."""
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def test_a_chosen_port_and_a_kept_directory(tmp_path: Path) -> None:
 
 
 def test_wait_strategies_of_the_package() -> None:
-    """Those that look for Kafka's own lines find them, and one that looks for another fails as with a container."""
+    """A strategy that waits for a line of Kafka finds it; one that waits for another line fails as with a container."""
     from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
     for line in (r".*\[KafkaServer id=\d+\] started.*", r".*Kafka Server started.*"):

@@ -34,7 +34,7 @@ class Image:
     layers: tuple[str, ...] = ()
     """Folders, the uppermost first."""
     key: str = ""
-    """Of all that it depends on."""
+    """Hash of all that the image depends on."""
     env: Mapping[str, str] = field(default_factory=dict)
     user: str = "0:0"
     workdir: str = "/"

@@ -24,7 +24,7 @@ from tests.deploy.snippets import snippets
 
 DEPLOY = ROOT / "deploy"
 VERSIONS = ("1.28", "1.31", "1.34")
-"""Of Kubernetes: the oldest that gives a pod its ordinal as a label, and later ones."""
+"""Versions of Kubernetes: the oldest that gives a pod its ordinal as a label, and later ones."""
 FILE = "/etc/ottla/server.properties"
 
 

@@ -16,7 +16,7 @@ console-share-consumer consumer-groups consumer-perf-test delegation-tokens dele
 get-offsets groups jmx leader-election log-dirs metadata-quorum metadata-shell producer-perf-test reassign-partitions
 replica-verification server-start server-stop share-groups storage streams-application-reset streams-groups topics
 transactions verifiable-consumer verifiable-producer"""
-"""Of `bin` of Apache Kafka 4.3, without those that start classes, Connect or Trogdor."""
+"""Scripts in `bin` of Apache Kafka 4.3, without those that start classes, Connect or Trogdor."""
 NO_COUNTERPART = ("no command", "to come", "there is no command", "the scripts work", "Kafka Connect works")
 COMMANDS_MIN = 80
 

@@ -17,7 +17,7 @@ from tools.wheels.targets import GLIBC, Target
 
 _MACHINES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 _LIBRARIES = {"libc.so.6", "libm.so.6", "libpthread.so.0"}
-"""Of the C library. Python's own symbols are of the process that loads the module."""
+"""Libraries of the C library. Python's own symbols are of the process that loads the module."""
 
 
 def mistakes(wheel: Path, target: Target, modules: list[str]) -> list[str]:

@@ -41,7 +41,7 @@ class NotCompiled(Exception):
 
 
 def compiler_options() -> tuple[str, ...]:
-    """Those that `setup.py` adds to Python's own."""
+    """Options of the compiler that `setup.py` adds to Python's own."""
     return tuple(_names_of_setup()["COMPILER_OPTIONS"])
 
 

@@ -17,7 +17,7 @@ from tools.wheels.pythons import Python
 from tools.wheels.targets import Target
 
 _TIMEOUT_S = 1800.0
-"""Of a command: an emulated one, and one that compiles, take their time."""
+"""Longest run of a command; emulated ones and compilations are slow."""
 _KEPT = re.compile(r"PIP_|SSL_|HOME$|LANG|LC_|PATH$|TMPDIR$")
 """What an empty environment has of this process's variables."""
 _FILES = "import importlib, sys; [print(importlib.import_module(name).__file__) for name in sys.argv[1:]]"

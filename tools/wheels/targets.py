@@ -50,7 +50,7 @@ class Target:
 
     @property
     def suffix(self) -> str:
-        """Of a compiled module's file name."""
+        """Suffix of the file name of a compiled module."""
         return f".cpython-{self.version.replace('.', '')}-{self.triplet}.so"
 
     @property

@@ -44,7 +44,7 @@ OPTIONS = {
 }
 """Settings that this command makes itself, and what to give instead."""
 LIBRARIES = ("uvicorn", "starlette", "fastavro", "jsonschema", "google.protobuf", "grpc_tools", "httpx", "orjson")
-"""Of the extra `registry`."""
+"""Packages that the registry needs: the extra `registry`."""
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ def _bracketed(host: str) -> str:
 
 @dataclass(frozen=True)
 class _Watched:
-    """Whose end is the end of the command, beside signals."""
+    """What ends the command beside signals: the end of its parent, or of its standard input."""
 
     parent: int | None
     standard_input: bool
@@ -336,7 +336,8 @@ class _Attendant:
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         node.spawn(keep_running(options, stop, ready))
         stopping = asyncio.ensure_future(stop.wait())
-        await asyncio.wait([ready, stopping], return_when=asyncio.FIRST_COMPLETED)
+        either: list[asyncio.Future[Any]] = [ready, stopping]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if not ready.done():
             return None

@@ -38,7 +38,7 @@ configuration and Kafka's own defaults fill its gaps."""
 
 ENVIRONMENT_PREFIX = "OTTLA_"
 OWN_PREFIX = "ottla."
-"""Of settings that Kafka does not have; their variables go without it."""
+"""Prefix of the settings that Kafka does not have; their variables are written without it."""
 _EVERYWHERE = ("", "0.0.0.0", "::")
 """The hosts that mean all interfaces."""
 

@@ -251,8 +251,8 @@ class Invariants:
                 self.violated("in-sync replicas have what is committed", text)
 
     def _released_to(self, machine: Machine, key: Key, led: Partition) -> tuple[int, ...] | None:
-        """Who was in sync by the newest change that a node knows, if that is a later one than its leader knows and says
-        that the partition is not the node's any more; else None.
+        """In-sync replicas of the newest change that a node knows, if the leader does not know that change and it takes
+        the partition from the node; else None.
 
         Such a node has deleted its log (or given up a damaged one, once it was not in sync any more), and the leader
         may still commit by what it said before: an fsync of the leader ends, or another follower fetches. It had all

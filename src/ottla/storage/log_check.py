@@ -30,7 +30,7 @@ class SegmentCheck:
         begins: tuple[LeaderEpoch, Offset] | None = None,
     ) -> None:  # fmt: skip
         """All batches lie below `limit`, the base offset of the next segment or the log end; `epoch_max` is the newest
-        leader epoch that there can be, -1 where nobody knows. `begins`: the first epoch of the leader-epoch-checkpoint.
+        leader epoch that there can be, -1 if unknown. `begins`: the first epoch of the leader-epoch-checkpoint.
         Logs that outlived the ZooKeeper of their cluster begin again with epoch 0 there, and Kafka forgets what was
         before."""
         self._handle = handle

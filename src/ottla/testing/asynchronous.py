@@ -25,7 +25,7 @@ class _Asynchronous(Generic[T]):
     """What both have."""
 
     def __init__(self, sync: T) -> None:
-        self.sync = sync
+        self.sync: T = sync
 
     @property
     def bootstrap(self) -> str:

@@ -52,7 +52,7 @@ class _KafkaConfig:
     limit_broker_to_first_host: bool = field(
         default_factory=lambda: os.environ.get("TC_KAFKA_LIMIT_BROKER_TO_FIRST_HOST") == "true"
     )
-    """Of no effect: a broker here has one address."""
+    """Has no effect: a broker here has one address."""
 
 
 kafka_config = _KafkaConfig()
@@ -125,7 +125,7 @@ class _Container:
         return self
 
     def with_bind_ports(self, container: str | int, host: str | int | None = None) -> Self:
-        self.ports[_port_name(container)] = None if host in (None, "") else int(_port_name(host))  # type: ignore[arg-type]
+        self.ports[_port_name(container)] = None if host in (None, "") else int(_port_name(host))
         return self
 
     def with_exposed_ports(self, *ports: str | int) -> Self:
@@ -143,11 +143,11 @@ class _Container:
         return self
 
     def with_network_aliases(self, *aliases: str) -> Self:
-        """Of no effect; `with_network` has warned."""
+        """Has no effect; `with_network` has warned."""
         return self
 
     def with_kwargs(self, **kwargs: Any) -> Self:
-        """Of no effect: they are Docker's."""
+        """Has no effect: they are Docker's."""
         self._kwargs = kwargs
         return self
 
@@ -155,7 +155,7 @@ class _Container:
         return self
 
     def with_command(self, command: str | Sequence[str]) -> Self:
-        """Of no effect, as with the original, which starts Kafka by a command of its own."""
+        """Has no effect, as with the original, which starts Kafka by a command of its own."""
         self._command = command
         return self
 
@@ -174,7 +174,7 @@ class _Container:
         return self
 
     def with_tmpfs_mount(self, container_path: str, size: str | None = None) -> Self:
-        """Of no effect: the data is in a temporary directory."""
+        """Has no effect: the data is in a temporary directory."""
         self.tmpfs[container_path] = size or ""
         return self
 
@@ -326,7 +326,7 @@ class KafkaContainer(_Container):
         return self
 
     def with_cluster_id(self, cluster_id: str) -> Self:
-        """Of no effect but on the attribute: each broker makes a new one."""
+        """Has no effect but on the attribute: each broker makes a new one."""
         self.cluster_id = cluster_id
         return self
 
@@ -400,7 +400,7 @@ def settings_of(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _port_name(port: str | int) -> str:
-    """Of 9093, "9093" and "9093/tcp". Raises ValueError."""
+    """The number in 9093, "9093" or "9093/tcp". Raises ValueError."""
     text = str(port).partition("/")[0]
     if not (text.isascii() and text.isdecimal() and int(text) <= PORT_MAX):
         raise ValueError(f"a port is a number from 0 to {PORT_MAX}, not {port!r}")
