@@ -131,9 +131,8 @@ MUTATIONS = (
              "        if replica.end_offset < 0:\n", 20),
     Mutation("hole-behind-a-refused-batch", "quorum", "ottla.storage.producer_state",  # librdkafka#4953
              "        error = self._error_behind(header, entry)\n", "        error = None\n", 40),
-    Mutation("second-batch-taken-as-the-first", "quorum", "ottla.storage.producer_state",
-             "            if self._settings.refused.batches and self._error_behind(header, None) is not None:\n",
-             "            if header is None:\n", 40),
+    # That the second of a new producer's batches is not taken as its first is for test_refused_batches.py to show: the
+    # in-sync set would have to grow just between the two, which no run of the first 21 seeds met.
     Mutation("one-batch-remembered", "quorum", "ottla.storage.producer_entry",  # 7
              "BATCHES_RETAINED = 5", "BATCHES_RETAINED = 1", 20),
     Mutation("retry-answered-with-an-unknown-error", "network", "ottla.storage.producer_state",  # 8
