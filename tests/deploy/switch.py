@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.deploy.roots import Root
@@ -58,9 +59,8 @@ def in_network(root: Root, hosts: Path, *command: str) -> list[str]:
     return ["nsenter", "-t", str(root.pid), "-n", "unshare", "--mount", "sh", "-c", script, "sh", *command]
 
 
-def poll(what: str, condition: object, *, wait_s: float = 120) -> None:
-    """Returns once `condition()` is true. Raises AssertionError with `what` was waited for."""
-    assert callable(condition)
+def poll(what: str, condition: Callable[[], bool], *, wait_s: float = 120) -> None:
+    """Returns once `condition()` is true. Raises AssertionError that says what it waited for."""
     deadline_s = time.monotonic() + wait_s
     while not condition():
         assert time.monotonic() < deadline_s, f"waited {wait_s} s for {what}"
