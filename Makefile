@@ -77,7 +77,7 @@ test: peers  ## every test but the nightly ones and the slow part of the client 
 	@echo "== the tests: about 20 minutes on two cores; what they cost is told at the end"
 	$(PY) -m tests.suite $(SPREAD) -m "not matrix and not nightly" $(if $(CHECKED),$(PURE:%=--ignore=%)) $(TESTS)
 
-check:  ## what can be said in three minutes: lint, and the tests of all that is pure
+check:  ## lint, and the tests of all that is pure (under 3 minutes on two cores)
 	@echo "== lint and the pure tests: under 3 minutes on two cores"
 	@$(MAKE) --no-print-directory setup
 	@$(MAKE) --no-print-directory -j2 --output-sync=target lint pure
@@ -86,7 +86,7 @@ pure: setup  ## the tests of what has no clock, socket, disk or process of its o
 	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not nightly" --junitxml=.cache/pure.xml $(PURE)
 
 # Each day: with the newest Python of this machine. `.ci/run` takes the oldest.
-nightly:  ## all there is with the newest Python of this machine, the whole client matrix and every planted bug included
+nightly:  ## all there is with the newest Python, the whole client matrix and every planted bug included (some hours)
 	@$(MAKE) --no-print-directory PYTHON="$$(tools/python.sh newest)" VENV=.venv-newest lint test dear conformance wheel deploy-check
 
 dear: peers  ## what only `make nightly` runs: the dear tests, the suite on every kind of cluster, every planted bug

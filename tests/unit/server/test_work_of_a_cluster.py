@@ -211,8 +211,8 @@ def test_no_kind_of_request_breaks_a_controller(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", sorted({*TABLE, *CONTROLLER_TABLE}), ids=lambda key: ApiKey(key).name.lower())
 def test_every_api_is_in_a_walk(key: int) -> None:
-    """The APIs of brokers are in `test_work_between_yields.py`, each with all of its arrays. What a controller's listener
-    serves and is not walked here is a handler of those, and asked in no version that is not."""
+    """`test_work_between_yields.py` walks the APIs of brokers, each with all of its arrays. An API of a controller's
+    listener that is not walked here is served by one of those handlers, in no later version."""
     if key in CONTROLLER_TABLE and key not in OWN:
         served = CONTROLLER_TABLE[key]
         assert served.module == f"handlers.{TABLE[key].module}" and served.max_version <= TABLE[key].max_version
