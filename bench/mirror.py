@@ -40,7 +40,7 @@ TOPICS = ("warm", "load", "steady")
 PARTITIONS = 3
 PATIENCE_S = 600.0
 WARM_UP_MB_MAX = 2_000
-PAGE_LAG_S = 15
+PAGE_MB, PAGE_LAG_S = 1_000, 15
 MIRROR_MAKER = """
 clusters=source,destination
 source.bootstrap.servers={source}
@@ -113,7 +113,7 @@ def main() -> None:
         prog="python -m bench.mirror", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--page", action="store_true", help="measure what docs/performance.md shows, in three minutes")
-    parser.add_argument("--megabytes", type=int, default=500, help="size of the topic that is copied (500)")
+    parser.add_argument("--megabytes", type=int, help="size of the topic that is copied (500)")
     parser.add_argument("--size", type=int, default=1000, help="bytes of a value (1000)")
     parser.add_argument("--warm-up", type=int, default=200, help="megabytes that are copied before, at least (200)")
     parser.add_argument(
@@ -125,6 +125,7 @@ def main() -> None:
     results.add_arguments(parser)
     options = parser.parse_args()
     options.seconds = options.seconds or (PAGE_LAG_S if options.page else 30)
+    options.megabytes = options.megabytes or (PAGE_MB if options.page else 500)
     results.stop_on_sigterm()
     if not options.alone:
         subprocess.run([ROOT / "peers" / "mirror_maker" / "jars.sh"], check=True)

@@ -186,14 +186,14 @@ def state(progress: Mapping[str, list[Any]], events: int, memory_mb: list[float]
 
 
 def halves(memory_mb: list[float]) -> dict[str, float]:
-    """The most of each half of the samples."""
+    """The maximum of each half of the samples; a sole sample is that of both."""
     half = len(memory_mb) // 2
-    return {"memory MB, first half": max(memory_mb[:half] or [0.0]), "second half": max(memory_mb[half:] or [0.0])}
+    return {"memory MB, first half": max(memory_mb[:half] or memory_mb), "second half": max(memory_mb[half:])}
 
 
 @contextmanager
 def sampled(tree: Tree) -> Iterator[list[float]]:
-    """Memory of Spark (JVM and Python workers) once a second, in MB."""
+    """Memory of Spark (JVM and Python workers) in MB once a second, at the end of a run that takes less."""
     found: list[float] = []
     over = threading.Event()
 
@@ -208,6 +208,8 @@ def sampled(tree: Tree) -> Iterator[list[float]]:
     finally:
         over.set()
         thread.join()
+        if not found:
+            found.append(tree.memory_mb())
 
 
 def measured(
