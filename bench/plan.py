@@ -250,9 +250,8 @@ def refusal(arguments: argparse.Namespace, commit: str) -> str:
 
 def settings_of(run: Run, quick: bool) -> Run:
     """The run that a page is measured with."""
-    if quick:
-        return run
-    return replace(run, rule=RULE, with_bare=False, seconds=WINDOW_S, rounds=ROUNDS, more=SETTINGS)
+    run = replace(run, with_bare=False, more=SETTINGS)
+    return run if quick else replace(run, rule=RULE, seconds=WINDOW_S, rounds=ROUNDS)
 
 
 def describe(steps: Sequence[Step], left: Sequence[Step], path: Path, commit: str) -> str:
