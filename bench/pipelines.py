@@ -285,7 +285,7 @@ def main() -> None:
         parser.error(f"no pipeline {', '.join(others)} is measured; there are {', '.join(LOADS)}")
     kept = results.Results.read(options.json) if options.json else results.Results()
     rule = f"{options.warm_up:g} s of the first side in the same JVM before each pipeline, as many runs of the other"
-    made = results.how(rule, f"{options.rounds} rounds", options.busy)
+    made = results.how(rule, results.rounds(options.rounds), options.busy)
     results.stop_on_sigterm()
     print(f"{made['machine']}; commit {made['commit']}", flush=True)
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as base:

@@ -95,6 +95,10 @@ def how(rule: str, windows: str, busy_cores: float | None = None, missing: str =
     }  # fmt: skip
 
 
+def rounds(count: int) -> str:
+    return f"{count} round" + "s" * (count != 1)
+
+
 @dataclass
 class Results:
     sections: dict[str, Kept] = field(default_factory=dict)
@@ -102,7 +106,7 @@ class Results:
 
     def add(self, table: str, section: Section, run: Run) -> None:
         rule = f"{run.rule}; a broker's first load takes {run.first_warm_up_s:g} s at least"
-        made = how(rule, f"{run.rounds} rounds of {run.seconds:g} s", run.busy_cores, counters.missing())
+        made = how(rule, f"{rounds(run.rounds)} of {run.seconds:g} s", run.busy_cores, counters.missing())
         self.put(table, section, made)
 
     def put(self, table: str, section: Section, made: dict[str, str]) -> None:

@@ -375,7 +375,7 @@ def main() -> None:
     fetch_jars()
     kept = results.Results.read(options.json) if options.json else results.Results()
     rule = f"{options.warm_up:g} s of Spark's connector in the same JVM before each load, as many runs of the others"
-    made = results.how(rule, f"{options.rounds} rounds", options.busy)
+    made = results.how(rule, results.rounds(options.rounds), options.busy)
     results.stop_on_sigterm()
     print(f"{made['machine']}; commit {made['commit']}", flush=True)
     name = "kafka" if options.kafka else "ottla"

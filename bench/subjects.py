@@ -66,7 +66,8 @@ class Line:
         better = 1 / ratio if self.lower else ratio
         if abs(better - 1) <= EVEN or abs(1 / better - 1) <= EVEN:
             return "even"
-        return f"Ottla {times(better)}" if better > 1 else f"**Kafka {times(1 / better)}**"
+        theirs = {compare.THEIRS: "Kafka", CONNECTOR: "the connector"}.get(self.sides[1], self.sides[1])
+        return f"Ottla {times(better)}" if better > 1 else f"**{theirs} {times(1 / better)}**"
 
 
 def times(value: float) -> str:

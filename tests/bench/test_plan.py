@@ -69,7 +69,7 @@ def test_each_section_is_kept_with_its_commit_and_what_the_machine_did_before(ru
     kept = Results.read(path).sections
     assert list(kept) == ["a", "b", "c", "d"]
     assert {(each.made["commit"], each.made["busy"]) for each in kept.values()} == {("abc", "0.07")}
-    assert kept["c"].made["windows"].startswith("1 rounds") and kept["c"].table == "two"
+    assert kept["c"].made["windows"].startswith("1 round of") and kept["c"].table == "two"
     assert runner.left(STEPS) == []
 
 

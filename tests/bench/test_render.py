@@ -98,6 +98,15 @@ def test_the_summary_says_who_is_ahead_whoever_it_is(
     assert line.ahead(kept) == said
 
 
+def test_the_other_side_is_not_always_kafka(run: Run) -> None:
+    found = Results()
+    data = {"ottla": {"rounds": [{"ms": 1.0}]}, subjects.CONNECTOR: {"rounds": [{"ms": 2.0}]}}
+    found.add("spark", Section("One", [], key="one", data=data), run)
+    line = Line("one", "one", "ms", "ms", sides=("ottla", subjects.CONNECTOR))
+    kept = line.kept(found)
+    assert kept is not None and line.ahead(kept) == "**the connector 2.0 x**"
+
+
 def test_failovers_are_the_median_and_the_longest_of_each_client(run: Run) -> None:
     gaps = {"leader": {"librdkafka": [100.0, 300.0, 200.0], "java": [1.0]}}
     slow = {"leader": {"librdkafka": [9000.0], "java": [8000.0]}}
