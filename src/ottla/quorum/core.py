@@ -298,8 +298,9 @@ class QuorumCore:
             return False  # it has voted for itself
         if pre_vote:
             return not (self.role is Role.FOLLOWER and self.has_fetched)  # its leader is alive (KIP-996)
+        # One vote an epoch, and a repeated request gets the same answer (Raft, 5.2).
         if self.stored.voted_id >= 0:
-            return self._voted_for(candidate)  # once an epoch; a repeated request gets the same answer (Raft, 5.2)
+            return self._voted_for(candidate)
         return self.stored.leader_id < 0  # an epoch that has a leader needs no vote
 
     def _is_up_to_date(self, log_end: LogEnd) -> bool:

@@ -81,7 +81,7 @@ class Leadership:
         """The offset up to which a majority of the voters has the log on disk
         (`LeaderState.maybeUpdateHighWatermark`)."""
         ends = sorted((each.end_offset for each in self.voters.values()), reverse=True)
-        return ends[majority - 1]  # the largest offset that a majority has reached
+        return ends[majority - 1]
 
     def note_fetch(self, replica: Replica, end_offset: Offset, log_end: Offset, now: Millis) -> None:
         replica.end_offset = max(replica.end_offset, end_offset)  # a late fetch lowers nothing

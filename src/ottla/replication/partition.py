@@ -431,7 +431,8 @@ class Partition:
         log = self.log
         if not self.is_leader or self.is_under_min_isr or not log.is_open:  # below min.insync.replicas: KIP-966
             return
-        end = log.safe_end_offset  # the leader counts as far as its own disk is as safe as asked
+        # The leader itself counts as far as its own disk is as safe as the topic asks.
+        end = log.safe_end_offset
         for replica_id, replica in self._remote.items():
             if replica.end_offset < end and self._counts(replica_id, replica):
                 end = replica.end_offset
