@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random as random_module
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from ottla.coordinator.share.combining import UNCHANGED
@@ -33,7 +34,7 @@ from ottla.logs import fields
 from ottla.metadata.image import BrokerRegistration, MetadataImage
 from ottla.model import SHARE_STATE_TOPIC, NodeId
 from ottla.network import Address, Network
-from ottla.protocol.internal.share_records import SharePartitionKey
+from ottla.protocol.internal.share_records import SharePartitionKey, StateBatch
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.stepwise import plain
 
@@ -87,7 +88,7 @@ class PersisterHost(Protocol):
 class _Asked:
     """One share-partition in one request."""
 
-    __slots__ = ("_persister", "deadline", "is_overtaken", "pause_s", "request", "result")
+    __slots__ = ("_persister", "deadline", "later", "pause_s", "request", "result")
 
     def __init__(self, persister: Persister, request: StateRequest) -> None:
         loop = asyncio.get_running_loop()
@@ -96,8 +97,20 @@ class _Asked:
         self.result: asyncio.Future[StateRow] = loop.create_future()
         self.deadline = loop.time() + RETRY_MS_MAX / 1000
         self.pause_s = PAUSE_S
-        self.is_overtaken = False
-        """Whether the same share-partition was written to since."""
+        self.later: list[WriteState] = []
+        """Writes to the same share-partition that were asked for since."""
+
+    def current(self) -> StateRequest:
+        """The request as it is to be sent now: what was written since is newer, and may be at another coordinator
+        already, so that nothing of it may go back."""
+        request = self.request
+        if not isinstance(request, WriteState) or not self.later:
+            return request
+        batches = list(request.state_batches)
+        for newer in (batch for each in self.later for batch in each.state_batches):
+            batches = [part for batch in batches for part in _outside(batch, newer)]
+        count = self.later[-1].delivery_complete_count
+        return request._replace(start_offset=UNCHANGED, state_batches=batches, delivery_complete_count=count)
 
     def complete(self, result: StateRow | KafkaError) -> None:
         """The coordinator's reply."""
@@ -125,8 +138,8 @@ class Persister:
         self._queues: dict[tuple[NodeId, ApiKey], list[_Asked]] = {}
         self._tasks: dict[tuple[NodeId, ApiKey], asyncio.Task[None]] = {}
         self._waiting: dict[_Asked, asyncio.Handle] = {}
-        self._newest: dict[SharePartitionKey, _Asked] = {}
-        """The newest write of each key without a result."""
+        self._writes: dict[SharePartitionKey, list[_Asked]] = {}
+        """Writes of each key without a result."""
         self._stopped = False
 
     async def stop(self) -> None:
@@ -143,16 +156,18 @@ class Persister:
         """The PartitionResult of the request's API, with its error; raises nothing. Cancelled when the node stops."""
         asked = _Asked(self, request)
         if isinstance(request, WriteState):
-            if (before := self._newest.get(request.key)) is not None:
-                before.is_overtaken = True
-            self._newest[request.key] = asked
+            for before in self._writes.setdefault(request.key, []):
+                before.later.append(request)
+            self._writes[request.key].append(asked)
             asked.result.add_done_callback(lambda _: self._drop_write(asked))
         self._send(asked)
         return asked.result
 
     def _drop_write(self, asked: _Asked) -> None:
-        if self._newest.get(asked.request.key) is asked:
-            del self._newest[asked.request.key]
+        writes = self._writes[asked.request.key]
+        writes.remove(asked)
+        if not writes:
+            del self._writes[asked.request.key]
 
     def _send(self, asked: _Asked) -> None:
         if self._stopped:
@@ -163,7 +178,7 @@ class Persister:
             self.answered(asked, asked.failed(ErrorCode.coordinator_not_available))
         elif broker.id == self._node.node_id:
             try:
-                self._node.share_coordinator.ask(asked, asked.request)
+                self._node.share_coordinator.ask(asked, asked.current())
             except KafkaError as error:
                 asked.complete(error)
         else:
@@ -196,8 +211,6 @@ class Persister:
 
     def _again(self, asked: _Asked) -> None:
         del self._waiting[asked]
-        if asked.is_overtaken and isinstance(asked.request, WriteState):  # the start offset must not go back
-            asked.request = asked.request._replace(start_offset=UNCHANGED)
         if not asked.result.done():
             self._send(asked)
 
@@ -240,7 +253,7 @@ class Persister:
             together.append(asked)
         topics: dict[Any, list[dict[str, Any]]] = {}
         for place, together in by_place.items():
-            topics.setdefault(place[0], []).append(_as_one([each.request for each in together]).row())
+            topics.setdefault(place[0], []).append(_as_one([each.current() for each in together]).row())
         rows: dict[tuple[Any, int], StateRow] = {}
         error = ErrorCode.network_exception
         try:
@@ -264,6 +277,17 @@ class Persister:
         for place, together in by_place.items():
             for asked in together:
                 self.answered(asked, rows.get(place) or asked.failed(error))
+
+
+def _outside(batch: StateBatch, newer: StateBatch) -> Iterator[StateBatch]:
+    """The parts of a batch that a newer one says nothing of."""
+    if newer.last_offset < batch.first_offset or batch.last_offset < newer.first_offset:
+        yield batch
+        return
+    if batch.first_offset < newer.first_offset:
+        yield replace(batch, last_offset=newer.first_offset - 1)
+    if newer.last_offset < batch.last_offset:
+        yield replace(batch, first_offset=newer.last_offset + 1)
 
 
 def _writer(request: StateRequest) -> tuple[int, int] | None:

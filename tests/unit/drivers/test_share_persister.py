@@ -107,6 +107,48 @@ def test_a_write_that_is_asked_again_behind_a_newer_one_leaves_the_start_where_i
     asyncio.run(run())
 
 
+class Moving(Remote):
+    """Its coordinator is `broker`; broker 3 answers at once."""
+
+    broker = 2
+
+    def _coordinator(self, asked: Any) -> Any:
+        return SimpleNamespace(id=self.broker)
+
+    async def ask_broker(
+        self, node_id: int, api: ApiKey, values: Mapping[str, Any], *, versions: tuple[int, int]
+    ) -> Any:
+        if node_id == 3:
+            self.may_answer.set()
+        answer = await super().ask_broker(node_id, api, values, versions=versions)
+        if node_id == 3:
+            self.may_answer.clear()
+        return answer
+
+
+def test_a_write_that_waited_says_nothing_of_what_another_coordinator_was_told_since() -> None:
+    """A record that is released, delivered again and acknowledged was delivered once more (groups seed 34)."""
+
+    async def run() -> None:
+        persister = Moving()
+        persister.may_answer.clear()
+        first = persister.ask(write(0, 0, 5))
+        await persister.was_asked.wait()
+        released = WriteState(KEYS[0], 1, 3, 6, [StateBatch(6, 9, 0, 1)], 6)
+        waits = persister.ask(released)  # until the first is answered
+        persister.broker = 3
+        newer = persister.ask(write(0, 7, 7))
+        assert (await newer)["error_code"] is ErrorCode.none
+        persister.may_answer.set()
+        assert await results([first, waits]) == [ErrorCode.none] * 2
+        row = persister.requests[-1][0]
+        assert [(each["first_offset"], each["last_offset"]) for each in row["state_batches"]] == [(6, 6), (8, 9)]
+        assert (row["start_offset"], row["delivery_complete_count"]) == (-1, 7)
+        await persister.stop()
+
+    asyncio.run(run())
+
+
 def test_what_an_earlier_leadership_wrote_does_not_go_along() -> None:
     async def run() -> None:
         persister = Remote()
