@@ -18,7 +18,7 @@ from ottla.testing.broker import Broker, Setting, Topics
 from ottla.testing.cluster import Cluster
 from ottla.testing.records import TIMEOUT_S, Headers, Record, Text, Value
 
-T = TypeVar("T", Broker, Cluster)
+T = TypeVar("T", bound=Broker | Cluster)
 
 
 class _Asynchronous(Generic[T]):
