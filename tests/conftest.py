@@ -31,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    _leave_as_it_is(config, "ottla", "pyspark_ottla")
     if not hasattr(config, "workerinput"):
         if not os.environ.get("OTTLA_INTERPRETED") and (old := compiled.stale()):
             pytest.exit(f"run `make setup`: compiled before the last change were {', '.join(old)}", 4)
@@ -40,6 +41,17 @@ def pytest_configure(config: pytest.Config) -> None:
         # A shell starts background jobs with SIGINT ignored, nohup with SIGHUP; what the tests start would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def _leave_as_it_is(config: pytest.Config, *packages: str) -> None:
+    """Keeps pytest from rewriting the assertions of packages that have a plugin of pytest's.
+
+    Nodes import while their threads run, and `ast.parse` of Python 3.11.2 fails where two threads are in it
+    (python/cpython#106905).
+    """
+    hook = config.pluginmanager.rewrite_hook
+    names = getattr(hook, "_must_rewrite", set())
+    names.difference_update(packages)
 
 
 @pytest.fixture(scope="session")

@@ -62,8 +62,9 @@ MUTATIONS = (
              "                    await log.flush_async()\n",
              "                    log._state.durable = log.log_end_offset\n"),
     Mutation("vote-lost-for-want-of-room", "quorum", "ottla.drivers.quorum_disk",
-             "            self._retry = loop.call_later(self._delay_s, self._begin)\n",
-             "            self._newest = None\n"),
+             "            self._retry.cancel()\n            self._retry = None\n        if self._task is None",
+             "            self._retry.cancel()\n            self._retry = None\n        if self.refused is not None:\n"
+             "            return\n        if self._task is None"),
     Mutation("reader-leaves-a-segment-early", "calm", "ottla.storage.segment_list",
              "            if found is not None:\n                return found if found.length else None\n",
              "            if found is not None and (found.length > 400 or number == len(bases)):\n"

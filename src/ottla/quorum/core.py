@@ -2,9 +2,8 @@
 
 The core does no input or output. Its methods take what happened and return a `Ready`: what must be done, in this
 order: persist the quorum state (fsynced, before anything that depends on it leaves the node), append the control
-records, fsync the log and report that with `on_flushed`. What it wants to say to other voters it says when asked
-(`requests`), as long as it wants it; when `on_timeout` is to be called, should nothing happen, is `deadline_ms`. Times
-are milliseconds of a clock that only goes forward.
+records, fsync the log and report that with `on_flushed`. `requests` returns what to send to other voters, as long as it
+is due; `deadline_ms` is when to call `on_timeout`. Times are milliseconds of a clock that only goes forward.
 
 A replica is its node and its log directory together: a voter with a new disk is another one (KIP-853).
 """
@@ -298,10 +297,10 @@ class QuorumCore:
             return False  # it has voted for itself
         if pre_vote:
             return not (self.role is Role.FOLLOWER and self.has_fetched)  # its leader is alive (KIP-996)
-        # One vote an epoch, and a repeated request gets the same answer (Raft, 5.2).
+        # One vote an epoch, again for a repeated request (Raft, 5.2); none where the epoch has a leader.
         if self.stored.voted_id >= 0:
             return self._voted_for(candidate)
-        return self.stored.leader_id < 0  # an epoch that has a leader needs no vote
+        return self.stored.leader_id < 0
 
     def _is_up_to_date(self, log_end: LogEnd) -> bool:
         return log_end >= self.log_end

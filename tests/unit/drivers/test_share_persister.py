@@ -126,7 +126,7 @@ class Moving(Remote):
         return answer
 
 
-def test_a_write_that_waited_says_nothing_of_what_another_coordinator_was_told_since() -> None:
+def test_a_write_that_waited_does_not_undo_a_later_write() -> None:
     """A record that is released, delivered again and acknowledged was delivered once more (groups seed 34)."""
 
     async def run() -> None:
