@@ -35,6 +35,16 @@ class Info(NamedTuple):
     leader_epoch: int = 0
 
 
+class Health:
+    """Keeps the errors that made somebody suspect damage."""
+
+    def __init__(self) -> None:
+        self.suspected: list[Exception] = []
+
+    def suspect(self, error: Exception, offset: int | None) -> None:
+        self.suspected.append(error)
+
+
 class MemoryLog:
     """As much of a log as the driver and the partition touch. With `must_fsync`, it counts as far as it was fsynced."""
 
@@ -47,6 +57,7 @@ class MemoryLog:
         self.durable = 0
         self.must_fsync = False
         self.failure: KafkaError | None = None
+        self.health = Health()
         self.may_flush = asyncio.Event()
         self.may_flush.set()
         self.flushing: asyncio.Task[None] | None = None

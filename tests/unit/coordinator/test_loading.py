@@ -187,6 +187,7 @@ def test_what_is_damaged_or_of_a_version_to_come_ends_the_load(key: bytes, value
         world.restart()
         await until(lambda: not world.driver.loading())
         assert code_of_or_none(world) is ErrorCode.coordinator_not_available
+        assert len(world.log.health.suspected) == 1
         assert world.driver.list_groups((), ()) == []
 
     play(scene)
@@ -202,6 +203,7 @@ def test_an_internal_error_ends_the_load_too(monkeypatch: pytest.MonkeyPatch) ->
         world.restart()
         await until(lambda: not world.driver.loading())
         assert code_of_or_none(world) is ErrorCode.coordinator_not_available
+        assert len(world.log.health.suspected) == 1
 
     play(scene)
 
