@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 LONG_REQUEST_BYTES: Final = 4096
 """Above, a request is decoded in steps: it may have a thousand rows, each of which costs far more than its bytes."""
 
+LARGE_REQUEST_BYTES: Final = 65_536
+"""Above, a request waits until there is room for its rows (`decoded_rows.py`)."""
+
 LONG_RECORDS_BYTES: Final = 1 << 20
 """The same for requests that may hold records: what is longer lies in a buffer of its connection's own anyhow."""
 

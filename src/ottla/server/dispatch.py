@@ -20,6 +20,9 @@ from ottla.model import Buffer
 from ottla.protocol import messages, stepwise
 from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.server.api import (
+    LARGE_REQUEST_BYTES,
+    LONG_REQUEST_BYTES,
+    OF_BROKERS,
     Call,
     CloseConnection,
     Deferred,
@@ -37,6 +40,7 @@ from ottla.server.long_answers import RowsOf
 from ottla.steps import at_once
 
 if TYPE_CHECKING:
+    from ottla.server.decoded_rows import Claim
     from ottla.server.node import Node
 
 
@@ -46,6 +50,9 @@ _REQUESTS = logging.getLogger("ottla.requests")
 
 _ARRAYS = frozenset({list, tuple, RowsOf})
 """Types of the arrays in an answer, looked up: `isinstance` of an abstract class is slow for each number in it."""
+
+_NEVER_WAIT = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH})
+"""Requests that wait for something themselves, or that others wait for, and whose rows are few beside their bytes."""
 
 Outcome = Response | Deferred | Awaitable[Response] | InOrder
 
@@ -116,11 +123,28 @@ async def answer(call: Call) -> bytes:
 
 
 async def _long(call: Call, frame: memoryview, offset: int) -> Outcome:
-    """Decode, handle and encode in steps, so that others are served meanwhile."""
+    """Decode, handle and encode in steps, so that others are served meanwhile. Large requests of clients wait for room
+    for their rows."""
+    loaded, session = call.api, call.context.session
+    is_small = len(frame) <= LARGE_REQUEST_BYTES or loaded.key in _NEVER_WAIT
+    if is_small or session is None or session.apis is not OF_BROKERS:
+        return await _in_steps(call, frame, offset, None)
+    from ottla.server.decoded_rows import claimed  # most nodes do without
+
+    async with claimed(len(frame)) as claim:
+        return await _in_steps(call, frame, offset, claim)
+
+
+async def _in_steps(call: Call, frame: memoryview, offset: int, claim: Claim | None) -> Outcome:
     loaded, context = call.api, call.context
     assert loaded.decode_in_steps is not None
     context.in_steps = True
-    call.request = await run_yielding(loaded.decode_in_steps(context.api_version, frame, offset))
+    steps = loaded.decode_in_steps(context.api_version, frame, offset)
+    if claim is not None and loaded.long_bytes == LONG_REQUEST_BYTES:  # decoders of our own count other costs
+        from ottla.server.decoded_rows import lowering
+
+        steps = lowering(claim, steps)
+    call.request = await run_yielding(steps)
     outcome = await _encoded_later(call, _handled(call))
     if not loaded.pipelined:
         from ottla.server.freeing import freeing  # an idle node does without
