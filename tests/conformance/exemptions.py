@@ -73,27 +73,25 @@ class Exempt(NamedTuple):
 
 
 SENTENCES = (
-    "The sentences with which a broker explains why it refused records or a regular expression are Ottla's own; the "
-    "codes are Kafka's."
+    "Messages that explain why records or a regular expression were "
+    "refused are Ottla's own; the error codes are Kafka's."
 )
 NAMED_ERRORS = "Where Kafka answers UNKNOWN_SERVER_ERROR to a request that makes no sense, Ottla names the error."
 EMPTY_GROUPS = "The epoch of an empty consumer, share or streams group is that of its assignment (KAFKA-20442)."
-MISSING_TOPICS = "A streams group goes on where a topic of its tasks is not there, or was deleted."
+MISSING_TOPICS = "A streams group continues if a topic of its tasks is missing or was deleted."
 NEGATIVE_SIZES = "Sizes below zero in a Fetch count as zero."
-TIMEOUTS = "Administrative requests are answered when done: their time limits are not looked at."
-UNBOUNDED = "Numbers of threads that Ottla does not have are accepted whatever they are."
-AT_START = "More of a node's settings are read at start only, and the answer says so."
-VOTERS = (
-    "A node alone, without a listener for other controllers, begins with fixed voters: kraft.version is 0 and stays."
-)
+TIMEOUTS = "Administrative requests are answered when they are done; their time limits are ignored."
+UNBOUNDED = "Numbers of threads that Ottla does not have are accepted, whatever their value."
+AT_START = "More settings of a node are read at start only, and the answer says so."
+VOTERS = "A single node without a listener for other controllers has fixed voters: kraft.version is 0 and stays 0."
 ONE_PROCESS = "A node that is broker and controller needs no CONTROLLER listener, and its quorum knows its directory."
 TWICE = "A partition that one Produce request names twice is appended to twice and answered twice."
 ONCE = (
     "An offset that a request commits or deletes twice is answered once; a topic without partitions is in the answer."
 )
 LARGEST_TIME = (
-    "ListOffsets for the largest time looks at records that can be read and have a time; Kafka may name one below the "
-    "log start."
+    "ListOffsets for the largest timestamp considers records that can be "
+    "read and have a timestamp; Kafka may name one below the log start."
 )
 OF_EACH = ""
 """Fields that differ between any two brokers; nothing to explain."""

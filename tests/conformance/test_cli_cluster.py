@@ -47,7 +47,7 @@ def test_formats_and_values_after_options(bootstrap: str, topic: str) -> None:
     dump = ottla(bootstrap, "consume", f"{topic}-2", "--format", "hexdump")
     assert "61 20 6c 69 6e 65 20 6f  66 20 61 20 66 69 6c 65  |a line of a file|" in dump
     assert "0:1" in ottla(bootstrap, "consume", topic, "--format", "text", "--from", "1")
-    assert "there are topic" in ottla(bootstrap, "consume", topic, "--format", "{colour}", code=2)
+    assert "known: topic" in ottla(bootstrap, "consume", topic, "--format", "{colour}", code=2)
 
 
 @pytest.mark.skipif("OTTLA_TEST_BOOTSTRAP" in os.environ, reason="needs a node of its own")

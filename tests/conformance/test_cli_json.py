@@ -105,7 +105,7 @@ REFUSED = {
     "ottla mirror failover": "there is no mirror of a at",
     "ottla mirror failback": "there is no mirror of a at",
     "ottla server health": "no node answers at 127.0.0.1:1",
-    "ottla cluster drain": "no broker would be left",
+    "ottla cluster drain": "no broker would remain",
     "ottla cluster remove": "77 is not currently registered (BROKER_ID_NOT_REGISTERED)",
 }
 """Commands that fail on the only broker of a cluster."""

@@ -121,7 +121,7 @@ def test_who_asks_for_what_is_not_there(cluster: Cluster) -> None:
         cluster.partition([1, 2], 2)
     with pytest.raises(BrokerError, match="not started"):
         Cluster().pid(1)
-    with pytest.raises(ValueError, match="1 to 100 nodes"):
+    with pytest.raises(ValueError, match="from 1 to 100 nodes"):
         Cluster(0)
 
 

@@ -136,7 +136,7 @@ def test_damaged_partitions_stay_offline_until_they_are_repaired(tmp_path: Path)
         code, shown = ottla("log", "verify", node.data)
         assert code == 1
         for topic in DAMAGES:
-            assert f"`ottla log repair {node.data / topic}-0`" in shown, shown
+            assert f"ottla log repair {node.data / topic}-0" in shown, shown
 
         for _ in range(2):  # a second start does not take what the first left alone for a new log
             node.start()

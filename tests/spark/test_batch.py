@@ -255,7 +255,7 @@ def test_retention_before_the_start(spark: Any, connector: None, topics: Topics,
     topics.produce(topic, numbered(100))
     topics.delete_records(topic, 40)
     options = {"subscribe": topic, "startingOffsets": json.dumps({topic: {"0": 10}})}
-    with pytest.raises(Exception, match=r"begins at offset 40, behind 10 .* set failOnDataLoss to false"):
+    with pytest.raises(Exception, match=r"begins at offset 40, behind 10, .* set failOnDataLoss to false"):
         load(spark, "ottla", topics.bootstrap, **options).collect()
     assert len(assert_same(spark, topics.bootstrap, **options, failOnDataLoss="false")) == 60
     behind = {"subscribe": topic, "endingOffsets": json.dumps({topic: {"0": 120}})}
@@ -306,7 +306,7 @@ def test_a_topic_is_deleted_before_a_task(topics: Topics, topic: str, fail: bool
         topics.create(topic)
         topics.produce(topic, numbered(30, first=100))
     if fail:
-        with pytest.raises(DataLoss, match="deleted and created again" if again else "its topic was deleted"):
+        with pytest.raises(DataLoss, match="deleted and recreated" if again else "its topic was deleted"):
             list(reader.read(slices[0]))
     else:
         assert list(reader.read(slices[0])) == []
