@@ -213,7 +213,7 @@ def test_a_quorum_that_has_used_up_its_epochs_is_repaired(is_interrupted: bool) 
                 each.start()
             await asyncio.sleep(5)
         assert not cluster.active() and min(epochs(cluster)) == EPOCH_LAST, "no election is left"
-        assert any("the metadata quorum runs out of epochs" in line for line in cluster.world.lines)
+        assert any("the metadata quorum is running out of epochs" in line for line in cluster.world.lines)
         assert all("0 elections are left" in damage_of(node)["__cluster_metadata-0"] for node in cluster.nodes())
         await all_stop(cluster)
         for each in cluster.machines:
