@@ -111,7 +111,7 @@ def test_what_is_not_there(bootstrap: str, topic: str, name: str) -> None:
     place = ["txn", "abort", "--topic", topic, "--partition"]
     assert "no open transaction starts at offset 5" in ottla(bootstrap, *place, "0", "--start-offset", "5", code=1)
     assert "there is no partition 7" in ottla(bootstrap, *place, "7", "--start-offset", "5", code=1)
-    assert "is wanted" in ottla(bootstrap, *place, "0", code=2)
+    assert "all of --topic, --partition and --start-offset" in ottla(bootstrap, *place, "0", code=2)
     assert "not both" in ottla(bootstrap, "txn", "abort", name, "--topic", topic, code=2)
     assert "ottla topic list" in ottla(bootstrap, "txn", "hanging", f"{topic}-none", code=1)
 

@@ -92,7 +92,7 @@ def complaint(*arguments: str, status: int = 2) -> str:
 
 def without_effect(node: NodeProcess) -> list[str]:
     """The names in the one line that says so."""
-    lines = [line for line in node.output.read_text().splitlines() if "without effect in this version" in line]
+    lines = [line for line in node.output.read_text().splitlines() if "has no effect in this version" in line]
     assert len(lines) <= 1
     return lines[0].rpartition(": ")[2].split(", ") if lines else []
 

@@ -238,7 +238,7 @@ def test_what_duckdb_has_becomes_json(query: Query) -> None:
 @pytest.mark.parametrize(
     ("statement", "options", "code", "sentence"),
     [
-        ("select * from nope", (), 1, "there is no topic 'nope'\n  see the topics with: ottla topic list\n"),
+        ("select * from nope", (), 1, "there is no topic 'nope'\n  see the topics with: ottla topic list -b "),
         ("selec 1", (), 2, 'Parser Error: syntax error at or near "selec"\n  LINE 1: selec 1\n          ^^^^^\n'),
         ("select * from my-topic", (), 2, 'put double quotes around the name: from "my-topic"\n'),
         ("select * from shop.orders", (), 2, 'put double quotes around the name: from "shop.orders"\n'),
