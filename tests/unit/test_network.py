@@ -183,7 +183,7 @@ def test_a_node_has_the_send_buffers_of_its_settings(monkeypatch: Any) -> None:
     for value in (102_400, -1):
         config = ServerConfig.load(None, {"log.dirs": "/nowhere", "socket.send.buffer.bytes": str(value)}, {})
         with pytest.raises(Made, match=str(value)):
-            run(main_module._serve(config, lambda *_: None, None))  # type: ignore[arg-type, return-value]
+            run(main_module._serve(config, lambda *_: None, None, lambda *_: None))  # type: ignore[arg-type, return-value]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
