@@ -26,7 +26,7 @@ from tools import durations
 FAILED = "OTTLA_TEST_FAILED"
 """Names the file into which a run writes a line for each failed test: `AGAIN` or `NEVER`, and its id."""
 AGAIN, NEVER = "again", "never"
-OF_PROCESSES = ("tests/conformance/", "tests/cluster/", "tests/spark/", "tests/bench/")
+OF_PROCESSES = ("tests/conformance/", "tests/cluster/", "tests/spark/", "tests/bench/", "tests/deploy/")
 COSTS = Path(".cache/test.xml")
 """What each test cost, for `tools/durations.py`."""
 FAILED_MAX = 3
