@@ -43,7 +43,7 @@ ROUNDS = {OURS: 7, THEIRS: 5}
 HEAP = "2g"
 EPOCH = 1
 SETTINGS = {"broker.session.timeout.ms": str(24 * 3_600_000)}
-"""Nobody is fenced meanwhile: what fencing costs is in another table."""
+"""Settings under which no broker is fenced meanwhile: another table has the cost of fencing."""
 QUORUM = {"topics": [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]}
 
 

@@ -50,7 +50,7 @@ class Step:
     minutes: float
     """How long it takes on two cores."""
     keys: tuple[str, ...]
-    """Of the sections that it makes."""
+    """Keys of the sections that it makes."""
     table: str = ""
     """A table of `bench.tables`; `name` if this is empty and there is no command."""
     parts: tuple[str, ...] = ()

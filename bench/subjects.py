@@ -86,7 +86,7 @@ class Subject:
     theirs: str = "Apache Kafka"
 
     def sections(self, results: Results) -> list[Kept]:
-        """Those that its rows are of, each once."""
+        """Results that its rows are taken from, each once."""
         found = [kept for line in self.lines if (kept := line.kept(results))]
         return [kept for number, kept in enumerate(found) if kept not in found[:number]]
 

@@ -34,7 +34,7 @@ class Rule:
         return re.compile(f"(?<![a-z])(?:{self.pattern.replace(' ', SPACE)})(?![a-z])", re.IGNORECASE)
 
 
-CODE = ("src/", "tests/", "demo/", "tools/")
+CODE = ("src/", "tests/", "demo/", "tools/", "bench/")
 SPACE = r"(?:[ _-]|\s*\n\s*(?:#+:? )?)"
 
 RULES = [

@@ -3,7 +3,7 @@
 A row of a request takes about 300 bytes as an object, and a few on the wire, so that a limit on frames
 (`receiving.py`) does not limit it: a megabyte can hold `ELEMENTS_MAX` rows, some 60 MB. A request of more than
 LARGE_REQUEST_BYTES therefore claims its rows before it is decoded, until it is answered. If too few are left, it waits
-for its turn. A claim is the most rows that the frame can hold; once they are decoded it is lowered to those.
+for its turn. A claim is the most rows that the frame can hold; after decoding it is lowered to the rows found.
 
 Requests up to LARGE_REQUEST_BYTES never wait: a connection has one in progress, of a few megabytes. Produce, Fetch
 and ShareFetch claim nothing, nor do requests to a controller.
