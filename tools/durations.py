@@ -61,10 +61,18 @@ def read(path: Path) -> list[Test]:
     for case in ET.parse(path).getroot().iter("testcase"):
         kept = {each.get("name", ""): each.get("value", "") for each in case.iter("property")}
         cost = Cost(1, float(case.get("time", 0)), float(kept.get("cpu") or 0))
-        file = case.get("classname", "").replace(".", "/") + ".py"
-        name = f"{file}::{case.get('name')}"
+        module, classes = _module(case.get("classname", ""))
+        file = module.replace(".", "/") + ".py"
+        name = "::".join((file, *classes, case.get("name", "")))
         tests.append(Test(file, name, kept.get("worker", ""), float(kept.get("began") or 0), cost))
     return tests
+
+
+def _module(name: str) -> tuple[str, list[str]]:
+    """Module and classes of a JUnit class name. Modules are written in lower case, and classes are not."""
+    parts = name.split(".")
+    at = next((index for index, part in enumerate(parts) if part[:1].isupper()), len(parts))
+    return ".".join(parts[:at]), parts[at:]
 
 
 def by(key: Callable[[Test], str], tests: Iterable[Test]) -> dict[str, Cost]:

@@ -136,9 +136,11 @@ def test_the_newest_record_of_a_key_is_its_row(
     try:
         wait_until(lambda: run.status.state == "running" and run.status.queries[0].rows >= 600, runner)
         postgres.kill()
+        before = run.status.queries[0].restarts
         produce(
             bootstrap, topic, [*records(1500), ("no number", None), ("7", b'{"id": 7, "name": "\\u0000"}'), ("8", b"?")]
         )
+        wait_until(lambda: run.status.queries[0].restarts > before + 1, runner)
         postgres.start()
         wait_until(lambda: run.status.queries[0].lag_records == 0 and run.status.queries[0].rows >= 3003, runner)
     finally:

@@ -99,6 +99,11 @@ def test_the_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert durations.main([str(tmp_path / "nothing.xml")]) == 1
 
 
+def test_the_file_of_a_test_in_a_class(tmp_path: Path) -> None:
+    (test,) = durations.read(write(tmp_path / "run.xml", ("tests.unit.test_a.TestThis", "test_one", 3.0, 0.5)))
+    assert (test.file, test.name) == ("tests/unit/test_a.py", "tests/unit/test_a.py::TestThis::test_one")
+
+
 def test_what_is_kept_is_there() -> None:
     """Files that were moved have lost their place in the order: `python -m tools.durations --write` after a run."""
     kept = json.loads(durations.KEPT.read_text())

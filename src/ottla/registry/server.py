@@ -18,7 +18,7 @@ from ottla.logs import errors_logged, fields
 from ottla.registry.election import Election, Identity
 from ottla.registry.service import Service
 from ottla.registry.state import State
-from ottla.registry.store import Topic
+from ottla.registry.store import StoreClosed, Topic
 
 _LOG = logging.getLogger("ottla.registry")
 
@@ -111,7 +111,8 @@ class Instance:
         """Take the right to write, or leave it; either may take a while."""
 
         def change() -> None:
-            with errors_logged(_LOG, "becoming the leader" if is_leader else "resigning as leader"):
+            what = "becoming the leader" if is_leader else "resigning as leader"
+            with errors_logged(_LOG, what), contextlib.suppress(StoreClosed):
                 (self.service.prepare if is_leader else self.service.resign)()
 
         threading.Thread(target=change, name="schemas writer", daemon=True).start()

@@ -44,6 +44,10 @@ class StoreError(OttlaError):
     """The topic cannot be read or written."""
 
 
+class StoreClosed(StoreError):
+    """This instance is stopping: nothing is read any more."""
+
+
 class StoreTimeout(StoreError):
     """The operation took too long; a write may have been done."""
 
@@ -98,7 +102,9 @@ class Topic:
         self.wait_to_end()
 
     def close(self) -> None:
-        self._stopping.set()
+        with self._moved:
+            self._stopping.set()
+            self._moved.notify_all()
         if self._thread is not None:
             self._thread.join()
         if self._consumer is not None:
@@ -106,9 +112,10 @@ class Topic:
             self._consumer = None
 
     def wait_for(self, offset: int, timeout_s: float = READ_BACK_S) -> bool:
-        """Return when the record at an offset is read: False if it was passed over. Raises StoreTimeout."""
+        """Return when the record at an offset is read: False if it was passed over. Raises StoreTimeout and
+        StoreClosed."""
         with self._moved:
-            if not self._moved.wait_for(lambda: self._position > offset, timeout_s):
+            if not self._wait_past(offset, timeout_s):
                 raise StoreTimeout(f"a record written to {self.name} was not read back in {timeout_s:g} s")
             return offset not in self._passed_over
 
@@ -116,9 +123,18 @@ class Topic:
         """Return when all that is committed by now is read. Raises StoreError."""
         end = self._end(timeout_s)
         with self._moved:
-            if not self._moved.wait_for(lambda: self._position >= end, timeout_s):
+            if not self._wait_past(end - 1, timeout_s):
                 why = f": {self._failure}" if self._failure else ""
                 raise StoreTimeout(f"{self.name} was not read to its end in {timeout_s:g} s{why}")
+
+    def _wait_past(self, offset: int, timeout_s: float) -> bool:
+        """Wait, with the condition held; whether the record was read in time. Raises StoreClosed."""
+        self._moved.wait_for(lambda: self._position > offset or self._stopping.is_set(), timeout_s)
+        if self._position > offset:
+            return True
+        if self._stopping.is_set():
+            raise StoreClosed("the registry is stopping")
+        return False
 
     def _end(self, timeout_s: float) -> int:
         """The last stable offset, asked for on a connection that the reader does not wait on."""

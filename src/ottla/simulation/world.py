@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import threading
 import traceback
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -422,12 +423,15 @@ class World:
 
 
 class _TraceHandler(logging.Handler):
+    """Takes what this thread logs: others in the process are no part of the world."""
+
     def __init__(self, world: World) -> None:
         super().__init__()
         self._world = world
+        self._thread = threading.get_ident()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if self._world.is_over:
+        if self._world.is_over or record.thread != self._thread:
             return
         error = record.exc_info[1] if record.exc_info else None
         found = getattr(record, "ottla_fields", {})
