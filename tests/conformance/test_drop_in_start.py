@@ -98,7 +98,9 @@ def without_effect(node: NodeProcess) -> list[str]:
 
 
 def test_kafkas_example_file(tmp_path: Path) -> None:
+    """It listens on every interface and asks nobody for a login, which is to be meant."""
     node, _ = start(tmp_path, EXAMPLE)
+    node.settings = {"ottla.allow.open.listeners": "true"}
     with node:
         assert Client(node).create("t") == "none"
     named = without_effect(node)
@@ -129,6 +131,7 @@ def test_a_file_without_superfluous_settings_is_taken_in_silence(tmp_path: Path)
 
 
 HOLES = {
+    "listeners=PLAINTEXT://:9092": "allow it: --set ottla.allow.open.listeners=true\n",
     "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer":
         "authorizer.class.name is set, but this version does not check ACLs",
     "create.topic.policy.class.name=com.example.Policy": "does not support policies",
@@ -199,6 +202,7 @@ def test_kafkas_files_of_a_controller_and_a_broker_alone(tmp_path: Path) -> None
         assert node.config is not None
         listeners = ROLES[role].replace("PORT", str(node.port))
         node.config.write_text(f"process.roles={role}\nnode.id={node_id}\n{quorum}{listeners}log.dirs={node.data}\n")
+        node.settings = {"ottla.allow.open.listeners": "true"}
     with controller, broker:
         subprocess.run(["kcat", "-b", broker.bootstrap, "-P", "-t", "t"], input=b"a\n", timeout=60, check=True)
 

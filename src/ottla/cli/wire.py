@@ -168,6 +168,17 @@ def topic_settings(bootstrap: str, topics: Sequence[str], name: str) -> dict[str
     }
 
 
+def broker_setting(address: str, broker: int, name: str) -> str | None:
+    """One setting of the broker at an address, None where it is not known there, may not be seen, or nobody answers."""
+    resource = {"resource_type": 4, "resource_name": str(broker), "configuration_keys": [name]}
+    values = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
+    try:
+        results = ask(address, ApiKey.DESCRIBE_CONFIGS, values)["results"]
+    except CommandFailed:
+        return None
+    return next((each["value"] for row in results for each in row["configs"] or () if each["name"] == name), None)
+
+
 def finalized_features(bootstrap: str) -> dict[str, int]:
     """Feature to the level that the cluster has agreed on, such as metadata.version."""
     answer = _api_versions(bootstrap)

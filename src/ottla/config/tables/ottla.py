@@ -17,6 +17,9 @@ OTTLA: tuple[Setting, ...] = (
     Setting("ottla.http.listener", Type.STRING, "", Address(),
             doc="Where the node serves /metrics, /health and /ready over HTTP, as host:port; an empty host means all "
                 "interfaces, port 0 any free port. Empty for no HTTP port."),
+    Setting("ottla.allow.open.listeners", Type.BOOLEAN, "false",
+            doc="Whether the node may start with a listener, or an HTTP port, that other machines reach and that asks "
+                "for no login. Set it only where the network itself keeps strangers out."),
     Setting("ottla.metrics.partitions", Type.BOOLEAN, "true",
             doc="Whether /metrics has series for each partition, and for each partition of a group."),
     Setting("ottla.log.level", Type.STRING, "INFO", OneOf(("DEBUG", "INFO", "WARN", "ERROR", "FATAL")),
