@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
-    from ottla.config.listeners import Listener
     from ottla.config.server import ServerConfig
 
 ALLOW = "ottla.allow.open.listeners"
 EVERYONE = "everyone who reaches this machine may read, change and delete everything there"
-_ANONYMOUS = "User:ANONYMOUS"
 
 
 def refuse_open_ports(config: ServerConfig) -> None:
@@ -29,7 +27,7 @@ def refuse_open_ports(config: ServerConfig) -> None:
     raise OttlaError(
         f"{EVERYONE}: no login is asked for at\n{places}\n"
         "  to serve this machine alone, listen on 127.0.0.1\n"
-        "  to ask for a login, use a listener with SASL, or SSL with ssl.client.auth=required (docs/secure.md)\n"
+        "  what to do until a node can ask for a login: docs/secure.md\n"
         f"  if the network itself keeps strangers out, allow it: --set {ALLOW}=true\n"
         "  (Apache Kafka starts without asking; Ottla does not, as data is often open by mistake)"
     )
@@ -41,7 +39,6 @@ def open_ports(config: ServerConfig, ports: Mapping[str, int]) -> list[tuple[str
     found = [
         (each.host, ports.get(each.name, each.port), each.name)
         for each in (*config.listeners, *config.controller_listeners)
-        if not _keeps_strangers_out(config, each)
     ]
     http_host, _, http_port = (config["ottla.http.listener"] or "").rpartition(":")
     if http_port:
@@ -58,18 +55,6 @@ def warnings(found: Iterable[tuple[str, int, str]]) -> list[str]:
 def _place(port: tuple[str, int, str]) -> str:
     host, number, name = port
     return f"{name} port {number} is bound to {host or 'every interface'}"
-
-
-def _keeps_strangers_out(config: ServerConfig, listener: Listener) -> bool:
-    """Whether whoever shows no password or certificate can do nothing there."""
-    if listener.protocol.startswith("SASL"):
-        return True
-    asked = config.static.get(f"listener.name.{listener.name.lower()}.ssl.client.auth") or config["ssl.client.auth"]
-    if listener.protocol == "SSL" and asked == "required":
-        return True
-    allows_all = config.static.get("allow.everyone.if.no.acl.found", "").strip().lower() == "true"
-    has_rules = bool(config["authorizer.class.name"]) and not allows_all
-    return has_rules and _ANONYMOUS not in config.static.get("super.users", "")
 
 
 def _plain(host: str) -> str:
