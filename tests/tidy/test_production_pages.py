@@ -9,6 +9,7 @@ from ottla.config import definitions
 from ottla.config.properties import parse_properties
 from ottla.config.server import ServerConfig
 from ottla.metrics import table
+from ottla.server.exposure import refuse_open_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "production"
@@ -30,6 +31,7 @@ def test_the_settings_file_is_one_that_a_node_accepts() -> None:
     assert config.node_id in config.quorum_voters and len(config.quorum_voters) == 3
     assert config.is_broker and config.is_controller
     assert config["min.insync.replicas"] == 2
+    refuse_open_ports(config)
     assert [name for name in parse_properties(text) if name not in definitions.BROKER] == []
 
 

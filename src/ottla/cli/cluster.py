@@ -18,8 +18,7 @@ from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import bold, human_bytes, plural, print_json, print_table
 from ottla.cli.partition_health import LACKS, MIN_ISR, partitions
 from ottla.metadata.features import METADATA_VERSION, METADATA_VERSIONS
-
-OPEN = "ottla.allow.open.listeners"
+from ottla.server.exposure import ALLOW
 
 app = App(name="cluster", help="Describe, run, balance, grow, drain and restart a cluster.", sort_key=7)
 app.command(up, sort_key=2)
@@ -62,7 +61,7 @@ def describe(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) 
         for failure in broker["failures"]:
             print(f"  broker {broker['id']}: {failure}")
         if broker["is_open"]:
-            print(f"  broker {broker['id']}: whoever reaches it may do everything there ({OPEN}=true)")
+            print(f"  broker {broker['id']}: whoever reaches it may do everything there ({ALLOW}=true)")
     return OK
 
 
@@ -98,7 +97,7 @@ def view(bootstrap: str) -> dict[str, Any]:
             "rack": node.rack,
             "leads": sum(each.leader == node.id for each in found),
             "replicas": sum(node.id in each.replicas for each in found),
-            "is_open": wire.broker_setting(node.address, node.id, OPEN) == "true",
+            "is_open": wire.broker_setting(node.address, node.id, ALLOW) == "true",
         }
         brokers.append(broker | _stored(node.address))
     fenced = there.fenced

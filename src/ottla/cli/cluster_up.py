@@ -225,14 +225,15 @@ def write_settings(place: Path, settings: Mapping[str, str]) -> None:
 
 
 def check_settings(place: Path, settings: Mapping[str, str]) -> None:
-    """Raises CommandFailed for what no node takes."""
+    """Raises CommandFailed for what no node takes, and for one that everybody could use (`exposure.py`)."""
     from ottla.config.server import ServerConfig
     from ottla.errors import OttlaError
+    from ottla.server.exposure import refuse_open_ports
 
     if "," in str(place):
         raise CommandFailed(f"{place} contains a comma, which separates directories in settings: name another", MISUSED)
     try:
-        ServerConfig.load(None, dict(settings), {}, lambda: "localhost")
+        refuse_open_ports(ServerConfig.load(None, dict(settings), {}, lambda: "localhost"))
     except OttlaError as error:
         raise CommandFailed(f"{error}", MISUSED) from error
 

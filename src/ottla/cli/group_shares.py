@@ -20,8 +20,6 @@ Place = tuple[str, int]
 
 HTTP_TIMEOUT_S = 5.0
 NODES_AT_ONCE = 16
-_BROKER = 4
-"""The resource type of a broker's settings."""
 _LISTENER = "ottla.http.listener"
 _ANY_HOST = ("", "0.0.0.0", "::", "[::]")
 _SAMPLE = re.compile(
@@ -123,13 +121,7 @@ def _unescape(escaped: re.Match[str]) -> str:
 def _metrics(node: tuple[int, str, int]) -> str:
     """The answer of a node's /metrics; empty if it has no HTTP port, or none reachable from here."""
     node_id, host, port = node
-    resource = {"resource_type": _BROKER, "resource_name": str(node_id), "configuration_keys": [_LISTENER]}
-    values = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
-    try:
-        rows = wire.ask(f"{host}:{port}", ApiKey.DESCRIBE_CONFIGS, values, HTTP_TIMEOUT_S)["results"]
-    except CommandFailed:
-        return ""
-    listener = next((each["value"] for row in rows for each in row["configs"] or () if each["name"] == _LISTENER), None)
+    listener = wire.broker_setting(f"{host}:{port}", node_id, _LISTENER, HTTP_TIMEOUT_S)
     own, _, number = (listener or "").rpartition(":")
     if not number.isdecimal():
         return ""

@@ -20,6 +20,8 @@ ANSWER_TIMEOUT_S = 10.0
 FRAME_BYTES_MAX = 256 << 20
 """More than any answer to these requests; a larger length comes from another protocol."""
 
+_BROKER = 4
+"""The type of resource, to DescribeConfigs."""
 _VERSIONS = {
     ApiKey.API_VERSIONS: 3,
     ApiKey.DESCRIBE_CONFIGS: 4,
@@ -168,12 +170,12 @@ def topic_settings(bootstrap: str, topics: Sequence[str], name: str) -> dict[str
     }
 
 
-def broker_setting(address: str, broker: int, name: str) -> str | None:
+def broker_setting(address: str, broker: int, name: str, timeout_s: float = REQUEST_TIMEOUT_S) -> str | None:
     """One setting of the broker at an address, None where it is not known there, may not be seen, or nobody answers."""
-    resource = {"resource_type": 4, "resource_name": str(broker), "configuration_keys": [name]}
+    resource = {"resource_type": _BROKER, "resource_name": str(broker), "configuration_keys": [name]}
     values = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
     try:
-        results = ask(address, ApiKey.DESCRIBE_CONFIGS, values)["results"]
+        results = ask(address, ApiKey.DESCRIBE_CONFIGS, values, timeout_s)["results"]
     except CommandFailed:
         return None
     return next((each["value"] for row in results for each in row["configs"] or () if each["name"] == name), None)

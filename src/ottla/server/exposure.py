@@ -1,7 +1,7 @@
-"""Ports at which other machines reach a node, and which of them let everybody do everything.
+"""The ports at which other machines reach a node. None asks for a login yet: whoever reaches one may do everything.
 
-Apache Kafka starts with such ports and says nothing. Here a start is refused unless `ottla.allow.open.listeners` says
-that it is meant: what is open by mistake is found within hours (CVE-2026-82266 is one of many).
+Apache Kafka starts with such ports and says nothing. The commands that start nodes refuse them, unless
+`ottla.allow.open.listeners` says that they are meant.
 """
 
 from __future__ import annotations
@@ -25,17 +25,16 @@ def refuse_open_ports(config: ServerConfig) -> None:
         return
     places = "\n".join(f"  {_place(each)}" for each in found)
     raise OttlaError(
-        f"{EVERYONE}: no login is asked for at\n{places}\n"
+        f"{EVERYONE}, as no login is asked for:\n{places}\n"
         "  to serve this machine alone, listen on 127.0.0.1\n"
-        "  what to do until a node can ask for a login: docs/secure.md\n"
-        f"  if the network itself keeps strangers out, allow it: --set {ALLOW}=true\n"
-        "  (Apache Kafka starts without asking; Ottla does not, as data is often open by mistake)"
+        f"  if the network itself keeps strangers out (docs/secure.md), allow it: --set {ALLOW}=true\n"
+        "  Apache Kafka would start; Ottla asks first, because ports are often open by mistake"
     )
 
 
 def open_ports(config: ServerConfig, ports: Mapping[str, int]) -> list[tuple[str, int, str]]:
-    """(host, port, what listens) of each socket that other machines reach and that asks nobody for a login; the host is
-    empty for every interface. `ports` are those that listeners really have, by their names."""
+    """(host, port, what listens) of each socket that is not of this machine alone; the host is empty for every
+    interface. `ports` are those that listeners really have, by their names."""
     found = [
         (each.host, ports.get(each.name, each.port), each.name)
         for each in (*config.listeners, *config.controller_listeners)

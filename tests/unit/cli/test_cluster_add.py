@@ -120,6 +120,18 @@ def test_ids_that_are_taken_are_passed_over_before_anything_is_written(
     assert not (tmp_path / "n" / "data").exists(), "the node formats it"
 
 
+def test_a_node_that_everybody_could_use_claims_no_id(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = Registrations(cluster)
+    with pytest.raises(CommandFailed, match=r"PLAINTEXT port 9092 is bound to 10\.1\.2\.3") as refused:
+        joined(cluster, tmp_path / "n", monkeypatch, listen="10.1.2.3:9092")
+    assert refused.value.exit_code == MISUSED
+    assert not (tmp_path / "n").exists() and not controller.incarnations
+    joined(cluster, tmp_path / "n", monkeypatch, listen="10.1.2.3:9092", set=["ottla.allow.open.listeners=true"])
+    assert node_config(tmp_path / "n")["ottla.allow.open.listeners"]
+
+
 def test_an_id_that_was_asked_for_and_is_taken_leaves_nothing_behind(
     cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

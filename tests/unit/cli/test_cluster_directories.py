@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ottla.cli import app, cluster_add, cluster_claim
+from ottla.cli import app, cluster_add, cluster_claim, cluster_up
 from ottla.cli.cluster_up import node_directories, removed_directories
 from ottla.cli.exits import MISUSED, OK, CommandFailed
 from ottla.protocol.messages import ApiKey
@@ -134,3 +134,10 @@ def test_commands_that_messages_name_are_there() -> None:
     for noun, verb in named:
         chain, _, _ = application.parse_commands([noun, verb])
         assert chain[0] == noun and (len(chain) == 2 or noun in ("consume", "produce", "check", "sql")), (noun, verb)
+
+
+def test_nodes_that_everybody_could_use_are_not_made(started: list[list[int]], tmp_path: Path) -> None:
+    with pytest.raises(CommandFailed, match=r"allow it: --set ottla\.allow\.open\.listeners=true") as refused:
+        cluster_up.up("1", tmp_path / "c", port=0, set=["ottla.http.listener=:9404"])
+    assert refused.value.exit_code == MISUSED
+    assert not started and node_directories(tmp_path / "c") == {}
