@@ -18,11 +18,14 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
+from ottla.cli.cluster_members import members
 from ottla.testing import Cluster
 
 TOPIC = "bumped"
 PARTITIONS = 2
 DELIVERY_S = 120
+TURNS_FACTOR = 20
+"""Times the turns asked for: the most that are played to meet a refused batch for each."""
 MINIMUM = "min.insync.replicas"
 
 
@@ -96,14 +99,21 @@ class Writer:
 
 
 def play(cluster: Any, *, turns: int, kills: int, seed: int) -> Played:
-    """So many turns of the requirement, and so many leaders killed among them."""
+    """So many turns of the requirement, and so many leaders killed among them. More turns where few batches were
+    refused: those in flight at a turn may wait for its end, and then none follows."""
     chance = random.Random(seed)
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    create(admin)
+    create(AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0}))
     kill_at = set(chance.sample(range(turns), kills))
     cluster.kill(3)
+    # librdkafka may wait a minute for a broker that it has met and that is gone.
+    left = ",".join(cluster.bootstrap.split(",")[:2])
+    while [each.id for each in members(left).running] != [1, 2]:
+        time.sleep(0.05)
+    admin = AdminClient({"bootstrap.servers": left, "log_level": 0})
     writer = Writer(cluster.bootstrap)
-    for turn in range(turns):
+    for turn in range(TURNS_FACTOR * turns):
+        if turn >= turns and writer.log.refused > turns:
+            break
         _require(admin, 3)
         time.sleep(chance.uniform(0, 0.05))
         if turn in kill_at:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -36,10 +36,19 @@ def heard(sock: socket.socket, until: str) -> list[str]:
     return lines
 
 
+def two_free_ports() -> int:
+    """The first of two that follow each other: two nodes count up from it."""
+    while True:
+        with socket.socket() as first, socket.socket() as second, suppress(OSError):
+            first.bind(("127.0.0.1", 0))
+            port = int(first.getsockname()[1])
+            second.bind(("127.0.0.1", port + 1))
+            return port
+
+
 @pytest.mark.parametrize(("nodes", "abstract"), [((), True), (("--nodes", "2"), False)], ids=["one", "two"])
 def test_a_node_says_when_it_serves_and_when_it_stops(tmp_path: Path, nodes: tuple[str, ...], abstract: bool) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = two_free_ports()
     command = [sys.executable, "-m", "ottla.cli.main", "server", "start", str(tmp_path / "data"), *nodes]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("OTTLA_")}
     with listening(tmp_path, abstract=abstract) as (sock, name):
