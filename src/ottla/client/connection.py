@@ -239,7 +239,9 @@ class Connection:
             except OSError as behind:
                 error = behind
         if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-            return tls.refusal(error, self.address.rpartition(":")[0].strip("[]"), self.address)
+            assert self._security.tls is not None
+            host = self.address.rpartition(":")[0].strip("[]")
+            return tls.refusal(error, host, self.address, self._security.tls)
         return None
 
     def _hint(self) -> str:

@@ -143,7 +143,7 @@ def handshake(plain: socket.socket, host: str, address: str, tls: Tls) -> ssl.SS
     except ssl.SSLEOFError:
         raise ConnectionError(closed_in_handshake(address)) from None
     except ssl.SSLError as error:
-        raise refusal(error, host, address) from None
+        raise refusal(error, host, address, tls) from None
     except (ConnectionResetError, BrokenPipeError):
         raise ConnectionError(closed_in_handshake(address)) from None
     except TimeoutError:
@@ -159,21 +159,23 @@ def closed_in_handshake(address: str) -> str:
     return f"{address} closed the connection during the TLS handshake: {_NO_TLS}"
 
 
-def refusal(error: ssl.SSLError, host: str, address: str) -> SecurityFailure:
+def refusal(error: ssl.SSLError, host: str, address: str, tls: Tls) -> SecurityFailure:
     """Why there is no TLS with a broker, and what to do."""
-    return SecurityFailure(_sentence(error, host, address), ErrorCode.unknown_server_error)
-
-
-def _sentence(error: ssl.SSLError, host: str, address: str) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return _untrusted(error, host, address)
-    reason = (error.reason or "").upper()
+        sentence = _untrusted(error, host, address)
+    else:
+        sentence = _sentence((error.reason or "").upper(), address, _reason(error), shown=tls.certificate is not None)
+    return SecurityFailure(sentence, ErrorCode.unknown_server_error)
+
+
+def _sentence(reason: str, address: str, words: str, *, shown: bool) -> str:
+    """`shown`: whether the client has shown a certificate. Java's word for a missing one is a bad one."""
     if reason in _NOT_TLS:
         return (
             f"{address} does not speak TLS: set security.protocol=PLAINTEXT (SASL_PLAINTEXT with a login), or connect "
             "to its TLS listener"
         )
-    if any(each in reason for each in _WANTS_CERTIFICATE):
+    if any(each in reason for each in _WANTS_CERTIFICATE) or ("BAD_CERTIFICATE" in reason and not shown):
         return (
             f"{address} wants a certificate of the client: set ssl.keystore.location, or ssl.certificate.location and "
             "ssl.key.location"
@@ -185,7 +187,7 @@ def _sentence(error: ssl.SSLError, host: str, address: str) -> str:
         )
     if any(each in reason for each in _NOTHING_IN_COMMON):
         return f"{address} and this client have no TLS version or cipher in common: check ssl.enabled.protocols"
-    return f"no TLS connection to {address}: {_reason(error)}"
+    return f"no TLS connection to {address}: {words}"
 
 
 def _untrusted(error: ssl.SSLCertVerificationError, host: str, address: str) -> str:
