@@ -124,7 +124,20 @@ def single_node(data: str, listen: str) -> dict[str, str]:
         client_files(root, f"{host or '127.0.0.1'}:{listen.rpartition(':')[2]}", password)
     if not file.exists():
         write_certificate(root, file, host)
-    return {"listeners": f"{LISTENER}://{listen}", "inter.broker.listener.name": LISTENER, **_settings(root, file)}
+    return {
+        "listeners": f"{LISTENER}://{listen}",
+        "inter.broker.listener.name": LISTENER,
+        "sasl.mechanism.inter.broker.protocol": MECHANISM,
+        f"listener.name.{LISTENER.lower()}.{MECHANISM.lower()}.sasl.jaas.config": _login(root),
+        **_settings(root, file),
+    }
+
+
+def _login(root: Path) -> str:
+    """The login module of the administrator: a node that is alone shows it to nobody, but has to have one."""
+    from ottla.client.properties import read_file
+
+    return read_file(root / CLIENT)["sasl.jaas.config"]
 
 
 def _ensure_new(data: Path) -> None:

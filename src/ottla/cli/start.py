@@ -218,6 +218,10 @@ def run_with(options: StartOptions) -> int:
     """The same for options that are parsed already. Raises OttlaError for what keeps the node from starting."""
     from ottla.errors import OttlaError
 
+    if options.settings:
+        from ottla.cli import argument_secrets
+
+        argument_secrets.warn([f"--set={name}={text}" for name, text in options.settings.items()])
     if options.secure:
         _secure(options)
     try:
@@ -228,10 +232,6 @@ def run_with(options: StartOptions) -> int:
             sentence = sentence.replace(options.config_file, _visible(options.config_file))
         raise CommandFailed(sentence, MISUSED) from error
     config = configs[0]
-    if options.settings:
-        from ottla.cli import argument_secrets
-
-        argument_secrets.warn([f"--set={name}={text}" for name, text in options.settings.items()])
     if options.registry is not None and (options.nodes is not None or not config.is_broker):
         raise _misuse("--registry goes with one node that is a broker: start others with ottla registry")
     check_directories([path for each in configs for path in (*each.log_dirs, each.metadata_log_dir)])
