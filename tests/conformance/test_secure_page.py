@@ -13,8 +13,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.conformance.test_pages import NodeReader
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,7 +117,6 @@ class SecureReader(NodeReader):
 
 
 def test_the_commands_of_the_page(tmp_path: Path) -> None:
-    pytest.importorskip("jwt")
     provider = Provider()
     reader = SecureReader(tmp_path, provider)
     steps = list(STEP.finditer(PAGE.read_text(encoding="utf-8")))

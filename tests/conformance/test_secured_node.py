@@ -147,6 +147,53 @@ def test_a_user_may_do_what_an_acl_says(node: SecuredNode, tmp_path: Path) -> No
     assert hidden.returncode != 0 and "x" not in hidden.stdout
 
 
+def test_a_mirror_between_two_secured_clusters(node: SecuredNode, tmp_path: Path) -> None:
+    """Each side has a CA and a password of its own."""
+    from ottla.mirror.mirror import Mirror, Route
+
+    with SecuredNode(tmp_path) as other:
+        ottla("topic", "create", "mirrored", file=other.client)
+        ottla("produce", "mirrored", file=other.client, text="a\nb\n")
+        route = Route(
+            "source", other.bootstrap, "here", node.bootstrap, topics="mirrored",
+            source_security=parse_security(read_file(other.client)),
+            destination_security=parse_security(read_file(node.client)),
+        )  # fmt: skip
+        Mirror(route).step()
+        assert ottla("consume", "mirrored", file=node.client).stdout == "a\nb\n"
+        asked = ["mirror", "status", "source", "--name", "here", "--from", other.bootstrap, "--json"]
+        status = ottla(*asked, "--from-config", str(other.client), file=node.client)
+        assert status.returncode == 0 and '"lag_records": 0' in status.stdout, status.stdout + status.stderr
+        refused = ottla(*asked, file=node.client)  # nothing of this cluster's is sent to the other
+        assert refused.returncode == 3 and other.password not in refused.stderr
+
+
+def test_commands_that_stay(node: SecuredNode, tmp_path: Path) -> None:
+    """A schema registry, lines of files, a check under load."""
+    lines = tmp_path / "lines.log"
+    lines.write_text("one\ntwo\n")
+    state = str(tmp_path / "state")
+    ottla("topic", "create", "lines", file=node.client)
+    tailed = ottla("tail", str(lines), "--to", "lines", "--once", "--state", state, file=node.client)
+    assert tailed.returncode == 0, tailed.stderr
+    assert ottla("consume", "lines", file=node.client).stdout == "one\ntwo\n"
+    checked = ottla("check", "--seconds", "1", "--rate", "100", "--json", file=node.client)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    environment = {**os.environ, "OTTLA_CLIENT_CONFIG": str(node.client)}
+    command = [sys.executable, "-m", "ottla.cli.main", "registry", "--listen", "127.0.0.1:0", "-b", node.bootstrap]
+    registry = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert registry.stdout is not None
+        url = registry.stdout.readline().split(" at ")[1].split(",")[0]
+        schema = tmp_path / "s.avsc"
+        schema.write_text('{"type":"record","name":"T","fields":[{"name":"a","type":"int"}]}')
+        made = ottla("schema", "register", "t-value", str(schema), "--registry", url, file=node.client)
+        assert made.returncode == 0, made.stderr
+    finally:
+        registry.terminate()
+        registry.communicate(timeout=60)
+
+
 def test_the_password_is_in_the_files_of_clients_alone(node: SecuredNode) -> None:
     """Nor in what the node prints, nor among arguments; the records have it salted and hashed."""
     needle = node.password.encode()
