@@ -12,6 +12,7 @@ from uuid import UUID
 
 from cyclopts import Parameter
 
+from ottla.cli import security
 from ottla.cli.cluster_claim import claim, one_at_a_time
 from ottla.cli.cluster_members import members
 from ottla.cli.cluster_up import (
@@ -86,11 +87,24 @@ def add(
             (directory / REMOVED).unlink()
             _say("the node was removed from the cluster and joins again")
         return _run(directory, Joined(), bootstrap)
+    _ensure_open()
     given = parse_settings(set or (), "--set")
     roles = given.get("process.roles") or ("broker,controller" if controller else "broker")
     with one_at_a_time(_say) as release:
         joined = _join(directory, bootstrap, listen, node_id, roles, given)
         return _run(directory, joined, bootstrap, release)
+
+
+def _ensure_open() -> None:
+    """Raises CommandFailed for a cluster with security: a node's id is claimed at its controllers, which know nodes by
+    their certificates or logins, and not the administrator who runs this."""
+    from ottla.client.security import PLAINTEXT
+
+    if security.current() != PLAINTEXT:
+        raise CommandFailed(
+            "nodes of a secured cluster are not made by this command: give the node a certificate and settings like "
+            "those of the others\n  start it with: ottla server start --config FILE"
+        )
 
 
 @dataclass(frozen=True)
