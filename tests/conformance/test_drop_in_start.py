@@ -132,8 +132,9 @@ def test_a_file_without_superfluous_settings_is_taken_in_silence(tmp_path: Path)
 
 HOLES = {
     "listeners=PLAINTEXT://:9092": "allow it: --set ottla.allow.open.listeners=true\n",
-    "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer":
-        "authorizer.class.name is set, but this version does not check ACLs",
+    "authorizer.class.name=org.example.Rules": "the only authorizer is Kafka's own: set it to org.apache",
+    "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\nsuper.users=admin":
+        "super.users contains admin: expected principals such as User:admin",
     "create.topic.policy.class.name=com.example.Policy": "does not support policies",
     "alter.config.policy.class.name=com.example.Policy": "--set alter.config.policy.class.name=\n",
     "remote.log.storage.system.enable=true": "--set remote.log.storage.system.enable=false\n",

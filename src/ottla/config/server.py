@@ -109,7 +109,9 @@ class ServerConfig(Mapping[str, Any]):
                 )
             given = {**_embedded(given), **given}
         config = cls(given, host_name)
-        config.without_effect = tuple(name for name in entries if name not in above and not foreign.has_effect(name))
+        config.without_effect = tuple(
+            name for name in entries if name not in above and not foreign.has_effect(name, config)
+        )
         return config
 
     def __getitem__(self, name: str) -> Any:
@@ -207,6 +209,8 @@ class ServerConfig(Mapping[str, Any]):
             raise OttlaError(f"broker.id is {broker_id} but node.id is {self.node_id}: remove broker.id")
         for refusal in foreign.refusals(self):
             raise OttlaError(refusal)
+        if self[foreign.AUTHORIZER] or self[foreign.EARLY_START]:
+            self._check_authorizer()
         if self["config.providers"]:
             raise OttlaError(
                 "config.providers: this version does not replace ${...} in values; write the values literally"
@@ -226,6 +230,16 @@ class ServerConfig(Mapping[str, Any]):
             if value is not None and value < 1 and not (least is None and value == -1):
                 allowed = "at least 1" if least else "-1 (no limit) or at least 1"
                 raise OttlaError(f"{name} is {value}: it must be {allowed}")
+
+    def _check_authorizer(self) -> None:
+        """Raises OttlaError."""
+        from ottla.config import authorizer  # a node that everyone may use does without
+
+        listeners, controllers = (
+            frozenset(each.name for each in some) for some in (self.listeners, self.controller_listeners)
+        )
+        for mistake in authorizer.mistakes(self, self.static, listeners, controllers):
+            raise OttlaError(mistake)
 
     def _check_http_port(self) -> None:
         """Raises OttlaError where a listener has the port of `ottla.http.listener`."""

@@ -87,6 +87,15 @@ SECTIONS = (
         Metric("kafka_server_delayedoperationpurgatory_purgatorysize", GAUGE, ("delayedOperation",), "requests",
                "Waiting requests: Fetch waits for records, Rebalance for the other members of a group."),
     )),
+    Section("Authorization", (
+        Metric("kafka_server_plugins_acls_total_count", GAUGE, (), "ACLs",
+               "ACLs of the cluster. These metrics are there with authorizer.class.name."),
+        Metric("kafka_server_plugins_authorization_allowed_total", COUNTER, (), "decisions",
+               "Permissions that were looked up. One that is remembered until the ACLs change counts once."),
+        Metric("kafka_server_plugins_authorization_denied_total", COUNTER, (), "decisions",
+               "Requests for what a principal may not do, a resource in a request counting as one. The logger "
+               "ottla.authorizer says which."),
+    )),
     Section("Replicas and logs", (
         Metric("kafka_server_replicamanager_partitioncount", GAUGE, (), "partitions",
                "Partitions with a replica on this node."),

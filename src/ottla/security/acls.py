@@ -6,6 +6,7 @@ An ACL is the record of the metadata log that created it, or anything else with 
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple, Protocol
@@ -24,7 +25,7 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 class _Code(IntEnum):
     """An IntEnum that hashes as quickly as a number; Enum's own hash is a Python function."""
 
-    __hash__ = int.__hash__  # type: ignore[assignment]
+    __hash__ = int.__hash__
 
 
 class ResourceType(_Code):
@@ -132,9 +133,9 @@ def binding(acl: Acl) -> Binding:
 def shown(acl: Acl) -> str:
     """An ACL as Kafka's `StandardAcl.toString` writes it."""
     return (
-        f"StandardAcl(resourceType={ResourceType(acl.resource_type).name}, resourceName={acl.resource_name}, "
+        f"StandardAcl[resourceType={ResourceType(acl.resource_type).name}, resourceName={acl.resource_name}, "
         f"patternType={PatternType(acl.pattern_type).name}, principal={acl.principal}, host={acl.host}, "
-        f"operation={Operation(acl.operation).name}, permissionType={Permission(acl.permission_type).name})"
+        f"operation={Operation(acl.operation).name}, permissionType={Permission(acl.permission_type).name}]"
     )
 
 
@@ -157,6 +158,15 @@ class AclFilter(NamedTuple):
         if self.operation not in _OPERATIONS or self.permission_type not in _PERMISSIONS:
             return "entryFilter"
         return None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it can match one ACL only, which it names whole."""
+        return (
+            None not in (self.resource_name, self.principal, self.host)
+            and self.pattern_type in (PatternType.LITERAL, PatternType.PREFIXED)
+            and ResourceType.ANY not in (self.resource_type, self.operation, self.permission_type)
+        )
 
     def matches(self, acl: Acl) -> bool:
         return (
@@ -186,3 +196,46 @@ _RESOURCE_TYPES = frozenset(ResourceType) - {ResourceType.UNKNOWN}
 _PATTERN_TYPES = frozenset(PatternType) - {PatternType.UNKNOWN}
 _OPERATIONS = frozenset(Operation) - {Operation.UNKNOWN}
 _PERMISSIONS = frozenset(Permission) - {Permission.UNKNOWN}
+
+
+def host_text(host: str) -> str:
+    """An address as ACLs name it: as Java writes it, all eight groups of an IPv6 address, and IPv4 where it is that."""
+    if ":" not in host:
+        return host
+    address, percent, scope = host.partition("%")
+    try:
+        parsed = ipaddress.IPv6Address(address)
+    except ValueError:
+        return host
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    groups = parsed.exploded.split(":")
+    return ":".join(group.lstrip("0") or "0" for group in groups) + percent + scope
+
+
+class HostPattern:
+    """A host of an ACL as KIP-1276 reads it: a network in CIDR notation; one that cannot be parsed matches nothing."""
+
+    __slots__ = ("_network",)
+
+    def __init__(self, text: str) -> None:
+        self._network = network(text)
+
+    def matches(self, host: str) -> bool:
+        if self._network is None:
+            return False
+        try:
+            return ipaddress.ip_address(host) in self._network
+        except ValueError:
+            return False
+
+
+def network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    """The network that an address with a prefix length names; None for anything else."""
+    address, slash, length = text.partition("/")
+    if not slash or not length.isascii() or not length.isdecimal():
+        return None
+    try:
+        return ipaddress.ip_network(f"{address}/{length}", strict=False)
+    except ValueError:
+        return None

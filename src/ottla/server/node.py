@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import posixpath
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,7 +30,7 @@ from ottla.replication.fetch_session import FetchSessionCache
 from ottla.server.api import OF_BROKERS, OF_CONTROLLERS, ApiSet
 from ottla.server.listener import ConnectionLimits, Listener, changing_quotas, check_address, limit
 from ottla.server.log_settings import LogSettings
-from ottla.server.metadata_changes import follow_brokers, log_changes, log_start
+from ottla.server.metadata_changes import follow_brokers, log_changes, log_start, watch_brokers
 from ottla.server.receiving import Receiving
 from ottla.server.replica_manager import ReplicaManager
 from ottla.storage.log_manager import LogManager
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.config.listeners import Listener as ListenerSpec
     from ottla.config.server import ServerConfig
-    from ottla.drivers.active_controller import ActiveController
     from ottla.drivers.away_brokers import AwayBrokers
     from ottla.drivers.broker_lifecycle import BrokerLifecycle
     from ottla.drivers.controller_channel import ControllerChannel
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from ottla.metadata.delta import MetadataDelta
     from ottla.network import Network
     from ottla.replication.partition import Partition
+    from ottla.security.authorizer import Authorizer
     from ottla.server.damaged_logs import DamagedLogs
     from ottla.server.http.server import HttpServer
     from ottla.server.quotas import NodeQuotas
@@ -122,6 +122,8 @@ class Node:
         )
         self.replicas.rack_aware = config["replica.selector.class"] == RACK_AWARE
         self.quotas: NodeQuotas | None = None
+        self.authorizer: Authorizer | None = None
+        """Decides who may do what; None without `authorizer.class.name`, which allows everyone everything."""
         self.replication: Replication | None = None
         """Made with the first partition that has other replicas."""
         self.cleaner = LogCleaner(fs, self.logs, clock, random, self.log_settings.of_cleaner)
@@ -407,9 +409,14 @@ class Node:
         try:
             usable = [path for path in self.config.log_dirs if posixpath.normpath(path) in online]
             await self.metadata.start(usable, self.controller_endpoints)
+            early: Iterable[Listener] = self.listeners  # other nodes may have to elect this one before its broker runs
+            if config["authorizer.class.name"]:
+                from ottla.server.acls import authorize, early_listeners
+
+                self.authorizer, early = authorize(self), early_listeners(self)
             if self.controller_endpoints and self.metadata.controller is not None:
-                self._watch_brokers(self.metadata.controller)
-            for listener in self.listeners:  # other nodes need not wait for this one's broker, and may have to elect it
+                watch_brokers(self, self.metadata.controller)
+            for listener in early:
                 await listener.accept()
             if config.is_broker:
                 await self.metadata.catch_up()
@@ -430,22 +437,6 @@ class Node:
         self.serving = True
         self.start_seconds = elapsed_s() - began_s
         log_start(self, metadata_s - began_s, logs_s - metadata_s)
-
-    def _watch_brokers(self, controller: ActiveController) -> None:
-        from ottla.drivers.broker_watch import BrokerWatch, WatchSettings  # a node alone has no use for it
-
-        config = self.config
-        settings = WatchSettings(
-            self.node_id,
-            config.inter_broker_listener_name,
-            confirm_s=config["ottla.failover.confirm.ms"] / 1000,
-            setup_s=config["socket.connection.setup.timeout.ms"] / 1000,
-        )
-        self.metadata.watch = watch = BrokerWatch(self.network, controller, settings)
-        self.on_stop.append(watch.stop)
-        self.metadata.on_active.append(watch.activated)
-        if controller.active:
-            watch.activated()
 
     async def _start_broker(self) -> float:
         """Open the logs and serve clients; returns when the logs were open (`elapsed_s`)."""

@@ -55,8 +55,9 @@ NODE: tuple[Setting, ...] = (
                 "in 64 KB. Beyond the limit only one large request at a time is read further. -1 means twice "
                 "socket.request.max.bytes (in Kafka: no limit). A positive value is at least "
                 "socket.request.max.bytes."),
-    Setting("early.start.listeners", LIST, None, ListOf(), acts=False,
-            doc="Listeners that open before the authorizer has finished its start."),
+    Setting("early.start.listeners", LIST, None, ListOf(),
+            doc="Listeners that serve super users before the ACLs are loaded; by default those of "
+                "controller.listener.names, through which controllers elect a leader."),
     Setting("config.providers", LIST, "", ListOf(), mode=CLUSTER_WIDE,
             doc="Names of providers that replace ${...} in values."),
     Setting("server.max.startup.time.ms", LONG, "9223372036854775807", AtLeast(0), internal=True, acts=False,

@@ -20,8 +20,11 @@ PER_BROKER = Mode.PER_BROKER
 
 # fmt: off
 SECURITY: tuple[Setting, ...] = (
-    Setting("authorizer.class.name", STRING, "", acts=False,
-            doc="The class that decides who may do what; empty allows everyone everything."),
+    Setting("authorizer.class.name", STRING, "",
+            doc="What decides who may do what. org.apache.kafka.metadata.authorizer.StandardAuthorizer checks ACLs, "
+                "with super.users (principals such as User:admin, separated by semicolons, who may do everything) and "
+                "allow.everyone.if.no.acl.found (true: a resource that no ACL covers is everyone's); these two are "
+                "known only with it. Empty allows everyone everything."),
     Setting("principal.builder.class", CLASS,
             "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder", mode=PER_BROKER, acts=False,
             doc="The class that names the user behind a connection."),

@@ -15,6 +15,9 @@ CONTROLLER_TABLE: dict[int, Served] = {
     ApiKey.API_VERSIONS: Served("handlers.api_versions", 0, 4),
     ApiKey.CREATE_TOPICS: Served("handlers.create_topics", 2, 7),
     ApiKey.DELETE_TOPICS: Served("handlers.delete_topics", 1, 6),
+    ApiKey.DESCRIBE_ACLS: Served("handlers.describe_acls", 1, 3),
+    ApiKey.CREATE_ACLS: Served("handlers.create_acls", 1, 3),
+    ApiKey.DELETE_ACLS: Served("handlers.delete_acls", 1, 3),
     ApiKey.DESCRIBE_CONFIGS: Served("handlers.describe_configs", 1, 4),
     ApiKey.ALTER_CONFIGS: Served("handlers.alter_configs", 0, 2),
     ApiKey.CREATE_PARTITIONS: Served("handlers.create_partitions", 0, 3),
@@ -48,7 +51,8 @@ FORWARDABLE = frozenset(
         ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.ALTER_CONFIGS, ApiKey.CREATE_PARTITIONS,
         ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.DESCRIBE_QUORUM, ApiKey.UPDATE_FEATURES, ApiKey.UNREGISTER_BROKER,
         ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
     }
 )  # fmt: skip
 """APIs allowed in an Envelope (`forwardable` in Kafka's `ApiKeys`) among those served."""

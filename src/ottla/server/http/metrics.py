@@ -139,6 +139,11 @@ class Collector:
             page.add(f"{prefix}_count", len(listener.connections), where)
             page.add(f"{prefix}_creation_total", listener.admitted, where)
             page.add("ottla_connections_refused_total", listener.refused, where)
+        if node.authorizer is not None:
+            prefix = "kafka_server_plugins"
+            page.add(f"{prefix}_acls_total_count", node.authorizer.acl_count)
+            page.add(f"{prefix}_authorization_allowed_total", node.authorizer.allowed)
+            page.add(f"{prefix}_authorization_denied_total", node.authorizer.denied)
         prefix = "kafka_server_fetchsessioncache_numincrementalfetch"
         page.add(f"{prefix}sessions", len(node.sessions))
         page.add(f"{prefix}partitionscached", sum(len(session.partitions) for session in node.sessions))
