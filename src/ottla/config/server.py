@@ -201,6 +201,8 @@ class ServerConfig(Mapping[str, Any]):
         )
         name = self["inter.broker.listener.name"] or self["security.inter.broker.protocol"]
         self.inter_broker_listener_name: str = name.upper()
+        self.inter_broker_listener = (self.inter_broker_listener_name, protocols.get(self.inter_broker_listener_name))
+        """The listener by which brokers reach each other, and its security protocol."""
 
     def _check_together(self) -> None:
         """Checks over several settings (`KafkaConfig.validateValues`). Raises OttlaError."""

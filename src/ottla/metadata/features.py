@@ -118,6 +118,11 @@ def bumps_epoch_on_shrink(level: int) -> bool:
     return level < 12
 
 
+def supports_scram(features: Mapping[str, int]) -> bool:
+    """Whether the metadata holds SCRAM credentials (KIP-900)."""
+    return metadata_version(features) >= 11
+
+
 def supports_controller_registration(features: Mapping[str, int]) -> bool:
     return metadata_version(features) >= 15
 

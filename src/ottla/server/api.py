@@ -32,6 +32,7 @@ from ottla.server.handlers import TABLE, Served
 if TYPE_CHECKING:
     import asyncio
 
+    from ottla.server.authentication import Login
     from ottla.server.node import Node
     from ottla.server.outbox import Outbox
     from ottla.server.quotas import ConnectionQuotas
@@ -194,6 +195,8 @@ class Session(Protocol):
     principal: str
     outbox: Outbox
     quotas: ConnectionQuotas | None
+    login: Login | None
+    """Its way to be known, on a listener that demands one (SASL)."""
     shortcuts: dict[int, Any]
     """Facts that handlers learned about this client's requests, by API key << 16 | version; see `Shortcut`."""
 

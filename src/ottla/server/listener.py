@@ -22,9 +22,14 @@ from ottla.server.connection import CompiledConnection, Connection
 from ottla.server.receiving import Receiving
 
 if TYPE_CHECKING:
+    import random as random_module
+
+    from ottla.config.server import ServerConfig
+    from ottla.filesystem import FileSystem
     from ottla.metadata.delta import MetadataDelta
     from ottla.network import AcceptFailed, Acceptor, MakeProtocol, Network
     from ottla.server.api import RequestContext
+    from ottla.server.authentication import Authentication
     from ottla.server.connection_rates import ConnectionRates
     from ottla.server.node import Node
     from ottla.server.quotas import NodeQuotas
@@ -98,6 +103,21 @@ async def _listen(
         raise cannot_listen(f"{host or '*'}:{port}", error, " with --listen HOST:PORT") from error
 
 
+def logged_in(
+    config: ServerConfig, fs: FileSystem, random: random_module.Random, brokers: Network, controllers: Network
+) -> tuple[Network, Network]:
+    """The networks by which brokers and controllers are reached, with a login where their listeners demand one. Raises
+    OttlaError for settings by which nobody, or everybody, could log in here or this node nowhere."""
+    protocols = {each.protocol for each in (*config.listeners, *config.controller_listeners)}
+    protocols |= {config.inter_broker_listener[1] or "", config.controller_protocol[1] or ""}
+    if not any(each.startswith("SASL_") for each in protocols):
+        return brokers, controllers
+    from ottla.server import sasl_listeners  # most nodes do without
+
+    sasl_listeners.check(config)
+    return sasl_listeners.logged_in(config, fs, random, brokers, controllers)
+
+
 def cannot_listen(where: str, error: OSError, how: str = "") -> OttlaError:
     """Why an address cannot be bound and what to do; `how` says where another is chosen."""
     code = error.errno or 0
@@ -123,9 +143,12 @@ class Listener:
         metrics: NodeMetrics | None = None,
         slow_ms: int = -1,
         apis: ApiSet = OF_BROKERS,
+        protocol: str = "PLAINTEXT",
     ) -> None:
         self.node = node
         self.name = name
+        self.protocol = protocol
+        """The security protocol: one of `config.listeners.PROTOCOLS`."""
         self.apis = apis
         self.network = network
         self.loop = asyncio.get_running_loop()
@@ -143,6 +166,8 @@ class Listener:
         self.began_s = 0.0
         """When the bytes came in that are being handled."""
         self.quotas: NodeQuotas | None = None
+        self.authentication: Authentication | None = None
+        """Logs its clients in; None without SASL."""
         self.rates: ConnectionRates | None = None
         """Quotas and connection rates of the listener; None if nothing is limited."""
         self._turned_away: dict[CompiledConnection, None] = {}
@@ -174,6 +199,10 @@ class Listener:
 
         Raises OttlaError if the address cannot be bound.
         """
+        if self.protocol.startswith("SASL_"):
+            from ottla.server.sasl_listeners import authentication_of  # most nodes do without
+
+            self.authentication = authentication_of(self)
         self._acceptor = await _listen(self.network, lambda: Connection(self), host, port, self._accept_failed)
         return self._acceptor.port
 
@@ -187,6 +216,8 @@ class Listener:
         self._schedule_sweep()
 
     def admit(self, connection: CompiledConnection) -> bool:
+        if self.authentication is not None:
+            self.authentication.begin(connection)
         if self._acceptor is None or not self._limits.take(connection.client_host):
             self.refused += 1
             return False
@@ -254,6 +285,8 @@ class Listener:
 
     def remove(self, connection: CompiledConnection) -> None:
         self.connections.pop(connection, None)
+        if connection.login is not None:
+            connection.login.lost()
         self._turned_away.pop(connection, None)
         if self.served is connection:
             self.served = None

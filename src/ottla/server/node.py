@@ -28,7 +28,7 @@ from ottla.metrics.instruments import NodeMetrics
 from ottla.model import SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.server.api import OF_BROKERS, OF_CONTROLLERS, ApiSet
-from ottla.server.listener import ConnectionLimits, Listener, changing_quotas, check_address, limit
+from ottla.server.listener import ConnectionLimits, Listener, changing_quotas, check_address, limit, logged_in
 from ottla.server.log_settings import LogSettings
 from ottla.server.metadata_changes import follow_brokers, log_changes, log_start, watch_brokers
 from ottla.server.receiving import Receiving
@@ -98,12 +98,12 @@ class Node:
     ) -> None:
         self.config = config
         self.fs = fs
-        self.network = network
+        self.network, to_controllers = logged_in(config, fs, random, network, network)
         self.clock = clock
         self.random = random
         self.node_id: int = config.node_id
         self.metrics = NodeMetrics()
-        self.metadata = MetadataParts(fs, clock, random, config, network)
+        self.metadata = MetadataParts(fs, clock, random, config, to_controllers)
         self.log_settings = LogSettings(config)
         self.logs = LogManager(
             fs, config.log_dirs, self.log_settings.defaults, clock, random,
@@ -502,9 +502,9 @@ class Node:
         self._receiving = self._receiving or Receiving.from_settings(config)
         for spec in listeners:
             listener = Listener(
-                self, spec.name, network=self.network, limits=self._limits, receiving=self._receiving,
+                self, spec.name, protocol=spec.protocol, network=self.network, limits=self._limits, apis=apis,
                 request_bytes_max=config["socket.request.max.bytes"], idle_ms_max=config["connections.max.idle.ms"],
-                metrics=self.metrics, slow_ms=config["ottla.log.slow.request.ms"], apis=apis,
+                metrics=self.metrics, slow_ms=config["ottla.log.slow.request.ms"], receiving=self._receiving,
             )  # fmt: skip
             self.ports[spec.name] = await listener.bind(spec.host, spec.port)
             self.listeners.append(listener)
