@@ -12,16 +12,24 @@ from ottla.errors import KafkaError
 from ottla.metadata.image import ConfigResourceType
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.stepwise import plain
+from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.handlers import alter_configs
 from ottla.server.handlers.alter_configs import altered, on_error
 from ottla.server.log_levels import alter_log_levels
 from ottla.server.long_answers import encoded
+from ottla.server.permissions import Refused, of_cluster
+
+NEEDS = (
+    *alter_configs.NEEDS,
+    of_cluster(Operation.CLUSTER_ACTION, when="for log levels of a controller", refused=Refused.ROW),
+)
 
 if TYPE_CHECKING:
     from ottla.server.node import Node
 
 
-@api(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), on_error=on_error)
+@api(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), needs=NEEDS, on_error=on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
     asked = await run_yielding(plain(request))
     node = context.node
