@@ -195,12 +195,12 @@ def said(port: int, steps: list[Step]) -> list[Any]:
     "tests/unit/server/test_authentication.py::test_a_wrong_request_after_the_handshake_gets_its_own_answer",
 )
 def test_conversations(both: tuple[int, int]) -> None:
-    different = {}
+    different = []
     for name, steps in CONVERSATIONS.items():
         ours, theirs = (said(port, steps) for port in both)
         if ours != theirs:
-            different[name] = (ours, theirs)
-    assert different == {}
+            different.append(f"{name}:\n  {ours}\n  {theirs}")
+    assert not different, "\n".join(different)
 
 
 SCRAM_CHANGES = {

@@ -18,8 +18,9 @@ from urllib.parse import urlsplit
 
 from ottla.clock import elapsed_s
 from ottla.config.listener_settings import PREFIX, of_mechanism
+from ottla.drivers.jaas_settings import jaas_name, jaas_of
 from ottla.errors import OttlaError
-from ottla.security.sasl import OAUTHBEARER, jaas
+from ottla.security.sasl import OAUTHBEARER
 
 if TYPE_CHECKING:
     from ottla.config.server import ServerConfig
@@ -51,15 +52,14 @@ def endpoint_of(config: ServerConfig, listener: str, name: str) -> Endpoint | No
     url = next((text for text in texts if text is not None), None)
     if url is None:
         return None
-    module = jaas.jaas_of(config, listener, OAUTHBEARER)
+    module = jaas_of(config, listener, OAUTHBEARER)
     options = {} if module is None else module.options
     ca_file = options.get("ssl.truststore.location")
     if ca_file is not None and options.get("ssl.truststore.type", "") != "PEM":
-        setting = jaas.jaas_name(listener, OAUTHBEARER)
+        setting = jaas_name(listener, OAUTHBEARER)
         raise OttlaError(f'{setting}: ssl.truststore.location needs ssl.truststore.type="PEM"')
-    connect_ms, read_ms = (
-        of_mechanism(config, listener, OAUTHBEARER, f"sasl.login.{each}.timeout.ms") for each in ("connect", "read")
-    )
+    connect_ms = of_mechanism(config, listener, OAUTHBEARER, "sasl.login.connect.timeout.ms")
+    read_ms = of_mechanism(config, listener, OAUTHBEARER, "sasl.login.read.timeout.ms")
     return Endpoint(
         check_url(full_name, url),
         connect_s=(connect_ms or 10_000) / 1000,

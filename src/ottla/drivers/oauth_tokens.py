@@ -19,12 +19,12 @@ from ottla.errors import ErrorCode, KafkaError
 
 USED_SHARE: Final = 0.8
 LIFE_SECONDS_DEFAULT: Final = 60.0
-"""Of a token whose provider does not say how long it holds."""
+"""Life of a token whose provider does not say how long it holds."""
 LIFE_SECONDS_MAX: Final = 86_400.0
 
 
 class ClientCredentials(NamedTuple):
-    """Who this node is for the identity provider."""
+    """Name and secret of this node at the identity provider."""
 
     client_id: str
     client_secret: Secret

@@ -19,6 +19,7 @@ import random as random_module
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.drivers.jaas_settings import jaas_name, jaas_of
 from ottla.drivers.node_connection import NodeConnection, decoded
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.logs import fields
@@ -172,8 +173,8 @@ def _maker(config: ServerConfig, listener: str, mechanism: str) -> Make:
         )
     if mechanism == OAUTHBEARER:
         return _oauthbearer(config, listener)
-    setting = jaas.jaas_name(listener, mechanism)
-    module = jaas.jaas_of(config, listener, mechanism)
+    setting = jaas_name(listener, mechanism)
+    module = jaas_of(config, listener, mechanism)
     expected = jaas.PLAIN_MODULE if mechanism == PLAIN else jaas.SCRAM_MODULE
     credentials = None if module is None else module.login
     if module is None or module.name != expected or credentials is None:
@@ -196,14 +197,14 @@ def _oauthbearer(config: ServerConfig, listener: str) -> Make:
     from ottla.drivers.identity_provider import endpoint_of
     from ottla.drivers.oauth_tokens import ClientCredentials, TokenSource
 
-    module = jaas.jaas_of(config, listener, OAUTHBEARER)
+    module = jaas_of(config, listener, OAUTHBEARER)
     options = {} if module is None or module.name != jaas.OAUTHBEARER_MODULE else module.options
     client_id, secret, scope = (options.get(name) for name in ("clientId", "clientSecret", "scope"))
     name = "sasl.oauthbearer.token.endpoint.url"
     endpoint = endpoint_of(config, listener, name)
     if endpoint is None or client_id is None or secret is None:
         raise OttlaError(
-            f"this node has no way to a token for other nodes: set {name}, and {jaas.jaas_name(listener, OAUTHBEARER)}="
+            f"this node has no way to a token for other nodes: set {name}, and {jaas_name(listener, OAUTHBEARER)}="
             f'{jaas.OAUTHBEARER_MODULE} required clientId="ID" clientSecret="SECRET";'
         )
     known = ClientCredentials(client_id.reveal(), secret, None if scope is None else scope.reveal())

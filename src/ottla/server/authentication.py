@@ -1,4 +1,4 @@
-"""Who a client of a SASL listener is: the states of its connection before, during and after its login.
+"""Logins of clients on SASL listeners: the states of a connection before, during and after its login.
 
 As Kafka's `SaslServerAuthenticator` (KIP-43, 152, 368, 684), request for request: ApiVersions once, SaslHandshake, then
 the mechanism's tokens, as they are (SaslHandshake v0) or in SaslAuthenticate. Before the handshake anything else closes
@@ -71,7 +71,7 @@ class Counts:
         self.successes = 0
         self.failures = 0
         self.resuccesses = 0
-        """Of clients that were logged in already (KIP-368)."""
+        """Logins of clients that were logged in already (KIP-368)."""
         self.refailures = 0
         self.no_reauthentications = 0
         """Logins by clients that do not know KIP-368, which cannot authenticate again."""
@@ -138,7 +138,7 @@ class Authentication:
 
 
 class Login:
-    """Of one connection."""
+    """The login of one connection."""
 
     __slots__ = (
         "_authentication", "_connection", "_deadline", "_framed", "_mechanism", "_previous", "_reauthenticated_at",
@@ -269,7 +269,7 @@ class Login:
             if version == 0 and lifetime_ms >= 0:
                 self._authentication.counts.no_reauthentications += 1
             return {
-                "error_code": ErrorCode.none, "error_message": None, "auth_bytes": data,
+                "error_code": ErrorCode.none, "error_message": "", "auth_bytes": data,
                 "session_lifetime": max(lifetime_ms, 0),
             }  # fmt: skip
 

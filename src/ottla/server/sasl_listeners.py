@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config.listener_settings import PREFIX, of_listener, of_mechanism
+from ottla.drivers.jaas_settings import jaas_name, jaas_of
 from ottla.errors import OttlaError
 from ottla.logs import fields
 from ottla.security.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, SUPPORTED, jaas, scram
@@ -58,6 +59,11 @@ MODULES: Final[Mapping[str, str]] = {
 COUNTED_MAX: Final = 1000
 """Credentials looked at to find the usual number of iterations: a fraction of a millisecond."""
 
+UNVERIFIED: Final[Mapping[str, str]] = {
+    "sasl.oauthbearer.expected.audience": "sasl.oauthbearer.allow.unverified.audience",
+    "sasl.oauthbearer.expected.issuer": "sasl.oauthbearer.allow.unverified.issuer",
+}
+"""What must be expected of tokens, or else be allowed to be anything."""
 KEYS_URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
 UNSECURED: Final = "ottla.sasl.oauthbearer.unsecured.tokens"
 REFRESH_SECONDS_MAX: Final = 30 * 86_400.0
@@ -76,7 +82,7 @@ def check(config: ServerConfig) -> None:
 
 
 def authentication_of(listener: Listener) -> Authentication:
-    """Of a SASL listener. Raises OttlaError."""
+    """The logins of a SASL listener. Raises OttlaError."""
     node, name = listener.node, listener.name
     config = node.config
     settings = LoginSettings(
@@ -139,13 +145,13 @@ def _check_mechanism(config: ServerConfig, listener: str, mechanism: str) -> Non
             f"{_name(listener, mechanism, _HANDLER)}: {handler} is not known, and no class is loaded by its name; "
             f"known are {', '.join(HANDLERS[mechanism])}"
         )
-    module = jaas.jaas_of(config, listener, mechanism)
+    module = jaas_of(config, listener, mechanism)
     if module is not None and module.name != MODULES[mechanism]:
-        setting = jaas.jaas_name(listener, mechanism)
+        setting = jaas_name(listener, mechanism)
         raise OttlaError(f"{setting}: {mechanism} needs {MODULES[mechanism]}, not {module.name}")
     if mechanism == PLAIN and module is None:
         raise OttlaError(
-            f"listener {listener} offers PLAIN without users: set {jaas.jaas_name(listener, mechanism)}="
+            f"listener {listener} offers PLAIN without users: set {jaas_name(listener, mechanism)}="
             f'{jaas.PLAIN_MODULE} required user_NAME="PASSWORD";'
         )
     if mechanism == OAUTHBEARER:
@@ -190,16 +196,16 @@ def jwks_settings(config: ServerConfig, listener: str) -> JwksSettings:
     from ottla.drivers.jwks import JwksSettings
 
     def seconds(name: str) -> float:
-        value: int = of_mechanism(config, listener, OAUTHBEARER, f"sasl.oauthbearer.jwks.endpoint.{name}")
+        value: int = of_mechanism(config, listener, OAUTHBEARER, name)
         return value / 1000
 
     endpoint = endpoint_of(config, listener, KEYS_URL)
     assert endpoint is not None
     return JwksSettings(
         endpoint,
-        refresh_s=min(max(seconds("refresh.ms"), 1.0), REFRESH_SECONDS_MAX),
-        backoff_s=max(seconds("retry.backoff.ms"), 0.01),
-        backoff_s_max=max(seconds("retry.backoff.max.ms"), 0.01),
+        refresh_s=min(max(seconds("sasl.oauthbearer.jwks.endpoint.refresh.ms"), 1.0), REFRESH_SECONDS_MAX),
+        backoff_s=max(seconds("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"), 0.01),
+        backoff_s_max=max(seconds("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"), 0.01),
     )
 
 
@@ -208,23 +214,26 @@ def rules(config: ServerConfig, listener: str) -> Rules:
     from ottla.security.sasl.jwt import Rules
 
     def found(name: str) -> Any:
-        return of_mechanism(config, listener, OAUTHBEARER, f"sasl.oauthbearer.{name}")
+        return of_mechanism(config, listener, OAUTHBEARER, name)
 
-    validator = found("jwt.validator.class")
+    validator = found("sasl.oauthbearer.jwt.validator.class")
     if validator not in _VALIDATORS:
         name = _name(listener, OAUTHBEARER, "sasl.oauthbearer.jwt.validator.class")
         raise OttlaError(f"{name}: {validator} is not known, and no class is loaded by its name")
-    for what in ("audience", "issuer"):
-        if not found(f"expected.{what}") and not found(f"allow.unverified.{what}"):
-            expected = _name(listener, OAUTHBEARER, f"sasl.oauthbearer.expected.{what}")
+    for expected, unverified in UNVERIFIED.items():
+        if not found(expected) and not found(unverified):
+            what = expected.rpartition(".")[2]
             raise OttlaError(
-                f"OAUTHBEARER on listener {listener} would accept tokens of any {what}: set {expected}, or "
-                f"{expected.replace('expected', 'allow.unverified')}=true"
+                f"OAUTHBEARER on listener {listener} would accept tokens of any {what}: set "
+                f"{_name(listener, OAUTHBEARER, expected)}, or {_name(listener, OAUTHBEARER, unverified)}=true"
             )
     return Rules(
-        found("expected.issuer") or None, found("expected.audience"), max(found("clock.skew.seconds"), 0),
-        found("scope.claim.name"), found("sub.claim.name"),
-    )  # fmt: skip
+        found("sasl.oauthbearer.expected.issuer") or None,
+        found("sasl.oauthbearer.expected.audience"),
+        max(found("sasl.oauthbearer.clock.skew.seconds"), 0),
+        found("sasl.oauthbearer.scope.claim.name"),
+        found("sasl.oauthbearer.sub.claim.name"),
+    )
 
 
 def _name(listener: str, mechanism: str, name: str) -> str:
@@ -237,7 +246,7 @@ def _name(listener: str, mechanism: str, name: str) -> str:
 def _server(listener: Listener, mechanism: str) -> Callable[[], Any]:
     node = listener.node
     if mechanism == PLAIN:
-        module = jaas.jaas_of(node.config, listener.name, mechanism)
+        module = jaas_of(node.config, listener.name, mechanism)
         users = {} if module is None else module.users
         return lambda: PlainServer(users)
     if mechanism in scram.BY_NAME:

@@ -237,7 +237,7 @@ def test_an_exchange() -> None:
     assert there.user == "alice" and there.expires_at_s == NOW + 60
 
 
-def test_a_refused_token_is_told_in_json_first() -> None:
+def test_a_refused_token_is_answered_in_json_first() -> None:
     there, here = server(), OAuthBearerClient(signed(with_claims(aud="other")))
     answer = there.step(here.first())
     assert json.loads(answer) == {"status": "invalid_token"} and there.user is None

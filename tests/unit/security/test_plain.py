@@ -30,14 +30,14 @@ def test_the_right_password() -> None:
     [
         (b"\0alice\0wrong", "Authentication failed: Invalid username or password"),
         (b"\0bob\0secret", "Authentication failed: Invalid username or password"),
-        (b"\0bob\0\0nobody", ""),
+        (b"\0bob\0\0nobody", "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
         (b"\0\0secret", "Authentication failed: username not specified"),
         (b"\0alice\0", "Authentication failed: password not specified"),
         (b"\0empty\0", "Authentication failed: password not specified"),
         (b"bob\0alice\0secret", ANOTHER_ID),
-        (b"", ""),
-        (b"alice\0secret", ""),
-        (b"\0alice\0secret\0", ""),
+        (b"", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
+        (b"alice\0secret", "Invalid SASL/PLAIN response: expected 3 tokens, got 2"),
+        (b"\0alice\0secret\0\0\0", "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
         (b"\0alice\0\xff", "Authentication failed: Invalid username or password"),
     ],
 )  # fmt: skip

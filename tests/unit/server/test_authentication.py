@@ -101,7 +101,7 @@ def test_a_login(tmp_path: Path, version: int) -> None:
             found = await handshake(client)
             assert found == {"error_code": 0, "mechanisms": MECHANISMS}
             answer = await authenticate(client, b"\0alice\0alice-secret", version)
-            assert answer["error_code"] == 0 and answer["auth_bytes"] == b"" and answer["error_message"] is None
+            assert answer["error_code"] == 0 and answer["auth_bytes"] == b"" and answer["error_message"] == ""
             assert (await metadata(client))["brokers"]
             (connection,) = node.listeners[-1].connections
             assert connection.principal == "User:alice"
@@ -165,7 +165,7 @@ def test_anything_else_before_the_handshake_closes(
     run(test())
 
 
-def test_versions_are_told_once(tmp_path: Path) -> None:
+def test_versions_are_answered_once(tmp_path: Path) -> None:
     async def test() -> None:
         async with secured(tmp_path) as node:
             client = await connect(node)
@@ -204,7 +204,7 @@ def test_a_wrong_request_after_the_handshake_gets_its_own_answer(tmp_path: Path)
     run(test())
 
 
-def test_an_unknown_mechanism_is_told_which_there_are(tmp_path: Path) -> None:
+def test_an_unknown_mechanism_is_answered_with_those_there_are(tmp_path: Path) -> None:
     async def test() -> None:
         async with secured(tmp_path) as node:
             for mechanism in ("GSSAPI", "plain", ""):
@@ -221,11 +221,8 @@ def test_an_unknown_mechanism_is_told_which_there_are(tmp_path: Path) -> None:
     ("token", "message"),
     [
         (b"\0alice\0wrong", "Authentication failed: Invalid username or password"),
-        (
-            b"\0alice",
-            "Authentication failed during authentication due to invalid credentials with SASL mechanism PLAIN",
-        ),
-        (b"", "Authentication failed during authentication due to invalid credentials with SASL mechanism PLAIN"),
+        (b"\0alice", "Invalid SASL/PLAIN response: expected 3 tokens, got 2"),
+        (b"", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
     ],
 )
 def test_a_failure_is_answered_late_and_then_closed(tmp_path: Path, token: bytes, message: str) -> None:
@@ -282,7 +279,7 @@ def test_scram_with_users_of_the_metadata(tmp_path: Path, mechanism: scram.Scram
                 client.close()
                 return answer["error_code"], answer["error_message"]
 
-            assert await attempt("bob", "bob-secret") == (0, None)
+            assert await attempt("bob", "bob-secret") == (0, "")
             wrong, unknown = await attempt("bob", "wrong"), await attempt("carol", "wrong")
             assert wrong == unknown and wrong[0] == 58  # nobody learns which names there are
             deletion = {"name": "bob", "mechanism": mechanism.number}

@@ -33,8 +33,9 @@ SECURITY: tuple[Setting, ...] = (
     Setting("connections.max.reauth.ms", LONG, "0",
             doc="Milliseconds after which a client of a SASL listener must authenticate again; 0 for never. A token "
                 "ends a session at its own end too (KIP-368)."),
-    Setting("delegation.token.secret.key", PASSWORD, None, acts=False,
-            doc="The secret that signs delegation tokens."),
+    Setting("delegation.token.secret.key", PASSWORD, None,
+            doc="A secret that all nodes share. The salts that unknown SCRAM users are answered with come from it, "
+                "else from the cluster id; delegation tokens are not served yet."),
     Setting("delegation.token.max.lifetime.ms", LONG, "604800000", AtLeast(1), acts=False,
             doc="Milliseconds that a delegation token can be renewed at most."),
     Setting("delegation.token.expiry.time.ms", LONG, "86400000", AtLeast(1), acts=False,

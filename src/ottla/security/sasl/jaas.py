@@ -10,22 +10,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from ottla.config.listener_settings import PREFIX
 from ottla.config.secret import Secret
 from ottla.errors import OttlaError
-
-if TYPE_CHECKING:
-    from ottla.config.server import ServerConfig
 
 PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 OAUTHBEARER_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 KERBEROS_MODULE: Final = "com.sun.security.auth.module.Krb5LoginModule"
 MODULES: Final = (PLAIN_MODULE, SCRAM_MODULE, OAUTHBEARER_MODULE, KERBEROS_MODULE)
-
-SETTING: Final = "sasl.jaas.config"
 
 TEXT_CHARS_MAX: Final = 1 << 20
 """A thousand users of PLAIN take some 50 KB."""
@@ -77,25 +71,6 @@ def parse_jaas(text: str) -> LoginModule:
     if len(found) > 1:
         raise OttlaError(f"{len(found)} login modules are named, should be one")
     return found[0]
-
-
-def jaas_of(config: ServerConfig, listener: str, mechanism: str) -> LoginModule | None:
-    """The entry of a mechanism on a listener, `listener.name.LISTENER.MECHANISM.sasl.jaas.config`, by which clients are
-    checked and this node logs in at others; None where there is none. As in Kafka a `sasl.jaas.config` without the
-    name of a mechanism counts for nothing. Raises OttlaError."""
-    full_name = jaas_name(listener, mechanism)
-    text = config.dynamic_text(full_name) or config.static.get(full_name)
-    if text is None:
-        return None
-    try:
-        return parse_jaas(text)
-    except OttlaError as error:
-        raise OttlaError(f"{full_name}: {error}") from None
-
-
-def jaas_name(listener: str, mechanism: str) -> str:
-    """The name of the setting."""
-    return f"{PREFIX}{listener.lower()}.{mechanism.lower()}.{SETTING}"
 
 
 def _entry(name: str, tokens: Iterator[tuple[str, str]]) -> LoginModule:

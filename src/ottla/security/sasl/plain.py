@@ -26,9 +26,9 @@ class PlainServer:
 
     def step(self, token: bytes) -> bytes:
         """Empty on success. Raises AuthenticationFailed."""
-        parts = token.decode("utf-8", "replace").split("\0")
+        parts = token.decode("utf-8", "replace").split("\0", 3)
         if len(parts) != 3:
-            raise AuthenticationFailed(reason=f"a PLAIN token of {len(parts)} parts")
+            raise AuthenticationFailed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
         authorization_id, name, password = parts
         if not name:
             raise AuthenticationFailed("Authentication failed: username not specified")

@@ -20,7 +20,7 @@ from ottla.security.sasl.saslprep import saslprep
 
 ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 16_384
-"""Of credentials that are stored (KIP-554)."""
+"""Limits of credentials that are stored (KIP-554)."""
 
 MESSAGE_BYTES_MAX: Final = 65_536
 """Twice the longest name. Messages of clients have some 100 bytes."""
@@ -77,7 +77,7 @@ def hashed(mechanism: ScramMechanism, data: bytes) -> bytes:
 
 
 def xor(one: bytes, other: bytes) -> bytes:
-    """Of two byte strings of the same length."""
+    """Exclusive or of two byte strings of the same length."""
     return bytes(a ^ b for a, b in zip(one, other, strict=True))
 
 
