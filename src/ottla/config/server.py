@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ottla.config import definitions, foreign
 from ottla.config.checks import InvalidValue, parse_address
 from ottla.config.effective import EffectiveConfig
-from ottla.config.listeners import Listener, parse_listener, parse_protocol_map
+from ottla.config.listeners import OVER_TLS, Listener, parse_listener, parse_protocol_map
 from ottla.config.properties import Entry, decode_properties, parse_entries
 from ottla.config.roles import BROKER, CONTROLLER, check_roles, parse_servers, parse_voters
 from ottla.errors import OttlaError
@@ -199,10 +199,17 @@ class ServerConfig(Mapping[str, Any]):
             )
             for each in self.controller_listeners
         )
-        name = self["inter.broker.listener.name"] or self["security.inter.broker.protocol"]
-        self.inter_broker_listener_name: str = name.upper()
-        self.inter_broker_listener = (self.inter_broker_listener_name, protocols.get(self.inter_broker_listener_name))
+        given = self["inter.broker.listener.name"] or self.static.get("security.inter.broker.protocol", "")
+        between: str = (given or self["security.inter.broker.protocol"]).upper()
+        names = [each.name for each in self.listeners]
+        if not given and names and between not in names:
+            between = names[0]
+        self.inter_broker_listener = (between, protocols.get(between))
         """The listener by which brokers reach each other, and its security protocol."""
+        self.inter_broker_listener_name: str = between
+        reached = {self.inter_broker_listener[1], self.controller_protocol[1]}
+        self.uses_tls = not reached.isdisjoint(OVER_TLS) or any(each.protocol in OVER_TLS for each in everywhere)
+        """Whether this node listens over TLS or reaches other nodes over it."""
 
     def _check_together(self) -> None:
         """Checks over several settings (`KafkaConfig.validateValues`). Raises OttlaError."""
@@ -217,6 +224,10 @@ class ServerConfig(Mapping[str, Any]):
             raise OttlaError(
                 "config.providers: this version does not replace ${...} in values; write the values literally"
             )
+        if any(name.startswith("listener.name.") for name in self.static):
+            from ottla.config import listener_settings  # few nodes have any
+
+            listener_settings.checked(self.static)
         check_roles(self)
         if self["cordoned.log.dirs"]:
             from ottla.config.validation import cordon_refusal  # few nodes ever need it

@@ -64,9 +64,11 @@ def _keeps_strangers_out(config: ServerConfig, listener: Listener) -> bool:
     """Whether whoever shows no password or certificate can do nothing there."""
     if listener.protocol.startswith("SASL"):
         return True
-    asked = config.static.get(f"listener.name.{listener.name.lower()}.ssl.client.auth") or config["ssl.client.auth"]
-    if listener.protocol == "SSL" and asked == "required":
-        return True
+    if listener.protocol == "SSL":
+        from ottla.config.listener_settings import of_listener
+
+        if of_listener(config, listener.name, "ssl.client.auth") == "required":
+            return True
     allows_all = config.static.get("allow.everyone.if.no.acl.found", "").strip().lower() == "true"
     has_rules = bool(config["authorizer.class.name"]) and not allows_all
     return has_rules and _ANONYMOUS not in config.static.get("super.users", "")

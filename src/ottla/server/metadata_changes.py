@@ -9,7 +9,6 @@ from ottla.logs import fields
 from ottla.metadata.image import ConfigResourceType
 
 if TYPE_CHECKING:
-    from ottla.drivers.active_controller import ActiveController
     from ottla.metadata.delta import MetadataDelta
     from ottla.metadata.image import MetadataImage
     from ottla.server.node import Node
@@ -46,24 +45,6 @@ def follow_brokers(node: Node, delta: MetadataDelta, image: MetadataImage) -> No
 
         node.away = AwayBrokers(has_begun=delta.base.offset >= 0)
     node.away.apply(delta, image)
-
-
-def watch_brokers(node: Node, controller: ActiveController) -> None:
-    """Let the controller of this node notice brokers whose process is gone."""
-    from ottla.drivers.broker_watch import BrokerWatch, WatchSettings  # a node alone has no use for it
-
-    config = node.config
-    settings = WatchSettings(
-        node.node_id,
-        config.inter_broker_listener_name,
-        confirm_s=config["ottla.failover.confirm.ms"] / 1000,
-        setup_s=config["socket.connection.setup.timeout.ms"] / 1000,
-    )
-    node.metadata.watch = watch = BrokerWatch(node.network, controller, settings)
-    node.on_stop.append(watch.stop)
-    node.metadata.on_active.append(watch.activated)
-    if controller.active:
-        watch.activated()
 
 
 def log_changes(delta: MetadataDelta, image: MetadataImage) -> None:

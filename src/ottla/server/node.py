@@ -28,9 +28,9 @@ from ottla.metrics.instruments import NodeMetrics
 from ottla.model import SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.server.api import OF_BROKERS, OF_CONTROLLERS, ApiSet
-from ottla.server.listener import ConnectionLimits, Listener, changing_quotas, check_address, limit, logged_in
+from ottla.server.listener import ConnectionLimits, Listener, changing_quotas, check_address, limit, logged_in, node_tls
 from ottla.server.log_settings import LogSettings
-from ottla.server.metadata_changes import follow_brokers, log_changes, log_start, watch_brokers
+from ottla.server.metadata_changes import follow_brokers, log_changes, log_start
 from ottla.server.receiving import Receiving
 from ottla.server.replica_manager import ReplicaManager
 from ottla.storage.log_manager import LogManager
@@ -98,12 +98,16 @@ class Node:
     ) -> None:
         self.config = config
         self.fs = fs
-        self.network, to_controllers = logged_in(config, fs, random, network, network)
+        self.plain_network = network
+        self.tls = node_tls(config, fs, clock, network)
+        brokers, controllers = (network, network) if self.tls is None else (self.tls.brokers, self.tls.controllers)
+        self.network, controllers = logged_in(config, fs, random, brokers, controllers)
+        """By which other brokers are reached."""
         self.clock = clock
         self.random = random
         self.node_id: int = config.node_id
         self.metrics = NodeMetrics()
-        self.metadata = MetadataParts(fs, clock, random, config, to_controllers)
+        self.metadata = MetadataParts(fs, clock, random, config, controllers)
         self.log_settings = LogSettings(config)
         self.logs = LogManager(
             fs, config.log_dirs, self.log_settings.defaults, clock, random,
@@ -249,6 +253,8 @@ class Node:
                 image.config(ConfigResourceType.BROKER, ""),
                 image.config(ConfigResourceType.BROKER, str(self.node_id)),
             )
+            if self.tls is not None:
+                self.tls.settings_changed()
             if changed:
                 _LOG.info("settings changed", extra=fields(names=",".join(sorted(changed))))
                 self.log_settings.changed()
@@ -392,10 +398,13 @@ class Node:
     async def start(self) -> None:
         """Returns when clients are served. Raises OttlaError or OSError when that is impossible; `stop` then too."""
         began_s = elapsed_s()
+        if self.tls is not None:
+            self._closers.append(self.tls.stop)
+            self.tls.start()
         if self.config["ottla.http.listener"]:
             await self._start_http()
         for spec in self.config.listeners:  # before anything is made on disk
-            await check_address(self.network, spec.host, spec.port)
+            await check_address(self.plain_network, spec.host, spec.port)
         config = self.config
         self.controller_endpoints = await self._bind(
             config.controller_listeners, config.advertised_controller_listeners, OF_CONTROLLERS
@@ -415,7 +424,9 @@ class Node:
 
                 self.authorizer, early = authorize(self), early_listeners(self)
             if self.controller_endpoints and self.metadata.controller is not None:
-                watch_brokers(self, self.metadata.controller)
+                from ottla.drivers.broker_watch import watch_brokers  # a node alone has no use for it
+
+                self.on_stop.append(watch_brokers(self.network, self.metadata, self.config))
             for listener in early:
                 await listener.accept()
             if config.is_broker:
@@ -502,7 +513,7 @@ class Node:
         self._receiving = self._receiving or Receiving.from_settings(config)
         for spec in listeners:
             listener = Listener(
-                self, spec.name, protocol=spec.protocol, network=self.network, limits=self._limits, apis=apis,
+                self, spec.name, protocol=spec.protocol, network=self.plain_network, limits=self._limits, apis=apis,
                 request_bytes_max=config["socket.request.max.bytes"], idle_ms_max=config["connections.max.idle.ms"],
                 metrics=self.metrics, slow_ms=config["ottla.log.slow.request.ms"], receiving=self._receiving,
             )  # fmt: skip

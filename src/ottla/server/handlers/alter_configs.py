@@ -65,6 +65,8 @@ async def altered(
         found = await run_yielding(
             refused_by_broker(node.image, checked, node.node_id, incremental=incremental, log_dirs=node.config.log_dirs)
         )
+        if node.tls is not None:
+            found = {**await node.tls.refusals(node.image, checked, node.node_id, incremental=incremental), **found}
         refused.update((places[position], error) for position, error in found.items())
     stored = [each for place, each in enumerate(resources) if place not in refused and each["resource_type"] != here]
     answered = {}
