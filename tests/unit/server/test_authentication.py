@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 import struct
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -25,6 +26,7 @@ from ottla.security.sasl.client import OAuthBearerClient, PlainClient, ScramClie
 from ottla.security.sasl.scram_argument import parse_scram_argument
 from ottla.server.authentication import Authentication
 from ottla.server.node import Node
+from tests.certificates import Authority, ssl_settings
 from tests.unit.server.node import Client, running
 from tests.unit.server.stub import run, until
 
@@ -639,5 +641,49 @@ def test_frames_of_any_kind_before_the_login_end_nothing_but_their_connection(tm
             client.close()
             await until(lambda: not node.listeners[-1].connections)
             assert of(node).counts.successes == 1 and of(node).counts.failures > 50
+
+    run(test())
+
+
+# Over TLS.
+
+
+def test_a_login_over_tls(tmp_path: Path) -> None:
+    """SASL_SSL: the name of the login counts, whatever certificate the client has; limits hold as without TLS."""
+    authority = Authority()
+    name = "SASL_SSL"
+    prefix = f"listener.name.{name.lower()}."
+    certificate = tmp_path / "client.pem"
+    certificate.write_text(authority.issue("mallory").pem())
+    settings = {
+        "listeners": f"{name}://127.0.0.1:0",
+        "inter.broker.listener.name": name,
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "connection.failed.authentication.delay.ms": "0",
+        f"{prefix}sasl.enabled.mechanisms": "PLAIN",
+        f"{prefix}plain.sasl.jaas.config": PLAIN_USERS,
+        **ssl_settings(tmp_path / "tls", authority, authority.issue("node"), prefix, client_auth="requested"),
+    }
+    context = ssl.create_default_context(cadata=authority.pem)
+    context.load_cert_chain(certificate)
+
+    async def opened(node: Node) -> Client:
+        return Client(*await asyncio.open_connection("127.0.0.1", node.ports[name], limit=1 << 24, ssl=context))
+
+    async def test() -> None:
+        async with running(str(tmp_path / "data"), settings) as node:
+            client = await opened(node)
+            await versions(client)
+            (connection,) = node.listeners[-1].connections
+            assert connection.principal == "User:ANONYMOUS"
+            assert (await log_in(client))["error_code"] == 0
+            assert connection.principal == "User:alice"
+            assert (await metadata(client))["brokers"]
+            wrong = await opened(node)
+            assert (await log_in(wrong, "alice", "wrong"))["error_code"] == 58
+            assert await closed(wrong) == b""
+            early = await opened(node)
+            early.send(ApiKey.METADATA, 9, {"topics": []})
+            assert await closed(early) == b""
 
     run(test())
