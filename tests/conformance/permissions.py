@@ -1,4 +1,4 @@
-"""Who may do what, asked of Ottla and of Apache Kafka: every API in every version, by users who may do nothing, and by
+"""Asks Ottla and Apache Kafka what users may do: every API in every version, by users who may do nothing, and by
 users who may do one of the things that the handler declares.
 
 `python -m tests.conformance.permissions [--cases 5] [API ...]` starts both with the StandardAuthorizer and prints where

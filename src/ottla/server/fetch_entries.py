@@ -25,7 +25,7 @@ NEEDS: Final = (
 
 class Permissions:
     """What the client of one fetch may read. Decided at its first read and valid until its answer, as in Kafka; the
-    next fetch of a session is decided anew."""
+    next fetch of a session is decided again."""
 
     __slots__ = ("_context", "_denied", "_is_replica")
 

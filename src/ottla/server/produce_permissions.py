@@ -1,4 +1,4 @@
-"""Who may produce: asked once for each topic of a request, where the node has an authorizer.
+"""Permissions of producers: asked once for each topic of a request, where the node has an authorizer.
 
 Requests that a `ProduceShortcut` answers are not asked about again: it is learned from an allowed request, and
 forgotten with every change of the ACLs (`authorization.rules_changed`).

@@ -339,7 +339,7 @@ def test_rows_are_refused_one_by_one(tmp_path: Path) -> None:
     play(tmp_path, test)
 
 
-def test_each_fetch_of_a_session_is_decided_anew(tmp_path: Path) -> None:
+def test_each_fetch_of_a_session_is_decided_again(tmp_path: Path) -> None:
     async def test(node: Any, client: Client) -> None:
         rule(node, everything)
         await client.produce("t", batch())

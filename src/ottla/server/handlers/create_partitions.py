@@ -28,9 +28,9 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     needs=(of_topics(Operation.ALTER, "topics.name", at_controller=True),),
 )  # fmt: skip
 async def handle(context: RequestContext, request: Any) -> Response:
-    asked = await run_yielding(plain(request))
-    refused = await run_yielding(_unauthorized(context, asked))
-    answer = await to_controller(context, asked)
+    asked = [await run_yielding(plain(request))]
+    refused = await run_yielding(_unauthorized(context, asked[0]))
+    answer = await to_controller(context, asked.pop())
     return await encoded(
         context, {**answer, "results": [*answer["results"], *refused]} if refused else answer, "results"
     )

@@ -41,9 +41,9 @@ NEEDS: Final = (
 
 @api(ApiKey.DELETE_TOPICS, versions=(1, 6), needs=NEEDS, on_error=_on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
-    asked = await run_yielding(plain(request))
-    refused = await run_yielding(_unauthorized(context, asked))
-    answer = await to_controller(context, asked)
+    asked = [await run_yielding(plain(request))]
+    refused = await run_yielding(_unauthorized(context, asked[0]))
+    answer = await to_controller(context, asked.pop())
     if refused:
         answer = {**answer, "responses": [*answer["responses"], *refused]}
     return await encoded(context, answer, "responses")

@@ -222,13 +222,13 @@ def _with_denied(statuses: Sequence[Mapping[str, Any]] | None, denied: Sequence[
     """What keeps the application from running, with the topics that it may not create."""
     detail = f"Unauthorized to CREATE on topics {', '.join(denied)}."
     found = []
-    is_told = False
+    is_named = False
     for each in statuses or ():
-        if each["status_code"] == TopologyStatus.MISSING_INTERNAL_TOPICS and not is_told:
+        if each["status_code"] == TopologyStatus.MISSING_INTERNAL_TOPICS and not is_named:
             each = {**each, "status_detail": f"{each['status_detail']}; {detail}"}
-            is_told = True
+            is_named = True
         found.append(each)
-    if not is_told:
+    if not is_named:
         found.append({"status_code": TopologyStatus.MISSING_INTERNAL_TOPICS, "status_detail": detail})
     return found
 
