@@ -28,6 +28,7 @@ from ottla.cli.configs import Resource
 from ottla.cli.configs import describe as describe_settings
 from ottla.cli.exits import FAILED, MISUSED, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Flag, asked_at, parse_settings
+from ottla.cli.security import ClientFile
 from ottla.cli.values import BrokerId, FilePath, Text
 from ottla.cli.voters import make_dynamic, quorum_of
 from ottla.metadata.image import Endpoint
@@ -54,6 +55,7 @@ def add(
     controller: Flag = False,
     set: Annotated[list[Text] | None, Parameter(negative="", consume_multiple=False)] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Add a node to a running cluster and run it until Ctrl-C. Run the same command to start it again.
 

@@ -153,6 +153,7 @@ Count = Annotated[int, Parameter(validator=_whole(0, INT64_MAX))]
 Offset = Annotated[int, Parameter(validator=_whole(0, INT64_MAX))]
 LineBytes = Annotated[int, Parameter(validator=_whole(16, INT32_MAX))]
 ByteRate = Annotated[str, Parameter(validator=_each(_byte_rate))]
+Days = Annotated[int, Parameter(validator=_whole(1, 3650))]
 NodeCount = Annotated[int, Parameter(validator=_whole(1, 100))]
 NodesOrDirectory = Annotated[str, Parameter(validator=_each(_text))]
 """A `NodeCount`, or a directory, which is told from a number by what else it has, as in ./3."""

@@ -43,7 +43,8 @@ _EVERYWHERE = ("", "0.0.0.0", "::")
 """The hosts that mean all interfaces."""
 
 _NOT_SETTINGS = re.compile(
-    r"OTTLA_(BOOTSTRAP|REGISTRY|PIPELINES|MIRROR_FROM|DEBUG|INTERPRETED|ORACLE|TEST_.*|SERVICE_.*|PORT(_.*)?)"
+    r"OTTLA_(BOOTSTRAP|REGISTRY|PIPELINES|MIRROR_FROM(_.*)?|CLIENT_(?!QUOTA_CALLBACK_).*|DEBUG|INTERPRETED|ORACLE|TEST_.*"
+    r"|SERVICE_.*|PORT(_.*)?)"
 )
 """Variables with the prefix that are no settings: the command line's, the tests', and those that Kubernetes injects
 into pods beside a service called ottla."""
