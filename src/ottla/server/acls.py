@@ -14,8 +14,8 @@ from ottla.config import authorizer as settings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
 from ottla.metadata.features import supports_networks_in_acls
-from ottla.security.acls import CLUSTER_NAME, Operation, ResourceType
 from ottla.security.authorizer import Authorizer, Question, Verdict
+from ottla.server.authorization import rules_changed
 
 if TYPE_CHECKING:
     from ottla.metadata.delta import MetadataDelta
@@ -94,10 +94,12 @@ def authorize(node: Node) -> Authorizer:
     def follow(delta: MetadataDelta, image: MetadataImage) -> None:
         if delta.acls:
             authorizer.apply(delta.acls, delta.base.acls)
+            rules_changed(node)
         networks = supports_networks_in_acls(image.features)
         if networks != authorizer.networks:
             authorizer.networks = networks
             authorizer.changed()
+            rules_changed(node)
 
     def stage(delta: MetadataDelta, image: MetadataImage) -> Iterator[None]:
         if delta.acls:
@@ -129,21 +131,7 @@ def _early(node: Node) -> frozenset[str]:
     return settings.early_listeners(node.config, frozenset(node.controller_endpoints))
 
 
-def check_cluster(context: RequestContext, operation: Operation) -> None:
-    """For the APIs of ACLs themselves. Raises KafkaError: CLUSTER_AUTHORIZATION_FAILED for a principal who may not do
-    it, then SECURITY_DISABLED without an authorizer."""
-    node = context.node
-    if node.authorizer is None:
+def check_enabled(context: RequestContext) -> None:
+    """For the APIs of ACLs themselves. Raises SECURITY_DISABLED without an authorizer."""
+    if context.node.authorizer is None:
         raise KafkaError(ErrorCode.security_disabled, "No Authorizer is configured.")
-    if not node.authorizer.is_allowed(
-        context.principal, context.client_host, operation, ResourceType.CLUSTER, CLUSTER_NAME
-    ):
-        raise KafkaError(
-            ErrorCode.cluster_authorization_failed,
-            f"{context.principal} is not allowed to {operation.name} the cluster ({CLUSTER_NAME})",
-        )
-
-
-def decides_here(context: RequestContext) -> bool:
-    """Whether a change of ACLs may be decided by this process: a broker without a controller leaves all to it."""
-    return context.node.metadata.controller is not None

@@ -44,11 +44,13 @@ _OPERATIONS: Final[Mapping[ResourceType, int]] = {
 """A bit for each operation that anybody asks for."""
 
 
-def refusal(operation: Operation, kind: ResourceType, name: str | None = None) -> KafkaError:
-    """The error of a client that lacks a permission. `name` only where the client itself named the resource: a name
-    for its topic id would tell it more than it may know."""
-    what = "" if name is None or kind == ResourceType.CLUSTER else f" on {name}"
-    return KafkaError(ERRORS[kind], f"{_SENTENCES[kind]}: {operation.name} is needed{what}.")
+def refusal(context: RequestContext, operation: Operation, kind: ResourceType, name: str | None = None) -> KafkaError:
+    """The error of a client that lacks a permission, which says who it is here and what it lacks. `name` only where
+    the client itself named the resource: a name for its topic id would tell it more than it may know."""
+    on = f"the {kind.name.lower().replace('_', ' ')}"
+    if name is not None and kind != ResourceType.CLUSTER:
+        on = f"{on[4:]} {name}"
+    return KafkaError(ERRORS[kind], f"{_SENTENCES[kind]}: {context.principal} needs {operation.name} on {on}.")
 
 
 def is_allowed(
@@ -73,7 +75,7 @@ def is_allowed_for_any(context: RequestContext, operation: Operation, kind: Reso
 def authorize(context: RequestContext, operation: Operation, kind: ResourceType, name: str) -> None:
     """Raises the error of the resource's type."""
     if not is_allowed(context, operation, kind, name):
-        raise refusal(operation, kind, name)
+        raise refusal(context, operation, kind, name)
 
 
 def authorize_cluster(context: RequestContext, operation: Operation) -> None:

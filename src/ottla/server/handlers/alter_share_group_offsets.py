@@ -45,7 +45,7 @@ def _unauthorized(context: RequestContext, topics: dict[str, dict[int, Offset]])
     readable = allowed(context, Operation.READ)
     rows = []
     for name in [name for name in topics if name not in readable]:
-        error = refusal(Operation.READ, ResourceType.TOPIC, name)
+        error = refusal(context, Operation.READ, ResourceType.TOPIC, name)
         failed = {"error_code": error.code, "error_message": error.message}
         partitions = [{"partition_index": number, **failed} for number in topics.pop(name)]
         rows.append({"topic_name": name, "topic_id": ZERO_UUID, "partitions": partitions})

@@ -149,7 +149,7 @@ def check_subscription(context: RequestContext, names: Iterable[str] | None) -> 
     visible = allowed(context, Operation.DESCRIBE)
     hidden = next((name for name in names if name not in visible), None)
     if hidden is not None:
-        raise refusal(Operation.DESCRIBE, ResourceType.TOPIC, hidden)
+        raise refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, hidden)
 
 
 def check_enabled(context: RequestContext) -> None:

@@ -50,7 +50,7 @@ def _unauthorized(context: RequestContext, asked: dict[str, Any]) -> Generator[i
         if names[name] > 1 or name in alterable:
             rest.append(topic)
         else:
-            error = refusal(Operation.ALTER, ResourceType.TOPIC, name)
+            error = refusal(context, Operation.ALTER, ResourceType.TOPIC, name)
             refused.append({"name": name, "error_code": error.code, "error_message": error.message})
         yield 3
     asked["topics"] = rest

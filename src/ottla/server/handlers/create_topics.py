@@ -75,7 +75,7 @@ def _unauthorized(context: RequestContext, asked: dict[str, Any]) -> Generator[i
         if names[name] > 1 or name == METADATA_TOPIC or name in creatable:
             rest.append(topic)
         else:
-            error = refusal(Operation.CREATE, ResourceType.TOPIC, name)
+            error = refusal(context, Operation.CREATE, ResourceType.TOPIC, name)
             refused.append({"name": name, "error_code": error.code, "error_message": error.message, "configs": ()})
         yield 3
     asked["topics"] = rest

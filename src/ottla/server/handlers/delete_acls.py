@@ -12,10 +12,12 @@ from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.stepwise import plain
 from ottla.security.acls import Operation
-from ottla.server.acls import check_cluster, decides_here
+from ottla.server.acls import check_enabled
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.authorization import decides_here
 from ottla.server.forwarding import to_controller
 from ottla.server.long_answers import RowsOf
+from ottla.server.permissions import cluster
 
 
 def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
@@ -23,8 +25,8 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     return {"filter_results": RowsOf(request.filters, lambda each: row)}
 
 
-@api(ApiKey.DELETE_ACLS, versions=(1, 3), on_error=_on_error)
+@api(ApiKey.DELETE_ACLS, versions=(1, 3), needs=(cluster(Operation.ALTER, at_controller=True),), on_error=_on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
-    if decides_here(context):
-        check_cluster(context, Operation.ALTER)
+    if decides_here(context.node):
+        check_enabled(context)
     return await to_controller(context, await run_yielding(plain(request)))

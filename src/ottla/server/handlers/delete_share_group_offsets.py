@@ -36,13 +36,13 @@ async def handle(context: RequestContext, request: Any) -> Response:
         if topic.topic_name in readable:
             names.append(topic.topic_name)
         else:
-            refused.append(_refused(topic.topic_name))
+            refused.append(_refused(context, topic.topic_name))
     rows = await context.node.share.groups.delete_offsets(request.group_id, names)
     answer = {"error_code": ErrorCode.none, "error_message": None, "responses": [*refused, *rows]}
     return await encoded(context, answer, "responses")
 
 
-def _refused(name: str) -> dict[str, Any]:
-    error = refusal(Operation.READ, ResourceType.TOPIC, name)
+def _refused(context: RequestContext, name: str) -> dict[str, Any]:
+    error = refusal(context, Operation.READ, ResourceType.TOPIC, name)
     row = {"error_code": error.code, "error_message": error.message}
     return {"topic_name": name, "topic_id": ZERO_UUID, **row}

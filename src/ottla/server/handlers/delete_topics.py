@@ -65,7 +65,7 @@ def _unauthorized(context: RequestContext, asked: dict[str, Any]) -> Generator[i
     describable, deletable = allowed(context, Operation.DESCRIBE), allowed(context, Operation.DELETE)
 
     def refuse(name: str | None, topic_id: UUID | None) -> None:
-        error = refusal(Operation.DELETE, ResourceType.TOPIC, name)
+        error = refusal(context, Operation.DELETE, ResourceType.TOPIC, name)
         row = {"name": name, "topic_id": topic_id, "error_code": error.code, "error_message": error.message}
         refused.append(row)
 

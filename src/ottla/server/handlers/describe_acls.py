@@ -10,8 +10,9 @@ from typing import Any
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import AclFilter, Operation
-from ottla.server.acls import check_cluster
+from ottla.server.acls import check_enabled
 from ottla.server.api import Handling, RequestContext, Response, api
+from ottla.server.permissions import cluster
 
 LOOK_COST = 1
 LOOKED_AT_ONCE = 200
@@ -21,9 +22,9 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     return {"error_code": error.code, "error_message": error.message, "resources": ()}
 
 
-@api(ApiKey.DESCRIBE_ACLS, versions=(1, 3), on_error=_on_error)
+@api(ApiKey.DESCRIBE_ACLS, versions=(1, 3), needs=(cluster(Operation.DESCRIBE),), on_error=_on_error)
 def handle(context: RequestContext, request: Any) -> Handling:
-    check_cluster(context, Operation.DESCRIBE)
+    check_enabled(context)
     wanted = AclFilter(
         request.resource_type_filter, request.resource_name_filter, request.pattern_type_filter,
         request.principal_filter, request.host_filter, request.operation, request.permission_type,

@@ -34,7 +34,7 @@ def _describe(
     try:
         validate_topic_name(topic)
         if topic not in readable:
-            raise refusal(Operation.READ, ResourceType.TOPIC, topic)
+            raise refusal(context, Operation.READ, ResourceType.TOPIC, topic)
         if context.node.image.topic(topic) is None:
             raise KafkaError(ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
         partition = context.node.replicas.find(topic, number)

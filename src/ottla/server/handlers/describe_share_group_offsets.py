@@ -36,8 +36,8 @@ NEEDS: Final = (
 )
 
 
-def _refused(topic: Any) -> dict[str, Any]:
-    error = refusal(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic_name)
+def _refused(context: RequestContext, topic: Any) -> dict[str, Any]:
+    error = refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic_name)
     row = {**NOTHING_KNOWN, "error_code": error.code, "error_message": error.message}
     rows = [{"partition_index": number, **row} for number in topic.partitions]
     return {"topic_name": topic.topic_name, "topic_id": ZERO_UUID, "partitions": rows}
@@ -56,7 +56,7 @@ async def handle(context: RequestContext, request: Any) -> Response:
             authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
             if group.topics is not None:
                 wanted = {each.topic_name: each.partitions for each in group.topics if each.topic_name in visible}
-                refused = [_refused(each) for each in group.topics if each.topic_name not in visible]
+                refused = [_refused(context, each) for each in group.topics if each.topic_name not in visible]
             topics = await context.node.share.groups.describe_offsets(group.group_id, wanted)
             if wanted is None:
                 topics = [each for each in topics if each["topic_name"] in visible]

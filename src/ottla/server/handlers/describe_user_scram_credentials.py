@@ -11,8 +11,10 @@ from typing import Any
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation
 from ottla.security.sasl.scram import BY_NUMBER
 from ottla.server.api import Handling, RequestContext, Response, api
+from ottla.server.permissions import cluster
 
 LOOK_COST = 1
 ROW_COST = 5
@@ -22,7 +24,7 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     return {"error_code": error.code, "error_message": error.message, "results": []}
 
 
-@api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions=(0, 0), on_error=_on_error)
+@api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions=(0, 0), needs=(cluster(Operation.DESCRIBE),), on_error=_on_error)
 def handle(context: RequestContext, request: Any) -> Handling:
     credentials = context.node.image.scram_credentials
     times: dict[str, int] = Counter(each.name for each in request.users or ())

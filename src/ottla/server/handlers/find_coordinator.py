@@ -86,7 +86,7 @@ def _find(
     context: RequestContext, key_type: int, visible: Container[str], ok: str, unavailable: str, key: str
 ) -> Mapping[str, Any]:
     if key not in visible:
-        error = refusal(Operation.DESCRIBE, _KINDS[key_type], key)
+        error = refusal(context, Operation.DESCRIBE, _KINDS[key_type], key)
         return {"key": key, "error_code": error.code, "error_message": error.message, **NO_NODE}
     if key_type not in _TOPICS:
         return {"key": key, "error_code": ErrorCode.invalid_request, "error_message": _UNKNOWN, **NO_NODE}

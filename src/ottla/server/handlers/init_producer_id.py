@@ -70,7 +70,7 @@ def _authorize(context: RequestContext, transactional_id: str | None) -> None:
     elif not is_allowed_on_cluster(context, Operation.IDEMPOTENT_WRITE, log_denial=False) and not is_allowed_for_any(
         context, Operation.WRITE, ResourceType.TOPIC
     ):
-        raise refusal(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
+        raise refusal(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
 
 
 async def _idempotent(context: RequestContext) -> Response:

@@ -12,12 +12,13 @@ from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.authentication import authenticate
+from ottla.server.permissions import Open
 
 
 def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
     return {"error_code": error.code, "error_message": error.message, "auth_bytes": b""}
 
 
-@api(ApiKey.SASL_AUTHENTICATE, versions=(0, 2), on_error=_on_error)
+@api(ApiKey.SASL_AUTHENTICATE, versions=(0, 2), needs=Open("with it a client says who it is"), on_error=_on_error)
 def handle(context: RequestContext, request: Any) -> Any:
     return authenticate(context, request.auth_bytes)

@@ -13,12 +13,13 @@ from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.authentication import handshake
+from ottla.server.permissions import Open
 
 
 def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
     return {"error_code": error.code, "mechanisms": []}
 
 
-@api(ApiKey.SASL_HANDSHAKE, versions=(0, 1), on_error=_on_error)
+@api(ApiKey.SASL_HANDSHAKE, versions=(0, 1), needs=Open("with it a client says who it is"), on_error=_on_error)
 def handle(context: RequestContext, request: Any) -> Any:
     return handshake(context, request.mechanism)

@@ -147,7 +147,7 @@ def _check_names(context: RequestContext, topology: Any) -> Generator[int, None,
     visible = allowed(context, Operation.DESCRIBE)
     for name in names:
         if name not in visible:
-            raise refusal(Operation.DESCRIBE, ResourceType.TOPIC, name)
+            raise refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
         yield 2
 
 
