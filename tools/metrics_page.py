@@ -108,6 +108,7 @@ Levels change while a node runs, for all loggers (`root`) or for one, as Kafka's
 | `ottla.transactions` | new producers, transactions that time out, coordinators and partitions that do not answer |
 | `ottla.share` | what the share coordinator loads, prunes and cannot prune |
 | `ottla.network` | refused clients, and clients that sent invalid requests |
+| `ottla.authentication` | clients that fail to log in (SASL), keys of identity providers |
 | `ottla.requests` | slow requests, internal errors in a request |
 """
 

@@ -78,6 +78,13 @@ VALID: dict[str, list[str]] = {
     "quota list": [],
     "quota set": ["producer_byte_rate=1e12", "--client-id", "quota-of-nobody"],
     "quota remove": ["consumer_byte_rate", "--client-id", "quota-of-nobody"],
+    "acl list": [],
+    "acl add": ["alice", "read", "topic:t"],
+    "acl remove": ["alice", "read", "topic:t"],
+    "acl explain": ["alice", "read", "topic:t"],
+    "user list": [],
+    "user create": ["alice", "--replace", "--generate"],
+    "user delete": ["nobody", "--if-exists"],
     "cluster describe": [],
     "cluster up": ["1", "cluster", "--port", "0"],
     "cluster add": ["added"],
@@ -116,6 +123,7 @@ VALID: dict[str, list[str]] = {
 """A call of each command that a node accepts; where hostile values have their places, they take those of its words."""
 
 REFUSED = {
+    "acl add", "acl explain", "acl list", "acl remove",
     "cluster add", "cluster drain", "cluster remove", "mirror failback", "mirror failover",
     "mirror offsets", "mirror status", "pipeline stop",
     "quorum add", "quorum remove", "server health", "txn abort",

@@ -36,6 +36,8 @@ COMMANDS = {
     "registry": "ottla.cli.registry:registry",
     "check": "ottla.cli.check:check",
     "quota": "ottla.cli.quotas:app",
+    "acl": "ottla.cli.acls:app",
+    "user": "ottla.cli.users:app",
     "mirror": "ottla.cli.mirror:app",
     "txn": "ottla.cli.transactions:app",
     "quorum": "ottla.cli.quorum:app",

@@ -20,6 +20,8 @@ from ottla.cli.partition_health import LACKS, MIN_ISR, partitions
 from ottla.cli.security import ClientFile
 from ottla.metadata.features import METADATA_VERSION, METADATA_VERSIONS
 
+OPEN = "ottla.allow.open.listeners"
+
 app = App(name="cluster", help="Describe, run, balance, grow, drain and restart a cluster.", sort_key=7)
 app.command(up, sort_key=2)
 app.command(add, sort_key=3)
@@ -62,6 +64,8 @@ def describe(
     for broker in cluster["brokers"]:
         for failure in broker["failures"]:
             print(f"  broker {broker['id']}: {failure}")
+        if broker["is_open"]:
+            print(f"  broker {broker['id']}: whoever reaches it may do everything there ({OPEN}=true)")
     return OK
 
 
@@ -97,6 +101,7 @@ def view(bootstrap: str) -> dict[str, Any]:
             "rack": node.rack,
             "leads": sum(each.leader == node.id for each in found),
             "replicas": sum(node.id in each.replicas for each in found),
+            "is_open": wire.broker_setting(node.address, node.id, OPEN) == "true",
         }
         brokers.append(broker | _stored(node.address))
     fenced = there.fenced

@@ -121,10 +121,11 @@ def _say(text: str) -> None:
 
 
 def _run(directory: Path, joined: Joined, bootstrap: str, release: Callable[[], None] = lambda: None) -> int:
-    from ottla.server.exposure import open_ports, warnings
+    from ottla.server.exposure import open_ports, refuse_open_ports, warnings
     from ottla.server.supervisor import Supervised, Supervisor
 
     config = node_config(directory)
+    refuse_open_ports(config)
     once = joined.incarnation_id and {"ottla.broker.incarnation.id": str(joined.incarnation_id)}
 
     def ready() -> None:

@@ -113,10 +113,12 @@ def _nodes_of(
 
 
 def _run(found: Mapping[int, Path], *, restart: bool, client: Path | None = None) -> int:
-    from ottla.server.exposure import open_ports, warnings
+    from ottla.server.exposure import open_ports, refuse_open_ports, warnings
     from ottla.server.supervisor import Supervised, Supervisor
 
     configs = {number: node_config(place) for number, place in found.items()}
+    for each in configs.values():
+        refuse_open_ports(each)
     supervised = [
         Supervised(config.node_id, config, str(found[number] / "pid"), str(found[number] / "output"))
         for number, config in configs.items()

@@ -74,8 +74,10 @@ class Plan:
             listeners.append(f"{FOR_CONTAINERS}://{_bracketed(self.wide_host)}:{self.containers_port}")
             advertised.append(f"{FOR_CONTAINERS}://{_bracketed(self.advertise)}:{self.containers_port}")
             protocols.append(f"{FOR_CONTAINERS}:PLAINTEXT")
+        is_near = self.host == LOOPBACK and self.advertise is None
         return {
             "listeners": ",".join(listeners),
+            "ottla.allow.open.listeners": "false" if is_near else "true",  # the options say it
             "advertised.listeners": ",".join(advertised),
             "listener.security.protocol.map": ",".join(protocols),
             "inter.broker.listener.name": "PLAINTEXT",

@@ -217,6 +217,7 @@ def start(arguments: Sequence[str]) -> int:
 def run_with(options: StartOptions) -> int:
     """The same for options that are parsed already. Raises OttlaError for what keeps the node from starting."""
     from ottla.errors import OttlaError
+    from ottla.server.exposure import refuse_open_ports
 
     if options.settings:
         from ottla.cli import argument_secrets
@@ -226,6 +227,8 @@ def run_with(options: StartOptions) -> int:
         _secure(options)
     try:
         configs = load_configs(options, os.environ)
+        for each in configs:
+            refuse_open_ports(each)
     except OttlaError as error:
         sentence = str(error)
         if options.config_file is not None:

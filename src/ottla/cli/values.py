@@ -134,6 +134,9 @@ MemberGroupId = Annotated[str, Parameter(validator=_each(_trimmed_name))]
 TransactionalId = Annotated[str, Parameter(validator=_each(_name))]
 QuotaName = Annotated[str, Parameter(validator=_each(_name))]
 """Name of the user, client id or address that a quota is for."""
+UserName = Annotated[str, Parameter(validator=_each(_name))]
+Iterations = Annotated[int, Parameter(validator=_whole(4096, 16_384))]
+"""Kafka's limits for SCRAM."""
 SettingName = Annotated[str, Parameter(validator=_each(_name))]
 Text = Annotated[str, Parameter(validator=_each(_text))]
 """What a reader of its own takes apart: name=value, a position, a format, TOPIC:0,1."""

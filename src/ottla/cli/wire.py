@@ -62,6 +62,9 @@ _VERSIONS = {
     ApiKey.ELECT_LEADERS: 2,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: 1,
     ApiKey.ALTER_CLIENT_QUOTAS: 1,
+    ApiKey.DESCRIBE_ACLS: 3,
+    ApiKey.CREATE_ACLS: 3,
+    ApiKey.DELETE_ACLS: 3,
     ApiKey.UNREGISTER_BROKER: 0,
     ApiKey.UPDATE_FEATURES: 1,
     ApiKey.LIST_TRANSACTIONS: 0,
@@ -198,6 +201,17 @@ def topic_settings(bootstrap: str, topics: Sequence[str], name: str) -> dict[str
     return {
         topic["resource_name"]: each["value"] for topic in results for each in topic["configs"] if each["name"] == name
     }
+
+
+def broker_setting(address: str, broker: int, name: str) -> str | None:
+    """One setting of the broker at an address, None where it is not known there, may not be seen, or nobody answers."""
+    resource = {"resource_type": 4, "resource_name": str(broker), "configuration_keys": [name]}
+    values = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
+    try:
+        results = ask(address, ApiKey.DESCRIBE_CONFIGS, values)["results"]
+    except CommandFailed:
+        return None
+    return next((each["value"] for row in results for each in row["configs"] or () if each["name"] == name), None)
 
 
 def finalized_features(bootstrap: str) -> dict[str, int]:

@@ -1,22 +1,47 @@
-"""Says at which ports a node can be reached from other machines: whoever reaches one may do everything there."""
+"""Ports at which other machines reach a node, and which of them let everybody do everything.
+
+Apache Kafka starts with such ports and says nothing. Here a start is refused unless `ottla.allow.open.listeners` says
+that it is meant: what is open by mistake is found within hours (CVE-2026-82266 is one of many).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from ottla.errors import OttlaError
+
 if TYPE_CHECKING:
+    from ottla.config.listeners import Listener
     from ottla.config.server import ServerConfig
 
-EVERYONE = "everyone who reaches this machine may connect, as there is no TLS, SASL or ACL yet"
+ALLOW = "ottla.allow.open.listeners"
+EVERYONE = "everyone who reaches this machine may read, change and delete everything there"
+_ANONYMOUS = "User:ANONYMOUS"
+
+
+def refuse_open_ports(config: ServerConfig) -> None:
+    """Raises OttlaError for a node that everybody could use, unless its settings allow that."""
+    found = [] if config[ALLOW] else open_ports(config, {})
+    if not found:
+        return
+    places = "\n".join(f"  {_place(each)}" for each in found)
+    raise OttlaError(
+        f"{EVERYONE}: no login is asked for at\n{places}\n"
+        "  to serve this machine alone, listen on 127.0.0.1\n"
+        "  to ask for a login, use a listener with SASL, or SSL with ssl.client.auth=required (docs/secure.md)\n"
+        f"  if the network itself keeps strangers out, allow it: --set {ALLOW}=true\n"
+        "  (Apache Kafka starts without asking; Ottla does not, as data is often open by mistake)"
+    )
 
 
 def open_ports(config: ServerConfig, ports: Mapping[str, int]) -> list[tuple[str, int, str]]:
-    """(host, port, what listens) of each socket that is not of this machine alone; the host is empty for every
-    interface. `ports` are those that listeners really have, by their names."""
+    """(host, port, what listens) of each socket that other machines reach and that asks nobody for a login; the host is
+    empty for every interface. `ports` are those that listeners really have, by their names."""
     found = [
         (each.host, ports.get(each.name, each.port), each.name)
         for each in (*config.listeners, *config.controller_listeners)
+        if not _keeps_strangers_out(config, each)
     ]
     http_host, _, http_port = (config["ottla.http.listener"] or "").rpartition(":")
     if http_port:
@@ -26,11 +51,27 @@ def open_ports(config: ServerConfig, ports: Mapping[str, int]) -> list[tuple[str
 
 def warnings(found: Iterable[tuple[str, int, str]]) -> list[str]:
     """A line for each place, and one that says what that means; nothing where only this machine can connect."""
-    lines = [
-        f"  {name} port {port} is bound to {host or 'every interface'}, not only to the loopback address"
-        for host, port, name in found
-    ]
+    lines = [f"  {_place(each)}, not only to the loopback address" for each in found]
     return [*lines, f"  {EVERYONE}"] if lines else []
+
+
+def _place(port: tuple[str, int, str]) -> str:
+    host, number, name = port
+    return f"{name} port {number} is bound to {host or 'every interface'}"
+
+
+def _keeps_strangers_out(config: ServerConfig, listener: Listener) -> bool:
+    """Whether whoever shows no password or certificate can do nothing there."""
+    if listener.protocol.startswith("SASL"):
+        return True
+    if listener.protocol == "SSL":
+        from ottla.config.listener_settings import of_listener
+
+        if of_listener(config, listener.name, "ssl.client.auth") == "required":
+            return True
+    allows_all = config.static.get("allow.everyone.if.no.acl.found", "").strip().lower() == "true"
+    has_rules = bool(config["authorizer.class.name"]) and not allows_all
+    return has_rules and _ANONYMOUS not in config.static.get("super.users", "")
 
 
 def _plain(host: str) -> str:

@@ -38,6 +38,17 @@ def test_no_leader(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
     assert "the quorum has no leader" in capsys.readouterr().out
 
 
+def test_brokers_that_let_everybody_in(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Apache Kafka does not know the setting: nothing is said then."""
+    cluster = serve(monkeypatch, FakeCluster())
+    describe(bootstrap=cluster.bootstrap)
+    assert "whoever" not in capsys.readouterr().out
+    row = {"name": "ottla.allow.open.listeners", "value": "true"}
+    cluster.answers[ApiKey.DESCRIBE_CONFIGS] = lambda values: {"results": [{"configs": [row]}]}
+    describe(bootstrap=cluster.bootstrap)
+    assert capsys.readouterr().out.count(": whoever reaches it may do everything there (ottla.allow.open") == 3
+
+
 def test_a_broker_that_has_gone_is_fenced_and_not_running(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,6 +52,7 @@ def test_listeners() -> None:
     both = plan(advertise="host.docker.internal:0").settings()
     assert both["listeners"] == "PLAINTEXT://127.0.0.1:0,CONTAINERS://0.0.0.0:0"
     assert both["advertised.listeners"] == "PLAINTEXT://127.0.0.1:0,CONTAINERS://host.docker.internal:0"
+    assert [each["ottla.allow.open.listeners"] for each in (plan().settings(), both)] == ["false", "true"]
     six = plan(listen="::1", advertise="[fd00::1]:0").settings()
     assert six["advertised.listeners"] == "PLAINTEXT://[::1]:0,CONTAINERS://[fd00::1]:0"
 

@@ -10,7 +10,8 @@ import pytest
 
 from ottla.compiled import how
 from ottla.config.server import ServerConfig
-from ottla.server.exposure import EVERYONE, open_ports, warnings
+from ottla.errors import OttlaError
+from ottla.server.exposure import EVERYONE, open_ports, refuse_open_ports, warnings
 from ottla.server.main import announce
 
 EVERYWHERE = "port 9092 is bound to every interface, not only to the loopback address"
@@ -42,6 +43,24 @@ def test_which_ports_are_open(listeners: str, places: list[tuple[str, int, str]]
     node = started(listeners=listeners, advertised_listeners="PLAINTEXT://127.0.0.1:9092")
     assert open_ports(node.config, node.ports) == places
     assert len(warnings(places)) == (2 if places else 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_open"),
+    [
+        ({"listeners": "PLAINTEXT://:9092"}, True),
+        ({"listeners": "PLAINTEXT://127.0.0.1:9092"}, False),
+        ({"listeners": "PLAINTEXT://:9092", "ottla_allow_open_listeners": "true"}, False),
+        ({"listeners": "PLAINTEXT://127.0.0.1:9092", "ottla_http_listener": ":9644"}, True),
+    ],
+)
+def test_a_start_with_open_ports_is_refused(settings: dict[str, str], is_open: bool) -> None:
+    config = started(**settings, advertised_listeners="PLAINTEXT://127.0.0.1:9092").config
+    if not is_open:
+        refuse_open_ports(config)
+        return
+    with pytest.raises(OttlaError, match=r"allow it: --set ottla\.allow\.open\.listeners=true"):
+        refuse_open_ports(config)
 
 
 def test_the_line_of_a_start_says_both(capsys: pytest.CaptureFixture[str]) -> None:

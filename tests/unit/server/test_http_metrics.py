@@ -22,6 +22,7 @@ from ottla.protocol.record_batch import SimpleRecord, build_batch
 from ottla.server.http import metrics as http_metrics
 from ottla.server.http.lag import LagTimes
 from ottla.server.node import Node
+from tests.certificates import Authority, ssl_settings
 from tests.unit.server.node import Client, batch, produce_values, running
 from tests.unit.server.stub import run, until
 from tests.unit.server.test_quotas import CLIENT as QUOTA_CLIENT
@@ -115,8 +116,12 @@ async def limit(node: Node) -> None:
 
 @pytest.mark.parametrize("openmetrics", [False, True])
 def test_every_metric_of_the_table_and_no_other_with_its_type_and_labels(tmp_path: Any, openmetrics: bool) -> None:
+    authority = Authority()
+    secured = ssl_settings(tmp_path / "tls", authority, authority.issue("node"))
+    settings = {**LISTENER, **secured, "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0"}
+
     async def test() -> None:
-        async with running(str(tmp_path), LISTENER) as node:
+        async with running(str(tmp_path / "data"), settings) as node:
             await busy(node)
             member = await share(node)
             await limit(node)

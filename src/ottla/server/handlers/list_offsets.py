@@ -17,8 +17,11 @@ from ottla.model import NO_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET, LeaderEpo
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import LongWork
 from ottla.replication.partition import Partition
+from ottla.security.acls import Operation
 from ottla.server.api import ROW_COST, Handling, RequestContext, api
+from ottla.server.authorization import allowed
 from ottla.server.partition_read import READ_COMMITTED
+from ottla.server.permissions import of_topics
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 
@@ -38,7 +41,7 @@ Found = tuple[Millis, Offset, LeaderEpoch]
 NOTHING: Found = (NO_TIMESTAMP, UNKNOWN_OFFSET, NO_LEADER_EPOCH)
 
 
-@api(ApiKey.LIST_OFFSETS, versions=(1, 11))
+@api(ApiKey.LIST_OFFSETS, versions=(1, 11), needs=(of_topics(Operation.DESCRIBE, "topics.name"),))
 def handle(context: RequestContext, request: Any) -> Handling:
     isolation = LOG_END if request.replica_id >= 0 else getattr(request, "isolation_level", 0)
     counts: Counter[tuple[str, int]] = Counter()
@@ -47,10 +50,13 @@ def handle(context: RequestContext, request: Any) -> Handling:
             counts[topic.name, asked.partition_index] += 1
             yield 1
     topics: dict[str, dict[int, dict[str, Any]]] = {}
+    visible = allowed(context, Operation.DESCRIBE)
     for topic in request.topics:
         for asked in topic.partitions:
             number = asked.partition_index
             try:
+                if topic.name not in visible:
+                    raise KafkaError(ErrorCode.topic_authorization_failed)
                 if counts[topic.name, number] > 1:
                     raise KafkaError(ErrorCode.invalid_request)
                 timestamp, offset, epoch = yield from _look_up(context, topic.name, asked, isolation)

@@ -13,9 +13,11 @@ from ottla.drivers.transaction_markers import Errors, Marker, write_marker
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation
 from ottla.server.api import ROW_COST, Deferred, Handling, RequestContext, Response, api
 from ottla.server.coordinator_replies import AwaitedReply
 from ottla.server.long_answers import RowsOf
+from ottla.server.permissions import cluster
 from ottla.steps import at_once
 
 PARTITIONS_AT_ONCE = 32
@@ -38,7 +40,12 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
     return {"markers": markers}
 
 
-@api(ApiKey.WRITE_TXN_MARKERS, versions=(1, 2), on_error=on_error)
+@api(
+    ApiKey.WRITE_TXN_MARKERS,
+    versions=(1, 2),
+    needs=(cluster(Operation.CLUSTER_ACTION, instead=(Operation.ALTER,)),),
+    on_error=on_error,
+)
 def handle(context: RequestContext, request: Any) -> Handling:
     answer = _Answer()
     for each in request.markers:
