@@ -24,6 +24,7 @@ from ottla.cli.acl_words import (
 from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import print_json, print_table
+from ottla.cli.security import ClientFile
 from ottla.cli.values import Text
 from ottla.errors import ErrorCode
 from ottla.metadata.features import supports_networks_in_acls
@@ -62,6 +63,7 @@ def list_acls(
     ] = None,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """List ACLs: all, those of a user, or those that cover a resource."""
     wanted = AclFilter(principal=None if user is None else principal_of(user))
@@ -88,6 +90,7 @@ def add(
     host: Host = None,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Allow a user to do something: ottla acl add alice read,write topic:orders group:billing.
 
@@ -171,6 +174,7 @@ def remove(
     dry_run: Annotated[Flag, Parameter(name="--dry-run", help="Only show what would be removed.")] = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Remove ACLs of a user: all, those of some operations, or those of some operations on some resources.
 
@@ -247,6 +251,7 @@ def explain(
     host: Host = None,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Say whether a user may do something, and which rule decides: ottla acl explain alice read topic:orders.
 

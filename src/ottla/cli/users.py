@@ -14,6 +14,7 @@ from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.interrupts import in_thread
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import print_json, print_table
+from ottla.cli.security import ClientFile
 from ottla.cli.values import FilePath, Iterations, UserName
 
 app = App(name="user", help="Create, list and delete users who log in with SCRAM.", sort_key=9)
@@ -35,7 +36,9 @@ Mechanism = Annotated[
 
 
 @app.command(name="list")
-def list_users(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
+def list_users(
+    *, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientFile = None
+) -> int:
     """List the users, and the mechanisms by which each can log in."""
     found = _described(bootstrap)
     if json:
@@ -68,6 +71,7 @@ def create(
     replace: Annotated[Flag, Parameter(name="--replace", help="Change the password of a user who exists.")] = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Create a user who logs in with SCRAM. The password is asked for on a terminal.
 
@@ -108,6 +112,7 @@ def delete(
     if_exists: Annotated[Flag, Parameter(name="--if-exists", help="A user who does not exist is no error.")] = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Delete users, or what they log in with by one mechanism. Connections that are open stay open.
 
