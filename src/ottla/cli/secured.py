@@ -115,29 +115,34 @@ def single_node(data: str, listen: str) -> dict[str, str]:
     path = Path(data).absolute()
     root = path.with_name(f"{path.name}-security")
     file = root / SECURITY / NODE_FILE
-    host, _, _ = listen.rpartition(":")
+    host, _, port = listen.rpartition(":")
+    if port == "0":
+        raise CommandFailed("--secure writes files with the node's address for clients: give a port, not 0", MISUSED)
+    address = f"{host or '127.0.0.1'}:{port}"
     if not (root / CLIENT).exists():
         _ensure_new(path)
         make_authority(root)
         password = new_password()
         _format(path, password)
-        client_files(root, f"{host or '127.0.0.1'}:{listen.rpartition(':')[2]}", password)
-    if not file.exists():
+        client_files(root, address, password)
+    elif _written(root)["bootstrap.servers"] != address:
+        client_files(root, address, _written(root, LIBRDKAFKA)["sasl.password"])
+    if not file.exists() or host.strip("[]") not in ("", *authority.shown_file(file)[0].names):
         write_certificate(root, file, host)
+    # A node that is alone shows its login to nobody, but has to have one.
     return {
         "listeners": f"{LISTENER}://{listen}",
         "inter.broker.listener.name": LISTENER,
         "sasl.mechanism.inter.broker.protocol": MECHANISM,
-        f"listener.name.{LISTENER.lower()}.{MECHANISM.lower()}.sasl.jaas.config": _login(root),
+        f"listener.name.{LISTENER.lower()}.{MECHANISM.lower()}.sasl.jaas.config": _written(root)["sasl.jaas.config"],
         **_settings(root, file),
     }
 
 
-def _login(root: Path) -> str:
-    """The login module of the administrator: a node that is alone shows it to nobody, but has to have one."""
+def _written(root: Path, name: str = CLIENT) -> dict[str, str]:
     from ottla.client.properties import read_file
 
-    return read_file(root / CLIENT)["sasl.jaas.config"]
+    return read_file(root / name)
 
 
 def _ensure_new(data: Path) -> None:
