@@ -105,7 +105,7 @@ def _settings(root: Path, file: Path) -> dict[str, str]:
 def root_of(directory: str) -> Path:
     """Where a directory's files for clients are: in it, or beside the data of a single node."""
     path = Path(directory)
-    beside = path.with_name(f"{path.name}-security")
+    beside = path.absolute().parent / f"{path.absolute().name}-security"
     return beside if (beside / CLIENT).exists() and not (path / CLIENT).exists() else path
 
 
