@@ -136,3 +136,12 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
         provider.shutdown()
         provider.server_close()
     assert len(steps) >= 18
+
+
+def test_each_hole_has_the_test_that_the_page_names() -> None:
+    rows = re.findall(r"^\| (CVE-[^|]+) \|.*\| (`tests/[^|]+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(rows) >= 11
+    for numbers, files in rows:
+        text = "\n".join((ROOT / file).read_text(encoding="utf-8") for file in re.findall(r"`([^`]+)`", files))
+        missing = [number for number in re.findall(r"CVE-\d+-\d+", numbers) if number not in text]
+        assert not missing, (missing, files)
