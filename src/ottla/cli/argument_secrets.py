@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from ottla.client.secret_names import is_secret
+from ottla.client.secret_names import has_secret, is_secret
 
 OPTIONS: Final = ("--set", "-s", "--spark", "--registry", "--add-scram")
 """Options whose values may be, or have in them, a secret."""
-_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@")
-_OPTION_OF_DSN: Final = re.compile(r"\bpassword\s*=\s*[^\s,\]]", re.IGNORECASE)
 
 
 def warn(arguments: Sequence[str]) -> None:
@@ -35,7 +32,7 @@ def secrets_in(arguments: Sequence[str]) -> Iterator[str]:
         name, equals, text = value.partition("=")
         if equals and text and is_secret(name):
             yield f"{option} {name}"
-        elif _URL.search(value) or _OPTION_OF_DSN.search(value):
+        elif has_secret(value):
             yield f"{option} {name}" if equals and option != "--registry" else option
 
 

@@ -343,7 +343,7 @@ def test_a_token_by_client_credentials_is_used_until_it_is_nearly_over(
     ] * 2  # fmt: skip
 
 
-def test_a_token_that_a_broker_refuses_is_fetched_anew(provider: Provider) -> None:
+def test_another_token_is_fetched_for_one_that_a_broker_refuses(provider: Provider) -> None:
     provider.give({"access_token": "stale", "expires_in": 100})
     provider.give({"access_token": "fresh", "expires_in": 100})
     with SecureBroker(mechanisms=("OAUTHBEARER",), tokens={"fresh"}) as broker:

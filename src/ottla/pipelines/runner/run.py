@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.properties import read_file, replaced, security_from
+from ottla.client.secret_names import shown
 from ottla.client.security import Security
 from ottla.client.security_settings import Sides, WrongSecurity, normalized, sides_of
 from ottla.errors import KafkaError
@@ -120,7 +121,7 @@ class Run:
         self.directory = Directory(options.directory, pipeline.name)
         self.status = Status(
             pipeline.name, pid=os.getpid(), started_at=_now(), bootstrap=options.bootstrap,
-            master=options.master or "", settings=dict(self.settings),
+            master=options.master or "", settings={name: shown(name, value) for name, value in self.settings.items()},
         )  # fmt: skip
         self._local = options.checkpoints is None
         self._spark = session.prepare(spark, local_checkpoints=self._local) if spark is not None else None
