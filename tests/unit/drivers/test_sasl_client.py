@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import logging
 import random
+import time
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 
 from ottla.config.secret import Secret
@@ -23,6 +27,8 @@ from ottla.protocol.messages import ApiKey
 from ottla.security.sasl import scram
 from ottla.security.sasl.client import PlainClient, ScramClient
 from ottla.server.node import Node
+from tests.unit.drivers.test_jwks import provider, sending
+from tests.unit.security.test_jwt import jwk, rsa_key
 from tests.unit.server.stub import run, until
 from tests.unit.server.test_authentication import NAME, PREFIX, alter, connect, log_in, of, secured, upsertion
 
@@ -185,3 +191,64 @@ def test_tokens_for_other_nodes() -> None:
     run(test())
     with pytest.raises(OttlaError, match="no way to a token"):
         login_network(SystemNetwork(), config(), "BETWEEN", "OAUTHBEARER", random.Random(1), here)
+
+
+def test_tokens_of_a_provider_are_checked_with_its_keys(tmp_path: Path) -> None:
+    """A node fetches a token, another one the keys; a forged one is refused, and a key that is new is fetched."""
+    keys = [rsa_key()]
+    asked: list[str] = []
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        asked.append(handler.path)
+        if handler.path == "/keys":
+            sending(json.dumps({"keys": [jwk(each, str(place)) for place, each in enumerate(keys)]}).encode())(handler)
+            return
+        handler.rfile.read(int(handler.headers["Content-Length"]))
+        now_s = int(time.time())
+        claims = {"iss": "me", "aud": "kafka", "sub": "node", "iat": now_s, "exp": now_s + 600}
+        token = jwt.encode(claims, keys[-1], "RS256", headers={"kid": str(len(keys) - 1)})
+        sending(json.dumps({"access_token": token, "expires_in": 600}).encode())(handler)
+
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+
+    async def test(url: str) -> None:
+        oauth = f"{PREFIX}oauthbearer.sasl.oauthbearer."
+        settings = {
+            f"{PREFIX}sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER", f"{oauth}jwks.endpoint.url": f"{url}/keys",
+            f"{oauth}expected.issuer": "me", f"{oauth}expected.audience": "kafka",
+        }  # fmt: skip
+        known = config(
+            **{
+                "listener.name.there.oauthbearer.sasl.jaas.config": f'{module} clientId="id" clientSecret="canary";',
+                "listener.name.there.sasl.oauthbearer.token.endpoint.url": f"{url}/token",
+            }
+        )
+
+        def client() -> NodeClient:
+            network = login_network(SystemNetwork(), known, "THERE", "OAUTHBEARER", random.Random(1), here)
+            return NodeClient(network, "test", random.Random(1), QUICK)
+
+        async with secured(tmp_path, settings) as node:
+            clients = [client()]
+            assert await asked_until_known(clients[0], node)
+            assert {each.principal for each in node.listeners[-1].connections} == {"User:node"}
+            lifetimes = [each.login._session_ends_at for each in node.listeners[-1].connections]
+            assert lifetimes[0] is not None
+            keys.append(rsa_key("other"))
+            clients.append(client())
+            assert await asked_until_known(clients[1], node), "an unknown key has the keys fetched again"
+            assert asked.count("/keys") >= 2 and of(node).counts.failures >= 1
+            for each in clients:
+                await each.close()
+
+    async def asked_until_known(client: NodeClient, node: Node) -> Any:
+        """Tokens are refused until the keys are there."""
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    return await metadata(client, node)
+                except KafkaError as error:
+                    assert "invalid_token" in str(error) or "invalid credentials" in str(error), error
+
+    with provider(answer) as url:
+        run(test(url))
