@@ -73,6 +73,7 @@ def works(nodes: list[NodeProcess], mechanism: str) -> None:
     consumer.close()
 
 
+@pytest.mark.nightly("tests/cluster/test_sasl.py::test_users_that_a_cluster_begins_with")
 def test_three_nodes_with_plain(tmp_path: Path) -> None:
     """Sessions between them end every three seconds, and are renewed."""
     nodes = three(tmp_path, PLAIN)
@@ -107,6 +108,9 @@ def test_users_that_a_cluster_begins_with(tmp_path: Path) -> None:
             node.stop()
 
 
+@pytest.mark.nightly(
+    "tests/unit/drivers/test_sasl_client.py::test_a_refused_login_says_why_and_is_logged_once_in_a_while"
+)
 def test_a_node_with_a_wrong_password_says_so(tmp_path: Path) -> None:
     nodes = three(tmp_path, {**PLAIN, "initial.broker.registration.timeout.ms": "2000"})
     wrong = nodes[2].settings["listener.name.controller.plain.sasl.jaas.config"].replace(NODE, NODE.replace("-", "+"))

@@ -68,6 +68,8 @@ def test_librdkafka(secured: NodeProcess, topic: str, mechanism: str) -> None:
     record = consumer.poll(60)
     assert record is not None and record.value() == b"x"
     consumer.close()
+    if mechanism != "PLAIN":
+        return
     told: list[str] = []
     wrong = AdminClient({**settings, "sasl.password": "wrong", "error_cb": lambda error: told.append(error.str())})
     with pytest.raises(KafkaException):
@@ -91,6 +93,8 @@ def test_kafka_python(secured: NodeProcess, topic: str, mechanism: str) -> None:
     consumer = KafkaConsumer(topic, auto_offset_reset="earliest", consumer_timeout_ms=60_000, **settings)
     assert next(consumer).value == b"x"
     consumer.close()
+    if mechanism != "PLAIN":
+        return
     with pytest.raises(Exception, match=r"(?i)authenticat|bootstrap|NoBrokers"):
         KafkaProducer(**{**settings, "sasl_plain_password": "wrong"}, bootstrap_timeout_ms=1500)
 

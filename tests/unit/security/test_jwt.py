@@ -133,6 +133,7 @@ FORGED = {
     "from the future": lambda: signed(with_claims(iat=NOW + 31)),
     "not yet": lambda: signed(with_claims(nbf=NOW + 31)),
     "no name": lambda: signed(with_claims(sub=None)),
+    "a name that is too long": lambda: signed(with_claims(sub="a" * 1025)),
     "an empty name": lambda: signed(with_claims(sub=" ")),
     "a scope that is a number": lambda: signed(with_claims(scope=7)),
     "two parts": lambda: "a.b",

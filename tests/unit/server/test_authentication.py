@@ -463,11 +463,11 @@ def test_a_token_ends_its_session(tmp_path: Path) -> None:
         "ottla.sasl.oauthbearer.unsecured.tokens": "true",
     }
 
-    def token(end_s: float) -> str:
+    def token(end_s: float, padding: int = 0) -> str:
         import base64
         import json
 
-        parts = ({"alg": "none"}, {"sub": "bob", "exp": end_s})
+        parts = ({"alg": "none"}, {"sub": "bob", "exp": end_s, "scope": "x" * padding})
         return (
             ".".join(base64.urlsafe_b64encode(json.dumps(each).encode()).rstrip(b"=").decode() for each in parts) + "."
         )
@@ -480,6 +480,10 @@ def test_a_token_ends_its_session(tmp_path: Path) -> None:
                 await handshake(client, "OAUTHBEARER")
                 answer = await authenticate(client, OAuthBearerClient(token(end_s)).first())
                 assert answer["error_code"] == 0 and least <= answer["session_lifetime"] <= most
+            client = await connect(node)
+            await handshake(client, "OAUTHBEARER")  # of 40 KB: decoded in steps, checked in a thread
+            answer = await authenticate(client, OAuthBearerClient(token(now_s + 60, 30_000)).first())
+            assert answer["error_code"] == 0 and await metadata(client)
             client = await connect(node)
             await handshake(client, "OAUTHBEARER")
             answer = await authenticate(client, OAuthBearerClient("a.b.").first())

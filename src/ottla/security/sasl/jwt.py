@@ -31,6 +31,9 @@ KEYS_MAX: Final = 1000
 TOKEN_CHARS_MAX: Final = 262_144
 """Half of what a client may send before it is known. Tokens have one to four kilobytes."""
 
+SUBJECT_CHARS_MAX: Final = 1024
+"""A user's name goes into requests between nodes, logs and metrics; the longest ids of providers have some 100."""
+
 TIME_S_MAX: Final = 1e11
 """The year 5138. Numbers beyond it are taken as this one, so that timers and integers hold."""
 
@@ -197,8 +200,8 @@ def checked(claims: Mapping[str, Any], rules: Rules, now_s: float, *, is_secured
         if not any(isinstance(each, str) and each in rules.audiences for each in given):
             raise InvalidToken("the token is for another audience (aud)")
     subject = claims.get(rules.subject_claim)
-    if not isinstance(subject, str) or not subject.strip():
-        raise InvalidToken(f"the token has no name in claim {rules.subject_claim}")
+    if not isinstance(subject, str) or not subject.strip() or len(subject) > SUBJECT_CHARS_MAX:
+        raise InvalidToken(f"the token has no name in claim {rules.subject_claim}, or one that is too long")
     return Token(subject, expires_at_s, _scope(claims.get(rules.scope_claim)))
 
 
