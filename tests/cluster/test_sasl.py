@@ -91,12 +91,14 @@ def test_three_nodes_with_plain(tmp_path: Path) -> None:
 def test_users_that_a_cluster_begins_with(tmp_path: Path) -> None:
     """Brokers log in at each other by SCRAM, with credentials that were made before the first start (KIP-900)."""
     nodes = three(tmp_path, SCRAM)
+    file = tmp_path / "alice"
+    file.write_text("SCRAM-SHA-512=[name=alice,password=alice-secret,iterations=8192]\n")
     for node in nodes:
         settings = [part for name, value in node.settings.items() for part in ("--set", f"{name}={value}")]
         command = [
             sys.executable, "-m", "ottla.cli.main", "storage", "format", str(node.data), *settings, "--cluster-id",
             node.settings["ottla.cluster.id"], "--add-scram", "SCRAM-SHA-512=[name=node,password=node-secret]",
-            "--add-scram", "SCRAM-SHA-512=[name=alice,password=alice-secret,iterations=8192]",
+            "--add-scram", f"@{file}",
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
         assert "secret" not in done.stdout + done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -64,7 +65,8 @@ def format_(
     ignore_formatted
         Skip directories that are formatted already.
     add_scram
-        A user that the cluster begins with, as SCRAM-SHA-512=[name=NAME,password=PASSWORD]; may be repeated.
+        A user that the cluster begins with, as SCRAM-SHA-512=[name=NAME,password=PASSWORD], or @FILE with that text,
+        which the list of processes does not show; may be repeated.
     """
     import random
 
@@ -152,11 +154,21 @@ def _credentials(arguments: Sequence[str]) -> list[Any]:
     from ottla.security.sasl.scram import NONCE_BYTES
     from ottla.security.sasl.scram_argument import parse_scram_argument
 
-    users = [parse_scram_argument(each, os.urandom(NONCE_BYTES)) for each in arguments]
+    users = [parse_scram_argument(_text_of(each), os.urandom(NONCE_BYTES)) for each in arguments]
     named = [(each.name, each.mechanism) for each in users]
     if len(set(named)) < len(named):
         raise OttlaError("--add-scram: a user is given twice with the same mechanism")
     return [record_of(each.mechanism, each.name, each.credential) for each in users]
+
+
+def _text_of(argument: str) -> str:
+    """The argument, or the text of the file that it names. Raises OttlaError."""
+    if not argument.startswith("@"):
+        return argument
+    try:
+        return Path(argument[1:]).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise OttlaError(f"--add-scram: {argument[1:]} cannot be read: {error}") from None
 
 
 def _voters(config: ServerConfig, *, standalone: bool, initial: str | None) -> list[InitialController] | None:

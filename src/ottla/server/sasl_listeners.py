@@ -101,12 +101,13 @@ def authentication_of(listener: Listener) -> Authentication:
 def logged_in(
     config: ServerConfig, fs: FileSystem, random: random_module.Random, brokers: Network, controllers: Network
 ) -> tuple[Network, Network]:
-    """The networks by which brokers and controllers are reached, with a login where that is demanded. Raises
-    OttlaError."""
+    """The networks by which brokers and controllers are reached, with a login where that is demanded. A node that is
+    alone logs in nowhere, and needs no credentials for it. Raises OttlaError."""
     from ottla.drivers.sasl_client import login_network
 
     name, protocol = config.inter_broker_listener
-    if config.is_broker and uses_sasl(protocol or ""):
+    is_alone = config.is_controller and not config.controller_listeners
+    if config.is_broker and not is_alone and uses_sasl(protocol or ""):
         mechanism = of_listener(config, name, "sasl.mechanism.inter.broker.protocol")
         if name in {each.name for each in config.listeners} and mechanism not in _enabled(config, name):
             raise OttlaError(

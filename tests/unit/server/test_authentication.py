@@ -523,6 +523,27 @@ def test_quotas_are_those_of_the_user(tmp_path: Path) -> None:
 
 # Settings.
 
+NOT_ALONE = {
+    "listeners": f"{NAME}://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.voters": "1@127.0.0.1:1",
+    "node.id": "1",
+    "process.roles": "broker,controller",
+}
+
+
+def test_a_node_that_is_alone_needs_no_login_of_its_own(tmp_path: Path) -> None:
+    users = {
+        name: text for name, text in SETTINGS.items() if "plain" not in name and "inter.broker.protocol" not in name
+    }
+
+    async def test() -> None:
+        async with running(str(tmp_path), {**users, f"{PREFIX}sasl.enabled.mechanisms": "SCRAM-SHA-256"}) as node:
+            client = await connect(node)
+            assert (await handshake(client, "SCRAM-SHA-256"))["error_code"] == 0
+
+    run(test())
+
 
 @pytest.mark.parametrize(
     ("changes", "why"),
@@ -532,8 +553,8 @@ def test_quotas_are_those_of_the_user(tmp_path: Path) -> None:
         ({f"{PREFIX}plain.sasl.jaas.config": None, "sasl.jaas.config": PLAIN_USERS}, "without users"),
         ({f"{PREFIX}plain.sasl.jaas.config": "x.y.Z required;"}, "not known, and none is loaded"),
         ({f"{PREFIX}plain.sasl.server.callback.handler.class": "x.y.Z"}, "no class is loaded"),
-        ({"sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512"}, "no name and password"),
-        ({"sasl.mechanism.inter.broker.protocol": "GSSAPI"}, "does not offer"),
+        ({**NOT_ALONE, "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512"}, "no name and password"),
+        ({**NOT_ALONE, "sasl.mechanism.inter.broker.protocol": "GSSAPI"}, "does not offer"),
         ({f"{PREFIX}sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}, "has no keys to check tokens with"),
         (
             {
