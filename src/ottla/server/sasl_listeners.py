@@ -56,8 +56,8 @@ MODULES: Final[Mapping[str, str]] = {
     OAUTHBEARER: jaas.OAUTHBEARER_MODULE,
 }  # fmt: skip
 
-COUNTED_MAX: Final = 1000
-"""Credentials looked at to find the usual number of iterations: a fraction of a millisecond."""
+LOOKED_AT_MAX: Final = 500
+"""Credentials looked at to find their usual shape: a fraction of a millisecond."""
 
 UNVERIFIED: Final[Mapping[str, str]] = {
     "sasl.oauthbearer.expected.audience": "sasl.oauthbearer.allow.unverified.audience",
@@ -264,8 +264,8 @@ class ScramUsers:
     def __init__(self, node: Node, mechanism: scram.ScramMechanism) -> None:
         self.mechanism = mechanism
         self._node = node
-        self._usual: tuple[Any, int] = (None, scram.ITERATIONS_MIN)
-        """The credentials that were counted, and the most frequent number of iterations among them."""
+        self._usual: tuple[Any, scram.Shape] = (None, scram.Shape())
+        """The credentials that were looked at, and the most frequent shape among them."""
 
     def find(self, name: str) -> scram.Credential | None:
         found = self._node.image.scram_credentials.get((name, self.mechanism.number))
@@ -277,14 +277,14 @@ class ScramUsers:
         """The same on all nodes of the cluster: asking two of them must not tell either."""
         node = self._node
         secret = node.config["delegation.token.secret.key"] or node.cluster_id
-        return scram.made_up(self.mechanism, secret.encode(), name, self._usual_iterations())
+        return scram.made_up(self.mechanism, secret.encode(), name, self._usual_shape())
 
-    def _usual_iterations(self) -> int:
+    def _usual_shape(self) -> scram.Shape:
         credentials = self._node.image.scram_credentials
         if self._usual[0] is not credentials:
-            number, some = self.mechanism.number, islice(credentials.items(), COUNTED_MAX)
-            counts = Counter(each.iterations for (_, kind), each in some if kind == number)
-            most = max(counts.items(), key=lambda item: (item[1], item[0]), default=(scram.ITERATIONS_MIN, 0))
+            number, some = self.mechanism.number, islice(credentials.items(), LOOKED_AT_MAX)
+            shapes = Counter(scram.shape_of(each.salt, each.iterations) for (_, kind), each in some if kind == number)
+            most = max(shapes.items(), key=lambda item: (item[1], item[0]), default=(scram.Shape(), 0))
             self._usual = (credentials, most[0])
         return self._usual[1]
 

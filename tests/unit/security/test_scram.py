@@ -28,7 +28,7 @@ def server(
 ) -> ScramServer:
     credentials = {name: stored(mechanism, password, iterations=iterations) for name, password in users.items()}
     return ScramServer(
-        mechanism, credentials.get, lambda name: scram.made_up(mechanism, b"secret", name, 4096), random_bytes
+        mechanism, credentials.get, lambda name: scram.made_up(mechanism, b"secret", name, scram.Shape()), random_bytes
     )
 
 
@@ -172,9 +172,14 @@ def test_an_unknown_name_is_answered_like_a_known_one() -> None:
         assert failure.value.message == ""  # what a wrong password gives
     assert answers[0]["s"] == answers[1]["s"] and answers[0]["r"] != answers[1]["r"]
     assert len(base64.b64decode(answers[0]["s"])) == 26 and answers[0]["i"] == "4096"
-    other = scram.made_up(SHA_256, b"secret", "carol", 4096)
+    shape = scram.Shape()
+    other = scram.made_up(SHA_256, b"secret", "carol", shape)
     assert base64.b64encode(other.salt).decode() != answers[0]["s"]
-    assert scram.made_up(SHA_512, b"secret", "bob", 4096).salt != scram.made_up(SHA_256, b"secret", "bob", 4096).salt
+    assert scram.made_up(SHA_512, b"secret", "bob", shape).salt != scram.made_up(SHA_256, b"secret", "bob", shape).salt
+    for salt, iterations in ((bytes(range(64)), 8192), (b"abc123", 4096), (b"x" * 70, 5000)):
+        shape = scram.shape_of(salt, iterations)
+        made = scram.made_up(SHA_256, b"secret", "bob", shape)
+        assert scram.shape_of(made.salt, made.iterations) == shape
 
 
 def test_a_delegation_token_is_no_user() -> None:

@@ -282,6 +282,15 @@ def test_scram_with_users_of_the_metadata(tmp_path: Path, mechanism: scram.Scram
                 return answer["error_code"], answer["error_message"]
 
             assert await attempt("bob", "bob-secret") == (0, "")
+            shapes = []
+            for name in ("bob", "carol", "carol"):
+                client = await connect(node)
+                await handshake(client, mechanism.name)
+                answer = await authenticate(client, ScramClient(mechanism, name, "x", bytes(17)).first())
+                found = dict(part.split("=", 1) for part in answer["auth_bytes"].decode().split(","))
+                shapes.append((len(found["s"]), found["i"], found["s"]))
+                client.close()
+            assert shapes[0][:2] == shapes[1][:2] and shapes[1] == shapes[2]
             wrong, unknown = await attempt("bob", "wrong"), await attempt("carol", "wrong")
             assert wrong == unknown and wrong[0] == 58  # nobody learns which names there are
             deletion = {"name": "bob", "mechanism": mechanism.number}

@@ -103,16 +103,31 @@ def nonce_text(random_bytes: bytes) -> str:
     return digits
 
 
-def made_up(mechanism: ScramMechanism, secret: bytes, name: str, iterations: int) -> Credential:
+class Shape(NamedTuple):
+    """What the credentials of users have in common, which a made-up one must have too."""
+
+    iterations: int = ITERATIONS_MIN
+    salt_bytes: int = 26
+    is_text: bool = True
+    """Whether salts are of letters and digits, as Kafka's tools make them; librdkafka takes any bytes."""
+
+
+def shape_of(salt: bytes, iterations: int) -> Shape:
+    return Shape(iterations, len(salt), salt.isalnum())
+
+
+def made_up(mechanism: ScramMechanism, secret: bytes, name: str, shape: Shape) -> Credential:
     """For a name without a credential: the same salt each time, and keys that no password has."""
 
-    def derived(what: bytes) -> bytes:
-        return keyed(
-            mechanism, secret, what + b"\0" + mechanism.name.encode() + b"\0" + name.encode("utf-8", "replace")
-        )
+    def derived(what: str) -> bytes:
+        text = f"{what}\0{mechanism.name}\0{name}"
+        return keyed(mechanism, secret, text.encode("utf-8", "replace"))
 
-    salt = nonce_text(derived(b"salt")[:NONCE_BYTES]).encode()
-    return Credential(salt, derived(b"stored key"), derived(b"server key"), iterations)
+    salt = b""
+    while len(salt) < shape.salt_bytes:
+        piece = derived(f"salt {len(salt)}")
+        salt += nonce_text(piece[:NONCE_BYTES]).encode() if shape.is_text else piece
+    return Credential(salt[: shape.salt_bytes], derived("stored key"), derived("server key"), shape.iterations)
 
 
 _NAME: Final = r"(?:[^=,\0]|=2C|=3D)+"
