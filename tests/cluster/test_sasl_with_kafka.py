@@ -23,7 +23,6 @@ from tests.node import FOR_EVER, NodeProcess
 pytestmark = pytest.mark.skipif(shutil.which("java") is None, reason="no Java here to run Apache Kafka with")
 
 AUTHORITY = Authority()
-IN_SUITE = "tests/cluster/test_sasl.py::test_users_that_a_cluster_begins_with"
 PROTOCOLS = "PLAINTEXT:PLAINTEXT,INTERNAL:SASL_SSL,CONTROLLER:SASL_SSL"
 JAAS = "org.apache.kafka.common.security.{}LoginModule required {};"
 NODE = 'username="node" password="node-secret"'
@@ -62,7 +61,7 @@ def format_ottla(node: NodeProcess, cluster_id: str) -> None:
     subprocess.run([*command, "--cluster-id", cluster_id, "--add-scram", USER], check=True, timeout=120)
 
 
-@pytest.mark.nightly(IN_SUITE)
+@pytest.mark.nightly("tests/cluster/test_sasl.py::test_users_that_a_cluster_begins_with")
 @pytest.mark.parametrize("first", ["ottla", "kafka"])
 def test_records_are_copied_both_ways(tmp_path: Path, first: str) -> None:
     """Node 1 is controller and broker, node 2 a broker of the other kind. Each leads a partition that the other one
