@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
+import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
@@ -15,6 +19,8 @@ from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechani
 from tests.conformance.clients import build
 from tests.conformance.shell import Shell
 from tests.node import NodeProcess
+from tests.unit.drivers.test_jwks import provider, sending
+from tests.unit.security.test_jwt import jwk, rsa_key
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 SECRET = "alice-secret, =with odd; characters"
@@ -138,6 +144,46 @@ def test_franz_go(secured: NodeProcess, topic: str, mechanism: str) -> None:
     done = attempt(SECRET)
     assert done.stdout == f"by {mechanism}\n", done.stderr
     assert "SASL_AUTHENTICATION_FAILED" in attempt("wrong").stderr
+
+
+def test_librdkafka_with_tokens_of_a_provider(tmp_path: Path, topic: str) -> None:
+    """OAUTHBEARER from end to end: the client fetches its token, the node the keys. Tokens of four seconds are renewed
+    in time, and none of another issuer is accepted."""
+    claims = {"iss": "me", "aud": "kafka", "sub": "svc"}
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        if handler.path == "/keys":
+            sending(json.dumps({"keys": [jwk(rsa_key())]}).encode())(handler)
+            return
+        handler.rfile.read(int(handler.headers["Content-Length"]))
+        now_s = int(time.time())
+        token = jwt.encode({**claims, "iat": now_s, "exp": now_s + 4}, rsa_key(), "RS256", headers={"kid": "one"})
+        found = {"access_token": token, "token_type": "Bearer", "expires_in": 4}
+        sending(json.dumps(found).encode(), **{"Content-Type": "application/json"})(handler)
+
+    with provider(answer) as url:
+        node = NodeProcess(tmp_path / "data")
+        oauth = f"{PREFIX}oauthbearer.sasl.oauthbearer."
+        node.settings |= {
+            "listeners": f"SASL_PLAINTEXT://{node.bootstrap}", "inter.broker.listener.name": "SASL_PLAINTEXT",
+            f"{PREFIX}sasl.enabled.mechanisms": "OAUTHBEARER", f"{oauth}jwks.endpoint.url": f"{url}/keys",
+            f"{oauth}expected.issuer": "me", f"{oauth}expected.audience": "kafka",
+        }  # fmt: skip
+        settings = {
+            "bootstrap.servers": node.bootstrap, "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.client.id": "id",
+            "sasl.oauthbearer.client.secret": "canary", "sasl.oauthbearer.token.endpoint.url": f"{url}/token",
+        }  # fmt: skip
+        with node:
+            producer = Producer(settings)
+            until_s = time.monotonic() + 6
+            while time.monotonic() < until_s:
+                producer.produce(topic, b"x")
+                producer.poll(0.2)
+            assert producer.flush(60) == 0
+            claims["iss"] = "other"
+            with pytest.raises(KafkaException):
+                AdminClient(settings).list_topics(timeout=3)
 
 
 def properties(path: Path, mechanism: str, name: str, password: str) -> Path:
