@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from ottla.clock import elapsed_s
-from ottla.config.listener_settings import PREFIX, of_mechanism
-from ottla.drivers.jaas_settings import jaas_name, jaas_of
+from ottla.config.listener_settings import PREFIX
+from ottla.drivers.jaas_settings import in_file, jaas_name, jaas_of
 from ottla.errors import OttlaError
 from ottla.security.sasl import OAUTHBEARER
 
@@ -45,11 +45,8 @@ class Endpoint(NamedTuple):
 
 
 def endpoint_of(config: ServerConfig, listener: str, name: str) -> Endpoint | None:
-    """The URL that setting `name` of OAUTHBEARER has for a listener in the node's own file, nowhere else
-    (CVE-2025-27817); None where it has none. Raises OttlaError."""
-    full_name = f"{PREFIX}{listener.lower()}.{OAUTHBEARER.lower()}.{name}"
-    texts = (config.static.get(each) for each in (full_name, f"{PREFIX}{listener.lower()}.{name}", name))
-    url = next((text for text in texts if text is not None), None)
+    """The URL that setting `name` of OAUTHBEARER has for a listener; None where it has none. Raises OttlaError."""
+    url: str | None = in_file(config, listener, OAUTHBEARER, name)
     if url is None:
         return None
     module = jaas_of(config, listener, OAUTHBEARER)
@@ -58,10 +55,10 @@ def endpoint_of(config: ServerConfig, listener: str, name: str) -> Endpoint | No
     if ca_file is not None and options.get("ssl.truststore.type", "") != "PEM":
         setting = jaas_name(listener, OAUTHBEARER)
         raise OttlaError(f'{setting}: ssl.truststore.location needs ssl.truststore.type="PEM"')
-    connect_ms = of_mechanism(config, listener, OAUTHBEARER, "sasl.login.connect.timeout.ms")
-    read_ms = of_mechanism(config, listener, OAUTHBEARER, "sasl.login.read.timeout.ms")
+    connect_ms = in_file(config, listener, OAUTHBEARER, "sasl.login.connect.timeout.ms")
+    read_ms = in_file(config, listener, OAUTHBEARER, "sasl.login.read.timeout.ms")
     return Endpoint(
-        check_url(full_name, url),
+        check_url(f"{PREFIX}{listener.lower()}.{OAUTHBEARER.lower()}.{name}", url),
         connect_s=(connect_ms or 10_000) / 1000,
         read_s=(read_ms or 10_000) / 1000,
         ca_file=None if ca_file is None else ca_file.reveal(),

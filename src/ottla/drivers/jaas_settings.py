@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from ottla.config import definitions
 from ottla.config.listener_settings import PREFIX
 from ottla.errors import OttlaError
 from ottla.security.sasl.jaas import LoginModule, parse_jaas
@@ -25,6 +26,16 @@ def jaas_of(config: ServerConfig, listener: str, mechanism: str) -> LoginModule 
         return parse_jaas(text)
     except OttlaError as error:
         raise OttlaError(f"{full_name}: {error}") from None
+
+
+def in_file(config: ServerConfig, listener: str, mechanism: str, name: str) -> Any:
+    """The typed value of a setting that only the node's own file decides: whoever may alter settings over the network
+    must not decide whose tokens are believed, nor what a node reads (CVE-2025-27817)."""
+    prefix = f"{PREFIX}{listener.lower()}."
+    texts = (config.static.get(each) for each in (f"{prefix}{mechanism.lower()}.{name}", f"{prefix}{name}", name))
+    setting = definitions.BROKER[name]
+    text = next((each for each in texts if each is not None), setting.default)
+    return None if text is None else setting.parse(text)
 
 
 def jaas_name(listener: str, mechanism: str) -> str:

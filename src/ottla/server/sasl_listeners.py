@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config.listener_settings import PREFIX, of_listener, of_mechanism
-from ottla.drivers.jaas_settings import jaas_name, jaas_of
+from ottla.drivers.jaas_settings import in_file, jaas_name, jaas_of
 from ottla.errors import OttlaError
 from ottla.logs import fields
 from ottla.security.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, SUPPORTED, jaas, scram
@@ -140,7 +140,7 @@ def _enabled(config: ServerConfig, listener: str) -> tuple[str, ...]:
 
 
 def _check_mechanism(config: ServerConfig, listener: str, mechanism: str) -> None:
-    handler = of_mechanism(config, listener, mechanism, _HANDLER)
+    handler = in_file(config, listener, mechanism, _HANDLER)
     if handler is not None and handler not in HANDLERS[mechanism]:
         raise OttlaError(
             f"{_name(listener, mechanism, _HANDLER)}: {handler} is not known, and no class is loaded by its name; "
@@ -177,7 +177,7 @@ def is_unsecured(config: ServerConfig, listener: str) -> bool:
     by Kafka's settings alone, and where tokens could not be checked."""
     from ottla.drivers.identity_provider import endpoint_of
 
-    handler = of_mechanism(config, listener, OAUTHBEARER, _HANDLER)
+    handler = in_file(config, listener, OAUTHBEARER, _HANDLER)
     if handler != UNSECURED_HANDLER and endpoint_of(config, listener, KEYS_URL) is not None:
         return False
     if config[UNSECURED]:
@@ -197,7 +197,7 @@ def jwks_settings(config: ServerConfig, listener: str) -> JwksSettings:
     from ottla.drivers.jwks import JwksSettings
 
     def seconds(name: str) -> float:
-        value: int = of_mechanism(config, listener, OAUTHBEARER, name)
+        value: int = in_file(config, listener, OAUTHBEARER, name)
         return value / 1000
 
     endpoint = endpoint_of(config, listener, KEYS_URL)
@@ -215,7 +215,7 @@ def rules(config: ServerConfig, listener: str) -> Rules:
     from ottla.security.sasl.jwt import Rules
 
     def found(name: str) -> Any:
-        return of_mechanism(config, listener, OAUTHBEARER, name)
+        return in_file(config, listener, OAUTHBEARER, name)
 
     validator = found("sasl.oauthbearer.jwt.validator.class")
     if validator not in _VALIDATORS:
@@ -333,7 +333,7 @@ def _unsecured(listener: Listener) -> Callable[[], Any]:
         extra=fields(listener=listener.name, setting=UNSECURED),
     )
     node = listener.node
-    skew_s = of_mechanism(node.config, listener.name, OAUTHBEARER, "sasl.oauthbearer.clock.skew.seconds")
+    skew_s = in_file(node.config, listener.name, OAUTHBEARER, "sasl.oauthbearer.clock.skew.seconds")
     trusting = Rules(None, (), max(skew_s, 0))
     return lambda: OAuthBearerServer(
         lambda token: unsecured(token, trusting, node.clock.now_ms() / 1000), is_quick=True

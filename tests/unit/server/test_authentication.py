@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from ottla.config.server import ServerConfig
 from ottla.controller.scram import record_of
 from ottla.drivers.formatting import format_directories
 from ottla.errors import OttlaError
@@ -24,6 +25,7 @@ from ottla.protocol.messages import ApiKey
 from ottla.security.sasl import scram
 from ottla.security.sasl.client import OAuthBearerClient, PlainClient, ScramClient
 from ottla.security.sasl.scram_argument import parse_scram_argument
+from ottla.server import sasl_listeners
 from ottla.server.authentication import Authentication
 from ottla.server.node import Node
 from tests.certificates import Authority, ssl_settings
@@ -623,6 +625,16 @@ def test_oauthbearer_fails_closed(tmp_path: Path, changes: dict[str, str | None]
 
     run(test())
     assert not list(tmp_path.iterdir())
+
+
+def test_only_the_nodes_own_file_says_whose_tokens_are_believed() -> None:
+    """Not what a client altered over the network, which would count from the next start on."""
+    config = ServerConfig.load(None, {**SETTINGS, **WHOLE, "log.dirs": "/nowhere"}, {})
+    config.apply_dynamic(
+        {}, {f"{OAUTH}expected.issuer": "https://other", f"{OAUTH}jwks.endpoint.url": "https://other/keys"}
+    )
+    assert sasl_listeners.rules(config, NAME).issuer == "https://issuer"
+    assert sasl_listeners.jwks_settings(config, NAME).endpoint.url == "https://issuer/keys"
 
 
 def test_a_listener_without_sasl_answers_out_of_place(tmp_path: Path) -> None:
