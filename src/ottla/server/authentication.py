@@ -141,8 +141,19 @@ class Login:
     """The login of one connection."""
 
     __slots__ = (
-        "_authentication", "_connection", "_deadline", "_framed", "_mechanism", "_previous", "_reauthenticated_at",
-        "_server", "_session_end", "_session_ends_at", "intercepts", "state",
+        "__weakref__",
+        "_authentication",
+        "_connection",
+        "_deadline",
+        "_framed",
+        "_mechanism",
+        "_previous",
+        "_reauthenticated_at",
+        "_server",
+        "_session_end",
+        "_session_ends_at",
+        "intercepts",
+        "state",
     )  # fmt: skip
 
     def __init__(self, authentication: Authentication, connection: CompiledConnection) -> None:
@@ -202,6 +213,7 @@ class Login:
                 timer.cancel()
         self._deadline = self._session_end = None
         self._server = None
+        self._connection.login = None  # else each would keep the other until the garbage collector finds both
 
     # Frames.
 
@@ -306,6 +318,8 @@ class Login:
     ) -> Response:
         try:
             data = await self._authentication.listener.node.fs.run(lambda: server.step(token))
+            if self._connection.closed:
+                raise CloseConnection("the client has gone meanwhile")
             return self._stepped(data, server, answer)
         except AuthenticationFailed as error:
             return await self._failed(error)

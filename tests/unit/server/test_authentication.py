@@ -4,10 +4,12 @@ Apache Kafka 4.3.0 (`tests/conformance/test_sasl_like_kafka.py` asks both)."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import ssl
 import struct
 import time
+import weakref
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -394,6 +396,30 @@ def test_who_does_not_log_in_is_sent_away(tmp_path: Path) -> None:
             await log_in(done)
             assert await closed(quiet) == b"" and await closed(half) == b""
             assert await metadata(done)
+
+    run(test())
+
+
+def test_a_connection_that_is_gone_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Neither timers nor a cycle of references: thousands that reconnect are freed at once."""
+
+    async def test() -> None:
+        async with secured(tmp_path, {f"{PREFIX}connections.max.reauth.ms": "60000"}) as node:
+            gc.collect()
+            gc.disable()
+            try:
+                gone: list[Any] = []
+                for done in (False, True):
+                    client = await connect(node)
+                    await (log_in(client) if done else handshake(client))
+                    (connection,) = node.listeners[-1].connections
+                    gone.append(weakref.ref(connection.login))
+                    client.close()
+                    del connection
+                    await until(lambda: not node.listeners[-1].connections)
+                await until(lambda: all(each() is None for each in gone))
+            finally:
+                gc.enable()
 
     run(test())
 
