@@ -35,6 +35,7 @@ SETTINGS = {
     "share.coordinator.state.topic.replication.factor": "1", "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1",
 }  # fmt: skip
+STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 READ, WRITE, CREATE, DELETE, DESCRIBE = (
     Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.DESCRIBE,
 )  # fmt: skip
@@ -267,6 +268,33 @@ def test_no_shortcut_answers_by_rules_that_have_changed(tmp_path: Path) -> None:
             assert not refusals(await client.ask(key, version, values)), key
 
     play(tmp_path, test)
+
+
+def test_an_acl_counts_from_the_next_request_on(tmp_path: Path) -> None:
+    """The real authorizer: a DENY that is created on one connection refuses what another one repeats."""
+    deny = {
+        "resource_type": TOPIC, "resource_name": "t", "resource_pattern_type": 3, "principal": "User:ANONYMOUS",
+        "host": "*", "operation": WRITE, "permission_type": 2,
+    }  # fmt: skip
+    found = {
+        "resource_type_filter": TOPIC, "resource_name_filter": "t", "pattern_type_filter": 3, "principal_filter": None,
+        "host_filter": None, "operation": 1, "permission_type": 1,
+    }  # fmt: skip
+
+    async def test(node: Any, client: Client) -> None:
+        other = await Client.connect(node)
+        denied = ErrorCode.topic_authorization_failed
+        for _ in range(3):
+            assert not (await client.produce("t", batch()))["error_code"]
+        (row,) = (await other.ask(ApiKey.CREATE_ACLS, 3, {"creations": [deny]}))["results"]
+        assert not row["error_code"]
+        for _ in range(3):
+            assert (await client.produce("t", batch()))["error_code"] == denied
+        (row,) = (await other.ask(ApiKey.DELETE_ACLS, 3, {"filters": [found]}))["filter_results"]
+        assert len(row["matching_acls"]) == 1
+        assert not (await client.produce("t", batch()))["error_code"]
+
+    play(tmp_path, test, authorizer_class_name=STANDARD, allow_everyone_if_no_acl_found="true")
 
 
 def test_the_shortcuts_of_all_connections_are_forgotten(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from ottla.replication.partition import Partition
 from ottla.security.acls import Operation
 from ottla.server.api import ROW_COST, Handling, RequestContext, api
 from ottla.server.authorization import allowed
+from ottla.server.long_answers import RowsOf
 from ottla.server.partition_read import READ_COMMITTED
 from ottla.server.permissions import of_topics
 
@@ -50,13 +51,16 @@ def handle(context: RequestContext, request: Any) -> Handling:
             counts[topic.name, asked.partition_index] += 1
             yield 1
     topics: dict[str, dict[int, dict[str, Any]]] = {}
+    denied: list[dict[str, Any]] = []
     visible = allowed(context, Operation.DESCRIBE)
     for topic in request.topics:
+        if topic.name not in visible:
+            denied.append({"name": topic.name, "partitions": RowsOf(topic.partitions, _denied)})
+            yield 1
+            continue
         for asked in topic.partitions:
             number = asked.partition_index
             try:
-                if topic.name not in visible:
-                    raise KafkaError(ErrorCode.topic_authorization_failed)
                 if counts[topic.name, number] > 1:
                     raise KafkaError(ErrorCode.invalid_request)
                 timestamp, offset, epoch = yield from _look_up(context, topic.name, asked, isolation)
@@ -69,7 +73,16 @@ def handle(context: RequestContext, request: Any) -> Handling:
                 "leader_epoch": epoch,
             }  # fmt: skip
             yield ROW_COST
-    return {"topics": [{"name": name, "partitions": list(answers.values())} for name, answers in topics.items()]}
+    found = [{"name": name, "partitions": list(answers.values())} for name, answers in topics.items()]
+    return {"topics": found + denied}
+
+
+def _denied(asked: Any) -> dict[str, Any]:
+    timestamp, offset, epoch = NOTHING
+    return {
+        "partition_index": asked.partition_index, "error_code": ErrorCode.topic_authorization_failed,
+        "timestamp": timestamp, "offset": offset, "leader_epoch": epoch,
+    }  # fmt: skip
 
 
 def _look_up(context: RequestContext, topic: str, asked: Any, isolation: int) -> Generator[Cost, Any, Found]:

@@ -34,10 +34,11 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
         rows = RowsOf(topic.partition_indexes, lambda number: {"partition_index": number, "error_code": error.code})
         return {"name": topic.name, "partitions": rows}
 
-    markers = RowsOf(
-        request.markers, lambda each: {"producer_id": each.producer_id, "topics": RowsOf(each.topics, refused)}
-    )
-    return {"markers": markers}
+    def row(marker: Any) -> dict[str, Any]:
+        topics = [topic for topic in marker.topics if topic.partition_indexes]
+        return {"producer_id": marker.producer_id, "topics": RowsOf(topics, refused)}
+
+    return {"markers": RowsOf(request.markers, row)}
 
 
 @api(
