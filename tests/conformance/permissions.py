@@ -197,8 +197,10 @@ def set_rules(world: World, rules: list[dict[str, Any]]) -> None:
 
 
 def compare(world: Compared, keys: Iterable[ApiKey], cases: int, versions: int) -> tuple[int, int, list[str]]:
-    """Number of questions, how many of them Kafka refused, and where the answers differ. At most `cases` of each API and version, and `versions` of an
-    API: the newest, the oldest, those between."""
+    """Number of questions, how many of them Kafka refused, and where the answers differ.
+
+    At most `cases` of each API and version, and `versions` of an API: the newest, the oldest, those between.
+    """
     keys = [key for key in keys if key not in ASKED_OF_KAFKA_ALONE]
     rules = [*things(keys)]
     set_rules(world, [acl(host, *thing) for _, _, thing, host in rules])
