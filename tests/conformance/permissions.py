@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from ottla.security.acls import CLUSTER_NAME, Operation, ResourceType
 from ottla.server import api
 from ottla.server.handlers import TABLE
 from ottla.server.permissions import Need, Open
-from peers.kafka import START_FAST, KafkaPeer
+from peers.kafka import START_FAST, KafkaPeer, hold_port
 from tests.conformance import (  # noqa: F401  they add their rows to CASES
     differential_groups,
     differential_markers,
@@ -170,12 +170,25 @@ def things(keys: Iterable[ApiKey]) -> Iterator[tuple[ApiKey, Need, tuple[Operati
 
 
 @contextmanager
-def brokers(directory: Path) -> Iterator[Compared]:
-    """Ottla and Kafka with the same topics, and no ACL yet."""
-    with (
-        KafkaPeer(directory / "kafka", heap="512m", flags=START_FAST, settings=SETTINGS) as kafka,
-        NodeProcess(directory / "ottla", SETTINGS) as node,
-    ):
+def brokers(directory: Path, *, pair: bool = False) -> Iterator[Compared]:
+    """Ottla and Kafka with the same topics, and no ACL yet. `pair`: of Ottla a broker and a controller, which opens the
+    Envelopes in which requests are forwarded."""
+    with ExitStack() as stack:
+        settings = dict(SETTINGS)
+        if pair:
+            port = stack.enter_context(hold_port()).getsockname()[1]
+            listener = f"127.0.0.1:{port}"
+            shared = {
+                **SETTINGS, "controller.quorum.voters": f"1@{listener}", "controller.listener.names": "CONTROLLER",
+            }  # fmt: skip
+            own = {"process.roles": "controller", "node.id": "1", "listeners": f"CONTROLLER://{listener}"}
+            stack.enter_context(NodeProcess(directory / "controller", {**shared, **own}, port=port))
+            settings = {**shared, "process.roles": "broker", "node.id": "2"}
+        kafka = KafkaPeer(
+            directory / "kafka", heap="512m", flags=START_FAST, settings=SETTINGS, node_id=2 if pair else 1
+        )
+        stack.enter_context(kafka)
+        node = stack.enter_context(NodeProcess(directory / "ottla", settings))
         prefix = f"d{os.getpid()}-{time.time_ns() % 10**9}-"
         world = Compared(Side(node.bootstrap), Side(kafka.bootstrap), prefix, "answers")
         world.populate()
@@ -235,9 +248,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("apis", nargs="*", help="all without one")
     parser.add_argument("--cases", type=int, default=5, help="of each API and version")
     parser.add_argument("--versions", type=int, default=99, help="of each API")
+    parser.add_argument("--pair", action="store_true", help="a broker and a controller of Ottla, not one node")
     options = parser.parse_args(arguments)
     keys = [ApiKey[name] for name in options.apis] or [ApiKey(key) for key in TABLE]
-    with tempfile.TemporaryDirectory() as directory, brokers(Path(directory)) as world:
+    with tempfile.TemporaryDirectory() as directory, brokers(Path(directory), pair=options.pair) as world:
         asked, refused, found = compare(world, keys, options.cases, options.versions)
     print(*found, f"{asked} questions, {refused} refused, {len(found)} answers differ", sep="\n")
     return bool(found)
