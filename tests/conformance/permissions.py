@@ -48,6 +48,9 @@ SETTINGS = {
     "allow.everyone.if.no.acl.found": "true",
     "offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1",
     "share.coordinator.state.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1", "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1", "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
 }  # fmt: skip
 KINDS = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID, ResourceType.CLUSTER)
 ASKED_OF_KAFKA_ALONE = {
