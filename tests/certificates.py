@@ -1,4 +1,4 @@
-"""Authorities and certificates for tests, made anew for each run: nothing here is a secret."""
+"""Authorities and certificates for tests, made by each run: nothing here is a secret."""
 
 from __future__ import annotations
 

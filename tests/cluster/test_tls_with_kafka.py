@@ -20,7 +20,6 @@ from tests.node import FOR_EVER, NodeProcess
 pytestmark = pytest.mark.skipif(shutil.which("java") is None, reason="no Java here to run Apache Kafka with")
 
 AUTHORITY = Authority()
-IN_SUITE = "tests/unit/server/test_tls.py::test_three_nodes_reach_each_other_only_by_certificate"
 PROTOCOLS = "PLAINTEXT:PLAINTEXT,INTERNAL:SSL,CONTROLLER:SSL"
 
 
@@ -42,7 +41,7 @@ def secured(directory: Path, node_id: int, controller: str, listeners: Mapping[s
     }
 
 
-@pytest.mark.nightly(IN_SUITE)
+@pytest.mark.nightly("tests/unit/server/test_tls.py::test_three_nodes_reach_each_other_only_by_certificate")
 @pytest.mark.parametrize("first", ["ottla", "kafka"])
 def test_records_are_copied_both_ways(tmp_path: Path, first: str) -> None:
     """Node 1 is controller and broker, node 2 a broker of the other kind. Each leads a partition that the other one

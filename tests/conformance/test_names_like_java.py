@@ -39,7 +39,7 @@ RULES = (
     r"RULE:^.*?CN=([^,+]*).*$/$1@$2/L,RULE:^(\w+)=(.*)$/$2-$1/",
     r"RULE:^([A-Z]+)=(.).*$/x$2y$11\$1/,RULE:.*/nobody\/else/",
     r"RULE:(.)/$1$1/",
-    r"RULE:^O=.*$/is-${who}/,RULE:^(?<who>[^=]*)=.*$/${who}/",
+    r"RULE:^O=(.*)$/is-$2/,RULE:^(?<who>[^=]*)=.*$/${who}/",
     "",
     "RULE:a",
     "DEFAULT,RULE:^CN=(.*$/x/",

@@ -304,7 +304,7 @@ def test_an_endless_handshake_is_cut_off(run: Any) -> None:
     run(main())
 
 
-def test_who_closes_during_the_handshake_is_told_apart(run: Any) -> None:
+def test_a_close_during_the_handshake_has_an_error_of_its_own(run: Any) -> None:
     """The process of another node that is ending accepts and closes."""
 
     async def main() -> None:

@@ -60,10 +60,10 @@ class WatchSettings(NamedTuple):
     """`socket.connection.setup.timeout.ms`"""
 
 
-def watch_brokers(network: Network, metadata: MetadataParts, config: ServerConfig) -> Callable[[], None]:
+def watch_brokers(
+    network: Network, metadata: MetadataParts, controller: Controller, config: ServerConfig
+) -> Callable[[], None]:
     """Watch the brokers of the controller in this process; returns what ends that. `network` reaches brokers."""
-    controller = metadata.controller
-    assert controller is not None
     settings = WatchSettings(
         config.node_id,
         config.inter_broker_listener_name,

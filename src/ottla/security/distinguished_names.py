@@ -21,7 +21,7 @@ KEYWORDS = {
     "0.9.2342.19200300.100.1.1": "UID",
     "0.9.2342.19200300.100.1.25": "DC",
 }
-"""Those that `AVAKeyword` says RFC 2253 has."""
+"""The attributes for which Java's `AVAKeyword` has a keyword of RFC 2253."""
 
 _STRINGS = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1C, 0x1E})
 """UTF8String, PrintableString, T61String, IA5String, GeneralString, UniversalString, BMPString."""

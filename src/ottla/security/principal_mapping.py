@@ -152,6 +152,8 @@ def _replacement(java: str, pattern: re.Pattern[str]) -> Iterator[str | int]:
             yield int(group)
             position += 1 + len(group)
             continue
+        if char == "\\" or (char == "$" and (digits is None or not pattern.groups)):
+            raise OttlaError(f"{SETTING}: the replacement {java!r} refers to a group that the pattern does not have")
         yield char
         position += 1
 

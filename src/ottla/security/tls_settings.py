@@ -52,7 +52,7 @@ class TlsSettings(NamedTuple):
     ciphers: tuple[str, ...]
     """OpenSSL's names for TLS 1.2; empty for its own choice."""
     suites: frozenset[str]
-    """Those of TLS 1.3; empty for all."""
+    """Suites of TLS 1.3; empty for all."""
     checks_names: bool
     """Whether a server must prove that it has the name that it was reached by."""
     allows_name_changes: bool

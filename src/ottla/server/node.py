@@ -426,7 +426,7 @@ class Node:
             if self.controller_endpoints and self.metadata.controller is not None:
                 from ottla.drivers.broker_watch import watch_brokers  # a node alone has no use for it
 
-                self.on_stop.append(watch_brokers(self.network, self.metadata, self.config))
+                self.on_stop.append(watch_brokers(self.network, self.metadata, self.metadata.controller, config))
             for listener in early:
                 await listener.accept()
             if config.is_broker:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64decode
 
 PASSWORD = "geheim12"
-"""Of all stores; that of the key has "key" before it."""
+"""Password of all stores; the password of the key has "key" before it."""
 
 JKS_KEYS = b64decode(
     """

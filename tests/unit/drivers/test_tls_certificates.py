@@ -139,7 +139,7 @@ def test_the_same_refusal_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptu
     assert len(caplog.records) == 2
 
 
-def test_the_end_is_told_in_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_expiry_is_logged_in_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "ottla.tls"):
         listener = started(ssl_settings(tmp_path, AUTHORITY, AUTHORITY.issue("node", days=(-1, 40))))
         told = []

@@ -49,6 +49,9 @@ def test_a_name_without_a_rule_is_nobody() -> None:
         r"RULE:^CN=([a-z&&[^b]]*)$/$1/",
         r"RULE:^CN=\Qa.b\E$/x/",
         r"RULE:^CN=(?P<who>.*)$/x/",
+        r"RULE:^CN=(.*)$/${who}/",
+        r"RULE:^CN=.*$/$1/",
+        r"RULE:^CN=(.*)$/$/",
     ],
 )
 def test_what_python_would_read_differently_is_refused(rules: str) -> None:
