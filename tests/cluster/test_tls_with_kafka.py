@@ -72,7 +72,9 @@ def test_records_are_copied_both_ways(tmp_path: Path, first: str) -> None:
             each.start()
         admin = AdminClient({"bootstrap.servers": f"{ottla.bootstrap},{kafka.bootstrap}"})
         until(lambda: len(admin.list_topics(timeout=10).brokers), lambda count: count == 2)
-        topic = NewTopic("t", replica_assignment=[[1, 2], [2, 1]], config={"min.insync.replicas": "2"})
+        topic = NewTopic(
+            "t", num_partitions=2, replica_assignment=[[1, 2], [2, 1]], config={"min.insync.replicas": "2"}
+        )
         for future in admin.create_topics([topic]).values():
             future.result(60)
         producer = Producer({"bootstrap.servers": ottla.bootstrap, "acks": "all"})

@@ -90,13 +90,17 @@ def _per_host(overrides: Any) -> dict[str, int]:
     return found
 
 
-def node_tls(config: ServerConfig, fs: FileSystem, clock: Clock, network: Network) -> NodeTls | None:
-    """The TLS of a node, None where it has none. Raises OttlaError for certificates that cannot be used."""
+def over_tls(
+    config: ServerConfig, fs: FileSystem, clock: Clock, network: Network
+) -> tuple[NodeTls | None, Network, Network]:
+    """The TLS of a node, None where it has none, and the networks by which brokers and controllers are reached. Raises
+    OttlaError for certificates that cannot be used."""
     if not config.uses_tls:
-        return None
+        return None, network, network
     from ottla.server.node_tls import NodeTls  # what nobody asked for takes no memory
 
-    return NodeTls(config, fs, clock, network)
+    tls = NodeTls(config, fs, clock, network)
+    return tls, tls.brokers, tls.controllers
 
 
 async def check_address(network: Network, host: str, port: int) -> None:

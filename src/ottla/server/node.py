@@ -28,7 +28,7 @@ from ottla.metrics.instruments import NodeMetrics
 from ottla.model import SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.server.api import OF_BROKERS, OF_CONTROLLERS, ApiSet
-from ottla.server.listener import ConnectionLimits, Listener, changing_quotas, check_address, limit, logged_in, node_tls
+from ottla.server.listener import ConnectionLimits, Listener, changing_quotas, check_address, limit, logged_in, over_tls
 from ottla.server.log_settings import LogSettings
 from ottla.server.metadata_changes import follow_brokers, log_changes, log_start
 from ottla.server.receiving import Receiving
@@ -91,6 +91,10 @@ class Node:
     on_halt: Callable[[], None] = staticmethod(lambda: None)
     """Ends the process there and then. Whoever runs the node sets this and `on_give_up`; without them it only logs why,
     and refuses what it cannot do."""
+    start_seconds = 0.0
+    """How long `start` took."""
+    _loaded = False
+    """Whether the logs are known; until then closing them would call an unclean directory clean."""
     _halting = False
 
     def __init__(
@@ -99,8 +103,7 @@ class Node:
         self.config = config
         self.fs = fs
         self.plain_network = network
-        self.tls = node_tls(config, fs, clock, network)
-        brokers, controllers = (network, network) if self.tls is None else (self.tls.brokers, self.tls.controllers)
+        self.tls, brokers, controllers = over_tls(config, fs, clock, network)
         self.network, controllers = logged_in(config, fs, random, brokers, controllers)
         """By which other brokers are reached."""
         self.clock = clock
@@ -144,8 +147,6 @@ class Node:
         self._receiving: Receiving | None = None
         self.serving = False
         """Whether clients are accepted."""
-        self.start_seconds = 0.0
-        """How long `start` took."""
         self.http: HttpServer | None = None
         """Metrics and health, where `ottla.http.listener` asks for them."""
         self.lost: Mapping[int, int] = {}
@@ -159,8 +160,6 @@ class Node:
         """The periodic task, while it runs."""
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
         """Undo functions of `start` for `stop`, run in reverse order."""
-        self._loaded = False
-        """Whether the logs are known; until then closing them would call an unclean directory clean."""
         self._long_work = asyncio.Lock()
         self._mover: LogMover | None = None
         self.on_stop: list[Callable[[], None]] = []
@@ -399,8 +398,7 @@ class Node:
         """Returns when clients are served. Raises OttlaError or OSError when that is impossible; `stop` then too."""
         began_s = elapsed_s()
         if self.tls is not None:
-            self._closers.append(self.tls.stop)
-            self.tls.start()
+            self.tls.start(self._closers)
         if self.config["ottla.http.listener"]:
             await self._start_http()
         for spec in self.config.listeners:  # before anything is made on disk

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -134,8 +134,9 @@ class NodeTls:
 
     # Certificates that change.
 
-    def start(self) -> None:
-        """Look at the files from now on."""
+    def start(self, closers: list[Callable[[], Coroutine[Any, Any, None]]]) -> None:
+        """Look at the files from now on, until the last of `closers`."""
+        closers.append(self.stop)
         self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     async def stop(self) -> None:
