@@ -17,15 +17,16 @@ import threading
 import time
 from pathlib import Path
 
-from bench.brokers import Kafka, Ottla, Side, free_port
+from bench.brokers import Kafka, Ottla, Side
 from bench.load import Client, batch_of, fetch_frame, produce_frame
 from ottla.protocol.messages import ApiKey
+from peers.kafka import free_port
 from tests.certificates import Authority, ssl_settings
 
 SECONDS = 6.0
 WARM_S = 12.0
 CONNECTIONS = 4
-BATCHES = {"one 100-byte record": 1, "16 KB": 16 << 10, "64 KB": 64 << 10, "1 MB": 1 << 20}
+BATCHES = {"one 100-byte record": 1, "16 KB": 16 << 10, "64 KB": 64 << 10, "1 MB": 950_000}
 
 
 class Connection(threading.Thread):
@@ -76,8 +77,8 @@ def cpu_s(pid: int) -> float:
 
 def measured(
     side: Side, port: int, context: ssl.SSLContext | None, frames: list[bytes], seconds: float
-) -> tuple[float, float]:
-    """Requests a second, and the broker's microseconds for each."""
+) -> tuple[float, float, int]:
+    """Requests a second, the broker's microseconds for each, and the bytes of an answer."""
     connections = [Connection(port, context, frame, 2) for frame in frames]
     for each in connections:
         each.start()
@@ -85,12 +86,13 @@ def measured(
     before, began_s, cpu = sum(each.answered for each in connections), time.perf_counter(), cpu_s(side.pid)
     time.sleep(seconds)
     count = sum(each.answered for each in connections) - before
+    mean = sum(each.bytes for each in connections) // max(1, sum(each.answered for each in connections))
     took_s, spent_s = time.perf_counter() - began_s, cpu_s(side.pid) - cpu
     for each in connections:
         each.stopped = True
     for each in connections:
         each.join(30)
-    return count / took_s, spent_s / max(count, 1) * 1e6
+    return count / took_s, spent_s / max(count, 1) * 1e6, mean
 
 
 def reconnected(side: Side, secured: int, context: ssl.SSLContext, count: int) -> None:
@@ -129,6 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--reconnect", type=int, default=0, help="so many clients connect at once, nothing else")
     parser.add_argument("--side", choices=["ottla", "kafka"], action="append")
+    parser.add_argument("--kind", choices=["produce", "fetch"], action="append")
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--warm", type=float, default=WARM_S)
     arguments = parser.parse_args()
@@ -170,18 +173,25 @@ def rows(name: str, side: Side, secured: int, context: ssl.SSLContext, arguments
     for what, size in BATCHES.items():
         topic = f"t{size}"
         client.create_topic(topic, CONNECTIONS, small)
+        client.create_topic(f"kept-{topic}", CONNECTIONS)
         batch, _ = batch_of(size, 100)
+        for number in range(CONNECTIONS):
+            client.socket.sendall(produce_frame(f"kept-{topic}", number, batch))
+            client.receive_frame()
         frames = {
             "produce": [produce_frame(topic, number, batch) for number in range(CONNECTIONS)],
-            "fetch": [fetch_frame(topic, number, 0, max(size, 1 << 12)) for number in range(CONNECTIONS)],
+            "fetch": [fetch_frame(f"kept-{topic}", number, 0, 2 << 20) for number in range(CONNECTIONS)],
         }
-        for kind, each in frames.items():
+        for kind, each in ((name, frames[name]) for name in arguments.kind or frames):
             for end, (port, tls) in ends.items():
                 measured(side, port, tls, each, arguments.warm)
-                rate, micros = measured(side, port, tls, each, arguments.seconds)
-                print(f"{name:6} {kind:8} {what:20} {end:6} {rate:10,.0f} /s {micros:8.1f} us", flush=True)
+                rate, micros, mean = measured(side, port, tls, each, arguments.seconds)
+                print(
+                    f"{name:6} {kind:8} {what:20} {end:6} {rate:10,.0f} /s {micros:8.1f} us, answers of {mean:,} bytes",
+                    flush=True,
+                )
     client.close()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
