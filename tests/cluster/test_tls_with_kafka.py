@@ -66,10 +66,10 @@ def test_records_are_copied_both_ways(tmp_path: Path, first: str) -> None:
     for each in held:
         each.close()
     kafka.format()
-    begun = (ottla, kafka) if ottla_id == 1 else (kafka, ottla)
+    begun = (ottla.start, kafka.start) if ottla_id == 1 else (kafka.start, ottla.start)
     try:
-        for each in begun:
-            each.start()
+        for start in begun:
+            start()
         admin = AdminClient({"bootstrap.servers": f"{ottla.bootstrap},{kafka.bootstrap}"})
         until(lambda: len(admin.list_topics(timeout=10).brokers), lambda count: count == 2)
         topic = NewTopic(

@@ -36,7 +36,8 @@ class SecuredNode(NodeProcess):
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredNode]:
-    with SecuredNode(tmp_path_factory.mktemp("tls")) as found:
+    found = SecuredNode(tmp_path_factory.mktemp("tls"))
+    with found:
         yield found
 
 
