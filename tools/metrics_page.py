@@ -111,6 +111,7 @@ Levels change while a node runs, for all loggers (`root`) or for one, as Kafka's
 | `ottla.tls` | certificates that were taken up, cannot be used or expire soon |
 | `ottla.authentication` | clients that fail to log in (SASL), keys of identity providers |
 | `ottla.requests` | slow requests, internal errors in a request |
+| `ottla.authorizer` | denied requests, with principal, operation, resource, host and rule; at DEBUG allowed ones |
 """
 
 

@@ -92,7 +92,8 @@ CREATIONS: tuple[dict[str, Any], ...] = (
     creation("other", resource_type=4), creation(""), creation(host=""), creation(host="localhost"),
     creation(operation=9), creation("g", resource_type=3, operation=4), creation("t", resource_type=5, operation=15),
     creation("token", resource_type=6, operation=8), creation("User:a", resource_type=7, operation=13),
-    creation(operation=2), creation(permission_type=2), creation(principal="Group:a"),
+    creation(operation=2), creation(permission_type=2), creation(principal="Group:a"), creation(principal="alice"),
+    creation(principal="User:"), creation(principal=":a"), creation(principal=""),
     creation(principal="User:CN=a,O=b:c"), creation(resource_type=99), creation(resource_pattern_type=9),
     creation(operation=77), creation(permission_type=55),
 )  # fmt: skip
@@ -141,7 +142,7 @@ def comparable(answer: Any) -> Any:
 BETTER = (
     (creation(resource_pattern_type=1), UNKNOWN), (creation(resource_pattern_type=2), UNKNOWN),
     (creation(resource_type=1), UNKNOWN), (creation(operation=1), UNKNOWN), (creation(permission_type=1), UNKNOWN),
-    (creation(resource_type=0), None), (creation(operation=0), None), (creation(principal="alice"), ErrorCode.none),
+    (creation(resource_type=0), None), (creation(operation=0), None),
     (creation(host="10.0.0.0/8"), ErrorCode.none),
 )  # fmt: skip
 """What Kafka answers where we say INVALID_REQUEST, or UNSUPPORTED_VERSION of a network; None: it hangs up."""

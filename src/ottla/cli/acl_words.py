@@ -179,5 +179,6 @@ def row(acl: Acl) -> Sequence[str]:
     """For a table: who, may, what, resource, name, host."""
     found = as_json(acl)
     name = found["resource_name"] + ("..." if acl.pattern_type == PatternType.PREFIXED else "")
-    resource = "cluster" if acl.resource_type == ResourceType.CLUSTER else f"{found['resource_type']}:{name}"
+    word = next((word for word, kind in KINDS.items() if kind == acl.resource_type), found["resource_type"])
+    resource = word if acl.resource_type == ResourceType.CLUSTER else f"{word}:{name}"
     return found["principal"], found["permission"], found["operation"], resource, found["host"]

@@ -166,7 +166,7 @@ def _fits(operation: Operation, resource: Resource) -> bool:
 def remove(
     user: Text,
     operations: Text | None = None,
-    resources: tuple[Text, ...] = (),
+    resources: tuple[Text, ...] | None = None,
     /,
     *,
     prefixed: Prefixed = False,
@@ -192,7 +192,7 @@ def remove(
     principal = principal_of(user)
     kinds: list[Operation] = [Operation.ANY] if operations in (None, "any") else operations_of(operations or "")
     pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
-    named: list[Resource | None] = [resource_of(text) for text in resources] or [None]
+    named: list[Resource | None] = [resource_of(text) for text in resources or ()] or [None]
     filters = [
         AclFilter(
             ResourceType.ANY if each is None else each.kind, None if each is None else each.name,

@@ -15,10 +15,11 @@ from ottla.cli.interrupts import in_thread
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import print_json, print_table
 from ottla.cli.security import ClientFile
-from ottla.cli.values import FilePath, Iterations, UserName
+from ottla.cli.values import FilePath, Iterations, Text, UserName
 
 app = App(name="user", help="Create, list and delete users who log in with SCRAM.", sort_key=9)
 
+DEFAULT_MECHANISM = "SCRAM-SHA-512"
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 GENERATED_BYTES = 18
 """Randomness of a generated password: 24 characters of base64."""
@@ -27,12 +28,9 @@ ITERATIONS = 4096
 RESOURCE_NOT_FOUND = 91
 
 Mechanism = Annotated[
-    tuple[str, ...],
-    Parameter(
-        name="--mechanism", negative="",
-        help="SCRAM-SHA-256 or SCRAM-SHA-512; may be repeated.",
-    ),
-]  # fmt: skip
+    list[Text] | None,
+    Parameter(name="--mechanism", negative="", help="SCRAM-SHA-256 or SCRAM-SHA-512; may be repeated."),
+]
 
 
 @app.command(name="list")
@@ -64,7 +62,7 @@ def create(
         Parameter(name="--password-file", help="A file whose first line is the password; - for standard input."),
     ] = None,
     generate: Annotated[Flag, Parameter(name="--generate", help="Make a password and print it, once.")] = False,
-    mechanism: Mechanism = ("SCRAM-SHA-512",),
+    mechanism: Mechanism = None,
     iterations: Annotated[
         Iterations, Parameter(name="--iterations", help="Rounds of hashing; more make a stolen record harder to guess.")
     ] = ITERATIONS,
@@ -73,7 +71,7 @@ def create(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     client_config: ClientFile = None,
 ) -> int:
-    """Create a user who logs in with SCRAM. The password is asked for on a terminal.
+    """Create a user who logs in with SCRAM-SHA-512, or another mechanism. The password is asked for on a terminal.
 
     A password never stands on a command line, where others could read it. What the user may do is said with
     ottla acl add.
@@ -83,7 +81,7 @@ def create(
     name
         The user's name.
     """
-    chosen = _mechanisms(mechanism)
+    chosen = _mechanisms(mechanism or [DEFAULT_MECHANISM])
     if generate and password_file is not None:
         raise CommandFailed("either --generate or --password-file", MISUSED)
     known = {each for each, _ in _described(bootstrap, name).get(name, ())}
@@ -108,7 +106,7 @@ def delete(
     names: tuple[UserName, ...],
     /,
     *,
-    mechanism: Mechanism = (),
+    mechanism: Mechanism = None,
     if_exists: Annotated[Flag, Parameter(name="--if-exists", help="A user who does not exist is no error.")] = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -121,7 +119,7 @@ def delete(
     names
         Users to delete.
     """
-    only = set(_mechanisms(mechanism))
+    only = set(_mechanisms(mechanism or []))
     done: list[dict[str, Any]] = []
     failed: list[str] = []
     for name in dict.fromkeys(names):
@@ -189,12 +187,13 @@ def _described(bootstrap: str, name: str | None = None) -> Mapping[str, list[tup
     """(mechanism, iterations) of each user, or of one; one who does not exist is left out. Raises CommandFailed."""
     from confluent_kafka import KafkaException
 
-    client: Any = admin_client(bootstrap)
+    client = admin_client(bootstrap)
+    ask: Any = client.describe_user_scram_credentials
     try:
         if name is None:
-            answered = wait(client.describe_user_scram_credentials())
+            answered = wait(ask())
         else:
-            (future,) = client.describe_user_scram_credentials([name]).values()
+            (future,) = ask([name]).values()
             answered = {name: wait(future)}
     except KafkaException as error:
         if name is not None and error.args[0].code() == RESOURCE_NOT_FOUND:

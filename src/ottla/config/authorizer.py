@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ottla.config.foreign import ALLOW_EVERYONE, AUTHORIZER, EARLY_START, SUPER_USERS
+from ottla.config.foreign import ALLOW_EVERYONE, AUTHORIZER, SUPER_USERS
 
 STANDARD: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 """The only authorizer: a name that is known, not a class that is loaded."""
@@ -29,7 +29,7 @@ def allows_everyone(static: Mapping[str, str]) -> bool:
 
 def early_listeners(values: Mapping[str, Any], controllers: frozenset[str]) -> frozenset[str]:
     """Names of the listeners that serve super users before the ACLs are loaded; those of controllers, unless said."""
-    named = values[EARLY_START]
+    named = values["early.start.listeners"]
     return controllers if named is None else frozenset(each.upper() for each in named if each)
 
 
@@ -46,6 +46,6 @@ def mistakes(
                 yield f"{SUPER_USERS} contains {each}: expected principals such as User:admin, separated by semicolons"
     for each in sorted(early_listeners(values, controllers) - listeners - controllers):
         yield (
-            f"{EARLY_START} contains listener {each}, but this is not contained in listeners or "
+            f"early.start.listeners contains listener {each}, but this is not contained in listeners or "
             "controller.listener.names"
         )

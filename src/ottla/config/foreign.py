@@ -18,7 +18,6 @@ distributions."""
 AUTHORIZER = "authorizer.class.name"
 SUPER_USERS = "super.users"
 ALLOW_EVERYONE = "allow.everyone.if.no.acl.found"
-EARLY_START = "early.start.listeners"
 
 PLUGIN_NAMES = frozenset({SUPER_USERS, ALLOW_EVERYONE})
 """Settings of Kafka's own authorizer. They have an effect where it is set."""

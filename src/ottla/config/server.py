@@ -219,7 +219,7 @@ class ServerConfig(Mapping[str, Any]):
             raise OttlaError(f"broker.id is {broker_id} but node.id is {self.node_id}: remove broker.id")
         for refusal in foreign.refusals(self):
             raise OttlaError(refusal)
-        if self[foreign.AUTHORIZER] or self[foreign.EARLY_START]:
+        if self[foreign.AUTHORIZER] or self["early.start.listeners"]:
             self._check_authorizer()
         if self["config.providers"]:
             raise OttlaError(

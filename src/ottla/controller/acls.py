@@ -1,8 +1,7 @@
 """Creation and deletion of ACLs (Kafka's `AclApis` and `AclControlManager`).
 
 Every ACL and every filter of a request stands for itself. ANY and MATCH, which only filters may have, are refused with
-INVALID_REQUEST, where Kafka fails with UNKNOWN_SERVER_ERROR; so is a principal without a type, which in Kafka makes
-every later request for the resource fail.
+INVALID_REQUEST, where Kafka fails with UNKNOWN_SERVER_ERROR.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Generator, Mapping
 from typing import Any
 from uuid import UUID
 
-from ottla.config.authorizer import is_principal
 from ottla.controller.decision import RECORDS_PER_DECISION_MAX, Decision, Steps
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata import features
@@ -44,7 +42,9 @@ def create_acls(
         if number % ACLS_AT_ONCE == 0:
             yield
         why = _refusal(asked, image)
-        rows.append({"error_code": ErrorCode.none if why is None else why.code, "error_message": why and why.message})
+        rows.append(
+            {"error_code": ErrorCode.none if why is None else why.code, "error_message": why.message if why else ""}
+        )
         if why is None:
             record = AccessControlEntryRecord(
                 random_uuid(random), asked["resource_type"], asked["resource_name"], asked["resource_pattern_type"],
@@ -70,8 +70,11 @@ def _refusal(asked: Mapping[str, Any], image: MetadataImage) -> KafkaError | Non
     ):  # fmt: skip
         if asked[field] not in _CONCRETE[codes]:
             return _invalid(f"Invalid {what} {_named(codes, asked[field])}")
-    if not is_principal(asked["principal"]):
-        return _invalid(f"expected a string in format principalType:principalName but got {asked['principal']}")
+    if ":" not in asked["principal"]:
+        return _invalid(
+            f"Could not parse principal from `{asked['principal']}` (no colon is present separating the principal type "
+            "from the principal name)"
+        )
     if network(asked["host"]) is not None and not features.supports_networks_in_acls(image.features):
         return KafkaError(
             ErrorCode.unsupported_version,

@@ -108,7 +108,7 @@ class MetadataDelta:
             for key, value in quotas.items():
                 delta.set_client_quota(entity, key, value)
         delta.scram_credentials = dict(image.scram_credentials)
-        delta.acls = dict(image.acls)
+        delta.acls = dict(image.acls.items())
         delta.delegation_tokens = dict(image.delegation_tokens)
         return delta
 

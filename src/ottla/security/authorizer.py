@@ -1,4 +1,4 @@
-"""Who may do what: Kafka's StandardAuthorizer over the ACLs of the metadata image.
+"""Decisions about who may do what: Kafka's StandardAuthorizer over the ACLs of the metadata image.
 
 Super users may do everything. Otherwise the ACLs that cover the resource decide: those of its name, of each prefix of
 it, and of the literal name `*`, for this principal or `User:*`, from this host or `*`. One DENY is enough to refuse;
@@ -378,7 +378,7 @@ class Authorizer:
 
     def is_allowed_for_any(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
         """Whether the principal may do it to at least one resource of the type (`authorizeByResourceType`): an ALLOW
-        that no DENY takes back whole. Implied operations do not count, as in Kafka. Raises AuthorizerNotReady."""
+        that no DENY covers. Implied operations do not count, as in Kafka. Raises AuthorizerNotReady."""
         if self.is_allowed(principal, host, operation, kind, ANY_NAME, log_denial=False):
             return True
         allowed: list[Acl] = []

@@ -1,4 +1,4 @@
-"""Who may do what: each rule of Kafka's StandardAuthorizer by an example. `test_authorizer_walk.py` asks Kafka."""
+"""Decisions of the authorizer: each rule by an example. `test_authorizer_walk.py` asks Kafka's StandardAuthorizer."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_without_an_authorizer_security_is_disabled(tmp_path: Any) -> None:
     asyncio.run(test())
 
 
-def test_who_may_not_change_acls_is_told_what_is_missing(tmp_path: Any) -> None:
+def test_a_client_that_may_not_change_acls_reads_what_it_lacks(tmp_path: Any) -> None:
     async def test() -> None:
         async with running(str(tmp_path), CLOSED) as node:
             client = await Client.connect(node)

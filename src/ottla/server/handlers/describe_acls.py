@@ -46,4 +46,4 @@ def handle(context: RequestContext, request: Any) -> Handling:
     for (kind, name, pattern), acls in found.items():
         rows.append({"resource_type": kind, "resource_name": name, "pattern_type": pattern, "acls": acls})
         yield LOOK_COST
-    return {"error_code": ErrorCode.none, "error_message": None, "resources": rows}
+    return {"error_code": ErrorCode.none, "error_message": "", "resources": rows}
