@@ -121,9 +121,9 @@ def add(
     results = wire.ask(bootstrap, ApiKey.CREATE_ACLS, {"creations": rows})["results"]
     failed = [(each, result) for each, result in zip(wanted, results, strict=True) if result["error_code"]]
     added = [each for each in wanted if each not in dict(failed)]
-    if json:
+    if json and added:
         print_json([{**as_json(each), "warning": warnings.get(each)} for each in added])
-    else:
+    elif not json:
         for each in added:
             print(sentence(each))
             if each in warnings:
