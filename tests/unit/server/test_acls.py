@@ -16,6 +16,7 @@ from ottla.security.authorizer import Authorizer, AuthorizerNotReady
 from ottla.server import acls
 from ottla.server.acls import DecisionLog
 from ottla.server.node import Node
+from ottla.testing.process import reserve
 from tests.unit.controller.test_acls import creation, wanted
 from tests.unit.server.node import Client, running
 
@@ -76,6 +77,49 @@ async def made_and_kept(directory: str) -> None:
 def may(node: Node, principal: str, topic: str) -> bool:
     assert node.authorizer is not None
     return node.authorizer.is_allowed(principal, "127.0.0.1", Operation.READ, ResourceType.TOPIC, topic)
+
+
+def test_the_controller_decides_for_a_broker_elsewhere(tmp_path: Any) -> None:
+    """By its own super users; the broker follows, and decides by its own about what it answers itself."""
+    held = reserve(0)
+    port = held.getsockname()[1]
+    common = {
+        "controller.quorum.voters": f"1@127.0.0.1:{port}", "controller.listener.names": "CONTROLLER",
+        "ottla.cluster.id": "Jk3UMx2zQ0y8oVh1mE5cRw", "group.initial.rebalance.delay.ms": "0",
+    }  # fmt: skip
+    controller = {
+        **OPEN, **common, "process.roles": "controller", "node.id": "1", "listeners": f"CONTROLLER://127.0.0.1:{port}",
+    }  # fmt: skip
+    broker = {**CLOSED, **common, "process.roles": "broker", "node.id": "2"}
+
+    async def test() -> None:
+        async with running(str(tmp_path / "1"), controller) as first, running(str(tmp_path / "2"), broker) as node:
+            client = await Client.connect(node)
+            refused = await client.ask(ApiKey.DESCRIBE_ACLS, 3, wanted())
+            assert refused["error_code"] == ErrorCode.cluster_authorization_failed
+            describe_cluster = creation(CLUSTER_NAME, resource_type=4, principal=ANONYMOUS, operation=8)
+            assert await create(client, describe_cluster, creation(), creation(operation=1)) == [
+                0, 0, ErrorCode.invalid_request
+            ]  # fmt: skip
+            assert may(node, "User:alice", "orders") and may(first, "User:alice", "orders")
+            assert len(await describe(client)) == 2, "at once"
+            assert await delete(client, resource_type_filter=2) == ["orders"]
+            assert not may(node, "User:alice", "orders") and not may(first, "User:alice", "orders")
+            direct = Client(*await asyncio.open_connection("127.0.0.1", port))
+            assert len(await describe(direct)) == 1
+            assert await create(direct, creation("by-controller")) == [0]
+            assert first.authorizer is not None
+            first.authorizer.super_users = frozenset({"User:admin"})
+            first.authorizer.changed()
+            assert await create(client, creation("x")) == [ErrorCode.cluster_authorization_failed]
+            assert await create(direct, creation("x")) == [ErrorCode.cluster_authorization_failed]
+            first.authorizer.super_users = frozenset({ANONYMOUS})  # so that the broker may leave
+            first.authorizer.changed()
+            client.close()
+            direct.close()
+
+    asyncio.run(test())
+    held.close()
 
 
 def test_without_an_authorizer_security_is_disabled(tmp_path: Any) -> None:
