@@ -97,7 +97,7 @@ def test_the_controller_decides_for_a_broker_elsewhere(tmp_path: Any) -> None:
             client = await Client.connect(node)
             refused = await client.ask(ApiKey.DESCRIBE_ACLS, 3, wanted())
             assert refused["error_code"] == ErrorCode.cluster_authorization_failed
-            describe_cluster = creation(CLUSTER_NAME, resource_type=4, principal=ANONYMOUS, operation=8)
+            describe_cluster = creation("kafka-cluster", resource_type=4, principal=ANONYMOUS, operation=8)
             assert await create(client, describe_cluster, creation(), creation(operation=1)) == [
                 0, 0, ErrorCode.invalid_request
             ]  # fmt: skip
