@@ -87,6 +87,15 @@ def test_prefixes_and_the_wildcard() -> None:
     assert rules.may(WRITE, name="*") and not rules.may(WRITE, name="*x"), "as in Kafka"
 
 
+def test_names_that_sort_before_the_asterisk() -> None:
+    """Kafka 4.3 never answers the first question, and fails at the second: it would begin its scan at `*` again."""
+    rules = Rules()
+    rules.add("$y", pattern=PREFIXED, kind=GROUP)
+    rules.add("((bar", pattern=PREFIXED, kind=GROUP)
+    assert not rules.may(name="$x", kind=GROUP) and not rules.may(name="((foo", kind=GROUP)
+    assert rules.may(name="$yes", kind=GROUP) and rules.may(name="((bar))", kind=GROUP)
+
+
 def test_prefixes_of_many_lengths_come_and_go() -> None:
     rules = Rules()
     ids = [rules.add("o" * length, pattern=PREFIXED) for length in (1, 3, 3, 5)]
