@@ -41,8 +41,8 @@ def values(topics: Topics, topic: str) -> Counter[str]:
 
 
 def open_transactions(topics: Topics, query: str = "") -> list[str]:
-    """Those of a query. Of all together some may be open for a while: Spark does not wait for the tasks of a job that
-    failed, and what is killed in the middle of one has its timeout."""
+    """The open transactions of one query, or of all: then some may be open for a while, as Spark does not wait for the
+    tasks of a job that failed, and what is killed in the middle of one has its timeout."""
     with contextlib.closing(Cluster(ClientConfig(parse_addresses(topics.bootstrap)))) as cluster:
         return list(list_transactions(cluster, f"{PREFIX}:{query}"))
 

@@ -213,7 +213,7 @@ class Login:
                 timer.cancel()
         self._deadline = self._session_end = None
         self._server = None
-        self._connection.login = None  # else each would keep the other until the garbage collector finds both
+        self._connection.login = None  # else each would keep the other in memory
 
     # Frames.
 

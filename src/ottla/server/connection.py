@@ -272,7 +272,7 @@ class CompiledConnection:
             while end - start >= 4 and not self.closing:
                 size = _int32(data, start)
                 if not 0 <= size <= limit:
-                    raise MalformedRequest(f"frame of {size} bytes, at most {limit} are allowed")
+                    raise MalformedRequest(f"frame of {size} bytes; {receiving.limit_name(self)} is {limit}")
                 need = size + 4
                 if end - start < need:
                     break

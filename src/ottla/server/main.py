@@ -18,7 +18,6 @@ from ottla.clock import SystemClock
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.filesystem import OsFileSystem
 from ottla.network import SystemNetwork
-from ottla.server.exposure import refuse_open_ports
 from ottla.server.node import Node
 
 if TYPE_CHECKING:
@@ -63,12 +62,11 @@ def run(
     tell: Tell | None = None,
 ) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP, or until the node gives up; returns the exit code. Raises OttlaError when
-    the node cannot start, or must not (`exposure.py`). A node that has to halt ends the process, with exit code 1.
+    the node cannot start. A node that has to halt ends the process, with exit code 1.
 
     `network` is the system's unless a test gives another; `tell` hears of each phase of the node.
     """
     logs.configure(config["ottla.log.format"], config["ottla.log.level"])
-    refuse_open_ports(config)
     _raise_file_limit()
     with asyncio.Runner(loop_factory=_loop_factory(config["ottla.event.loop"])) as runner:
         try:
