@@ -17,7 +17,7 @@ WORKERS ?= 4
 SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Tests of what has no clock, socket, disk or process of its own, and of the tree.
 PURE := tests/tidy tests/property $(addprefix tests/unit/,\
-	config controller coordinator formats metadata metrics mirror protocol quorum quotas registry replication)
+	config controller coordinator formats metadata metrics mirror protocol quorum quotas registry replication security)
 
 # Nodes start by the hundred in the tests; without cached bytecode each start compiles every module again.
 unexport PYTHONDONTWRITEBYTECODE

@@ -107,8 +107,11 @@ Levels change while a node runs, for all loggers (`root`) or for one, as Kafka's
 | `ottla.groups` | rebalances, loading of groups |
 | `ottla.transactions` | new producers, transactions that time out, coordinators and partitions that do not answer |
 | `ottla.share` | what the share coordinator loads, prunes and cannot prune |
-| `ottla.network` | refused clients, and clients that sent invalid requests |
+| `ottla.network` | refused clients, failed TLS handshakes, and clients that sent invalid requests |
+| `ottla.tls` | certificates that were taken up, cannot be used or expire soon |
+| `ottla.authentication` | clients that fail to log in (SASL), keys of identity providers |
 | `ottla.requests` | slow requests, internal errors in a request |
+| `ottla.authorizer` | denied requests, with principal, operation, resource, host and rule; at DEBUG allowed ones |
 """
 
 

@@ -15,6 +15,8 @@ import pyarrow as pa
 from ottla.client.cluster import EARLIEST, LATEST, Cluster
 from ottla.client.config import ClientConfig, parse_addresses
 from ottla.client.fetcher import DEFAULT_LIMITS, Chunk, Fetcher, FetchLimits, OffsetOutOfRange, TopicRecreated
+from ottla.client.properties import security_from
+from ottla.client.security import Security
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Offset, TopicPartition
 from ottla.protocol.aborted_transactions import Aborted
@@ -141,15 +143,20 @@ def read(
     topic: str, bootstrap: str, *, start: Position = None, end: Position = None,
     partitions: Iterable[int] | None = None, columns: Sequence[str] | None = None, headers: bool = False,
     read_committed: bool = True, client_id: str = "ottla-arrow", rack: str | None = None,
+    security: Security | Mapping[str, str] | None = None,
 ) -> pa.RecordBatchReader:  # fmt: skip
     """A topic, or a slice of it, as it is now: partition after partition.
+
+    `security` is a client's settings, by Kafka's names or librdkafka's; what they leave out comes from the environment
+    (OTTLA_CLIENT_CONFIG, OTTLA_CLIENT_SASL_PASSWORD, ...).
 
     `start` and `end` are offsets (the end is not included) or datetimes: records from the first one that is as young as
     `start` up to the first one as young as `end`. Offsets outside of the log are brought inside. Raises ValueError for
     what cannot be meant, KafkaError, OSError; the reader that is returned raises them as it reads.
     """
     fields = schema(columns, headers=headers)
-    cluster = Cluster(ClientConfig(parse_addresses(bootstrap), client_id, rack))
+    chosen = security if isinstance(security, Security) else security_from(security)
+    cluster = Cluster(ClientConfig(parse_addresses(bootstrap), client_id, rack, security=chosen))
     found = sorted(at for at in cluster.partitions([topic]))
     if not found:
         raise KafkaError(ErrorCode.unknown_topic_or_partition, f"topic {topic}")

@@ -239,13 +239,37 @@ def ask_other(client: Client, key: int, version: int, name: str, values: Mapping
     return messages.plain(entity_reader(response)(answer, 5)[0])
 
 
-def kept(client: Client) -> dict[str, Any]:
-    """Kafka's description of all that, without fields that grow or depend on the moment."""
+def put_acl(client: Client, topic: str) -> None:
+    creation = {
+        "resource_type": TOPIC_ACL, "resource_name": topic, "resource_pattern_type": LITERAL, "principal": "User:bob",
+        "host": "10.0.0.1", "operation": READ, "permission_type": ALLOW,
+    }  # fmt: skip
+    (row,) = client.ask(ApiKey.CREATE_ACLS, 3, {"creations": [creation]})["results"]
+    assert row["error_code"] == 0, row
+
+
+def delete_acls(client: Client, name: str) -> None:
+    """Delete the one ACL of this prefix."""
+    wanted = {
+        "resource_type_filter": TOPIC_ACL, "resource_name_filter": name, "pattern_type_filter": PREFIXED,
+        "principal_filter": None, "host_filter": None, "operation": ANY, "permission_type": ANY,
+    }  # fmt: skip
+    (row,) = client.ask(ApiKey.DELETE_ACLS, 3, {"filters": [wanted]})["filter_results"]
+    assert row["error_code"] == 0 and len(row["matching_acls"]) == 1, row
+
+
+def kept_acls(client: Client) -> list[str]:
+    """All ACLs, whichever broker shows them."""
     any_acl = {
         "resource_type_filter": ANY, "resource_name_filter": None, "pattern_type_filter": ANY,
         "principal_filter": None, "host_filter": None, "operation": ANY, "permission_type": ANY,
     }  # fmt: skip
-    acls = client.ask(ApiKey.DESCRIBE_ACLS, 3, any_acl)
+    answer = client.ask(ApiKey.DESCRIBE_ACLS, 3, any_acl)
+    return sorted(map(str, answer["resources"]))
+
+
+def kept(client: Client) -> dict[str, Any]:
+    """Kafka's description of all that, without fields that grow or depend on the moment."""
     users = client.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, {"users": None})
     quotas = client.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, {"components": [], "strict": False})
     transactions = client.ask(
@@ -253,7 +277,7 @@ def kept(client: Client) -> dict[str, Any]:
     )
     shown = client.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": ["open", "committed", "aborted"]})
     found = {
-        "acls": sorted(map(str, acls["resources"])),
+        "acls": kept_acls(client),
         "users": [(each["user"], sorted(map(str, each["credential_infos"]))) for each in users["results"]],
         "quotas": sorted(map(str, quotas["entries"] or ())),
         "transactions": sorted(map(str, transactions["transaction_states"])),

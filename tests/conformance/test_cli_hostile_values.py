@@ -52,6 +52,9 @@ VALID: dict[str, list[str]] = {
     "schema diff": ["t-value"],
     "server status": [],
     "server health": ["--http", "127.0.0.1:1"],
+    "cert show": ["t.pem"],
+    "cert renew": ["no-such-directory"],
+    "security env": ["no-such-directory"],
     "topic create": ["made", "--if-not-exists"],
     "topic delete": ["gone", "--if-exists"],
     "topic alter": ["t", "--set", "retention.ms=100000000"],
@@ -78,6 +81,13 @@ VALID: dict[str, list[str]] = {
     "quota list": [],
     "quota set": ["producer_byte_rate=1e12", "--client-id", "quota-of-nobody"],
     "quota remove": ["consumer_byte_rate", "--client-id", "quota-of-nobody"],
+    "acl list": [],
+    "acl add": ["alice", "read", "topic:t"],
+    "acl remove": ["alice", "read", "topic:t"],
+    "acl explain": ["alice", "read", "topic:t"],
+    "user list": [],
+    "user create": ["alice", "--replace", "--generate"],
+    "user delete": ["nobody", "--if-exists"],
     "cluster describe": [],
     "cluster up": ["1", "cluster", "--port", "0"],
     "cluster add": ["added"],
@@ -116,6 +126,7 @@ VALID: dict[str, list[str]] = {
 """A call of each command that a node accepts; where hostile values have their places, they take those of its words."""
 
 REFUSED = {
+    "acl add", "acl explain", "acl list", "acl remove",
     "cluster add", "cluster drain", "cluster remove", "mirror failback", "mirror failover",
     "mirror offsets", "mirror status", "pipeline stop",
     "quorum add", "quorum remove", "server health", "txn abort",

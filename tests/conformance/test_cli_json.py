@@ -17,7 +17,10 @@ from ottla.cli.exits import MISUSED, OK, UNREACHABLE
 from ottla.cli.main import main
 from tools import cli_page as page
 
-ABOUT_ANYTHING = {"ottla topic create", "ottla produce", "ottla tail", "ottla quota set", "ottla quota remove"}
+ABOUT_ANYTHING = {
+    "ottla topic create", "ottla produce", "ottla tail", "ottla quota set", "ottla quota remove", "ottla acl add",
+    "ottla acl remove", "ottla acl explain", "ottla user create", "ottla user delete",
+}  # fmt: skip
 """Commands whose names need not be of anything that is there."""
 PRINT_NO_DATA = {
     "ottla server start", "ottla completion", "ottla cluster up", "ottla cluster add", "ottla cluster restart",
@@ -54,6 +57,13 @@ COMMANDS: dict[str, list[str]] = {
     "ottla quota list": [],
     "ottla quota set": ["producer_byte_rate=1000000", "--client-id", "TOPIC", "--default", "user"],
     "ottla quota remove": ["producer_byte_rate", "--client-id", "TOPIC", "--default", "user"],
+    "ottla acl list": [],
+    "ottla acl add": ["alice", "read", "topic:TOPIC"],
+    "ottla acl remove": ["alice", "read", "topic:TOPIC"],
+    "ottla acl explain": ["alice", "read", "topic:TOPIC"],
+    "ottla user list": [],
+    "ottla user create": ["TOPIC-user", "--generate"],
+    "ottla user delete": ["TOPIC-user"],
     "ottla cluster describe": [],
     "ottla cluster balance": ["--sample", "0.1"],
     "ottla cluster drain": ["1", "--dry-run"],
@@ -105,6 +115,9 @@ REFUSED = {
     "ottla mirror failover": "there is no mirror of a at",
     "ottla mirror failback": "there is no mirror of a at",
     "ottla server health": "no node answers at 127.0.0.1:1",
+    **dict.fromkeys(
+        ("ottla acl list", "ottla acl add", "ottla acl remove", "ottla acl explain"), "the cluster checks no ACLs"
+    ),
     "ottla cluster drain": "no broker would remain",
     "ottla cluster remove": "77 is not currently registered (BROKER_ID_NOT_REGISTERED)",
 }

@@ -17,14 +17,17 @@ from peers.kafka import free_port
 from tests.conformance.drop_in import Place, seen
 from tests.conformance.drop_in_more import (
     Token,
+    delete_acls,
     described,
     described_streams,
     go_on_and_leave,
     go_on_with_tasks_and_leave,
     kept,
+    kept_acls,
     kept_groups,
     listed_groups,
     put,
+    put_acl,
     put_groups,
     put_transactions,
 )
@@ -64,6 +67,11 @@ def test_what_is_not_served_is_kept(tmp_path: Path) -> None:
     with place.running("ottla", kill=True) as client:
         assert seen(client) == before
         assert listed_groups(client) == listed
+        assert kept_acls(client) == at_kafka["acls"]
+        put_acl(client, "of-ottla")
+        delete_acls(client, "u-")
+        acls_of_ottla = kept_acls(client)
+        assert len(acls_of_ottla) == len(at_kafka["acls"]) and acls_of_ottla != at_kafka["acls"]
         for number in range(8):
             assert client.create(f"another-{number}") == "none"
         eventually(lambda: place.snapshots()[-1:] != snapshots[-1:])
@@ -86,7 +94,7 @@ def test_what_is_not_served_is_kept(tmp_path: Path) -> None:
     with place.running("kafka") as client:
         become(lambda: listed_groups(client), listed)
         become(lambda: kept_groups(client), groups_at_kafka)
-        become(lambda: kept(client), at_kafka)
+        become(lambda: kept(client), {**at_kafka, "acls": acls_of_ottla})
         assert seen(client)["groups"] == groups
         read_on(place.bootstrap, "848", from_offset=2)
         assert Token(login).shown() == tokens
@@ -128,7 +136,7 @@ def read_on(bootstrap: str, group: str, *, from_offset: int) -> None:
 
 
 def _secured(directory: Path) -> tuple[Place, int]:
-    """A place whose Kafka has users and ACLs, and the port where they log in. Ottla is told to do without."""
+    """A place whose Kafka has users and ACLs, and the port where they log in. Ottla is told to do without that port."""
     login = free_port()
     place = Place(directory, SECURED)
     kafka = place.kafka
@@ -139,7 +147,7 @@ def _secured(directory: Path) -> tuple[Place, int]:
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
     }
     place.ottla.settings = {
-        "authorizer.class.name": "", "listeners": f"PLAINTEXT://127.0.0.1:{kafka.port}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{kafka.port}",
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{kafka.port}",
     }  # fmt: skip
     return place, login

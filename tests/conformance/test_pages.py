@@ -39,7 +39,9 @@ class NodeReader(Reader):
         return text
 
     def terminal(self, name: str, command: str) -> None:
-        command = f"{self.here(command.strip())} --listen {self.addresses[BROKER]}"
+        command = self.here(command.strip())
+        if "--config" not in command:  # the file says where
+            command += f" --listen {self.addresses[BROKER]}"
         process = subprocess.Popen(
             ["bash", "-c", f"exec {command}"],
             cwd=self.directory, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

@@ -108,5 +108,5 @@ def test_the_contract_of_imports_is_as_strict_as_promised() -> None:
     io_modules = {"os", "time", "socket", "asyncio", "threading", "uvloop", "select", "subprocess"}
     own = {"ottla.clock", "ottla.filesystem", "ottla.network"}
     assert io_modules | own <= set(pure["forbidden_modules"])
-    layers = {"config", "protocol", "quorum", "metadata", "controller", "coordinator", "replication"}
+    layers = {"config", "protocol", "quorum", "metadata", "controller", "coordinator", "replication", "security"}
     assert {f"ottla.{name}" for name in layers} <= set(pure["source_modules"])

@@ -32,7 +32,9 @@ def settings_that_code_names() -> set[str]:
     files = [
         path
         for path in SOURCES.rglob("*.py")
-        if path not in aside and "tables" not in path.parts and path.parent.name not in ("cli", "dump", "simulation")
+        if path not in aside
+        and "tables" not in path.parts
+        and path.parent.name not in ("cli", "client", "dump", "simulation")
     ]
     text = "\n".join(path.read_text(encoding="utf-8") for path in files)
     named = set(re.findall(r'"([a-z0-9.]+)"', text))

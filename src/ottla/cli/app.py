@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from importlib import import_module
+from inspect import BoundArguments
 
 from cyclopts import App, CycloptsError, UnusedCliTokensError, ValidationError
 
-from ottla.cli import interrupts
+from ottla.cli import argument_secrets, interrupts, security
 from ottla.cli.exits import MISUSED, CommandFailed
 from ottla.cli.options import hints_asked_at
 from ottla.cli.output import visible
@@ -35,9 +36,13 @@ COMMANDS = {
     "registry": "ottla.cli.registry:registry",
     "check": "ottla.cli.check:check",
     "quota": "ottla.cli.quotas:app",
+    "acl": "ottla.cli.acls:app",
+    "user": "ottla.cli.users:app",
     "mirror": "ottla.cli.mirror:app",
     "txn": "ottla.cli.transactions:app",
     "quorum": "ottla.cli.quorum:app",
+    "cert": "ottla.cli.certs:app",
+    "security": "ottla.cli.security_env:app",
     "storage": "ottla.cli.storage:app",
     "log": "ottla.cli.dump.command:app",
     "spark": "ottla.cli.spark:app",
@@ -99,12 +104,27 @@ def _sentence(error: CycloptsError) -> str:
 
 def _correct_environment() -> None:
     """Set to nothing is not set; and no terminal has the sizes that rich fails with, or fills memory for."""
-    if not os.environ.get("OTTLA_BOOTSTRAP"):
-        os.environ.pop("OTTLA_BOOTSTRAP", None)
+    for name in ("OTTLA_BOOTSTRAP", security.VARIABLE):
+        if not os.environ.get(name):
+            os.environ.pop(name, None)
+    if security.VARIABLE in os.environ:  # Spark's processes begin in other directories
+        os.environ[security.VARIABLE] = os.path.abspath(os.environ[security.VARIABLE])
     for name in ("COLUMNS", "LINES"):
         text = os.environ.get(name, "")
         if not (text.isdecimal() and len(text) < 5 and int(text) >= TERMINAL_MIN):
             os.environ.pop(name, None)
+
+
+def _secure(bound: BoundArguments) -> None:
+    """Have connections made as the client's settings say, whose `bootstrap.servers` stand in for --bootstrap. Raises
+    CommandFailed."""
+    security.use(bound.arguments.get("client_config"), bound.arguments.get("from_config"))
+    known = bound.signature.parameters
+    # A pipeline's own --config file may have a bootstrap, too: `options_of` puts them in order.
+    if "bootstrap" in known and "config" not in known and "bootstrap" not in bound.arguments:
+        named = security.bootstrap_of_file()
+        if named is not None:
+            bound.arguments["bootstrap"] = named
 
 
 def run(arguments: Sequence[str], *, serves: bool = False) -> int:
@@ -124,6 +144,8 @@ def run(arguments: Sequence[str], *, serves: bool = False) -> int:
         raise CommandFailed(f"{_sentence(error)}\n  see: {command} --help", MISUSED) from None
     if not serves:
         interrupts.command_begins()
+    argument_secrets.warn(arguments)
+    _secure(bound)
     try:
         code = chosen(*bound.args, **bound.kwargs)
     except CommandFailed as failure:

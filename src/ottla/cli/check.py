@@ -17,6 +17,7 @@ from ottla.cli.client import admin_client, settings, topics_of, wait
 from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import bold, plural, print_json
+from ottla.cli.security import ClientFile
 from ottla.cli.status_line import StatusLine
 from ottla.cli.units import duration
 from ottla.cli.values import CheckRate, PartitionCount, ReplicaCount, Seconds, TopicName
@@ -44,9 +45,8 @@ def check(
     rate: CheckRate = 1000,
     keep: Flag = False,
     transactions: Flag = False,
-    json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-) -> int:
+    json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientFile = None,
+) -> int:  # fmt: skip
     """Write and read under load, and verify that every acknowledged record is there: once, in order, and read by every
     group.
 

@@ -34,7 +34,7 @@ RETRY_S = 0.5
 class Plan:
     """The options of a run. `client` are librdkafka's settings for all clients."""
 
-    client: Mapping[str, Any]
+    client: Mapping[str, Any] = field(repr=False)
     topic: str
     partitions: int
     run: str

@@ -39,7 +39,7 @@ POLL_S = 0.2
 class Plan:
     """The options of a run. `client` are librdkafka's settings for all clients."""
 
-    client: Mapping[str, Any]
+    client: Mapping[str, Any] = field(repr=False)
     topic: str
     partitions: int
     run: str

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ottla.cli import security
 from ottla.cli.exits import MISUSED, UNREACHABLE, CommandFailed
 from ottla.cli.interrupts import call, in_thread
 from ottla.cli.values import parse_addresses
@@ -17,12 +18,21 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
     from confluent_kafka.admin import AdminClient
 
+    from ottla.client.connection import Connection
+    from ottla.client.security import Security
+
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 3.0
 PROBE_TIMEOUT_S = 1.0
 """For the first bytes of an answer: a broker that hangs is waited for by the requests that follow."""
+SECURE_TIMEOUT_S = 10.0
+"""For a TLS handshake."""
 _PROBE = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
 """ApiVersions, version 0, without a client's name."""
+_REQUEST = bytes.fromhex("0000000e 0003 0001 00000002 ffff 00000000")
+"""Metadata, version 1, of no topics: a listener that wants a login closes the connection."""
+_SET = "set security.protocol={} in a file for --config"
+_CLOSED = f"the connection is closed without an answer; if its listener has TLS: {_SET.format('SSL')}"
 
 _UNREACHABLE = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_MSG_TIMED_OUT", "_SSL"})
 
@@ -42,6 +52,13 @@ _ADVICE = {
     "COORDINATOR_LOAD_IN_PROGRESS": "try again in a moment",
     "PREFERRED_LEADER_NOT_AVAILABLE": "its first replica is not in sync: ottla topic describe --under-replicated",
     "ELIGIBLE_LEADERS_NOT_AVAILABLE": "none of its replicas may lead: ottla topic describe --offline",
+    "TOPIC_AUTHORIZATION_FAILED": "an administrator sees which right is missing with: ottla acl explain",
+    "GROUP_AUTHORIZATION_FAILED": "an administrator sees which right is missing with: ottla acl explain",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "an administrator sees which right is missing with: ottla acl explain",
+    "CLUSTER_AUTHORIZATION_FAILED": "an administrator sees which right is missing with: ottla acl explain",
+    "SECURITY_DISABLED": "the nodes have no authorizer: set authorizer.class.name",
+    "_AUTHENTICATION": "check sasl.mechanism, sasl.username and sasl.password",
+    "SASL_AUTHENTICATION_FAILED": "check sasl.mechanism, sasl.username and sasl.password",
     "NOT_ENOUGH_REPLICAS": "fewer replicas are in sync than the topic's min.insync.replicas asks for",
 }
 
@@ -49,15 +66,31 @@ T = TypeVar("T")
 
 
 def settings(bootstrap: str, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """librdkafka's settings. Raises CommandFailed(UNREACHABLE) at once where nobody listens, not after its timeout."""
+    """librdkafka's settings, secrets among them. Raises CommandFailed at once where nobody listens or the login is
+    refused, not after its timeout."""
     probe(bootstrap)
     return {
         "bootstrap.servers": ",".join(addresses(bootstrap)),
         "client.id": "ottla-cli",
         "socket.timeout.ms": int(REQUEST_TIMEOUT_S * 1000),
         "log_level": 0,  # its log lines would stand between the records; errors come back as exceptions
+        **_secured(),
         **(extra or {}),
     }
+
+
+def _secured() -> dict[str, Any]:
+    from ottla.client.security import PLAINTEXT, SecurityFailure
+
+    chosen = security.current()
+    if chosen == PLAINTEXT:
+        return {}
+    from ottla.client import librdkafka
+
+    try:
+        return librdkafka.settings_of(chosen)
+    except SecurityFailure as failure:
+        raise security.failed(failure) from None
 
 
 def addresses(bootstrap: str) -> list[str]:
@@ -93,34 +126,75 @@ def connect(address: str, timeout_s: float = CONNECT_TIMEOUT_S) -> socket.socket
 
 
 def probe(bootstrap: str) -> None:
-    """Raises CommandFailed for what is no address (MISUSED), and where nobody listens (UNREACHABLE)."""
+    """Raises CommandFailed for what is no address (MISUSED), where nobody listens (UNREACHABLE), and where security
+    forbids a connection (FAILED)."""
+    from ottla.client.security import PLAINTEXT
+
+    secured = security.current()
     failures = []
     for address in addresses(bootstrap):
         try:
+            if secured != PLAINTEXT:
+                secure_connection(address, secured).close()
+                return
             with connect(address) as opened:
                 other = _spoken_instead(opened)
             if other is None:
                 return
-            failures.append(f"{address}: {other} answers there, no broker")
+            failures.append(f"{address}: {other}")
         except OSError as error:
-            failures.append(f"{address}: {error.strerror or error or 'no answer in time'}")
+            failures.append(_failure_at(address, error))
     raise nobody_answers("; ".join(failures) or "no address given")
 
 
+def _failure_at(address: str, error: OSError) -> str:
+    text = str(error.strerror or error or "no answer in time")
+    return text if address in text else f"{address}: {text}"
+
+
+def secure_connection(
+    address: str, secured: Security, timeout_s: float = REQUEST_TIMEOUT_S, connect_s: float = SECURE_TIMEOUT_S
+) -> Connection:
+    """A connection of our own client to HOST:PORT, encrypted and logged in. Raises OSError, CommandFailed."""
+    from ottla.client.config import ClientConfig
+    from ottla.client.connection import Connection
+    from ottla.client.security import SecurityFailure
+
+    config = ClientConfig((address,), "ottla-cli", None, timeout_s, connect_s, security=secured)
+    opened = connect(address, min(CONNECT_TIMEOUT_S, timeout_s))
+    host, _, port = address.rpartition(":")
+    try:
+        return Connection(host.strip("[]"), int(port), config, opened)
+    except SecurityFailure as failure:
+        raise security.failed(failure) from None
+
+
 def _spoken_instead(opened: socket.socket) -> str | None:
-    """The other protocol spoken there; None for a broker, and for a peer that says nothing: later requests wait for
-    it."""
+    """What is wrong with whoever listens there; None for a broker that this client can ask, and for a peer that says
+    nothing: later requests wait for it."""
     opened.settimeout(PROBE_TIMEOUT_S)
     try:
         opened.sendall(_PROBE)
-        begin = opened.recv(5)
+        begin = opened.recv(4)
+        if begin.startswith((b"HTTP", b"<")):
+            return "an HTTP server answers there, no broker"
+        if begin[:2] in (b"\x15\x03", b"\x16\x03"):
+            return f"TLS answers there, no broker without it: {_SET.format('SSL (SASL_SSL with a login)')}"
+        if begin.startswith(b"SSH-"):
+            return "SSH answers there, no broker"
+        if not begin:
+            return _CLOSED
+        left = int.from_bytes(begin, "big")
+        while left > 0 and (part := opened.recv(min(left, 65536))):
+            left -= len(part)
+        opened.sendall(_REQUEST)
+        if not opened.recv(1):
+            return f"the broker closes the connection; if it wants a login: {_SET.format('SASL_PLAINTEXT')}"
+    except ConnectionError:
+        return _CLOSED
     except OSError:
         return None
-    if begin.startswith((b"HTTP/", b"<")):
-        return "an HTTP server"
-    if begin[:2] in (b"\x15\x03", b"\x16\x03"):
-        return "TLS"
-    return "SSH" if begin.startswith(b"SSH-") else None
+    return None
 
 
 def nobody_answers(why: str) -> CommandFailed:

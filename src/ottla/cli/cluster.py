@@ -17,6 +17,7 @@ from ottla.cli.exits import OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import bold, human_bytes, plural, print_json, print_table
 from ottla.cli.partition_health import LACKS, MIN_ISR, partitions
+from ottla.cli.security import ClientFile
 from ottla.metadata.features import METADATA_VERSION, METADATA_VERSIONS
 from ottla.server.exposure import ALLOW
 
@@ -30,7 +31,9 @@ app.command(remove, sort_key=6)
 
 
 @app.command
-def describe(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
+def describe(
+    *, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientFile = None
+) -> int:
     """Show the cluster id, the brokers with the partitions and bytes each holds, and unhealthy partitions.
 
     The controller is the leader of the metadata quorum, as `ottla quorum describe` names it.

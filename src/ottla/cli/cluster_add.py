@@ -12,6 +12,7 @@ from uuid import UUID
 
 from cyclopts import Parameter
 
+from ottla.cli import security
 from ottla.cli.cluster_claim import claim, one_at_a_time
 from ottla.cli.cluster_members import members
 from ottla.cli.cluster_up import (
@@ -28,6 +29,7 @@ from ottla.cli.configs import Resource
 from ottla.cli.configs import describe as describe_settings
 from ottla.cli.exits import FAILED, MISUSED, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Flag, asked_at, parse_settings
+from ottla.cli.security import ClientFile
 from ottla.cli.values import BrokerId, FilePath, Text
 from ottla.cli.voters import make_dynamic, quorum_of
 from ottla.metadata.image import Endpoint
@@ -54,6 +56,7 @@ def add(
     controller: Flag = False,
     set: Annotated[list[Text] | None, Parameter(negative="", consume_multiple=False)] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Add a node to a running cluster and run it until Ctrl-C. Run the same command to start it again.
 
@@ -84,11 +87,24 @@ def add(
             (directory / REMOVED).unlink()
             _say("the node was removed from the cluster and joins again")
         return _run(directory, Joined(), bootstrap)
+    _ensure_open()
     given = parse_settings(set or (), "--set")
     roles = given.get("process.roles") or ("broker,controller" if controller else "broker")
     with one_at_a_time(_say) as release:
         joined = _join(directory, bootstrap, listen, node_id, roles, given)
         return _run(directory, joined, bootstrap, release)
+
+
+def _ensure_open() -> None:
+    """Raises CommandFailed for a cluster with security: a node's id is claimed at its controllers, which know nodes by
+    their certificates or logins, and not the administrator who runs this."""
+    from ottla.client.security import PLAINTEXT
+
+    if security.current() != PLAINTEXT:
+        raise CommandFailed(
+            "nodes of a secured cluster are not made by this command: give the node a certificate and settings like "
+            "those of the others\n  start it with: ottla server start --config FILE"
+        )
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from ottla.cli.move_plan import (
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, asked_at
 from ottla.cli.output import human_bytes, plural, print_json, print_table
 from ottla.cli.reassign import POLL_S, Mover, ask, cancel, ensure_none_under_way, under_way
+from ottla.cli.security import ClientFile
 from ottla.cli.status_line import StatusLine
 from ottla.cli.values import BrokerId, ByteRate, ReplicaCount, Seconds, TopicName, parse_byte_rate
 from ottla.cli.voters import let_go
@@ -51,6 +52,7 @@ def balance(
     sample: Seconds = SAMPLE_S,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Balance replicas, bytes, write load and leaders over the brokers: show the plan, or with --run execute it.
 
@@ -98,6 +100,7 @@ def drain(
     dry_run: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Move all partitions off brokers so that they can be stopped or removed. The brokers keep serving meanwhile.
 
@@ -131,7 +134,14 @@ def drain(
     return code
 
 
-def remove(broker: BrokerId, /, *, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
+def remove(
+    broker: BrokerId,
+    /,
+    *,
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
+) -> int:
     """Unregister a drained and stopped broker from the cluster, and remove it from the quorum if it votes.
 
     Parameters
@@ -191,6 +201,7 @@ def replicate(
     dry_run: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Change the replication factor of topics while they are in use.
 

@@ -21,6 +21,7 @@ from ottla.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, asked_at
 from ottla.cli.output import plural
 from ottla.cli.processes import holder, process
 from ottla.cli.reassign import elect
+from ottla.cli.security import ClientFile
 from ottla.cli.status_line import StatusLine
 from ottla.cli.units import duration
 from ottla.cli.values import BrokerId, FilePath, Seconds, Text
@@ -38,6 +39,7 @@ def restart(
     command: Text | None = None,
     patience: Seconds = PATIENCE_S,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Restart the nodes of a cluster one by one, for new settings or a new release. Clients are not interrupted.
 

@@ -11,10 +11,11 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from cyclopts import Parameter
 
+from ottla.cli import security
 from ottla.cli.exits import MISUSED, CommandFailed
 from ottla.cli.options import Flag, asked_at, parse_settings
 from ottla.cli.output import plural
@@ -44,6 +45,7 @@ def up(
     port: Port = DEFAULT_PORT,
     set: Annotated[list[Text] | None, Parameter(negative="", consume_multiple=False)] = None,
     no_restart: Flag = False,
+    secure: Flag = False,
 ) -> int:
     """Run a cluster on this machine until Ctrl-C, which stops it cleanly. Run the same command to start it again.
 
@@ -63,23 +65,42 @@ def up(
         A setting for all nodes as name=value; may be repeated. Only for a new directory.
     no_restart
         Do not restart a node that dies.
+    secure
+        With TLS, logins and ACLs: a certificate authority, certificates of the nodes, a user `admin`, and files for
+        clients such as DIRECTORY/client.properties. Only for a new directory.
     """
     count, named = _nodes_and_directory(nodes, directory)
     settings = parse_settings(set or (), "--set")
     lock = _lock(named.absolute())
     try:
-        return _run(_nodes_of(named, count, port, settings), restart=not no_restart)
+        found = _nodes_of(named, count, port, settings, secure=secure)
+        return _run(found, restart=not no_restart, client=_client_file(named))
     finally:
         os.close(lock)
 
 
-def _nodes_of(named: Path, count: int | None, port: int, settings: Mapping[str, str]) -> dict[int, Path]:
+def _client_file(named: Path) -> Path | None:
+    """The file for clients of a secured cluster."""
+    from ottla.cli.secured import CLIENT
+
+    file = named.absolute() / CLIENT
+    return file if file.exists() else None
+
+
+def _nodes_of(
+    named: Path, count: int | None, port: int, settings: Mapping[str, str], *, secure: bool = False
+) -> dict[int, Path]:
     """The nodes of a directory, which are made if there are none. Raises CommandFailed."""
     directory = named.absolute()
     found = node_directories(directory)
     if not found:
-        _create(directory, count or NODES, port, settings)
+        _create(directory, count or NODES, port, settings, secure=secure)
         return node_directories(directory)
+    if secure and _client_file(named) is None:
+        raise CommandFailed(
+            f"{directory} has a cluster without security, and --secure is for a new one: name another directory",
+            MISUSED,
+        )
     if count is not None and count != len(found):
         other = max([*found, *removed_directories(directory)]) + 1
         raise CommandFailed(
@@ -91,7 +112,7 @@ def _nodes_of(named: Path, count: int | None, port: int, settings: Mapping[str, 
     return found
 
 
-def _run(found: Mapping[int, Path], *, restart: bool) -> int:
+def _run(found: Mapping[int, Path], *, restart: bool, client: Path | None = None) -> int:
     from ottla.server.exposure import open_ports, refuse_open_ports, warnings
     from ottla.server.supervisor import Supervised, Supervisor
 
@@ -103,9 +124,12 @@ def _run(found: Mapping[int, Path], *, restart: bool) -> int:
         for number, config in configs.items()
     ]
     bootstrap = ",".join(map(address_of, configs.values()))
+    security.use(client)
 
     def ready() -> None:
         print(f"bootstrap: {bootstrap}", flush=True)
+        if client is not None:
+            print(f"secured: eval $(ottla security env {shlex.quote(str(client.parent))})", flush=True)
         for line in warnings(place for each in configs.values() for place in open_ports(each, {})):
             print(line, flush=True)
 
@@ -198,25 +222,40 @@ def _lock(directory: Path) -> int:
     return descriptor
 
 
-def _create(directory: Path, nodes: int, port: int, settings: Mapping[str, str]) -> None:
-    """Directories, settings files, and one cluster id for all. Raises CommandFailed."""
+def _create(directory: Path, nodes: int, port: int, settings: Mapping[str, str], *, secure: bool = False) -> None:
+    """Directories, settings files and one cluster id for all; with `secure` what `secured.py` makes, too. Raises
+    CommandFailed."""
     import random
 
+    from ottla.cli import secured
     from ottla.clock import SystemClock
     from ottla.filesystem import OsFileSystem
-    from ottla.server.local_cluster import Place, format_directory, node_settings
+    from ottla.server.local_cluster import LOOPBACK, Place, format_directory, node_settings
     from ottla.storage.meta_properties import random_directory_id
 
     dice = random.Random(os.urandom(16))
     cluster_id = random_directory_id(dice)
-    places = [Place(number, *ports) for number, ports in enumerate(_ports(port, nodes), 1)]
-    for number, own in node_settings(places).items():
+    ports = _ports(port, nodes)
+    places = [Place(number, each.clients, each.controllers) for number, each in enumerate(ports, 1)]
+    password = secured.new_password() if secure else ""
+    credentials = secured.credentials(password) if secure else ()
+    if secure:
+        secured.make_authority(directory)
+    for at, (number, own) in zip(ports, node_settings(places).items(), strict=True):
         place = directory / f"node-{number}"
+        file = place / secured.NODE_FILE
+        if secure:
+            own |= secured.node_settings(directory, file, own, at.brokers)
         text = {**own, "log.dirs": str(place / "data"), **settings}
         check_settings(place, text)
         place.mkdir(exist_ok=True)
-        format_directory(OsFileSystem(), text["log.dirs"], text, cluster_id, dice, SystemClock().now_ms())
+        if secure:
+            secured.write_certificate(directory, file, LOOPBACK)
+        now = SystemClock().now_ms()
+        format_directory(OsFileSystem(), text["log.dirs"], text, cluster_id, dice, now, credentials)
         write_settings(place, text)
+    if secure:
+        secured.client_files(directory, ",".join(f"{each.host}:{each.port}" for each in places), password)
 
 
 def write_settings(place: Path, settings: Mapping[str, str]) -> None:
@@ -238,26 +277,37 @@ def check_settings(place: Path, settings: Mapping[str, str]) -> None:
         raise CommandFailed(f"{error}", MISUSED) from error
 
 
-def _ports(first: int, nodes: int) -> list[tuple[int, int]]:
-    """(for clients, for nodes) of each node. Raises CommandFailed where there are no such ports."""
+class Ports(NamedTuple):
+    """The ports of a node; `brokers` is for other brokers, where they do not use that of clients."""
+
+    clients: int
+    controllers: int
+    brokers: int
+
+
+def _ports(first: int, nodes: int) -> list[Ports]:
+    """The ports of each node. Raises CommandFailed where there are no such ports."""
     if not first:
         return _free_ports(nodes)
     if first + nodes > CONTROLLER_PORTS * 5:
         raise CommandFailed(f"--port {first} is too high: controllers use the ports {CONTROLLER_PORTS} above", MISUSED)
-    return [(port, port + CONTROLLER_PORTS) for port in range(first, first + nodes)]
+    return [
+        Ports(port, port + CONTROLLER_PORTS, port + CONTROLLER_PORTS + NODES_MAX)
+        for port in range(first, first + nodes)
+    ]
 
 
-def _free_ports(nodes: int) -> list[tuple[int, int]]:
+def _free_ports(nodes: int) -> list[Ports]:
     import socket
     from contextlib import ExitStack
 
     with ExitStack() as held:
         ports = []
-        for _ in range(2 * nodes):
+        for _ in range(3 * nodes):
             sock = held.enter_context(socket.socket())
             sock.bind(("127.0.0.1", 0))
             ports.append(int(sock.getsockname()[1]))
-    return list(zip(ports[:nodes], ports[nodes:], strict=True))
+    return list(map(Ports, ports[:nodes], ports[nodes : 2 * nodes], ports[2 * nodes :]))
 
 
 def node_config(place: Path, more: Mapping[str, str] = MappingProxyType({})) -> ServerConfig:

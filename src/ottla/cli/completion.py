@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ottla.cli.options import DEFAULT_BOOTSTRAP
@@ -265,18 +266,22 @@ def _settings(kind: str, words: Sequence[str]) -> list[Offer]:
 
 def _running(kind: str, words: Sequence[str]) -> list[Offer]:
     """Names that a broker knows; none where it does not answer soon."""
-    from ottla.cli import wire
+    from ottla.cli import security, wire
     from ottla.cli.exits import CommandFailed
     from ottla.protocol.messages import ApiKey
 
-    bootstrap = os.environ.get("OTTLA_BOOTSTRAP") or DEFAULT_BOOTSTRAP
+    bootstrap, file = os.environ.get("OTTLA_BOOTSTRAP"), None
     for option, value in pairwise(words):
         if option in ("--bootstrap", "-b"):
             bootstrap = value
+        elif option in ("--config", "--command-config"):
+            file = Path(value)
     values = {
         "topics": None, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False,
     }  # fmt: skip
     try:
+        security.use(file)
+        bootstrap = bootstrap or security.bootstrap_of_file() or DEFAULT_BOOTSTRAP
         metadata = wire.ask(bootstrap, ApiKey.METADATA, values, PATIENCE_S)
         if kind == "topics":
             internal = words[-1].startswith("__")

@@ -31,6 +31,7 @@ from ottla.cli.config_view import (
 from ottla.cli.exits import MISUSED, OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_settings
 from ottla.cli.output import bold, plural, print_json, print_table
+from ottla.cli.security import ClientFile
 from ottla.cli.values import BrokerId, GroupId, SettingName, Text, TopicName
 from ottla.config import definitions
 from ottla.protocol.messages import ApiKey
@@ -115,6 +116,7 @@ def get(
     defaults: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Show settings with their values and where each comes from.
 
@@ -187,6 +189,7 @@ def set_(
     dry_run: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Change settings of a topic, of a group or of running brokers.
 
@@ -208,6 +211,7 @@ def unset(
     dry_run: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Reset settings to the broker's value or the default.
 
@@ -338,6 +342,7 @@ def explain_(
     of: Of = Of(),
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Explain a setting: what it does, its allowed values, how to change it, and where its value comes from.
 

@@ -17,6 +17,7 @@ from ottla.cli.progress import output_leaves_the_terminal, shown
 from ottla.cli.reader import Reader
 from ottla.cli.record import record_of
 from ottla.cli.schemas import DEFAULT_URL, TYPES, RegistryUrl, decoded
+from ottla.cli.security import ClientFile
 from ottla.cli.values import Count, MemberGroupId, Partition, Text, TopicName
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def consume(
     uncommitted: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Read a topic, by default from its beginning to its current end.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 LIBRARIES = {
     "avro": "registry",
+    "cryptography": "security",
     "delta": "lake",
     "duckdb": "sql",
     "fastavro": "registry",
@@ -11,6 +12,7 @@ LIBRARIES = {
     "grpc_tools": "registry",
     "httpx": "registry",
     "jsonschema": "registry",
+    "jwt": "security",
     "orjson": "registry",
     "pandas": "spark",
     "psycopg": "postgres",

@@ -16,6 +16,7 @@ from ottla.cli.group_shares import Place
 from ottla.cli.group_view import Group, groups
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import plural, print_json
+from ottla.cli.security import ClientFile
 from ottla.cli.values import GroupId, Text
 from ottla.protocol.messages import ApiKey
 
@@ -26,6 +27,7 @@ def delete(
     if_exists: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Delete groups and their committed offsets, or with --topic only their offsets (a share group's progress) in some
     topics.

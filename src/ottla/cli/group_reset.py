@@ -18,6 +18,7 @@ from ottla.cli.group_view import INACTIVE, Group, groups, refused, watermarks
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_time_ms
 from ottla.cli.output import plural, print_json, print_table
 from ottla.cli.positions import POSITIONS, position_of
+from ottla.cli.security import ClientFile
 from ottla.cli.values import GroupId, Text, topic_name
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def reset(
     execute: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Reset a group's committed offsets, or a share group's start offsets, IMMEDIATELY; --dry-run only shows the
     change.

@@ -18,6 +18,7 @@ from ottla.cli.group_requests import names_of_groups
 from ottla.cli.group_view import Ages, Group, Progress, groups
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import iso_time, plural, print_json_line
+from ottla.cli.security import ClientFile
 from ottla.cli.units import duration
 from ottla.cli.values import Count, GroupId, Seconds
 
@@ -38,6 +39,7 @@ def watch(
     count: Annotated[Count | None, Parameter(alias="-n")] = None,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Show the lag of groups live, until Ctrl-C.
 

@@ -16,6 +16,7 @@ from ottla.cli.group_view import Ages, Group, Member, groups
 from ottla.cli.group_watch import watch
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import bold, plural, print_json, print_table
+from ottla.cli.security import ClientFile
 from ottla.cli.units import duration
 from ottla.cli.values import GroupId
 
@@ -31,7 +32,7 @@ ID_CHARACTERS = 13
 
 
 @app.command(name="list", sort_key=1)
-def list_(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
+def list_(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientFile = None) -> int:
     """List all groups, including those without members, with their lag in records.
 
     A group's type is classic, consumer (KIP-848), share (KIP-932) or streams (KIP-1071).
@@ -54,7 +55,9 @@ def list_(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> 
 
 
 @app.command(sort_key=2)
-def describe(*names: Names, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
+def describe(
+    *names: Names, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientFile = None
+) -> int:
     """Show a group's members, their assignments, and their lag in records and in time.
 
     Time behind is the time since the timestamp of the oldest record that the group has not committed; 0 when there is

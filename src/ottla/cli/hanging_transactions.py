@@ -11,6 +11,7 @@ from typing import Any
 from ottla.cli.exits import OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import iso_time, plural, print_json, print_table
+from ottla.cli.security import ClientFile
 from ottla.cli.transaction_requests import OpenAt, Place, leaders, listed, open_at, patiently
 from ottla.cli.units import duration
 from ottla.cli.values import Minutes, TopicName
@@ -48,6 +49,7 @@ def hanging(
     older_than: Minutes = OLDER_THAN_MIN,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Find hanging transactions: open in a partition but unknown to their coordinator.
 

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from cyclopts import App, Parameter
 
+from ottla.cli import security
 from ottla.cli.exits import MISUSED, OK, CommandFailed
 from ottla.cli.interrupts import in_thread
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import print_json, print_table, visible
+from ottla.cli.security import ClientFile, SourceFile
 from ottla.cli.values import Addresses, FilePath, SettingName, Text, TopicName
 from ottla.cli.wire import ensure_answer
 from ottla.mirror.names import DESTINATION, SOURCE
@@ -39,8 +41,9 @@ NOWHERE: Final = "127.0.0.1:0"
 
 @app.command
 def status(
-    source: SettingName = SOURCE, /, *, from_: From = None, topics: Topics = ".*", policy: Policy = "identity",
-    name: Name = DESTINATION, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    source: SettingName = SOURCE, /, *, from_: From = None, from_config: SourceFile = None, topics: Topics = ".*",
+    policy: Policy = "identity", name: Name = DESTINATION, json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientFile = None,
 ) -> int:  # fmt: skip
     """Show the lag of a mirror: records not copied yet, and the age of the oldest.
 
@@ -71,7 +74,13 @@ def status(
 
 @app.command
 def offsets(
-    source: SettingName, topic: TopicName, /, *, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
+    source: SettingName,
+    topic: TopicName,
+    /,
+    *,
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Show which source offsets of a topic map to which destination offsets: a row for each run without gaps.
 
@@ -103,9 +112,10 @@ def offsets(
 
 @app.command
 def failover(
-    source: SettingName = SOURCE, /, *, from_: From = None, topics: Topics = ".*",
+    source: SettingName = SOURCE, /, *, from_: From = None, from_config: SourceFile = None, topics: Topics = ".*",
     groups: Groups = ".*", policy: Policy = "identity", name: Name = DESTINATION, json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:  # fmt: skip
     """Make the destination the owner of mirrored topics. Stop producers at the source first; this command stops the
     mirror.
@@ -130,9 +140,9 @@ def failover(
 
 @app.command
 def failback(
-    source: SettingName = SOURCE, /, *, from_: From = None, topics: Topics = ".*",
+    source: SettingName = SOURCE, /, *, from_: From = None, from_config: SourceFile = None, topics: Topics = ".*",
     groups: Groups = ".*", unmirrored: FilePath | None = None, finish: Flag = False, name: Name = DESTINATION,
-    json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientFile = None,
 ) -> int:  # fmt: skip
     """Copy records written after a failover, and the groups' offsets, back to the old source.
 
@@ -203,15 +213,21 @@ def _mirror(
     policy: Literal["identity", "prefix"] = "identity",
 ) -> Mirror:  # fmt: skip
     """Without Spark. Raises CommandFailed where a cluster does not answer."""
+    from ottla.client.security import PLAINTEXT
     from ottla.mirror.ledger import MirrorError
     from ottla.mirror.mirror import Mirror, Route
 
     try:
-        route: Route = Route(source, from_ or NOWHERE, name, bootstrap, topics, groups, policy)
+        route: Route = Route(
+            source, from_ or NOWHERE, name, bootstrap, topics, groups, policy,
+            source_security=security.of_source() if from_ is not None else PLAINTEXT,
+            destination_security=security.current(),
+        )  # fmt: skip
     except MirrorError as error:
         raise CommandFailed(str(error), MISUSED) from None
-    for addresses in filter(None, (bootstrap, from_)):
-        ensure_answer(addresses)
+    ensure_answer(bootstrap)
+    if from_ is not None:
+        ensure_answer(from_, route.source_security)
     return Mirror(route)
 
 

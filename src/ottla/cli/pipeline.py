@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import App, Parameter
 
-from ottla.cli import interrupts
+from ottla.cli import interrupts, security
 from ottla.cli.client import probe
 from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
 from ottla.cli.options import AsJson, Flag, parse_settings
 from ottla.cli.output import bold, dim, plural, print_json, print_json_line, print_table, visible
 from ottla.cli.schemas import RegistryUrls
+from ottla.cli.security import OnlyCommandConfig, SourceFile
 from ottla.cli.values import Addresses, Count, FilePath, PartitionCount, Seconds, SettingName, Text
 
 if TYPE_CHECKING:
@@ -121,6 +122,8 @@ def run(
     spark: OfSpark = None,
     json: AsJson = False,
     bootstrap: Bootstrap = None,
+    client_config: OnlyCommandConfig = None,
+    from_config: SourceFile = None,
 ) -> int:
     """Run a pipeline until Ctrl-C or `ottla pipeline stop`; with --once, until all records present at the start are
     processed.
@@ -164,6 +167,7 @@ def run(
         "once": once or None, "directory": directory, "checkpoints": checkpoints,
         "master": master, "every": every, "partitions": partitions, "batch_records": batch_records,
         "registry": registry, "format": format, "metrics": metrics, "archive": archive, "bootstrap": bootstrap,
+        "client_config": client_config, "source_config": from_config,
     }  # fmt: skip
     settings, of_spark = parse_settings(set_ or (), "--set"), parse_settings(spark or (), "--spark")
     return _run(_load(name), config, given, settings, of_spark, as_json=json)
@@ -182,6 +186,7 @@ def _run(
         runs = Run(pipeline, options, chosen)
     except PipelineError as error:
         raise CommandFailed(str(error), MISUSED) from None
+    security.use(options.client_config, options.source_config)
     probe(options.bootstrap)
     with screen(pipeline.name, as_json) as show:
         status = _watched(runs, show)
@@ -346,6 +351,7 @@ def feed(
     partitions: PartitionCount = 3,
     json: AsJson = False,
     bootstrap: Bootstrap = None,
+    client_config: OnlyCommandConfig = None,
 ) -> int:
     """Write sample data for the last three hours into the topics that a pipeline reads, to see it work.
 
@@ -373,14 +379,18 @@ def feed(
     from ottla.pipelines.runner import PipelineError
 
     pipeline = _load(name)
+    given = {"bootstrap": bootstrap, "client_config": client_config}
     try:
-        options, chosen = options_of(config, {"bootstrap": bootstrap}, parse_settings(set_ or (), "--set"), {})
+        options, chosen = options_of(config, given, parse_settings(set_ or (), "--set"), {})
         settings = pipeline.values(chosen)
     except PipelineError as error:
         raise CommandFailed(str(error), MISUSED) from None
     kind = like or pipeline.name
     # A mirror reads from the other cluster.
     into = str(settings["from"]) if kind == "mirror" and "from" in settings else options.bootstrap
+    security.use(options.client_config, options.source_config)
+    if into != options.bootstrap:
+        security.use_source()
     probe(into)
     done = produce(kind, settings, into, records, seed, partitions)
     if json:

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, Final
 
 from ottla.cli import pipeline_samples as samples
+from ottla.cli import security
 from ottla.cli.client import REQUEST_TIMEOUT_S, producer
 from ottla.cli.exits import FAILED, MISUSED, CommandFailed
 from ottla.cli.interrupts import in_thread
@@ -63,7 +64,7 @@ def _ensure(bootstrap: str, topics: set[str], partitions: int) -> None:
     from ottla.errors import KafkaError
     from ottla.pipelines.runner.topics import Topics
 
-    there = Topics(bootstrap)
+    there = Topics(bootstrap, security=security.current())
     try:
         for topic in sorted(topics):
             there.ensure(topic, partitions, {})

@@ -9,11 +9,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
+from ottla.cli import security
 from ottla.cli.options import DEFAULT_BOOTSTRAP
 from ottla.pipelines.runner import Options, PipelineError
 
 _TABLES: Final = ("settings", "spark")
-_PATHS: Final = ("directory", "archive")
+_PATHS: Final = ("directory", "archive", "client_config", "source_config")
 _KINDS: Final[dict[str, type]] = {"once": bool, "partitions": int, "batch_records": int, "restarts_max": int}
 """Types of options in a file; the others are strings."""
 
@@ -32,7 +33,8 @@ def options_of(
         chosen["metrics"] = _address(str(chosen["metrics"]))
     if "batch_records" in chosen and chosen["batch_records"] < 1:
         raise PipelineError("batch_records must be at least 1")
-    chosen.setdefault("bootstrap", DEFAULT_BOOTSTRAP)
+    if "bootstrap" not in chosen:
+        chosen["bootstrap"] = security.bootstrap_of_file() or DEFAULT_BOOTSTRAP
     if "master" not in chosen and "SPARK_ENV_LOADED" in os.environ:
         chosen["master"] = None  # `spark-submit` has been told
     chosen["spark"] = {**{name: str(value) for name, value in tables["spark"].items()}, **spark}

@@ -19,6 +19,7 @@ from ottla.cli.progress import bytes_in, shown
 from ottla.cli.record import Outgoing
 from ottla.cli.records_in import RECORD_BYTES_MAX, Line, lines_of, parsed_lines, text_lines
 from ottla.cli.schemas import DEFAULT_URL, TYPES, Message, RegistryUrl, SchemaFile, Subject, encoded
+from ottla.cli.security import ClientFile
 from ottla.cli.topic_missing import ensure_topic
 from ottla.cli.values import FilePath, Partition, Raw, TopicName
 
@@ -115,6 +116,7 @@ def produce(
     create: Create = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Write records to a topic.
 

@@ -11,6 +11,7 @@ from ottla.cli import wire
 from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import bold, iso_time, print_json, print_json_line, print_table, visible
+from ottla.cli.security import ClientFile
 from ottla.cli.values import BrokerId, FilePath, Text
 from ottla.errors import ErrorCode, OttlaError
 from ottla.model import METADATA_TOPIC, uuid_from_base64, uuid_to_base64
@@ -25,7 +26,9 @@ DirectoryId = Annotated[Text, Parameter(help="The id of its metadata directory, 
 
 
 @app.command
-def describe(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
+def describe(
+    *, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientFile = None
+) -> int:
     """Show the leader, the voters and the observers, with the lag of each."""
     topics = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
     answer = wire.ask(bootstrap, ApiKey.DESCRIBE_QUORUM, {"topics": topics})
@@ -67,7 +70,13 @@ def _replica(row: dict[str, Any], kind: str, leader: int, end: int) -> dict[str,
 
 @app.command
 def add(
-    node: NodeNumber, directory_id: DirectoryId, listener: Text, /, *, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
+    node: NodeNumber,
+    directory_id: DirectoryId,
+    listener: Text,
+    /,
+    *,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Make a controller that follows the quorum a voter.
 
@@ -90,7 +99,14 @@ def add(
 
 
 @app.command
-def remove(node: NodeNumber, directory_id: DirectoryId, /, *, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
+def remove(
+    node: NodeNumber,
+    directory_id: DirectoryId,
+    /,
+    *,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
+) -> int:
     """Remove a controller from the voters. It keeps following the quorum."""
     values = {"voter_id": node, "voter_directory_id": _directory(directory_id)}
     return _change(bootstrap, ApiKey.REMOVE_RAFT_VOTER, values, f"controller {node} is no longer a voter")

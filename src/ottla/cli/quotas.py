@@ -10,6 +10,7 @@ from ottla.cli import wire
 from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import print_json, print_table
+from ottla.cli.security import ClientFile
 from ottla.cli.values import QuotaName, SettingName, Text
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
@@ -42,6 +43,7 @@ def list_quotas(
     default: Default = None,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Show all quotas, or those of a user, a client id or an address."""
     components = [
@@ -77,6 +79,7 @@ def set_quotas(
     default: Default = None,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Set quotas, such as producer_byte_rate=1048576, for a user, a client id, a user and client id together, or an
     address.
@@ -110,6 +113,7 @@ def remove(
     default: Default = None,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Remove quotas, so that the next less specific ones apply.
 

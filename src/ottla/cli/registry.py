@@ -6,9 +6,11 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ottla.cli import security
 from ottla.cli.exits import MISUSED, OK, CommandFailed
 from ottla.cli.interrupts import in_thread
 from ottla.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Flag
+from ottla.cli.security import ClientFile
 from ottla.cli.values import PORT_MAX, Text, TopicName
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ LEAVE_S = 5.0
 def registry(
     *,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
     listen: Text = DEFAULT_LISTEN,
     topic: TopicName = "_schemas",
     group: Text = "schema-registry",
@@ -56,7 +59,7 @@ def registry(
         raise CommandFailed(f"{error.name} is not installed: pip install 'ottla[registry]'") from error
     probe(bootstrap)
     servers = ",".join(addresses(bootstrap))
-    return run(Options(servers, host, port, topic, group, advertise, alone))
+    return run(Options(servers, host, port, topic, group, advertise, alone, security.current()))
 
 
 def address(text: str, option: str) -> tuple[str, int]:

@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from ottla.cli.health import health
+from ottla.cli.options import Flag
 from ottla.cli.status import status
 from ottla.cli.values import NodeCount, Raw, Text
 
@@ -26,6 +27,7 @@ def start(
     http: Text | None = None,
     nodes: NodeCount | None = None,
     registry: Text | None = None,
+    secure: Flag = False,
 ) -> int:
     """Start a node in the foreground; Ctrl-C or SIGTERM stops it.
 
@@ -50,8 +52,13 @@ def start(
         from those given. Node N keeps its data in DIRECTORY/node-N; its broker.rack is the host's name.
     registry
         HOST:PORT to serve a schema registry at, in a process of its own. Default: no registry.
+    secure
+        With TLS, logins and ACLs: a certificate authority, a certificate, a user `admin`, and files for clients, all in
+        DIRECTORY-security. Only for a new directory.
     """
     from ottla.cli.options import parse_settings
     from ottla.cli.start import StartOptions, run_with
 
-    return run_with(StartOptions(directory, config, parse_settings(set or (), "--set"), listen, http, nodes, registry))
+    return run_with(
+        StartOptions(directory, config, parse_settings(set or (), "--set"), listen, http, nodes, registry, secure)
+    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from cyclopts import Parameter
 
+from ottla.cli import security
 from ottla.cli.client import REQUEST_TIMEOUT_S, probe
 from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.interrupts import in_thread
@@ -17,6 +18,7 @@ from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.positions import chosen, stretch
 from ottla.cli.reader import Reader
 from ottla.cli.schemas import DEFAULT_URL, RegistryUrl, complaints
+from ottla.cli.security import ClientFile
 from ottla.cli.values import Partition, Text
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ def sql(
     uncommitted: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Query topics with SQL (DuckDB's); each topic is a table. Needs the extra `sql`.
 
@@ -149,7 +152,11 @@ def _topics(bootstrap: str) -> list[str]:
     from ottla.client.cluster import Cluster
     from ottla.client.config import ClientConfig, parse_addresses
 
-    cluster = Cluster(ClientConfig(parse_addresses(bootstrap), "ottla-cli", request_timeout_s=REQUEST_TIMEOUT_S))
+    cluster = Cluster(
+        ClientConfig(
+            parse_addresses(bootstrap), "ottla-cli", request_timeout_s=REQUEST_TIMEOUT_S, security=security.current()
+        )
+    )
     try:
         return cluster.topics()
     except OSError as error:

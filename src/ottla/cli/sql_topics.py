@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ottla import arrow
+from ottla.cli import security
 from ottla.cli.exits import CommandFailed
 from ottla.cli.schemas import TYPES
 from ottla.cli.sql_pruning import Pruning, Span
@@ -51,6 +52,7 @@ class Slice:
         with arrow.read(
             self.topic, self.bootstrap, start=starts, end=stops, partitions=list(self.spans), columns=columns,
             headers="headers" in columns, read_committed=not self.uncommitted, client_id="ottla-cli",
+            security=security.current(),
         ) as reader:  # fmt: skip
             yield from reader
 

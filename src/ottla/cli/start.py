@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,10 @@ _WITH_VALUE = {
 }
 
 
+DEFAULT_DIRECTORY = "ottla-data"
+DEFAULT_LISTEN = "127.0.0.1:9092"
+
+
 @dataclass
 class StartOptions:
     """The options of the command line; the settings file and the environment are read later."""
@@ -36,6 +41,7 @@ class StartOptions:
     http: str | None = None
     nodes: int | None = None
     registry: str | None = None
+    secure: bool = False
 
 
 def parse(arguments: Sequence[str]) -> StartOptions:
@@ -50,6 +56,8 @@ def parse(arguments: Sequence[str]) -> StartOptions:
                     raise _misuse(f"{name} needs a value: {name} {_WITH_VALUE[name]}")
                 value = rest.pop(0)
             _take(options, name, value)
+        elif name == "--secure" and not equals:
+            options.secure = True
         elif name.startswith("-"):
             raise _misuse(f"unknown option {name}")
         elif options.directory is not None:
@@ -211,6 +219,12 @@ def run_with(options: StartOptions) -> int:
     from ottla.errors import OttlaError
     from ottla.server.exposure import refuse_open_ports
 
+    if options.settings:
+        from ottla.cli import argument_secrets
+
+        argument_secrets.warn([f"--set={name}={text}" for name, text in options.settings.items()])
+    if options.secure:
+        _secure(options)
     try:
         configs = load_configs(options, os.environ)
         for each in configs:
@@ -239,6 +253,24 @@ def run_with(options: StartOptions) -> int:
 
             return run(config, attend_with(options.registry, config), tell=_service_manager()) or OK
         return run(config, announce, tell=_service_manager()) or OK
+
+
+def _secure(options: StartOptions) -> None:
+    """Add the settings of `--secure`, and make its files if there are none. Raises CommandFailed."""
+    for name in ("config", "nodes"):
+        if getattr(options, "config_file" if name == "config" else name) is not None:
+            raise _misuse(
+                f"--secure and --{name} cannot be used together: for several nodes see ottla cluster up --secure"
+            )
+    from ottla.cli import secured
+
+    directory = options.directory or DEFAULT_DIRECTORY
+    settings = secured.single_node(directory, options.listen or DEFAULT_LISTEN)
+    options.settings, options.listen = {**settings, **options.settings}, None
+    root = secured.root_of(directory)
+    if options.registry is not None:
+        os.environ.setdefault("OTTLA_CLIENT_CONFIG", str((root / secured.CLIENT).absolute()))
+    print(f"ottla: secured; clients: eval $(ottla security env {shlex.quote(directory)})", flush=True)
 
 
 @contextlib.contextmanager

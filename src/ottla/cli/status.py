@@ -17,6 +17,7 @@ from ottla.cli.exits import OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import human_bytes, iso_time, plural, print_json, visible
 from ottla.cli.processes import holder, listening, may_look_into, process
+from ottla.cli.security import ClientFile
 from ottla.cli.units import duration
 from ottla.cli.values import Raw
 from ottla.filesystem import OsFileSystem
@@ -30,7 +31,14 @@ _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 """The smallest Kafka request: ApiVersions 0 without a client id."""
 
 
-def status(directory: Raw | None = None, /, *, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> int:
+def status(
+    directory: Raw | None = None,
+    /,
+    *,
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
+) -> int:
     """Show whether a node is running, with its address, version, topics, partitions, size and uptime.
 
     Exit code 0 if the node answers, 3 if it does not.

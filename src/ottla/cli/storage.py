@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -26,6 +28,9 @@ Settings = Annotated[
 ]
 
 
+ScramUsers = Annotated[list[Raw] | None, Parameter(negative="", consume_multiple=False)]
+
+
 @app.command(name="format")
 def format_(
     directory: Raw | None = None,
@@ -38,6 +43,7 @@ def format_(
     initial_controllers: Text | None = None,
     no_initial_controllers: Flag = False,
     ignore_formatted: Flag = False,
+    add_scram: ScramUsers = None,
 ) -> int:
     """Format a node's log directories with cluster id and node id, and set the first voters of a dynamic quorum.
 
@@ -58,6 +64,9 @@ def format_(
         Other controllers are voters already; this one is added to them later.
     ignore_formatted
         Skip directories that are formatted already.
+    add_scram
+        A user that the cluster begins with, as SCRAM-SHA-512=[name=NAME,password=PASSWORD], or @FILE with that text,
+        which the list of processes does not show; may be repeated.
     """
     import random
 
@@ -77,7 +86,7 @@ def format_(
         rows = format_directories(
             OsFileSystem(), found.log_dirs, found.metadata_log_dir, found.node_id, chosen, random.SystemRandom(),
             SystemClock().now_ms(), voters=voters, listener=found.controller_protocol[0],
-            ignore_formatted=ignore_formatted,
+            ignore_formatted=ignore_formatted, credentials=_credentials(add_scram or ()),
         )  # fmt: skip
     except (OttlaError, OSError) as error:
         raise CommandFailed(str(error), FAILED) from None
@@ -137,6 +146,29 @@ def _config(directory: str | None, file: str | None, settings: list[str] | None)
         return load_config(StartOptions(directory, file, parse_settings(settings or (), "--set")), os.environ)
     except OttlaError as error:
         raise CommandFailed(str(error), MISUSED) from None
+
+
+def _credentials(arguments: Sequence[str]) -> list[Any]:
+    """The records of SCRAM users. Raises OttlaError."""
+    from ottla.controller.scram import record_of
+    from ottla.security.sasl.scram import NONCE_BYTES
+    from ottla.security.sasl.scram_argument import parse_scram_argument
+
+    users = [parse_scram_argument(_text_of(each), os.urandom(NONCE_BYTES)) for each in arguments]
+    named = [(each.name, each.mechanism) for each in users]
+    if len(set(named)) < len(named):
+        raise OttlaError("--add-scram: a user is given twice with the same mechanism")
+    return [record_of(each.mechanism, each.name, each.credential) for each in users]
+
+
+def _text_of(argument: str) -> str:
+    """The argument, or the text of the file that it names. Raises OttlaError."""
+    if not argument.startswith("@"):
+        return argument
+    try:
+        return Path(argument[1:]).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise OttlaError(f"--add-scram: {argument[1:]} cannot be read: {error}") from None
 
 
 def _voters(config: ServerConfig, *, standalone: bool, initial: str | None) -> list[InitialController] | None:

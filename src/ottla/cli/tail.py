@@ -16,6 +16,7 @@ from ottla.cli import client, interrupts
 from ottla.cli.exits import MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import human_bytes, plural, print_json, visible
+from ottla.cli.security import ClientFile
 from ottla.cli.status_line import StatusLine
 from ottla.cli.values import FilePath, LineBytes, Raw, Seconds, TopicName
 
@@ -46,6 +47,7 @@ def tail(
     positions_topic: TopicName = "ottla-tail-positions",
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Send the lines of files to a topic, and keep sending lines that are added.
 

@@ -12,6 +12,7 @@ from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import plural, print_json
 from ottla.cli.partition_health import PartitionHealth, partitions
+from ottla.cli.security import ClientFile
 from ottla.cli.values import Partition, TopicName
 from ottla.errors import ErrorCode
 
@@ -26,6 +27,7 @@ def elect(
     unclean: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Elect the preferred leader (the first replica) of partitions now.
 

@@ -15,6 +15,7 @@ from ottla.cli.configs import describe as describe_settings
 from ottla.cli.exits import FAILED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import bold, plural, print_json
+from ottla.cli.security import ClientFile
 from ottla.cli.units import long_time, print_wrapped, size
 from ottla.cli.values import TopicName
 from ottla.config import definitions
@@ -276,6 +277,7 @@ def explain_topic(
     *topics: Annotated[TopicName, Parameter(help="One or more topics.", required=True)],
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Explain how safe a topic is: which broker losses it survives, acks, power loss, and how long records are kept."""
     client = admin_client(bootstrap)

@@ -8,7 +8,9 @@ import sys
 from ottla.cli.client import admin_client, error_of, explain, topics_of, wait
 from ottla.cli.exits import FAILED, UNREACHABLE, CommandFailed
 from ottla.cli.output import visible
-from ottla.cli.wire import topic_setting
+from ottla.cli.wire import ask, failure_of, topic_setting
+from ottla.errors import ErrorCode
+from ottla.protocol.messages import ApiKey
 
 
 def ensure_topic(bootstrap: str, topic: str, create: bool) -> None:
@@ -22,6 +24,7 @@ def ensure_topic(bootstrap: str, topic: str, create: bool) -> None:
     known = sorted(topics_of(client).topics)
     if topic in known:  # its settings may not be seen
         return
+    _ensure_may_be_seen(bootstrap, topic)
     close = difflib.get_close_matches(topic, known, 3, 0.6)
     meant = f"; did you mean {' or '.join(close)}?" if close else ""
     if not create and not _is_wanted(f"topic {topic!r} does not exist{meant}"):
@@ -34,6 +37,14 @@ def ensure_topic(bootstrap: str, topic: str, create: bool) -> None:
         if error_of(error).name() != "TOPIC_ALREADY_EXISTS":
             sentence, unreachable = explain(error, f"topic {topic!r}: ")
             raise CommandFailed(sentence, UNREACHABLE if unreachable else FAILED) from None
+
+
+def _ensure_may_be_seen(bootstrap: str, topic: str) -> None:
+    """Raises CommandFailed for a topic that this user may not describe, whether it exists or not."""
+    asked = {"topics": [{"topic_id": None, "name": topic}], "allow_auto_topic_creation": False}
+    (found,) = ask(bootstrap, ApiKey.METADATA, asked)["topics"]
+    if found["error_code"] == ErrorCode.topic_authorization_failed:
+        raise failure_of(found["error_code"], f"topic {topic!r}: ")
 
 
 def _is_wanted(sentence: str) -> bool:

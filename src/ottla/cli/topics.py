@@ -15,6 +15,7 @@ from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_settings
 from ottla.cli.output import bold, plural, print_json, print_table
 from ottla.cli.partition_health import LACKS, partitions
+from ottla.cli.security import ClientFile
 from ottla.cli.topic_elect import elect
 from ottla.cli.topic_explain import explain_topic
 from ottla.cli.values import PartitionCount, ReplicaCount, SettingName, Text, TopicName
@@ -41,6 +42,7 @@ def create(
     dry_run: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Create topics.
 
@@ -77,6 +79,7 @@ def delete(
     if_exists: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Delete topics and every record in them.
 
@@ -100,6 +103,7 @@ def alter(
     unset: Annotated[list[SettingName] | None, Parameter(negative="", consume_multiple=False)] = None,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Change a topic's settings, or add partitions to it.
 
@@ -156,6 +160,7 @@ def list_(
     internal: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """List topics.
 
@@ -196,6 +201,7 @@ def describe(
     all_settings: Flag = False,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Show a topic's settings and its partitions with leaders, replicas and offsets, or only the unhealthy partitions.
 

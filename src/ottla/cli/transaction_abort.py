@@ -9,6 +9,7 @@ from ottla.cli.exits import MISUSED, OK, CommandFailed
 from ottla.cli.hanging_transactions import owners
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import print_json, visible
+from ottla.cli.security import ClientFile
 from ottla.cli.transaction_requests import (
     OpenAt,
     Passing,
@@ -34,6 +35,7 @@ def abort(
     start_offset: Offset | None = None,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Abort the open transaction of a transactional id, or a hanging transaction in a partition.
 

@@ -12,6 +12,7 @@ from ottla.cli.exits import OK, CommandFailed
 from ottla.cli.hanging_transactions import hanging
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import bold, iso_time, print_json, print_table, visible
+from ottla.cli.security import ClientFile
 from ottla.cli.transaction_abort import abort
 from ottla.cli.transaction_requests import Transaction, described, listed
 from ottla.cli.units import duration, long_time
@@ -34,6 +35,7 @@ def list_(
     open_for: Seconds | None = None,
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """List transactional ids with their state, and for how long open transactions have been open.
 
@@ -78,6 +80,7 @@ def describe(
     *ids: Annotated[TransactionalId, Parameter(help="One or more transactional ids.", required=True)],
     json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Show the transaction of a transactional id: its state, producer, timeout and partitions.
 

@@ -134,6 +134,9 @@ MemberGroupId = Annotated[str, Parameter(validator=_each(_trimmed_name))]
 TransactionalId = Annotated[str, Parameter(validator=_each(_name))]
 QuotaName = Annotated[str, Parameter(validator=_each(_name))]
 """Name of the user, client id or address that a quota is for."""
+UserName = Annotated[str, Parameter(validator=_each(_name))]
+Iterations = Annotated[int, Parameter(validator=_whole(4096, 16_384))]
+"""Kafka's limits for SCRAM."""
 SettingName = Annotated[str, Parameter(validator=_each(_name))]
 Text = Annotated[str, Parameter(validator=_each(_text))]
 """What a reader of its own takes apart: name=value, a position, a format, TOPIC:0,1."""
@@ -150,6 +153,7 @@ Count = Annotated[int, Parameter(validator=_whole(0, INT64_MAX))]
 Offset = Annotated[int, Parameter(validator=_whole(0, INT64_MAX))]
 LineBytes = Annotated[int, Parameter(validator=_whole(16, INT32_MAX))]
 ByteRate = Annotated[str, Parameter(validator=_each(_byte_rate))]
+Days = Annotated[int, Parameter(validator=_whole(1, 3650))]
 NodeCount = Annotated[int, Parameter(validator=_whole(1, 100))]
 NodesOrDirectory = Annotated[str, Parameter(validator=_each(_text))]
 """A `NodeCount`, or a directory, which is told from a number by what else it has, as in ./3."""

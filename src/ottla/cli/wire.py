@@ -8,12 +8,25 @@ of all brokers, and its Python client keeps only one value of a name that is set
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ottla.cli.client import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, addresses, connect, explain, nobody_answers
+from ottla.cli import security
+from ottla.cli.client import (
+    CONNECT_TIMEOUT_S,
+    REQUEST_TIMEOUT_S,
+    addresses,
+    connect,
+    explain,
+    nobody_answers,
+    secure_connection,
+)
 from ottla.cli.exits import FAILED, UNREACHABLE, CommandFailed
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
+
+if TYPE_CHECKING:
+    from ottla.client.connection import Connection
+    from ottla.client.security import Security
 
 ANSWER_TIMEOUT_S = 10.0
 """For commands that would wait for long afterwards."""
@@ -51,6 +64,9 @@ _VERSIONS = {
     ApiKey.ELECT_LEADERS: 2,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: 1,
     ApiKey.ALTER_CLIENT_QUOTAS: 1,
+    ApiKey.DESCRIBE_ACLS: 3,
+    ApiKey.CREATE_ACLS: 3,
+    ApiKey.DELETE_ACLS: 3,
     ApiKey.UNREGISTER_BROKER: 0,
     ApiKey.UPDATE_FEATURES: 1,
     ApiKey.LIST_TRANSACTIONS: 0,
@@ -65,19 +81,34 @@ _WHO_ASKS = {"client_software_name": "ottla-cli", "client_software_version": "1"
 
 
 class Link:
-    """A connection to one broker. Requests are answered in order. Raises OSError."""
+    """A connection to one broker, secured as the command says. Requests are answered in order. Raises OSError, and
+    CommandFailed where security forbids it."""
 
-    def __init__(self, address: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+    def __init__(self, address: str, timeout_s: float = REQUEST_TIMEOUT_S, secured: Security | None = None) -> None:
+        """`secured` is for another cluster than that of --bootstrap."""
+        from ottla.client.security import PLAINTEXT
+
+        if secured is None:
+            secured = security.current()
+        self._secured: Connection | None = None
+        if secured != PLAINTEXT:
+            self._secured = secure_connection(address, secured, timeout_s)
+            return
         self._socket = connect(address, min(CONNECT_TIMEOUT_S, timeout_s))
         self._socket.settimeout(timeout_s)
 
     def fileno(self) -> int:
-        return self._socket.fileno()
+        return self._socket.fileno() if self._secured is None else self._secured.fileno()
 
     def send_frame(self, frame: bytes | bytearray) -> None:
+        if self._secured is not None:
+            self._secured.send_frame(frame)
+            return
         self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
 
     def receive_frame(self) -> bytes:
+        if self._secured is not None:
+            return bytes(self._secured.receive_frame())
         size = int.from_bytes(self._exactly(4), "big")
         if size > FRAME_BYTES_MAX:
             raise OSError("the server there does not speak Kafka's protocol")
@@ -109,15 +140,18 @@ class Link:
         return _version_max(self.ask(ApiKey.API_VERSIONS, _WHO_ASKS), key)
 
     def close(self) -> None:
-        self._socket.close()
+        (self._socket if self._secured is None else self._secured).close()
 
 
-def ask(bootstrap: str, key: ApiKey, values: Mapping[str, Any], timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:
+def ask(
+    bootstrap: str, key: ApiKey, values: Mapping[str, Any], timeout_s: float = REQUEST_TIMEOUT_S,
+    secured: Security | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """One request to the first address that answers. Raises CommandFailed."""
     failure: str | None = None
     for address in addresses(bootstrap):
         try:
-            link = Link(address, timeout_s)
+            link = Link(address, timeout_s, secured)
             try:
                 return link.ask(key, values)
             finally:
@@ -127,9 +161,10 @@ def ask(bootstrap: str, key: ApiKey, values: Mapping[str, Any], timeout_s: float
     raise nobody_answers(f"{bootstrap}: {failure or 'no address given'}")
 
 
-def ensure_answer(bootstrap: str) -> None:
-    """Ensure that a broker answers, not only accepts connections. Raises CommandFailed: MISUSED, UNREACHABLE."""
-    ask(bootstrap, ApiKey.API_VERSIONS, _WHO_ASKS, ANSWER_TIMEOUT_S)
+def ensure_answer(bootstrap: str, secured: Security | None = None) -> None:
+    """Ensure that a broker answers, not only accepts connections. Raises CommandFailed: MISUSED, UNREACHABLE, FAILED
+    where security forbids it."""
+    ask(bootstrap, ApiKey.API_VERSIONS, _WHO_ASKS, ANSWER_TIMEOUT_S, secured)
 
 
 def failure_of(code: int, subject: str, text: str | None = None) -> CommandFailed:

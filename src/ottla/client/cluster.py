@@ -10,6 +10,7 @@ from uuid import UUID
 
 from ottla.client.config import ClientConfig, split_address
 from ottla.client.connection import Connection
+from ottla.client.security import SecurityFailure
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_LEADER_EPOCH, ZERO_UUID, Millis, Offset, TopicPartition
 from ottla.protocol.messages import ApiKey
@@ -134,13 +135,13 @@ class Cluster:
         made again, and KafkaError UNSUPPORTED_VERSION."""
         try:
             return _asked(self.connection(node_id), api_key, values)
-        except OSError:
+        except (OSError, SecurityFailure):
             self._connections.pop(node_id, None)
             raise
 
     def ask_any(self, api_key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:
-        """One request to whoever answers: the last one that did, else any node or bootstrap address. Raises OSError
-        when nobody does."""
+        """One request to whoever answers: the last one that did, else any node or bootstrap address. Raises
+        SecurityFailure when nobody does and one refuses this client, else OSError."""
         if self._any is not None:
             try:
                 return _asked(self._any, api_key, values)
@@ -149,14 +150,19 @@ class Cluster:
                 self._any = None
         addresses = list(dict.fromkeys([*self._nodes.values(), *map(split_address, self.config.bootstrap)]))
         random.shuffle(addresses)
-        failures = []
+        failures: list[str] = []
+        forbidden: SecurityFailure | None = None
         for host, port in addresses:
             try:
                 self._any = Connection(host, port, self.config)
                 return _asked(self._any, api_key, values)
+            except SecurityFailure as failure:
+                self._any, forbidden = None, forbidden or failure
             except OSError as error:
                 self._any = None
                 failures.append(str(error) if f"{host}:{port}" in str(error) else f"{host}:{port}: {error}")
+        if forbidden is not None:
+            raise forbidden
         raise ConnectionError(f"no broker can be reached: {'; '.join(failures)}")
 
     def close(self) -> None:

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from ottla.client.security import PLAINTEXT, Security
+
 _PORT_MAX: Final = 65535
 _ADDRESS: Final = re.compile(
     r"(?:[A-Za-z0-9_]+://)?(?:\[(?P<bracketed>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>\d{1,5})"
@@ -25,6 +27,7 @@ class ClientConfig:
     """For one answer, and for all retries of one operation together."""
     connect_timeout_s: float = 10.0
     metadata_max_age_s: float = 300.0
+    security: Security = PLAINTEXT
 
 
 def parse_addresses(text: str) -> tuple[str, ...]:

@@ -1,19 +1,26 @@
-"""One connection to a broker: requests out, answers in, in the same order."""
+"""One connection to a broker: requests out, answers in, in the same order; by TLS and with a login if its config says
+so."""
 
 from __future__ import annotations
 
+import random
 import socket
 import struct
+import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.config import ClientConfig
+from ottla.client.security import SecurityFailure
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Buffer
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.version import VERSION
+
+if TYPE_CHECKING:
+    import ssl
 
 FRAME_BYTES_MAX: Final = 256 * 1024 * 1024
 """An answer that says it is longer is none: the port belongs to something else, such as a web or a TLS server."""
@@ -22,25 +29,74 @@ _VERSIONS_VERSION: Final = 3
 _CORRELATION_ID_MAX: Final = 2**31 - 1
 _PARTS_MAX: Final = 1024
 """IOV_MAX of Linux and macOS."""
+_JOINED_BYTES_MAX: Final = 64 * 1024
+"""Parts of a request that are encrypted together; larger ones are not copied before."""
+_SESSION_SHARE: Final = (0.85, 0.95)
+"""The share of a session's life after which it is renewed, at random as in Kafka's client (KIP-368), so that clients
+that began together do not all come together."""
+
+
+_OTHER_PROTOCOL: Final = "it does not speak Kafka's protocol"
+_TLS_SPOKEN: Final = "it speaks TLS: set security.protocol=SSL (SASL_SSL with a login)"
+_TLS_RECORDS: Final = (b"\x15\x03", b"\x16\x03")
+"""How an alert and a handshake of TLS begin."""
+
+
+class _Closed(ConnectionError):
+    """By the other side."""
+
+
+_CLOSED: Final = (_Closed, ConnectionResetError, BrokenPipeError)
 
 
 class Connection:
-    """A socket whose broker has said which versions it knows (KIP-35). Any failure is an OSError; then it is closed."""
+    """A socket whose broker has said which versions it knows (KIP-35). Any failure is an OSError; then it is closed.
 
-    def __init__(self, host: str, port: int, config: ClientConfig) -> None:
-        """Raises OSError when nobody answers within `connect_timeout_s`, or whoever does speaks another protocol."""
-        self.address = f"{host}:{port}"
+    What security forbids is a SecurityFailure, which no retry mends. A session that ends is renewed with the next
+    request for which no other one is under way.
+    """
+
+    def __init__(self, host: str, port: int, config: ClientConfig, opened: socket.socket | None = None) -> None:
+        """`opened` is a connection to there that the caller has made. Raises OSError when nobody answers within
+        `connect_timeout_s`, or whoever does speaks another protocol, and SecurityFailure."""
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._client_id = config.client_id
+        self._security = config.security
         self._correlation_id = 0
-        self._socket = socket.create_connection((host, port), config.connect_timeout_s)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._under_way = 0
+        self._renew_at: float | None = None
+        """Monotonic: when to log in again; None: the session has no end."""
+        self._answered = 0
+        self._socket = socket.create_connection((host, port), config.connect_timeout_s) if opened is None else opened
+        self._tls: ssl.SSLSocket | None = None
         self._versions: dict[int, tuple[int, int]] = {}
         try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._security.tls is not None:
+                from ottla.client import tls
+
+                self._socket.settimeout(config.connect_timeout_s)
+                self._socket = self._tls = tls.handshake(self._socket, host, self.address, self._security.tls)
             self._socket.settimeout(config.request_timeout_s)
             self._negotiate()
+            self._log_in()
         except BaseException:
             self.close()
             raise
+
+    def _log_in(self) -> None:
+        """Log in, and find out when to do so again. No request may be under way."""
+        login = self._security.login
+        if login is None:
+            return
+        from ottla.client.login import log_in
+
+        begun, following = time.monotonic(), self._correlation_id
+        self._renew_at = None
+        session_s = log_in(self, login)
+        self._correlation_id = following  # a caller may have encoded its request already
+        if session_s > 0:
+            self._renew_at = begun + session_s * random.uniform(*_SESSION_SHARE)
 
     def _negotiate(self) -> None:
         values = {"client_software_name": "ottla", "client_software_version": VERSION}
@@ -75,17 +131,31 @@ class Connection:
         """One request; its answer is `receive`d after those of earlier ones."""
         self.send_frame(messages.encode_request(api_key, version, self.following_id, self._client_id, values))
 
-    def send_frame(self, *parts: Buffer) -> int:
+    def send_frame(self, *parts: Buffer, is_answered: bool = True) -> int:
         """A request that is encoded already, with `following_id` in it, which is returned."""
+        if self._renew_at is not None and not self._under_way and time.monotonic() >= self._renew_at:
+            self._renew()
         sent = self._correlation_id
         self._correlation_id = 0 if sent == _CORRELATION_ID_MAX else sent + 1
+        self._under_way += is_answered
         try:
             self._send_all([_LENGTH.pack(sum(map(len, parts))), *parts])
         except OSError as error:
             raise self._failed(error) from error
         return sent
 
+    def _renew(self) -> None:
+        try:
+            self._log_in()
+        except BaseException:
+            self.close()
+            raise
+
     def _send_all(self, parts: Sequence[Buffer]) -> None:
+        if self._tls is not None:
+            for each in _joined(parts):
+                self._tls.sendall(each)
+            return
         for begin in range(0, len(parts), _PARTS_MAX):
             views: deque[memoryview] = deque(memoryview(part) for part in parts[begin : begin + _PARTS_MAX])
             count = self._socket.sendmsg(views)
@@ -106,11 +176,13 @@ class Connection:
             self._fill(memoryview(head))
             (length,) = _LENGTH.unpack(head)
             if not 4 <= length <= FRAME_BYTES_MAX:
-                raise ConnectionError("it does not speak Kafka's protocol")
+                raise ConnectionError(_TLS_SPOKEN if bytes(head[:2]) in _TLS_RECORDS else _OTHER_PROTOCOL)
             frame = memoryview(bytearray(length) if into is None or len(into) < length else into)[:length]
             self._fill(frame)
         except OSError as error:
             raise self._failed(error) from error
+        self._under_way -= 1
+        self._answered += 1
         return frame
 
     def ask(self, api_key: int, version: int, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,7 +205,7 @@ class Connection:
         while view:
             count = self._socket.recv_into(view)
             if not count:
-                raise ConnectionError("the connection was closed")
+                raise _Closed("the connection was closed")
             view = view[count:]
 
     def _decoded(self, api_key: int, version: int, frame: memoryview) -> dict[str, Any]:
@@ -143,7 +215,58 @@ class Connection:
             raise self._failed(ConnectionError(f"an answer that cannot be read: {error}")) from error
         return plain
 
-    def _failed(self, error: OSError) -> OSError:
+    def _failed(self, error: OSError) -> OSError | SecurityFailure:
+        failure = self._refused_by_tls(error) if self._tls is not None and not self._answered else None
         self.close()
+        if failure is not None:
+            return failure
         what = "no answer in time" if isinstance(error, TimeoutError) else str(error)
-        return ConnectionError(f"{self.address}: {what}")
+        # Later a broker that stops is the likelier cause.
+        hint = self._hint() if isinstance(error, _CLOSED) and self._answered < 2 else ""
+        return ConnectionError(f"{self.address}: {what}{hint}")
+
+    def _refused_by_tls(self, error: OSError) -> SecurityFailure | None:
+        """With TLS 1.3 a broker says what it thinks of the client's certificate after the handshake; it may have closed
+        the connection by the time the first request is sent."""
+        import ssl
+
+        from ottla.client import tls
+
+        assert self._tls is not None
+        if isinstance(error, ssl.SSLEOFError | BrokenPipeError | ConnectionResetError):
+            try:
+                self._tls.recv(1)
+            except OSError as behind:
+                error = behind
+        if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+            assert self._security.tls is not None
+            host = self.address.rpartition(":")[0].strip("[]")
+            return tls.refusal(error, host, self.address, self._security.tls)
+        return None
+
+    def _hint(self) -> str:
+        """Why a listener may close connections with the first or second request."""
+        security = self._security
+        if not self._answered and security.tls is None:
+            return f": if its listener has TLS, set security.protocol={'SASL_' if security.login else ''}SSL"
+        if self._answered == 1 and security.login is None:
+            return f": if its listener wants a login, set security.protocol=SASL_{security.protocol}"
+        return ""
+
+
+def _joined(parts: Iterable[Buffer]) -> Iterable[Buffer]:
+    """Small parts together: each is a record of TLS and a call of the system."""
+    small = bytearray()
+    for part in parts:
+        if len(part) >= _JOINED_BYTES_MAX:
+            if small:
+                yield small
+                small = bytearray()
+            yield part
+            continue
+        small += part
+        if len(small) >= _JOINED_BYTES_MAX:
+            yield small
+            small = bytearray()
+    if small:
+        yield small

@@ -334,7 +334,7 @@ class Producer:
             connection = self._cluster.connect(node_id)
             version = connection.version(ApiKey.PRODUCE, produce.VERSION_MIN, _VERSION_MAX)
             parts = produce.request_parts(version, connection.following_id, self._cluster.config.client_id, request)
-            correlation_id = connection.send_frame(*parts)
+            correlation_id = connection.send_frame(*parts, is_answered=self._acks != 0)
         except OSError as error:
             if connection is not None:
                 connection.close()

@@ -105,5 +105,11 @@ TOPIC_SYNONYMS: Mapping[str, tuple[Synonym, ...]] = {
 }
 """In the order in which they are consulted: the first one with a value decides (`ServerTopicConfigSynonyms`)."""
 
+
+def is_sensitive(name: str) -> bool:
+    """Whether a setting of a broker has a password for its value, also as one of a listener or a mechanism."""
+    return any(setting.sensitive and (name == each or name.endswith(f".{each}")) for each, setting in BROKER.items())
+
+
 PREFIXES = ("listener.name.", "rsm.config.", "rlmm.config.")
 """Settings outside the table that Kafka passes on: of one listener, of tiered storage plugins."""

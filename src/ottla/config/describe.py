@@ -10,7 +10,7 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from ottla.config import definitions
+from ottla.config import definitions, foreign
 from ottla.config.checks import InvalidValue
 from ottla.config.effective import EffectiveConfig
 from ottla.config.setting import Mode, Setting
@@ -69,6 +69,9 @@ def broker_entries(config: EffectiveConfig) -> Iterator[Entry]:
     for name in [*public, *sorted(given - set(public))]:
         setting = definitions.BROKER.get(name)
         value = None if setting is None or setting.sensitive else config.text(name)
+        if name in foreign.PLUGIN_NAMES:  # Kafka hides whatever it does not know
+            yield {**_entry(None, name, config.static.get(name), []), "is_sensitive": False, "read_only": True}
+            continue
         if name in definitions.THROTTLES:
             value = config.per_broker.get(name, config.cluster_wide.get(name, config.static.get(name)))
         read_only = setting is None or setting.mode is Mode.READ_ONLY

@@ -15,8 +15,12 @@ PLUGIN_PREFIXES = (*definitions.PREFIXES, "metrics.context.", "client.quota.call
 """Prefixes of settings of listeners, tiered storage, metrics reporters, quota callbacks and well-known
 distributions."""
 
-PLUGIN_NAMES = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
-"""Settings of Kafka's own authorizer."""
+AUTHORIZER = "authorizer.class.name"
+SUPER_USERS = "super.users"
+ALLOW_EVERYONE = "allow.everyone.if.no.acl.found"
+
+PLUGIN_NAMES = frozenset({SUPER_USERS, ALLOW_EVERYONE})
+"""Settings of Kafka's own authorizer. They have an effect where it is set."""
 
 OLDER_NAMES = frozenset(
     {
@@ -46,7 +50,10 @@ def is_known(name: str) -> bool:
     )
 
 
-def has_effect(name: str) -> bool:
+def has_effect(name: str, values: Mapping[str, Any]) -> bool:
+    """Whether the setting does anything beside the others in `values`."""
+    if name in PLUGIN_NAMES:
+        return bool(values[AUTHORIZER])
     setting = definitions.BROKER.get(name)
     return setting is not None and setting.acts
 
@@ -54,7 +61,6 @@ def has_effect(name: str) -> bool:
 _ADVICE = "to run without it, omit {name} or override it with --set {name}={off}"
 
 MUST_BE_OFF: Mapping[str, tuple[str, str]] = {
-    "authorizer.class.name": ("", "this version does not check ACLs and would allow every client everything"),
     "create.topic.policy.class.name": ("", "this version does not support policies for creating topics"),
     "alter.config.policy.class.name": ("", "this version does not support policies for changing settings"),
     "remote.log.storage.system.enable": ("false", "this version cannot read tiered storage"),

@@ -9,8 +9,7 @@ from typing import NamedTuple
 from ottla.errors import OttlaError
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SERVED = ("PLAINTEXT",)
-"""Security protocols that this version can listen with."""
+OVER_TLS = ("SSL", "SASL_SSL")
 
 
 class Listener(NamedTuple):

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.config.checks import parse_address
-from ottla.config.listeners import SERVED
 from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ def parse_servers(texts: Sequence[str]) -> tuple[Host, ...]:
 
 def check_roles(config: ServerConfig) -> None:
     """Raises OttlaError where the settings do not fit the roles, or ask for what this version does not do."""
-    _check_protocols(config)
     if config.roles == (BROKER,):
         _check_broker_only(config)
     else:
@@ -63,15 +61,22 @@ def check_roles(config: ServerConfig) -> None:
         for each in config.advertised_listeners:
             if each.name not in known:
                 raise OttlaError(f"advertised.listeners: {each.name} is not among the broker's listeners")
+        _check_inter_broker_listener(config)
 
 
-def _check_protocols(config: ServerConfig) -> None:
-    for each in (*config.listeners, *config.controller_listeners):
-        if each.protocol not in SERVED:
-            raise OttlaError(
-                f"listeners: {each} needs {each.protocol}; this version serves {', '.join(SERVED)}, without "
-                f"encryption or authentication: use only such listeners, in a trusted network"
-            )
+def _check_inter_broker_listener(config: ServerConfig) -> None:
+    """Without either setting it is PLAINTEXT, or the first listener where there is none of this name."""
+    by_name, by_protocol = "inter.broker.listener.name", "security.inter.broker.protocol"
+    if config[by_name] and by_protocol in config.static:
+        raise OttlaError(f"{by_name} and {by_protocol} are both given: remove {by_protocol}")
+    name = config.inter_broker_listener[0]
+    advertised = [each.name for each in config.advertised_listeners]
+    if name not in advertised:
+        setting = by_name if config[by_name] else by_protocol
+        raise OttlaError(
+            f"{setting} is {name}, but advertised.listeners has {', '.join(advertised)}: brokers reach each other by "
+            f"one of these; set {by_name} to it"
+        )
 
 
 def _check_broker_only(config: ServerConfig) -> None:
@@ -96,9 +101,10 @@ def _check_broker_only(config: ServerConfig) -> None:
 def _check_way_to_controllers(config: ServerConfig) -> None:
     """The first name in controller.listener.names is where a node connects to the controllers of others."""
     name, protocol = config.controller_protocol
-    if protocol not in SERVED:
-        needs = f"needs {protocol}, which this version does not support" if protocol else "has no security protocol"
-        raise OttlaError(f"controller.listener.names: {name} {needs}; see listener.security.protocol.map")
+    if protocol is None:
+        raise OttlaError(
+            f"controller.listener.names: {name} has no security protocol; see listener.security.protocol.map"
+        )
     others = (host for node_id, host in config.quorum_voters.items() if node_id != config.node_id)
     for each in (*others, *config.quorum_servers):
         if each.port == 0:

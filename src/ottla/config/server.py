@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ottla.config import definitions, foreign
 from ottla.config.checks import InvalidValue, parse_address
 from ottla.config.effective import EffectiveConfig
-from ottla.config.listeners import Listener, parse_listener, parse_protocol_map
+from ottla.config.listeners import OVER_TLS, Listener, parse_listener, parse_protocol_map
 from ottla.config.properties import Entry, decode_properties, parse_entries
 from ottla.config.roles import BROKER, CONTROLLER, check_roles, parse_servers, parse_voters
 from ottla.errors import OttlaError
@@ -43,7 +43,8 @@ _EVERYWHERE = ("", "0.0.0.0", "::")
 """The hosts that mean all interfaces."""
 
 _NOT_SETTINGS = re.compile(
-    r"OTTLA_(BOOTSTRAP|REGISTRY|PIPELINES|MIRROR_FROM|DEBUG|INTERPRETED|ORACLE|TEST_.*|SERVICE_.*|PORT(_.*)?)"
+    r"OTTLA_(BOOTSTRAP|REGISTRY|PIPELINES|MIRROR_FROM(_.*)?|CLIENT_(?!QUOTA_CALLBACK_).*|DEBUG|INTERPRETED|ORACLE|TEST_.*"
+    r"|SERVICE_.*|PORT(_.*)?)"
 )
 """Variables with the prefix that are no settings: the command line's, the tests', and those that Kubernetes injects
 into pods beside a service called ottla."""
@@ -109,7 +110,9 @@ class ServerConfig(Mapping[str, Any]):
                 )
             given = {**_embedded(given), **given}
         config = cls(given, host_name)
-        config.without_effect = tuple(name for name in entries if name not in above and not foreign.has_effect(name))
+        config.without_effect = tuple(
+            name for name in entries if name not in above and not foreign.has_effect(name, config)
+        )
         return config
 
     def __getitem__(self, name: str) -> Any:
@@ -197,8 +200,17 @@ class ServerConfig(Mapping[str, Any]):
             )
             for each in self.controller_listeners
         )
-        name = self["inter.broker.listener.name"] or self["security.inter.broker.protocol"]
-        self.inter_broker_listener_name: str = name.upper()
+        given = self["inter.broker.listener.name"] or self.static.get("security.inter.broker.protocol", "")
+        between: str = (given or self["security.inter.broker.protocol"]).upper()
+        names = [each.name for each in self.listeners]
+        if not given and names and between not in names:
+            between = names[0]
+        self.inter_broker_listener = (between, protocols.get(between))
+        """The listener by which brokers reach each other, and its security protocol."""
+        self.inter_broker_listener_name: str = between
+        reached = {self.inter_broker_listener[1], self.controller_protocol[1]}
+        self.uses_tls = not reached.isdisjoint(OVER_TLS) or any(each.protocol in OVER_TLS for each in everywhere)
+        """Whether this node listens over TLS or reaches other nodes over it."""
 
     def _check_together(self) -> None:
         """Checks over several settings (`KafkaConfig.validateValues`). Raises OttlaError."""
@@ -207,10 +219,16 @@ class ServerConfig(Mapping[str, Any]):
             raise OttlaError(f"broker.id is {broker_id} but node.id is {self.node_id}: remove broker.id")
         for refusal in foreign.refusals(self):
             raise OttlaError(refusal)
+        if self[foreign.AUTHORIZER] or self["early.start.listeners"]:
+            self._check_authorizer()
         if self["config.providers"]:
             raise OttlaError(
                 "config.providers: this version does not replace ${...} in values; write the values literally"
             )
+        if any(name.startswith("listener.name.") for name in self.static):
+            from ottla.config import listener_settings  # few nodes have any
+
+            listener_settings.checked(self.static)
         check_roles(self)
         if self["cordoned.log.dirs"]:
             from ottla.config.validation import cordon_refusal  # few nodes ever need it
@@ -226,6 +244,16 @@ class ServerConfig(Mapping[str, Any]):
             if value is not None and value < 1 and not (least is None and value == -1):
                 allowed = "at least 1" if least else "-1 (no limit) or at least 1"
                 raise OttlaError(f"{name} is {value}: it must be {allowed}")
+
+    def _check_authorizer(self) -> None:
+        """Raises OttlaError."""
+        from ottla.config import authorizer  # a node that everyone may use does without
+
+        listeners, controllers = (
+            frozenset(each.name for each in some) for some in (self.listeners, self.controller_listeners)
+        )
+        for mistake in authorizer.mistakes(self, self.static, listeners, controllers):
+            raise OttlaError(mistake)
 
     def _check_http_port(self) -> None:
         """Raises OttlaError where a listener has the port of `ottla.http.listener`."""

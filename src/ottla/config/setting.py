@@ -107,7 +107,11 @@ class Setting(NamedTuple):
             if math.isnan(number):  # Java would accept it, and no range check would refuse it
                 raise invalid(self.name, trimmed, "Not a number of type DOUBLE")
             return number
-        return text if kind is Type.PASSWORD else trimmed
+        if kind is not Type.PASSWORD:
+            return trimmed
+        from ottla.config.secret import Secret  # few nodes have one
+
+        return Secret(text)
 
     def render(self, value: Value) -> str | None:
         """`value` as Kafka writes it (`ConfigDef.convertToString`); passwords are hidden."""

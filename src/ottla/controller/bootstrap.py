@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ottla.controller.decision import Decision
@@ -13,8 +13,11 @@ from ottla.protocol.internal import metadata_records as r
 MIN_ISR = "min.insync.replicas"
 
 
-def bootstrap(image: MetadataImage, levels: Mapping[str, int], static_min_isr: str) -> Decision[None]:
-    """Finalize the feature `levels` of a new cluster; without levels, nothing."""
+def bootstrap(
+    image: MetadataImage, levels: Mapping[str, int], static_min_isr: str, more: Sequence[Any] = ()
+) -> Decision[None]:
+    """Finalize the feature `levels` of a new cluster, and write `more` records that it begins with; without levels,
+    nothing."""
     if not levels:
         return Decision(None)
     level = levels.get(features.METADATA_VERSION, features.METADATA_VERSION_MIN)
@@ -23,6 +26,7 @@ def bootstrap(image: MetadataImage, levels: Mapping[str, int], static_min_isr: s
     records: list[Any] = [r.FeatureLevelRecord(name, value) for name, value in (first, *others)]
     if features.supports_elr(levels):
         records += elr_settings(image, static_min_isr)
+    records += more
     if features.supports_metadata_transactions(levels):
         records = [r.BeginTransactionRecord("Bootstrap records"), *records, r.EndTransactionRecord()]
     return Decision(None, records)

@@ -98,6 +98,14 @@ def refused_by_broker(
     return refused
 
 
+def changed_by(image: MetadataImage, each: Request, *, incremental: bool) -> Mapping[str, str | None]:
+    """What a resource of a request changes: new values by name, None for what is removed. Raises KafkaError for a
+    malformed one."""
+    propose = _operations if incremental else _replacement
+    resource = ConfigResource(each["resource_type"], each["resource_name"])
+    return propose(each, resource, image.configs.get(resource, {}))
+
+
 def _merged(current: Configs, changes: Mapping[str, str | None]) -> dict[str, str]:
     return {name: value for name, value in {**current, **changes}.items() if value is not None}
 

@@ -1,10 +1,10 @@
-"""What a controller is asked about replicas and quotas, by API: the part of `requests.py` that few nodes ask."""
+"""What a controller is asked about replicas, quotas, users and ACLs, by API: the part of `requests.py` that few ask."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla.controller import directories, isr, leaders, quotas, reassignments
+from ottla.controller import acls, directories, isr, leaders, quotas, reassignments, scram
 from ottla.controller.requests import Decider
 from ottla.protocol.messages import ApiKey
 
@@ -18,5 +18,8 @@ DECIDERS: Mapping[int, Decider] = {
         image, asked, by.config
     ),
     ApiKey.ALTER_CLIENT_QUOTAS: lambda image, asked, by: quotas.alter_client_quotas(image, asked),
+    ApiKey.CREATE_ACLS: lambda image, asked, by: acls.create_acls(image, asked, by.random),
+    ApiKey.DELETE_ACLS: lambda image, asked, by: acls.delete_acls(image, asked),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda image, asked, by: scram.alter_scram_credentials(image, asked),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda image, asked, by: reassignments.list_reassignments(image, asked),
 }

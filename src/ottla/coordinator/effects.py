@@ -8,7 +8,7 @@ error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -99,6 +99,8 @@ class Resolve:
     group_id: str
     patterns: Sequence[str]
     image: MetadataImage
+    visible: Container[str] | None = None
+    """The topics that the member that caused it may know of; None: all."""
 
 
 Effect = Write | Reply | Resolve

@@ -356,15 +356,20 @@ def _given_up(error: BaseException) -> KafkaError:
 
 
 def first_decisions(
-    levels: Mapping[str, int], static_min_isr: str, *, open_transaction: bool, registration: Mapping[str, Any]
+    levels: Mapping[str, int],
+    static_min_isr: str,
+    *,
+    open_transaction: bool,
+    registration: Mapping[str, Any],
+    more: Sequence[Any] = (),
 ) -> list[Decide[Any]]:
     """What a new leader writes before anything else (`ActivationRecordsGenerator`). `levels` are those of a new
-    cluster, empty for one that has metadata."""
+    cluster, empty for one that has metadata, and `more` records that it begins with."""
     decisions: list[Decide[Any]] = []
     if open_transaction:
         abort = AbortTransactionRecord("the controller that started it has gone")
         decisions.append(lambda image, now: Decision(None, [abort]))
-    decisions.append(lambda image, now: bootstrap(image, levels, static_min_isr))
+    decisions.append(lambda image, now: bootstrap(image, levels, static_min_isr, more))
     decisions.append(lambda image, now: brokers.register_controller(image, registration))
     return decisions
 

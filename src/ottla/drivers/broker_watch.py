@@ -22,6 +22,8 @@ from ottla.model import NodeId
 from ottla.network import Address
 
 if TYPE_CHECKING:
+    from ottla.config.server import ServerConfig
+    from ottla.drivers.metadata_parts import MetadataParts
     from ottla.metadata.image import BrokerRegistration, MetadataImage
     from ottla.network import Network
 
@@ -56,6 +58,23 @@ class WatchSettings(NamedTuple):
     """`ottla.failover.confirm.ms`; below zero, nobody is suspected."""
     setup_s: float
     """`socket.connection.setup.timeout.ms`"""
+
+
+def watch_brokers(
+    network: Network, metadata: MetadataParts, controller: Controller, config: ServerConfig
+) -> Callable[[], None]:
+    """Watch the brokers of the controller in this process; returns what ends that. `network` reaches brokers."""
+    settings = WatchSettings(
+        config.node_id,
+        config.inter_broker_listener_name,
+        confirm_s=config["ottla.failover.confirm.ms"] / 1000,
+        setup_s=config["socket.connection.setup.timeout.ms"] / 1000,
+    )
+    metadata.watch = watch = BrokerWatch(network, controller, settings)
+    metadata.on_active.append(watch.activated)
+    if controller.active:
+        watch.activated()
+    return watch.stop
 
 
 class BrokerWatch:

@@ -10,7 +10,7 @@ import contextlib
 import posixpath
 import random as random_module
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from ottla.errors import OttlaError
@@ -183,8 +183,9 @@ def _fsync_name(fs: FileSystem, path: str) -> None:
         fs.fsync_dir(posixpath.dirname(path.rstrip("/")) or ".")
 
 
-def bootstrap_checkpoint(now: Millis) -> bytes:
-    """The contents of `bootstrap.checkpoint` for this release's feature levels."""
+def bootstrap_checkpoint(now: Millis, more: Sequence[Any] = ()) -> bytes:
+    """The contents of `bootstrap.checkpoint`: this release's feature levels, and `more` records behind them."""
     level = features.BOOTSTRAP[features.METADATA_VERSION]
-    values = [encode(FeatureLevelRecord(name, value), level) for name, value in features.BOOTSTRAP.items()]
+    records = [*(FeatureLevelRecord(name, value) for name, value in features.BOOTSTRAP.items()), *more]
+    values = [encode(record, level) for record in records]
     return b"".join(write_snapshot(values, epoch=0, last_timestamp=0, now=now))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import random as random_module
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ottla.drivers.directories import METADATA_DIRECTORY, bootstrap_checkpoint
 from ottla.errors import OttlaError
@@ -69,10 +69,12 @@ def format_directories(
     voters: Sequence[InitialController] | None = None,
     listener: str = "CONTROLLER",
     ignore_formatted: bool = False,
+    credentials: Sequence[Any] = (),
 ) -> list[Formatted]:
     """Write `meta.properties`, the feature levels, and who votes if that is given: then this node's metadata directory
-    gets the id that it has among them, and `listener` is the name of the one they are reached at. Raises
-    OttlaError, before anything is written, for a directory that has an identity."""
+    gets the id that it has among them, and `listener` is the name of the one they are reached at. `credentials` are
+    records of SCRAM users that the cluster begins with (KIP-900). Raises OttlaError, before anything is written, for a
+    directory that has an identity."""
     everywhere = list(dict.fromkeys((metadata_log_dir, *paths)))
     found: dict[str, MetaProperties | None] = {}
     for path in everywhere:
@@ -88,7 +90,7 @@ def format_directories(
         fs.makedirs(path)
         directory_id = own if own is not None and path == metadata_log_dir else random_directory_id(random)
         if path == metadata_log_dir:
-            fs.write_atomic(posixpath.join(path, BOOTSTRAP_FILE), bootstrap_checkpoint(now))
+            fs.write_atomic(posixpath.join(path, BOOTSTRAP_FILE), bootstrap_checkpoint(now, credentials))
             if voters is not None:
                 _write_voters(fs, path, voters, listener, now)
         write_meta_properties(fs, path, MetaProperties(cluster_id, node_id, directory_id))

@@ -356,7 +356,7 @@ class GroupCoordinatorDriver:
         """Find what patterns of a consumer group match."""
         from ottla.coordinator.group.consumer.patterns import resolve
 
-        found = await run_yielding(resolve(asked.patterns, asked.image))
+        found = await run_yielding(resolve(asked.patterns, asked.image, asked.visible))
         if shard.error is None:
             shard.core.resolved(asked.group_id, found, asked.image.offset, self._now())
             self._shards.work(shard)

@@ -36,7 +36,7 @@ from ottla.metadata.image import BrokerRegistration, Endpoint, MetadataImage
 from ottla.model import NodeId, random_uuid
 from ottla.network import Address
 from ottla.protocol.internal.codec import MalformedRecord
-from ottla.protocol.internal.metadata_records import decode_record
+from ottla.protocol.internal.metadata_records import UserScramCredentialRecord, decode_record
 from ottla.quorum.snapshot import BOOTSTRAP_FILE, read_snapshot
 from ottla.quorum.state import Timing
 from ottla.quorum.voters import ReplicaKey
@@ -363,11 +363,13 @@ class MetadataParts:
         """A log that has only the results of elections is still new: a crash may have come before the bootstrap
         records."""
         is_new = features.METADATA_VERSION not in image.features and not image.brokers and not image.topics_by_name
+        levels, more = self._bootstrap_records() if is_new else ({}, [])
         return first_decisions(
-            self._bootstrap_levels() if is_new else {},
+            levels,
             self.config.static.get("min.insync.replicas", "1"),
             open_transaction=self.publisher.open_transaction,
             registration=registration,
+            more=more,
         )
 
     def _controller_registration(self, endpoints: Mapping[str, Endpoint]) -> dict[str, Any]:
@@ -378,11 +380,11 @@ class MetadataParts:
             **listeners_and_features(endpoints),
         }
 
-    def _bootstrap_levels(self) -> Mapping[str, int]:
-        """The feature levels that the directory was formatted with."""
+    def _bootstrap_records(self) -> tuple[Mapping[str, int], list[Any]]:
+        """What the directory was formatted with: feature levels, and other records (SCRAM users, KIP-900)."""
         path = posixpath.join(self.config.metadata_log_dir, BOOTSTRAP_FILE)
         if not self._fs.exists(path):
-            return features.BOOTSTRAP
+            return features.BOOTSTRAP, []
         try:
             records = [
                 decode_record(item)[0]
@@ -395,7 +397,8 @@ class MetadataParts:
                 f"{path} is damaged ({error}): the directory holds only feature levels so far; remove the file to "
                 f"start with those of this release"
             ) from error
-        return {record.name: record.feature_level for record in records if hasattr(record, "feature_level")}
+        levels = {record.name: record.feature_level for record in records if hasattr(record, "feature_level")}
+        return levels, [record for record in records if isinstance(record, UserScramCredentialRecord)]
 
 
 def some_names(nodes: set[NodeId]) -> str:

@@ -12,7 +12,7 @@ import asyncio
 import random as random_module
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.node_connection import NodeConnection, decoded
@@ -21,6 +21,9 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.network import Address, Network
 from ottla.protocol import stepwise
 from ottla.protocol.messages import MalformedRequest
+
+if TYPE_CHECKING:
+    from ottla.drivers.sasl_client import NodeLogin
 
 JITTER = 0.2
 """Nodes that lost the same peer do not come back in step."""
@@ -148,6 +151,9 @@ class NodeClient:
                 size = self._receive_buffer_bytes
                 await self._network.connect(lambda: connection, *destination.address, receive_buffer_bytes=size)
                 await connection.negotiate(setup_s)
+                login: NodeLogin | None = getattr(self._network, "login", None)
+                if login is not None:
+                    await login.log_in(connection, setup_s)
         except (OSError, TimeoutError, KafkaError) as error:
             why = "no connection in time" if isinstance(error, TimeoutError) else str(error)
             failure = KafkaError(ErrorCode.network_exception, f"{destination.address}: {why}")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
 from ottla.errors import ErrorCode, KafkaError
@@ -87,6 +87,10 @@ class NodeConnection(asyncio.BufferedProtocol):
         self._sink: Sink | None = None
         """The receiver of the response that is arriving."""
         self._paused = False
+        self._held: deque[tuple[InFlight, bytes]] | None = None
+        """Requests that wait until this node has logged in again; None while nothing has to wait."""
+        self._renewal: asyncio.Handle | None = None
+        self._renewing: asyncio.Task[None] | None = None
 
     # Requests.
 
@@ -119,9 +123,11 @@ class NodeConnection(asyncio.BufferedProtocol):
         return messages.encode_request(api_key, version, 0, self.client_id, values)
 
     def send(
-        self, request: bytes | bytearray, timeout_s: float, sink: Sink | None = None
+        self, request: bytes | bytearray, timeout_s: float, sink: Sink | None = None, *, is_login: bool = False
     ) -> asyncio.Future[memoryview]:
         """Send a whole request without its length, whose correlation id is replaced; gives the whole response.
+
+        During another login (`renew_after`) only what belongs to it is sent, and the rest behind it.
 
         A long one goes to the `sink`, if there is one: it is over when the future is done, whose result is empty then.
         The future fails with KafkaError: NETWORK_EXCEPTION when the connection is lost, REQUEST_TIMED_OUT; and with
@@ -134,15 +140,43 @@ class NodeConnection(asyncio.BufferedProtocol):
             return future
         self._next_id = (self._next_id + 1) & 0x7FFF_FFFF
         deadline = self._loop.time() + timeout_s
-        self._in_flight.append(InFlight(self._next_id, deadline, future, sink))
+        entry = InFlight(self._next_id, deadline, future, sink)
         if self._timer is None:
             self._watch(deadline)
         elif deadline < self._timer_at:
             self._timer.cancel()
             self._watch(deadline)
-        head = _INT32.pack(len(request)) + request[:4] + _INT32.pack(self._next_id)
-        transport.write(head + request[8:])
+        data = _INT32.pack(len(request)) + request[:4] + _INT32.pack(self._next_id) + request[8:]
+        if self._held is not None and not is_login:
+            self._held.append((entry, data))
+        else:
+            self._in_flight.append(entry)
+            transport.write(data)
         return future
+
+    def renew_after(self, delay_s: float, log_in: Callable[[], Awaitable[None]]) -> None:
+        """Log in again after so long (KIP-368). A failure ends the connection."""
+        self._renewal = self._loop.call_later(delay_s, self._renew, log_in)
+
+    def _renew(self, log_in: Callable[[], Awaitable[None]]) -> None:
+        self._renewal = None
+        if self.failure is None:
+            self._renewing = self._loop.create_task(self._renewed(log_in))
+
+    async def _renewed(self, log_in: Callable[[], Awaitable[None]]) -> None:
+        """A server takes nothing but the login from its first request to its last, so everything else waits."""
+        self._held = deque()
+        try:
+            await log_in()
+        except KafkaError as error:
+            self.fail(error)
+            return
+        held, self._held = self._held or (), None
+        for entry, data in held:
+            if self._transport is None:  # else `fail` has answered them
+                return
+            self._in_flight.append(entry)
+            self._transport.write(data)
 
     @property
     def in_flight(self) -> int:
@@ -154,9 +188,10 @@ class NodeConnection(asyncio.BufferedProtocol):
 
     def _on_timer(self) -> None:
         self._timer = None
-        if not self._in_flight:
+        waiting = [*self._in_flight, *(entry for entry, _ in self._held or ())]
+        if not waiting:
             return
-        earliest = min(each.deadline for each in self._in_flight)
+        earliest = min(each.deadline for each in waiting)
         if earliest > self._loop.time():
             self._watch(earliest)
         else:
@@ -292,8 +327,12 @@ class NodeConnection(asyncio.BufferedProtocol):
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()
+        if self._renewal is not None:
+            self._renewal.cancel()
+            self._renewal = None
         self._long = self._sink = None
-        waiting, self._in_flight = self._in_flight, deque()
+        waiting, self._in_flight = [*self._in_flight, *(entry for entry, _ in self._held or ())], deque()
+        self._held = None
         for each in waiting:
             if not each.future.done():
                 each.future.set_exception(KafkaError(error.code, error.message))

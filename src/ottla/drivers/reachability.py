@@ -68,6 +68,8 @@ async def _refuses(network: Network, address: Address, setup_s: float) -> bool |
             await connection.negotiate(setup_s)
     except ConnectionRefusedError:
         return True
+    except ConnectionAbortedError:  # in the handshake of TLS
+        return None
     except (OSError, TimeoutError):
         return False
     except KafkaError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from ottla.drivers.controller_nodes import ControllerNodes
 from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.node_client import NodeClient
 from ottla.errors import ErrorCode, KafkaError
+from ottla.logs import fields
 from ottla.network import Address
 from ottla.protocol import stepwise
 from ottla.protocol.messages import ApiKey, MalformedRequest
@@ -49,6 +51,8 @@ NEWEST_FORWARDED: Mapping[int, int] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: 0,
 }
 """Versions of requests that no client made: topics that are created because a client asked for them."""
+
+_LOG = logging.getLogger("ottla.controller")
 
 _AGAIN = frozenset(
     {
@@ -119,6 +123,8 @@ class RemoteControllerChannel:
                     return await self._here.call(api_key, request)
                 if api_key in OWN:
                     return await self._send_own(address, api_key, request, timeout_ms)
+                if requester is THE_BROKER:
+                    return await self._send_as_broker(address, api_key, request, timeout_ms)
                 return await self._forward(address, api_key, request, version, requester, timeout_ms)
             except KafkaError as error:
                 if error.code not in _AGAIN or self._closed:
@@ -175,6 +181,22 @@ class RemoteControllerChannel:
             raise KafkaError(ErrorCode(response["error_code"]))
         return response
 
+    async def _send_as_broker(
+        self, address: Address, api_key: ApiKey, request: Mapping[str, Any], timeout_ms: int
+    ) -> dict[str, Any]:
+        """A request that clients make too, of this broker itself: plain, so that the controller authorizes the broker
+        (the topics of coordinators)."""
+        version = NEWEST_FORWARDED[api_key]
+        answer = await self._forwarding.ask(
+            address, api_key, request, versions=(version, version), timeout_ms=timeout_ms
+        )
+        response: dict[str, Any] = await run_yielding(plain(answer.response))
+        rows = response.get("topics", ())
+        if any(row.get("error_code") == ErrorCode.not_controller for row in (response, *rows)):
+            raise KafkaError(ErrorCode.not_controller)
+        await self._changed()
+        return response
+
     async def _forward(
         self,
         address: Address,
@@ -195,7 +217,7 @@ class RemoteControllerChannel:
         }
         answer = await self._forwarding.ask(address, ApiKey.ENVELOPE, envelope, versions=(0, 0), timeout_ms=timeout_ms)
         if answer.response.error_code:
-            raise KafkaError(ErrorCode(answer.response.error_code), f"the controller at {address} refuses the request")
+            raise _refused(ErrorCode(answer.response.error_code), address)
         try:
             data = memoryview(answer.response.response_data or b"")
             inner = await run_yielding(stepwise.decode_response(api_key, version, data))
@@ -213,6 +235,16 @@ class RemoteControllerChannel:
         self._closed = True
         await self._own.close()
         await self._forwarding.close()
+
+
+def _refused(code: ErrorCode, address: Address) -> KafkaError:
+    """What the Envelope itself is refused with: that this broker may not forward is no fault of the client's, which
+    hears of an internal error, as from Kafka (`ForwardingManager`)."""
+    why = f"the controller at {address} refuses the request"
+    if code in _AGAIN or code is ErrorCode.unsupported_version:
+        return KafkaError(code, why)
+    _LOG.error("the controller refuses an Envelope", extra=fields(controller=str(address), error=code.name))
+    return KafkaError(ErrorCode.unknown_server_error, why)
 
 
 def packed_host(host: str) -> bytes:

@@ -108,7 +108,7 @@ class MetadataDelta:
             for key, value in quotas.items():
                 delta.set_client_quota(entity, key, value)
         delta.scram_credentials = dict(image.scram_credentials)
-        delta.acls = dict(image.acls)
+        delta.acls = dict(image.acls.items())
         delta.delegation_tokens = dict(image.delegation_tokens)
         return delta
 
@@ -232,7 +232,7 @@ class MetadataDelta:
             next_producer_id=base.next_producer_id if self.next_producer_id is None else self.next_producer_id,
             client_quotas=self._apply_quotas(),
             scram_credentials=_merged(base.scram_credentials, self.scram_credentials),
-            acls=_merged(base.acls, self.acls),
+            acls=base.acls.changed(self.acls),
             delegation_tokens=_merged(base.delegation_tokens, self.delegation_tokens),
             replica_index=None if base.replica_index is None else reindexed(base.replica_index, self),
         )

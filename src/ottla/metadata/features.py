@@ -24,6 +24,8 @@ STREAMS_VERSION: Final = "streams.version"
 ELR_VERSION: Final = "eligible.leader.replicas.version"
 
 METADATA_VERSION_4_3: Final = 30
+METADATA_VERSION_4_4_IV1: Final = 32
+"""Not supported yet: what it brings is refused."""
 METADATA_VERSION_MIN: Final = 7
 
 
@@ -106,9 +108,19 @@ def supports_cordoned_directories(features: Mapping[str, int]) -> bool:
     return metadata_version(features) >= 30
 
 
+def supports_networks_in_acls(features: Mapping[str, int]) -> bool:
+    """Whether the host of an ACL may be a network in CIDR notation (KIP-1276)."""
+    return metadata_version(features) >= METADATA_VERSION_4_4_IV1
+
+
 def bumps_epoch_on_shrink(level: int) -> bool:
     """Whether a smaller ISR needs a new leader epoch, as brokers before 3.6 do (KAFKA-15021)."""
     return level < 12
+
+
+def supports_scram(features: Mapping[str, int]) -> bool:
+    """Whether the metadata holds SCRAM credentials (KIP-900)."""
+    return metadata_version(features) >= 11
 
 
 def supports_controller_registration(features: Mapping[str, int]) -> bool:

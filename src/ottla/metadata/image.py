@@ -7,7 +7,7 @@ so an image that differs by one topic shares the rest with its predecessor (Kafk
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from types import MappingProxyType
@@ -17,6 +17,9 @@ from uuid import UUID
 from immutables import Map
 
 from ottla.model import LeaderEpoch, NodeId, Offset, ProducerId, TopicId
+
+ACLS_PER_STEP = 500
+"""ACLs that are gone through between two yields: each costs about a microsecond."""
 
 NO_LEADER = -1
 NO_LEADER_CHANGE = -2
@@ -149,6 +152,75 @@ Configs = Mapping[str, str]
 _NO_CONFIGS: Configs = MappingProxyType({})
 
 
+AclContent = tuple[int, str, int, str, str, int, int]
+
+
+def acl_content(acl: Any) -> AclContent:
+    """What makes two ACLs the same: everything but the id."""
+    return (
+        acl.resource_type, acl.resource_name, acl.pattern_type, acl.principal, acl.host, acl.operation,
+        acl.permission_type,
+    )  # fmt: skip
+
+
+class Acls(Mapping[UUID, Any]):
+    """The ACLs, each the record that created it, by id. Never changes but for the index by content, which is made when
+    it is first asked for and kept up in what `changed` gives."""
+
+    __slots__ = ("_by_content", "_by_id")
+
+    def __init__(self, by_id: Map[UUID, Any] | None = None, by_content: Map[AclContent, UUID] | None = None) -> None:
+        self._by_id = Map() if by_id is None else by_id
+        self._by_content = by_content
+
+    def __getitem__(self, acl_id: UUID) -> Any:
+        return self._by_id[acl_id]
+
+    def __iter__(self) -> Iterator[UUID]:
+        return iter(self._by_id)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Acls) and self._by_id == other._by_id
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def values(self) -> Any:
+        return self._by_id.values()
+
+    def items(self) -> Any:
+        return self._by_id.items()
+
+    def changed(self, changes: Mapping[UUID, Any]) -> Acls:
+        """These with the changes, None for an ACL that is gone. An id is never given to another ACL."""
+        if not changes:
+            return self
+        by_id = self._by_id.mutate()
+        by_content = None if self._by_content is None else self._by_content.mutate()
+        for acl_id, acl in changes.items():
+            if acl is not None:
+                by_id[acl_id] = acl
+                if by_content is not None:
+                    by_content[acl_content(acl)] = acl_id
+            elif (gone := by_id.pop(acl_id, None)) is not None and by_content is not None:
+                by_content.pop(acl_content(gone), None)
+        return Acls(by_id.finish(), None if by_content is None else by_content.finish())
+
+    def by_content(self) -> Generator[None, None, Mapping[AclContent, UUID]]:
+        """The ids by content; the first time in steps, as there may be many."""
+        known = self._by_content
+        if known is None:
+            index = Map[AclContent, UUID]().mutate()
+            for number, (acl_id, acl) in enumerate(self._by_id.items(), start=1):
+                index[acl_content(acl)] = acl_id
+                if number % ACLS_PER_STEP == 0:
+                    yield
+            known = self._by_content = index.finish()
+        return known
+
+
 @dataclass(frozen=True)
 class MetadataImage:
     """Everything that the metadata log says up to and including `offset`."""
@@ -173,8 +245,7 @@ class MetadataImage:
     """Keyed by sorted (entity type, entity name or None for the default)."""
     scram_credentials: Mapping[tuple[str, int], Any] = field(default_factory=dict)
     """Keyed by (user, mechanism): the record."""
-    acls: Mapping[UUID, Any] = field(default_factory=dict)
-    """Keyed by id: the record."""
+    acls: Acls = field(default_factory=Acls)
     delegation_tokens: Mapping[str, Any] = field(default_factory=dict)
     """Keyed by token id: the record."""
     replica_index: ReplicaIndex | None = field(default=None, compare=False, repr=False)

@@ -6,6 +6,7 @@ A record that contradicts the image (a partition of an unknown topic, say) means
 from __future__ import annotations
 
 from functools import singledispatch
+from sys import intern
 from typing import Any
 
 from ottla.metadata.delta import MetadataDelta
@@ -234,6 +235,9 @@ def _remove_scram(record: r.RemoveUserScramCredentialRecord, delta: MetadataDelt
 
 @replay.register
 def _acl(record: r.AccessControlEntryRecord, delta: MetadataDelta) -> None:
+    """Many ACLs have the same few principals, hosts and names."""
+    record.principal, record.host = intern(record.principal), intern(record.host)
+    record.resource_name = intern(record.resource_name)
     delta.acls[record.id] = record
 
 

@@ -20,9 +20,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from ottla.client import librdkafka
 from ottla.client.cluster import EARLIEST, LATEST
 from ottla.client.cluster import Cluster as Client
 from ottla.client.config import ClientConfig, parse_addresses
+from ottla.client.security import PLAINTEXT, Security
 from ottla.errors import ErrorCode, KafkaError
 from ottla.mirror.mapping import Place
 from ottla.model import ZERO_UUID, Offset
@@ -41,13 +43,17 @@ too, which would refuse records that the source took."""
 class Remote:
     """One cluster, by its bootstrap addresses. Methods raise KafkaException, KafkaError, OSError."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: Security = PLAINTEXT) -> None:
         self.bootstrap = bootstrap
+        self.security = security
 
     @cached_property
     def admin(self) -> AdminClient:
         """Connected when first used: a source that is lost is not to be knocked at."""
-        return AdminClient({"bootstrap.servers": self.bootstrap, "client.id": "ottla-mirror", "log_level": 0})
+        return AdminClient({
+            "bootstrap.servers": self.bootstrap, "client.id": "ottla-mirror", "log_level": 0,
+            **librdkafka.settings_of(self.security),
+        })  # fmt: skip
 
     def topics(self) -> dict[str, int]:
         """Names and numbers of partitions."""
@@ -62,7 +68,7 @@ class Remote:
 
     @contextlib.contextmanager
     def _client(self) -> Iterator[Client]:
-        cluster = Client(ClientConfig(parse_addresses(self.bootstrap), "ottla-mirror"))
+        cluster = Client(ClientConfig(parse_addresses(self.bootstrap), "ottla-mirror", security=self.security))
         try:
             yield cluster
         finally:

@@ -25,6 +25,7 @@ from ottla.client.cluster import LATEST, Cluster
 from ottla.client.config import ClientConfig, parse_addresses
 from ottla.client.fetcher import Chunk, FetchLimits
 from ottla.client.producer import Producer
+from ottla.client.security import PLAINTEXT, Security
 from ottla.client.transactions import describe_transactions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.mirror.ledger import TRANSACTION_TIMEOUT_MS, Ledger, MirrorError, Shift, rows, transactional_id
@@ -65,6 +66,8 @@ class Work:
     """Seconds from the beginning of one transaction to the next."""
     targets: Mapping[Place, Offset] | None = None
     """Where each partition is done; None: never."""
+    source_security: Security = PLAINTEXT
+    destination_security: Security = PLAINTEXT
 
 
 def copy(work: Work, stopping: threading.Event | None = None) -> None:
@@ -88,8 +91,10 @@ class _Copier:
     def __init__(self, work: Work, stopping: threading.Event) -> None:
         self._work = work
         self._stopping = stopping
-        self._source = Cluster(ClientConfig(parse_addresses(work.source_bootstrap), "ottla-mirror"))
-        self._ledger = Ledger(work.destination_bootstrap, work.source)
+        self._source = Cluster(
+            ClientConfig(parse_addresses(work.source_bootstrap), "ottla-mirror", security=work.source_security)
+        )
+        self._ledger = Ledger(work.destination_bootstrap, work.source, work.destination_security)
         self._destination = self._ledger.client
         self._producer = Producer(
             self._destination, transactional_id=transactional_id(work.source, work.slot),

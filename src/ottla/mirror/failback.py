@@ -60,6 +60,7 @@ class Failback:
                 reader = arrow.read(
                     topic, self.forward.route.source_bootstrap, partitions=[partition], start={partition: start},
                     end={partition: end}, columns=["topic", "partition", "offset", "timestamp", "key", "value"],
+                    security=self.forward.route.source_security,
                 )  # fmt: skip
                 for batch in reader:
                     count += batch.num_rows

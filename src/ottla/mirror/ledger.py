@@ -20,6 +20,7 @@ from ottla import arrow
 from ottla.client.cluster import EARLIEST, LATEST, Cluster
 from ottla.client.config import ClientConfig, parse_addresses
 from ottla.client.producer import Producer
+from ottla.client.security import PLAINTEXT, Security
 from ottla.client.transactions import init_producer
 from ottla.errors import ErrorCode, KafkaError
 from ottla.mirror.mapping import Block, Place, Run
@@ -53,11 +54,11 @@ class Shift(NamedTuple):
 class Ledger:
     """The control topic's content. `load` reads what is new in it, `note` writes. Of one thread."""
 
-    def __init__(self, bootstrap: str, source: str) -> None:
+    def __init__(self, bootstrap: str, source: str, security: Security = PLAINTEXT) -> None:
         """`source` is the source cluster's name. Connects when first used."""
         self.source = source
         self.topic = PREFIX + source
-        self.client = Cluster(ClientConfig(parse_addresses(bootstrap), "ottla-mirror"))
+        self.client = Cluster(ClientConfig(parse_addresses(bootstrap), "ottla-mirror", security=security))
         self._clear()
 
     def _clear(self) -> None:

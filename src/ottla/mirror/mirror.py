@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from confluent_kafka import KafkaException
 
 from ottla import arrow
+from ottla.client.security import PLAINTEXT, Security
 from ottla.errors import KafkaError
 from ottla.mirror.cluster import EXCLUDED_CONFIGS, Remote
 from ottla.mirror.ledger import PREFIX, Ledger, MirrorError
@@ -45,6 +46,8 @@ class Route:
     groups: str = ".*"
     policy: Policy = "identity"
     excluded_configs: frozenset[str] = EXCLUDED_CONFIGS
+    source_security: Security = PLAINTEXT
+    destination_security: Security = PLAINTEXT
 
     def __post_init__(self) -> None:
         for name in (self.source, self.destination):
@@ -68,7 +71,7 @@ class Route:
             raise MirrorError("only topics that keep their names (identity) can be mirrored back")
         return Route(
             self.destination, self.destination_bootstrap, self.source, self.source_bootstrap, self.topics, self.groups,
-            "identity", self.excluded_configs,
+            "identity", self.excluded_configs, self.destination_security, self.source_security,
         )  # fmt: skip
 
 
@@ -83,10 +86,13 @@ class Mirror:
         """With `spark` its tasks copy, as many as it has cores; without it this process does. `every_s` is from one
         transaction to the next."""
         self.route = route
-        self.source = Remote(route.source_bootstrap)
-        self.destination = Remote(route.destination_bootstrap)
-        self.ledger = Ledger(route.destination_bootstrap, route.source)
-        way = Way(route.source, route.source_bootstrap, route.destination_bootstrap, route.prefix)
+        self.source = Remote(route.source_bootstrap, route.source_security)
+        self.destination = Remote(route.destination_bootstrap, route.destination_security)
+        self.ledger = Ledger(route.destination_bootstrap, route.source, route.destination_security)
+        way = Way(
+            route.source, route.source_bootstrap, route.destination_bootstrap, route.prefix, route.source_security,
+            route.destination_security,
+        )  # fmt: skip
         self.shifts = Shifts(way, self.ledger, spark, every_s)
         self.progress = Progress(self.shifts.stop)
         self._others: dict[str, Ledger] = {}
@@ -152,7 +158,10 @@ class Mirror:
         mirrors: set[str] = set()
         for name in found:
             if name.startswith(PREFIX):
-                other = self._others.setdefault(name, Ledger(self.route.source_bootstrap, name.removeprefix(PREFIX)))
+                other = self._others.setdefault(
+                    name,
+                    Ledger(self.route.source_bootstrap, name.removeprefix(PREFIX), self.route.source_security),
+                )
                 other.load()
                 mirrors.update(topic for topic, role in other.roles.items() if role == "mirror")
         wanted = re.compile(self.route.topics)

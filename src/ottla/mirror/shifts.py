@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.client.security import PLAINTEXT, Security
 from ottla.errors import KafkaError
 from ottla.mirror import copying
 from ottla.mirror.copying import Work
@@ -45,6 +46,8 @@ class Way:
     source_bootstrap: str
     destination_bootstrap: str
     prefix: str
+    source_security: Security = PLAINTEXT
+    destination_security: Security = PLAINTEXT
 
 
 class Shifts:
@@ -133,7 +136,7 @@ class Shifts:
         work = [
             Work(
                 way.source, way.source_bootstrap, way.destination_bootstrap, way.prefix, self._shift, slot,
-                places[slot::slots], self.every_s, targets,
+                places[slot::slots], self.every_s, targets, way.source_security, way.destination_security,
             )
             for slot in range(slots)
         ]  # fmt: skip

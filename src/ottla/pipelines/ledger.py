@@ -16,7 +16,7 @@ With `at` (a moment, such as 2026-11-25T12:00:00Z) nothing is processed: `report
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -160,23 +160,24 @@ def _outcome(row: Transaction, what: str, **others: Any) -> dict[str, Any]:
 
 def report(job: Job) -> None:
     """Balances at a moment, in a batch."""
-    found = balances(job.spark, job.bootstrap, job.topic("entries"), until=job["at"])
+    found = balances(job.spark, job.bootstrap, job.topic("entries"), until=job["at"], client=job.client)
     value = F.struct(*found.columns).alias("value")
     write = found.select(F.col("account").alias("key"), value).write.format("ottla").option("value.format", "json")
-    chosen = {"kafka.bootstrap.servers": job.bootstrap, "topic": job.topic("report")}
+    chosen = {**job.client, "topic": job.topic("report")}
     write.options(**chosen).mode("append").save()
 
 
 def balances(
-    spark: SparkSession, bootstrap: str, entries: str, *, until: str | None = None, starting: str = "earliest"
-) -> DataFrame:
+    spark: SparkSession, bootstrap: str, entries: str, *, until: str | None = None, starting: str = "earliest",
+    client: Mapping[str, str] | None = None,
+) -> DataFrame:  # fmt: skip
     """Each account's balance after its entries up to a moment, from any offset: account, balance, sequence, entries.
 
     What an account had before its first entry there is known from that entry; `sum` is what its entries add up to, and
-    always `balance` less `before`.
+    always `balance` less `before`. `client` are further options of the source.
     """
     read = spark.read.format("ottla").option("kafka.bootstrap.servers", bootstrap).option("subscribe", entries)
-    chosen = {"startingOffsets": starting, "value.format": "json", "value.schema": ENTRY}
+    chosen = {**(client or {}), "startingOffsets": starting, "value.format": "json", "value.schema": ENTRY}
     found = read.options(**chosen).option("kafka.isolation.level", "read_committed").load().select("value.*")
     if until is not None:
         found = found.where(F.col("at") <= F.lit(until).cast("timestamp"))

@@ -35,10 +35,18 @@ def build(job: Job) -> None:
     try:
         route = Route(
             job["source"], job["from"], job["destination"], job.bootstrap, job["topics"], job["groups"],
-            cast(Policy, job["policy"]),
+            cast(Policy, job["policy"]), source_security=job.options.source_security,
+            destination_security=job.security,
         )  # fmt: skip
     except MirrorError as error:
         raise PipelineError(str(error)) from None
     mirror = Mirror(route, job.spark, job["every"])
     step = mirror.step if job.is_once else mirror.follow
-    job.step("records", step, every_s=job["look"], query=lambda: mirror.progress, bootstrap=job["from"])
+    job.step(
+        "records",
+        step,
+        every_s=job["look"],
+        query=lambda: mirror.progress,
+        bootstrap=job["from"],
+        security=job.options.source_security,
+    )

@@ -26,7 +26,6 @@ from pyspark.sql.types import StructType
 from ottla.pipelines.postgres_rows import Options, PostgresError, PostgresSource, check
 from ottla.pipelines.postgres_upserts import Upserts
 from ottla.pipelines.runner import Job, PipelineError, Setting
-from ottla.pipelines.runner.topics import Topics
 
 SETTINGS = (
     Setting("database", "postgresql://127.0.0.1:5432/postgres", "URL of the database"),
@@ -101,12 +100,12 @@ def _bury(job: Job, upserts: Upserts, batch: DataFrame) -> None:
         for name, column in says.items()
     ]  # fmt: skip
     letters = found.select("key", F.to_json("value").alias("value"), F.array(*headers).alias("headers"))
-    chosen = {"kafka.bootstrap.servers": job.bootstrap, "topic": job.dead_letter_topic}
+    chosen = {**job.client, "topic": job.dead_letter_topic}
     letters.write.format("ottla").options(**chosen).mode("append").save()
 
 
 def _topic_id(job: Job, topic: str) -> str:
-    topics = Topics(job.bootstrap)
+    topics = job.topics()
     try:
         return topics.id(topic)
     finally:

@@ -20,7 +20,6 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from ottla.pipelines.runner import Job, PipelineError, Setting
-from ottla.pipelines.runner.topics import Topics
 
 SETTINGS = (
     Setting("input", "input", "topic to replay"),
@@ -56,7 +55,7 @@ def build(job: Job) -> None:
 
 def _partitions(job: Job, setting: str = "input") -> int:
     """How many the topic has; `output` is made like `input` where it is missing."""
-    topics = Topics(job.bootstrap)
+    topics = job.topics()
     try:
         count = topics.partitions(job.topic("input"))
         if setting == "input":

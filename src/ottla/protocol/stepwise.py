@@ -31,7 +31,7 @@ from ottla.protocol.messages import (
 from ottla.protocol.varint import read_length, read_uvarint
 
 ROW_COST: Final = 5
-"""Decoding or encoding a row takes some microseconds."""
+"""Decoding or encoding a row takes some microseconds, and encoding one with more fields a microsecond for each."""
 NESTED_ROW_COST: Final = 20
 """One with arrays of its own, whatever is in them."""
 ROWS_AT_ONCE: Final = 50
@@ -372,6 +372,7 @@ def _encode_rows(flexible: bool, cls: Any, rows: Sequence[Any] | None, out: io.B
             yield NESTED_ROW_COST
         return
     convert, write, names = builder(cls), writer(cls), _scalar_arrays(cls)
+    row_cost = max(ROW_COST, len(_parts(cls)[0]))
     scalars = 0
     for number, row in enumerate(rows, start=1):
         many = 0
@@ -383,7 +384,7 @@ def _encode_rows(flexible: bool, cls: Any, rows: Sequence[Any] | None, out: io.B
         write(out, convert(row))
         scalars += many
         if number % ROWS_AT_ONCE == 0 or scalars > SCALARS_AT_ONCE:
-            yield ROWS_AT_ONCE * ROW_COST + scalars
+            yield ROWS_AT_ONCE * row_cost + scalars
             scalars = 0
 
 

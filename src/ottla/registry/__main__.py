@@ -7,7 +7,9 @@ import sys
 import threading
 
 from ottla import logs
-from ottla.errors import OttlaError
+from ottla.client.properties import security_from
+from ottla.client.security_settings import WrongSecurity
+from ottla.errors import KafkaError, OttlaError
 from ottla.registry.server import Instance, Options, run
 
 
@@ -25,8 +27,9 @@ def main(arguments: list[str]) -> int:
     """Returns the exit code."""
     logs.configure("text", "WARN")
     try:
-        run(Options(**json.loads(arguments[0])), _announce)
-    except OttlaError as error:
+        security = security_from()  # from the environment: everyone sees arguments
+        run(Options(**json.loads(arguments[0]), security=security), _announce)
+    except (OttlaError, WrongSecurity, KafkaError) as error:
         print(f"ottla: schema registry: {error}", file=sys.stderr)
         return 1
     return 0

@@ -20,6 +20,7 @@ from typing import Any, Final
 from ottla.client.cluster import GROUP, Cluster
 from ottla.client.config import ClientConfig
 from ottla.client.connection import Connection
+from ottla.client.security import PLAINTEXT, Security
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
 from ottla.protocol.messages import ApiKey
@@ -101,14 +102,17 @@ class Election:
     """One instance's membership, in a thread of its own."""
 
     def __init__(
-        self, bootstrap: tuple[str, ...], group: str, identity: Identity, on_change: Callable[[bool], None]
-    ) -> None:
+        self, bootstrap: tuple[str, ...], group: str, identity: Identity, on_change: Callable[[bool], None],
+        security: Security = PLAINTEXT,
+    ) -> None:  # fmt: skip
         """`on_change` is called with whether this instance is the leader, whenever that is decided."""
         self._group = group
         self._identity = identity
         self._on_change = on_change
         timeout_s = (REBALANCE_MS + SESSION_MS) / 1000
-        self._cluster = Cluster(ClientConfig(bootstrap, client_id="schema-registry", request_timeout_s=timeout_s))
+        self._cluster = Cluster(
+            ClientConfig(bootstrap, client_id="schema-registry", request_timeout_s=timeout_s, security=security)
+        )
         self._connection: Connection | None = None
         self._member_id = ""
         self._generation = -1

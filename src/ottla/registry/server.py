@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Final
 
+from ottla.client import librdkafka
 from ottla.client.config import parse_addresses, split_address
+from ottla.client.security import PLAINTEXT, Security
 from ottla.errors import OttlaError
 from ottla.logs import errors_logged, fields
 from ottla.registry.election import Election, Identity
@@ -51,6 +53,8 @@ class Options:
     """HOST:PORT at which the other instances reach this one; where it listens unless given."""
     is_alone: bool = False
     """No election: this instance writes. Another that does so, too, takes turns with it."""
+    security: Security = PLAINTEXT
+    """Security of the brokers."""
 
 
 class Instance:
@@ -67,7 +71,10 @@ class Instance:
         self.options = options
         self._socket = _listen(options.host, options.port)
         self.port: int = self._socket.getsockname()[1]
-        settings = {"bootstrap.servers": options.bootstrap, "client.id": "schema-registry", "log_level": 0}
+        settings = {
+            "bootstrap.servers": options.bootstrap, "client.id": "schema-registry", "log_level": 0,
+            **librdkafka.settings_of(options.security),
+        }  # fmt: skip
         self._topic = Topic(settings, options.topic, State())
         self.service = Service(self._topic, version=metadata.version("ottla"), group=options.group)
         self._election: Election | None = None
@@ -96,7 +103,7 @@ class Instance:
             self._lead(True)
             return
         brokers = parse_addresses(self.options.bootstrap)
-        self._election = Election(brokers, self.options.group, self._identity(), self._lead)
+        self._election = Election(brokers, self.options.group, self._identity(), self._lead, self.options.security)
         self.service.leadership = self._election
         self._election.start()
 

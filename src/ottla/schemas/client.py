@@ -6,10 +6,11 @@ registered under an id never changes, and is kept.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 from ottla.formats.errors import SchemaError
@@ -23,6 +24,8 @@ REFERENCES_MAX = 1000
 AWAY = (429, 502, 503, 504)
 """HTTP's codes for: ask again."""
 NOT_FOUND = 404
+
+_USER_INFO: Final = re.compile(r"(https?://)[^/\s,]*@")
 
 
 class RegistryError(SchemaError):
@@ -77,6 +80,11 @@ def _schema(answer: Mapping[str, Any]) -> Schema:
     return Schema(answer["schema"], answer.get("schemaType") or "AVRO", references)
 
 
+def shown(urls: str) -> str:
+    """URLs without the user and password that stand in them."""
+    return _USER_INFO.sub(r"\1", urls)
+
+
 class Registry:
     """Raises RegistryUnreachable, RegistryError from every method."""
 
@@ -86,7 +94,7 @@ class Registry:
 
         self._urls = [url.strip().rstrip("/") for url in urls.split(",") if url.strip()]
         if not self._urls or any(not url.startswith(("http://", "https://")) for url in self._urls):
-            raise SchemaError(f"schema.registry.url: expected http://HOST:PORT,..., got {urls!r}")
+            raise SchemaError(f"schema.registry.url: expected http://HOST:PORT,..., got {shown(urls)!r}")
         user, _, password = (user_info or "").partition(":")
         self._http = httpx.Client(auth=(user, password) if user_info else None, timeout=REQUEST_TIMEOUT_S)
         self._retry_s = retry_s
@@ -111,11 +119,11 @@ class Registry:
                 try:
                     answer = self._http.request(method, url + path, json=body, params=query)
                 except httpx.TransportError as error:
-                    failure = f"{url}: {error or type(error).__name__}"
+                    failure = f"{shown(url)}: {error or type(error).__name__}"
                 else:
                     if answer.status_code not in AWAY:
-                        return _content(answer, url)
-                    failure = f"{url}: HTTP {answer.status_code}"
+                        return _content(answer, shown(url))
+                    failure = f"{shown(url)}: HTTP {answer.status_code}"
                 if len(self._urls) > 1:
                     self._urls.append(self._urls.pop(0))
             if time.monotonic() + PAUSE_S > end:

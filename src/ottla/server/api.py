@@ -1,7 +1,9 @@
 """What a request handler is: a function marked with `api`, given a context and a request, giving a response.
 
-    @api(ApiKey.DELETE_RECORDS, versions=(0, 2))
+    @api(ApiKey.DELETE_RECORDS, versions=(0, 2), needs=(of_topics(Operation.DELETE, "topics.name"),))
     async def handle(context: RequestContext, request: Any) -> Response: ...
+
+No handler is without `needs`: what its clients must be allowed to do (`permissions.py`).
 
 A handler may be a coroutine function or a plain one; a plain one costs no task and is answered at once. It returns a
 mapping for `messages.encode_response`, an `EncodedResponse` (Produce, Fetch: bytes and file slices), or None for no
@@ -32,8 +34,10 @@ from ottla.server.handlers import TABLE, Served
 if TYPE_CHECKING:
     import asyncio
 
+    from ottla.server.authentication import Login
     from ottla.server.node import Node
     from ottla.server.outbox import Outbox
+    from ottla.server.permissions import Need, Needs
     from ottla.server.quotas import ConnectionQuotas
 
 
@@ -194,6 +198,8 @@ class Session(Protocol):
     principal: str
     outbox: Outbox
     quotas: ConnectionQuotas | None
+    login: Login | None
+    """Its way to be known, on a listener that demands one (SASL)."""
     shortcuts: dict[int, Any]
     """Facts that handlers learned about this client's requests, by API key << 16 | version; see `Shortcut`."""
 
@@ -266,7 +272,7 @@ class Api:
 
     __slots__ = (
         "cost_shift", "decode", "decode_in_steps", "handle", "key", "learn", "long_bytes", "max_version", "min_version",
-        "on_error", "pipelined",
+        "needs", "on_error", "pipelined",
     )  # fmt: skip
 
     def __init__(
@@ -282,6 +288,7 @@ class Api:
         decode_in_steps: DecodeInSteps | None = None,
         long_bytes: int = sys.maxsize,
         cost_shift: int = ROWS_COST_SHIFT,
+        needs: Needs = (),
     ) -> None:
         self.key = key
         self.min_version, self.max_version = versions
@@ -290,6 +297,7 @@ class Api:
         self.on_error = on_error
         self.pipelined = pipelined
         self.learn = learn
+        self.needs = needs
         self.cost_shift = cost_shift
         """The bytes of an answer, divided by two to the power of this, are its cost."""
         self.decode_in_steps = decode_in_steps
@@ -338,6 +346,7 @@ def api(
     key: ApiKey,
     *,
     versions: tuple[int, int],
+    needs: Needs = (),
     on_error: OnError = top_level_error,
     decode: DecodeInSteps | None = None,
     decode_plain: Decode | None = None,
@@ -347,6 +356,7 @@ def api(
 ) -> Callable[[H], H]:
     """Mark the handler of an API.
 
+    `needs` are the permissions of its clients; those that are enforced are asked before it is called.
     `on_error` builds the response for a KafkaError (pass one where the response has no top-level `error_code`). Where
     it has a row for each of the request, it makes them one by one (`long_answers.RowsOf`) or is a generator.
     `decode` replaces kio's codec: a generator that yields where the request is a long one; `decode_plain` comes before
@@ -367,7 +377,7 @@ def api(
         handle.__ottla_api__ = Api(  # type: ignore[attr-defined]
             key,
             versions,
-            handle,
+            _guarded(handle, needs),
             by_kio if decode is None else _whole(decode, decode_plain),
             on_error,
             pipelined,
@@ -375,10 +385,31 @@ def api(
             decode_in_steps=decode or by_kio_in_steps,
             long_bytes=LONG_REQUEST_BYTES if decode is None else LONG_RECORDS_BYTES,
             cost_shift=cost_shift,
+            needs=needs,
         )
         return handle
 
     return mark
+
+
+def _guarded(handle: Handler, needs: Needs) -> Handler:
+    """`handle` for clients that may: where the node has an authorizer, it is asked before. An API that declares
+    nothing, which a test forbids, is then for super users and nodes alone."""
+    enforced: tuple[Need, ...] = tuple(each for each in needs if not isinstance(each, str) and each.enforced)
+    if needs and not enforced:
+        return handle
+
+    def guarded(context: RequestContext, request: Any) -> Response | Deferred | Awaitable[Response] | Handling:
+        if context.node.authorizer is not None:
+            from ottla.server.authorization import enforce, enforce_undeclared  # most nodes do without
+
+            if not enforced:
+                enforce_undeclared(context)
+            for need in enforced:
+                enforce(context, request, need)
+        return handle(context, request)
+
+    return guarded
 
 
 def _whole(decode: DecodeInSteps, decode_plain: Decode | None) -> Decode:

@@ -49,7 +49,9 @@ cdef class CompiledConnection:
     cdef public object client_host
     cdef public bint closed
     cdef public bint closing
+    cdef public long long frame_bytes_max
     cdef public object listener_name
+    cdef public object login
     cdef public Outbox outbox
     cdef public object principal
     cdef public object quotas

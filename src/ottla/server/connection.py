@@ -1,20 +1,16 @@
 """One client's connection: frames out of received bytes, requests in order, responses in order.
 
-Receiving. All connections of a node share one receive buffer, because the loop asks for a buffer, fills it and hands it
-over without anything in between. Whole frames are handled right there. The head of a frame that has not wholly arrived
-is kept as it is while it is short, else it moves to a buffer of the connection's own, which grows with what arrives. So
-no connection holds more than twice what was sent, an idle one nothing, and the records of a produce request go from the
-receive buffer to the page cache without a copy. What all of them may hold is limited (`receiving.py`).
+Receiving. All connections of a node share one receive buffer, in which whole frames are handled. The head of a frame
+is kept while it is short, else it moves to a buffer of the connection's own, which grows with what arrives. So none
+holds more than twice what was sent, and produced records are copied nowhere on their way to the page cache.
 
 Order. As in Kafka, one request of a connection is handled at a time, and the next one waits for it. An API marked
-`pipelined` (produce, which waits for replicas or an fsync) lets others of its kind begin, no other: their answers leave
-in the order of requests, so they would be old by then (Metadata, behind a produce request that waits for a new leader).
+`pipelined` (produce, which waits for replicas or an fsync) lets others of its kind begin, no other.
 
-Holding back. No request is read from a peer that does not take its responses (`OUTBOX_BYTES_MAX`) or that has too many
-unanswered (`PENDING_MAX`); at most `RECEIVE_AHEAD_BYTES` beyond one whole frame are received meanwhile.
+Holding back. No request is read from a peer that does not take its responses, or has too many unanswered.
 
-Yielding. Requests have costs (`drivers/cooperative.py`). Once a slice's worth of requests was begun, of this client or
-of all together, the rest waits until the loop has looked at every socket: answers keep their order, nobody is held up.
+Yielding. Requests have costs (`drivers/cooperative.py`). Once a slice's worth of requests was begun, of one client or
+all, the rest waits until the loop has looked at every socket.
 """
 
 from __future__ import annotations
@@ -42,6 +38,7 @@ from ottla.server.api import (
 # isort: on
 
 if TYPE_CHECKING:
+    from ottla.server.authentication import Login
     from ottla.server.listener import Listener
     from ottla.server.quotas import ConnectionQuotas
 
@@ -66,7 +63,8 @@ class CompiledConnection:
         "_end", "_ended", "_fast", "_fast_head", "_growth", "_head", "_holding", "_lent", "_linger", "_listener",
         "_muted", "_muted_until_s", "_own", "_own_view", "_paused", "_pending", "_queued", "_scheduler", "_start",
         "_starved", "_transport", "_unmuting", "_unsent", "_waiting", "answer_together", "apis", "client_host",
-        "closed", "closing", "listener_name", "outbox", "principal", "quotas", "shortcuts", "tick",
+        "closed", "closing", "frame_bytes_max", "listener_name", "login", "outbox", "principal", "quotas", "shortcuts",
+        "tick",
     )  # fmt: skip
 
     def __init__(self, listener: Listener) -> None:
@@ -119,6 +117,8 @@ class CompiledConnection:
         self.listener_name = listener.name
         self.apis = listener.apis
         self.principal = "User:ANONYMOUS"
+        self.login: Login | None = None  # on listeners with SASL
+        self.frame_bytes_max = listener.request_bytes_max
         self._unsent = 0
         """Bytes in the outbox at the last tick."""
         self.tick = listener.tick
@@ -141,11 +141,9 @@ class CompiledConnection:
         self.closed = True
         self._transport = None
         self.outbox.close()
-        if self._linger is not None:
-            self._linger.cancel()
-            self._linger = None
-        if self._unmuting is not None:
-            self._unmuting.cancel()
+        for timer in (self._linger, self._unmuting):
+            if timer is not None:
+                timer.cancel()
         for slot in self._pending:
             self._abandon(slot)
         self._pending.clear()
@@ -266,7 +264,7 @@ class CompiledConnection:
 
     def _consume(self, data: bytearray, view: memoryview, start: int, end: int) -> None:
         """Handle every whole frame in `data[start:end]`, send what they answered, and keep the rest."""
-        limit = self._listener.request_bytes_max
+        limit = self.frame_bytes_max
         scheduler = self._scheduler
         self._listener.began_s = elapsed_s()
         need = 4
@@ -274,7 +272,7 @@ class CompiledConnection:
             while end - start >= 4 and not self.closing:
                 size = _int32(data, start)
                 if not 0 <= size <= limit:
-                    raise MalformedRequest(f"frame of {size} bytes; socket.request.max.bytes is {limit}")
+                    raise MalformedRequest(f"frame of {size} bytes; {receiving.limit_name(self)} is {limit}")
                 need = size + 4
                 if end - start < need:
                     break
@@ -318,6 +316,9 @@ class CompiledConnection:
 
     def _request(self, data: bytearray, view: memoryview, start: int, stop: int) -> None:
         frame = view[start:stop]
+        if self.login is not None and self.login.intercepts:
+            self._take(*self.login.begin(frame))
+            return
         if stop - start > 8:
             head = _int32(data, start)
             shortcut = self.shortcuts.get(head) if self.quotas is None else None
@@ -420,8 +421,7 @@ class CompiledConnection:
         return dispatch.failure(call, result) if isinstance(result, BaseException) else result
 
     def _completed(self, slot: Slot, result: Response | BaseException) -> None:
-        """A suspended request has its response (or exception) now. Raises nothing: it is called by whoever completed
-        the request, often on behalf of another client."""
+        """A suspended request has its response (or exception) now. Raises nothing: others may call it."""
         if self.closed:
             return
         if self._waiting is slot:

@@ -1,4 +1,4 @@
-"""The ports at which other machines reach a node. None asks for a login yet: whoever reaches one may do everything.
+"""Ports at which other machines reach a node, and which of them let everybody do everything.
 
 Apache Kafka starts with such ports and says nothing. The commands that start nodes refuse them, unless
 `ottla.allow.open.listeners` says that they are meant.
@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
+    from ottla.config.listeners import Listener
     from ottla.config.server import ServerConfig
 
 ALLOW = "ottla.allow.open.listeners"
 EVERYONE = "everyone who reaches this machine may read, change and delete everything there"
+_ANONYMOUS = "User:ANONYMOUS"
 
 
 def refuse_open_ports(config: ServerConfig) -> None:
@@ -25,19 +27,21 @@ def refuse_open_ports(config: ServerConfig) -> None:
         return
     places = "\n".join(f"  {_place(each)}" for each in found)
     raise OttlaError(
-        f"{EVERYONE}, as no login is asked for:\n{places}\n"
+        f"{EVERYONE}: no login is asked for at\n{places}\n"
         "  to serve this machine alone, listen on 127.0.0.1\n"
-        f"  if the network itself keeps strangers out (docs/secure.md), allow it: --set {ALLOW}=true\n"
-        "  Apache Kafka would start; Ottla asks first, because ports are often open by mistake"
+        "  to ask for a login, use a listener with SASL, or SSL with ssl.client.auth=required (docs/secure.md)\n"
+        f"  if the network itself keeps strangers out, allow it: --set {ALLOW}=true\n"
+        "  (Apache Kafka starts without asking; Ottla does not, as data is often open by mistake)"
     )
 
 
 def open_ports(config: ServerConfig, ports: Mapping[str, int]) -> list[tuple[str, int, str]]:
-    """(host, port, what listens) of each socket that is not of this machine alone; the host is empty for every
-    interface. `ports` are those that listeners really have, by their names."""
+    """(host, port, what listens) of each socket that other machines reach and that asks nobody for a login; the host is
+    empty for every interface. `ports` are those that listeners really have, by their names."""
     found = [
         (each.host, ports.get(each.name, each.port), each.name)
         for each in (*config.listeners, *config.controller_listeners)
+        if not _keeps_strangers_out(config, each)
     ]
     http_host, _, http_port = (config["ottla.http.listener"] or "").rpartition(":")
     if http_port:
@@ -54,6 +58,20 @@ def warnings(found: Iterable[tuple[str, int, str]]) -> list[str]:
 def _place(port: tuple[str, int, str]) -> str:
     host, number, name = port
     return f"{name} port {number} is bound to {host or 'every interface'}"
+
+
+def _keeps_strangers_out(config: ServerConfig, listener: Listener) -> bool:
+    """Whether whoever shows no password or certificate can do nothing there."""
+    if listener.protocol.startswith("SASL"):
+        return True
+    if listener.protocol == "SSL":
+        from ottla.config.listener_settings import of_listener
+
+        if of_listener(config, listener.name, "ssl.client.auth") == "required":
+            return True
+    allows_all = config.static.get("allow.everyone.if.no.acl.found", "").strip().lower() == "true"
+    has_rules = bool(config["authorizer.class.name"]) and not allows_all
+    return has_rules and _ANONYMOUS not in config.static.get("super.users", "")
 
 
 def _plain(host: str) -> str:

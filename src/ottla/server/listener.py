@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ottla.config.listeners import OVER_TLS
 from ottla.drivers.cooperative import scheduler_of
 from ottla.errors import OttlaError
 from ottla.logs import fields
@@ -22,11 +23,19 @@ from ottla.server.connection import CompiledConnection, Connection
 from ottla.server.receiving import Receiving
 
 if TYPE_CHECKING:
+    import random as random_module
+
+    from ottla.clock import Clock
+    from ottla.config.server import ServerConfig
+    from ottla.filesystem import FileSystem
     from ottla.metadata.delta import MetadataDelta
     from ottla.network import AcceptFailed, Acceptor, MakeProtocol, Network
+    from ottla.security.principal_mapping import PrincipalMapper
     from ottla.server.api import RequestContext
+    from ottla.server.authentication import Authentication
     from ottla.server.connection_rates import ConnectionRates
     from ottla.server.node import Node
+    from ottla.server.node_tls import NodeTls
     from ottla.server.quotas import NodeQuotas
 
 MEANT_TO_WAIT = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
@@ -81,6 +90,19 @@ def _per_host(overrides: Any) -> dict[str, int]:
     return found
 
 
+def over_tls(
+    config: ServerConfig, fs: FileSystem, clock: Clock, network: Network
+) -> tuple[NodeTls | None, Network, Network]:
+    """The TLS of a node, None where it has none, and the networks by which brokers and controllers are reached. Raises
+    OttlaError for certificates that cannot be used."""
+    if not config.uses_tls:
+        return None, network, network
+    from ottla.server.node_tls import NodeTls  # what nobody asked for takes no memory
+
+    tls = NodeTls(config, fs, clock, network)
+    return tls, tls.brokers, tls.controllers
+
+
 async def check_address(network: Network, host: str, port: int) -> None:
     """Raises OttlaError if the address cannot be bound at the moment."""
     acceptor = await _listen(network, asyncio.Protocol, host, port)
@@ -96,6 +118,21 @@ async def _listen(
         return await network.listen(protocol, host, port, accept_failed)
     except OSError as error:
         raise cannot_listen(f"{host or '*'}:{port}", error, " with --listen HOST:PORT") from error
+
+
+def logged_in(
+    config: ServerConfig, fs: FileSystem, random: random_module.Random, brokers: Network, controllers: Network
+) -> tuple[Network, Network]:
+    """The networks by which brokers and controllers are reached, with a login where their listeners demand one. Raises
+    OttlaError for settings by which nobody, or everybody, could log in here or this node nowhere."""
+    protocols = {each.protocol for each in (*config.listeners, *config.controller_listeners)}
+    protocols |= {config.inter_broker_listener[1] or "", config.controller_protocol[1] or ""}
+    if not any(each.startswith("SASL_") for each in protocols):
+        return brokers, controllers
+    from ottla.server import sasl_listeners  # most nodes do without
+
+    sasl_listeners.check(config)
+    return sasl_listeners.logged_in(config, fs, random, brokers, controllers)
 
 
 def cannot_listen(where: str, error: OSError, how: str = "") -> OttlaError:
@@ -123,11 +160,17 @@ class Listener:
         metrics: NodeMetrics | None = None,
         slow_ms: int = -1,
         apis: ApiSet = OF_BROKERS,
+        protocol: str = "PLAINTEXT",
     ) -> None:
         self.node = node
         self.name = name
+        self.protocol = protocol
+        """The security protocol: one of `config.listeners.PROTOCOLS`."""
+        self.principal_mapper: PrincipalMapper | None = None
+        """Makes users of the subjects of certificates; None where a user has the subject's name."""
         self.apis = apis
         self.network = network
+        """Replaced by one over TLS where the protocol needs it."""
         self.loop = asyncio.get_running_loop()
         self.scheduler = scheduler_of(self.loop)
         self.request_bytes_max = request_bytes_max
@@ -143,6 +186,8 @@ class Listener:
         self.began_s = 0.0
         """When the bytes came in that are being handled."""
         self.quotas: NodeQuotas | None = None
+        self.authentication: Authentication | None = None
+        """Logs its clients in; None without SASL."""
         self.rates: ConnectionRates | None = None
         """Quotas and connection rates of the listener; None if nothing is limited."""
         self._turned_away: dict[CompiledConnection, None] = {}
@@ -174,7 +219,15 @@ class Listener:
 
         Raises OttlaError if the address cannot be bound.
         """
-        self._acceptor = await _listen(self.network, lambda: Connection(self), host, port, self._accept_failed)
+        make: MakeProtocol = lambda: Connection(self)  # noqa: E731
+        if self.protocol in OVER_TLS:
+            assert self.node.tls is not None
+            make = self.node.tls.secure(self)
+        if self.protocol.startswith("SASL_"):
+            from ottla.server.sasl_listeners import authentication_of  # most nodes do without
+
+            self.authentication = authentication_of(self)
+        self._acceptor = await _listen(self.network, make, host, port, self._accept_failed)
         return self._acceptor.port
 
     def _accept_failed(self, error: OSError) -> None:
@@ -187,6 +240,8 @@ class Listener:
         self._schedule_sweep()
 
     def admit(self, connection: CompiledConnection) -> bool:
+        if self.authentication is not None:
+            self.authentication.begin(connection)
         if self._acceptor is None or not self._limits.take(connection.client_host):
             self.refused += 1
             return False
@@ -198,6 +253,7 @@ class Listener:
                 return delay_s > 0 and self._turn_away(connection, delay_s)
             if delay_s:
                 connection.mute(delay_s)
+                hold_handshake(connection, delay_s)
         self.admitted += 1
         self._counted.add(connection)
         self.connections[connection] = None
@@ -207,6 +263,7 @@ class Listener:
         """Close it later, and read nothing of it meanwhile."""
         self._turned_away[connection] = None
         connection.mute(2 * delay_s)
+        hold_handshake(connection, 2 * delay_s)
         self.loop.call_later(delay_s, connection.abort)
         return True
 
@@ -254,6 +311,8 @@ class Listener:
 
     def remove(self, connection: CompiledConnection) -> None:
         self.connections.pop(connection, None)
+        if connection.login is not None:
+            connection.login.lost()
         self._turned_away.pop(connection, None)
         if self.served is connection:
             self.served = None
@@ -306,6 +365,13 @@ class Listener:
         for connection in list(self.connections):
             end_if_idle(connection, self.tick, ticks_max)
         self._schedule_sweep()
+
+
+def hold_handshake(connection: CompiledConnection, seconds: float) -> None:
+    """A handshake costs more than anything else that a client can ask for, so it waits as well."""
+    hold = getattr(connection._transport, "hold_handshake", None)
+    if hold is not None:
+        hold(seconds)
 
 
 def end_if_idle(connection: CompiledConnection, tick: int, ticks_max: int) -> None:

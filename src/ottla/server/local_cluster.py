@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import random as random_module
@@ -74,8 +74,10 @@ def format_directory(
     cluster_id: str,
     random: random_module.Random,
     now: Millis,
+    credentials: Sequence[Any] = (),
 ) -> None:
-    """Make a node's new directory one of a cluster; one that is of a cluster already stays as it is."""
+    """Make a node's new directory one of a cluster, which begins with `credentials`, records of users of SCRAM
+    (KIP-900); one that is of a cluster already stays as it is."""
     from ottla.drivers.directories import bootstrap_checkpoint
     from ottla.quorum.snapshot import BOOTSTRAP_FILE
     from ottla.storage.meta_properties import (
@@ -89,6 +91,6 @@ def format_directory(
     if read_meta_properties(fs, directory) is not None:
         return
     if "controller" in settings["process.roles"]:
-        fs.write_atomic(posixpath.join(directory, BOOTSTRAP_FILE), bootstrap_checkpoint(now))
+        fs.write_atomic(posixpath.join(directory, BOOTSTRAP_FILE), bootstrap_checkpoint(now, credentials))
     meta = MetaProperties(cluster_id, int(settings["node.id"]), random_directory_id(random))
     write_meta_properties(fs, directory, meta)

@@ -28,10 +28,6 @@ NO_CONTROLLER = -1
 
 NOBODY: Mapping[NodeId, int] = MappingProxyType({})
 
-TOPIC_OPERATIONS = 0b1101_1111_1000
-CLUSTER_OPERATIONS = 0b1_1111_1010_0000
-"""Allowed operations on a topic and the cluster, as bits by Kafka's `AclOperation` codes: all, without
-authorization."""
 OPERATIONS_NOT_ASKED = -(2**31)
 """Value of the operations when the request did not ask for them."""
 

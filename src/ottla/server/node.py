@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import posixpath
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,7 +28,7 @@ from ottla.metrics.instruments import NodeMetrics
 from ottla.model import SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.server.api import OF_BROKERS, OF_CONTROLLERS, ApiSet
-from ottla.server.listener import ConnectionLimits, Listener, changing_quotas, check_address, limit
+from ottla.server.listener import ConnectionLimits, Listener, changing_quotas, check_address, limit, logged_in, over_tls
 from ottla.server.log_settings import LogSettings
 from ottla.server.metadata_changes import follow_brokers, log_changes, log_start
 from ottla.server.receiving import Receiving
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.config.listeners import Listener as ListenerSpec
     from ottla.config.server import ServerConfig
-    from ottla.drivers.active_controller import ActiveController
     from ottla.drivers.away_brokers import AwayBrokers
     from ottla.drivers.broker_lifecycle import BrokerLifecycle
     from ottla.drivers.controller_channel import ControllerChannel
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from ottla.metadata.delta import MetadataDelta
     from ottla.network import Network
     from ottla.replication.partition import Partition
+    from ottla.security.authorizer import Authorizer
     from ottla.server.damaged_logs import DamagedLogs
     from ottla.server.http.server import HttpServer
     from ottla.server.quotas import NodeQuotas
@@ -91,6 +91,10 @@ class Node:
     on_halt: Callable[[], None] = staticmethod(lambda: None)
     """Ends the process there and then. Whoever runs the node sets this and `on_give_up`; without them it only logs why,
     and refuses what it cannot do."""
+    start_seconds = 0.0
+    """How long `start` took."""
+    _loaded = False
+    """Whether the logs are known; until then closing them would call an unclean directory clean."""
     _halting = False
 
     def __init__(
@@ -98,12 +102,15 @@ class Node:
     ) -> None:
         self.config = config
         self.fs = fs
-        self.network = network
+        self.plain_network = network
+        self.tls, brokers, controllers = over_tls(config, fs, clock, network)
+        self.network, controllers = logged_in(config, fs, random, brokers, controllers)
+        """By which other brokers are reached."""
         self.clock = clock
         self.random = random
         self.node_id: int = config.node_id
         self.metrics = NodeMetrics()
-        self.metadata = MetadataParts(fs, clock, random, config, network)
+        self.metadata = MetadataParts(fs, clock, random, config, controllers)
         self.log_settings = LogSettings(config)
         self.logs = LogManager(
             fs, config.log_dirs, self.log_settings.defaults, clock, random,
@@ -122,6 +129,8 @@ class Node:
         )
         self.replicas.rack_aware = config["replica.selector.class"] == RACK_AWARE
         self.quotas: NodeQuotas | None = None
+        self.authorizer: Authorizer | None = None
+        """Decides who may do what; None without `authorizer.class.name`, which allows everyone everything."""
         self.replication: Replication | None = None
         """Made with the first partition that has other replicas."""
         self.cleaner = LogCleaner(fs, self.logs, clock, random, self.log_settings.of_cleaner)
@@ -138,8 +147,6 @@ class Node:
         self._receiving: Receiving | None = None
         self.serving = False
         """Whether clients are accepted."""
-        self.start_seconds = 0.0
-        """How long `start` took."""
         self.http: HttpServer | None = None
         """Metrics and health, where `ottla.http.listener` asks for them."""
         self.lost: Mapping[int, int] = {}
@@ -153,8 +160,6 @@ class Node:
         """The periodic task, while it runs."""
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
         """Undo functions of `start` for `stop`, run in reverse order."""
-        self._loaded = False
-        """Whether the logs are known; until then closing them would call an unclean directory clean."""
         self._long_work = asyncio.Lock()
         self._mover: LogMover | None = None
         self.on_stop: list[Callable[[], None]] = []
@@ -247,6 +252,8 @@ class Node:
                 image.config(ConfigResourceType.BROKER, ""),
                 image.config(ConfigResourceType.BROKER, str(self.node_id)),
             )
+            if self.tls is not None:
+                self.tls.settings_changed()
             if changed:
                 _LOG.info("settings changed", extra=fields(names=",".join(sorted(changed))))
                 self.log_settings.changed()
@@ -390,10 +397,12 @@ class Node:
     async def start(self) -> None:
         """Returns when clients are served. Raises OttlaError or OSError when that is impossible; `stop` then too."""
         began_s = elapsed_s()
+        if self.tls is not None:
+            self.tls.start(self._closers)
         if self.config["ottla.http.listener"]:
             await self._start_http()
         for spec in self.config.listeners:  # before anything is made on disk
-            await check_address(self.network, spec.host, spec.port)
+            await check_address(self.plain_network, spec.host, spec.port)
         config = self.config
         self.controller_endpoints = await self._bind(
             config.controller_listeners, config.advertised_controller_listeners, OF_CONTROLLERS
@@ -407,9 +416,16 @@ class Node:
         try:
             usable = [path for path in self.config.log_dirs if posixpath.normpath(path) in online]
             await self.metadata.start(usable, self.controller_endpoints)
+            early: Iterable[Listener] = self.listeners  # other nodes may have to elect this one before its broker runs
+            if config["authorizer.class.name"]:
+                from ottla.server.acls import authorize, early_listeners
+
+                self.authorizer, early = authorize(self), early_listeners(self)
             if self.controller_endpoints and self.metadata.controller is not None:
-                self._watch_brokers(self.metadata.controller)
-            for listener in self.listeners:  # other nodes need not wait for this one's broker, and may have to elect it
+                from ottla.drivers.broker_watch import watch_brokers  # a node alone has no use for it
+
+                self.on_stop.append(watch_brokers(self.network, self.metadata, self.metadata.controller, config))
+            for listener in early:
                 await listener.accept()
             if config.is_broker:
                 await self.metadata.catch_up()
@@ -430,22 +446,6 @@ class Node:
         self.serving = True
         self.start_seconds = elapsed_s() - began_s
         log_start(self, metadata_s - began_s, logs_s - metadata_s)
-
-    def _watch_brokers(self, controller: ActiveController) -> None:
-        from ottla.drivers.broker_watch import BrokerWatch, WatchSettings  # a node alone has no use for it
-
-        config = self.config
-        settings = WatchSettings(
-            self.node_id,
-            config.inter_broker_listener_name,
-            confirm_s=config["ottla.failover.confirm.ms"] / 1000,
-            setup_s=config["socket.connection.setup.timeout.ms"] / 1000,
-        )
-        self.metadata.watch = watch = BrokerWatch(self.network, controller, settings)
-        self.on_stop.append(watch.stop)
-        self.metadata.on_active.append(watch.activated)
-        if controller.active:
-            watch.activated()
 
     async def _start_broker(self) -> float:
         """Open the logs and serve clients; returns when the logs were open (`elapsed_s`)."""
@@ -511,9 +511,9 @@ class Node:
         self._receiving = self._receiving or Receiving.from_settings(config)
         for spec in listeners:
             listener = Listener(
-                self, spec.name, network=self.network, limits=self._limits, receiving=self._receiving,
+                self, spec.name, protocol=spec.protocol, network=self.plain_network, limits=self._limits, apis=apis,
                 request_bytes_max=config["socket.request.max.bytes"], idle_ms_max=config["connections.max.idle.ms"],
-                metrics=self.metrics, slow_ms=config["ottla.log.slow.request.ms"], apis=apis,
+                metrics=self.metrics, slow_ms=config["ottla.log.slow.request.ms"], receiving=self._receiving,
             )  # fmt: skip
             self.ports[spec.name] = await listener.bind(spec.host, spec.port)
             self.listeners.append(listener)

@@ -101,8 +101,9 @@ class NodeQuotas:
                     yield
 
     def of_connection(self, connection: CompiledConnection) -> ConnectionQuotas | None:
-        """Meters of its requests; None while there are no quotas."""
-        if not self.clients:
+        """Meters of its requests; None while there are no quotas, and while the client is not known (SASL): what it
+        does until then is nobody's."""
+        if not self.clients or (connection.login is not None and not connection.login.done):
             return None
         return connection.quotas or ConnectionQuotas(self, connection)
 

@@ -55,6 +55,12 @@ GIVE_BACK_SECONDS = 1.0
 """How long after it free memory is given back, at most that often."""
 
 
+def limit_name(connection: CompiledConnection) -> str:
+    """The setting that limits a frame of a client: another one before its login."""
+    is_known = connection.frame_bytes_max == connection._listener.request_bytes_max
+    return "socket.request.max.bytes" if is_known else "sasl.server.max.receive.size"
+
+
 def limit_of(queued_bytes_max: int, frame_bytes_max: int) -> int:
     """Bytes of all own buffers. `queued_bytes_max` is the setting: not positive where it is left to the node."""
     return queued_bytes_max if queued_bytes_max > 0 else FRAMES_QUEUED * frame_bytes_max

@@ -29,7 +29,9 @@ from ottla.protocol.offset_block import (
     offset_positions,
 )
 from ottla.protocol.offset_commit import TOPIC_IDS_SINCE, CommittedTopic, OffsetCommitRequest, encode_response
+from ottla.security.acls import Operation
 from ottla.server.api import RequestContext
+from ottla.server.authorization import allowed
 from ottla.server.outbox import Outbox
 
 SHAPES_MAX = 16
@@ -149,7 +151,8 @@ def learn(context: RequestContext, request: OffsetCommitRequest, frame: memoryvi
 
 
 def _partitions(context: RequestContext, request: OffsetCommitRequest) -> list[CommittedPartition]:
-    """The committed partitions; empty if one does not exist, comes twice or has too much metadata."""
+    """The committed partitions; empty if one does not exist, comes twice, has too much metadata or is forbidden."""
+    readable = allowed(context, Operation.READ)
     image = context.node.image
     limit: int = context.node.config["offset.metadata.max.bytes"]
     found: dict[tuple[str, int], CommittedPartition] = {}
@@ -159,7 +162,7 @@ def _partitions(context: RequestContext, request: OffsetCommitRequest) -> list[C
         topic = image.topic_by_id(topic_id) if by_id else image.topic(name)
         for number, _, _, metadata in partitions:
             text = metadata or ""
-            if topic is None or number not in topic.partitions or 2 * len(text) > limit:
+            if topic is None or topic.name not in readable or number not in topic.partitions or 2 * len(text) > limit:
                 return []
             found[topic.name, number] = CommittedPartition(topic.name, number, text, topic.id)
             count += 1

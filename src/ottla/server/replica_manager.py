@@ -123,6 +123,11 @@ class ReplicaManager:
 
     # Looking up.
 
+    def name_of(self, topic_id: UUID, image: MetadataImage) -> str | None:
+        """The name of a topic, as long as the image or a replica here knows it."""
+        topic = image.topic_by_id(topic_id)
+        return self.names.get(topic_id) if topic is None else topic.name
+
     def find(self, topic: str, partition: int) -> Partition:
         """The partition. Raises UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR where its log cannot be used."""
         found = self.by_name.get(topic, NO_PARTITIONS).get(partition)

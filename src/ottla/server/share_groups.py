@@ -18,13 +18,21 @@ from ottla.protocol.messages import ApiKey
 from ottla.replication.partition import Partition
 from ottla.replication.share.acknowledgement import Acknowledgement, AcknowledgeType
 from ottla.replication.share.session import SessionKey, SharedPartition
+from ottla.security.acls import Operation, ResourceType
 from ottla.server import topic_creation
 from ottla.server.api import RequestContext
+from ottla.server.authorization import allowed, authorize
 from ottla.server.handlers.list_offsets import find_offset
 from ottla.server.handlers.produce import LEADER_ERRORS, endpoints_of, known_leader
+from ottla.server.permissions import Refused, of_groups, of_topics
 
 if TYPE_CHECKING:
     from ottla.server.node import Node
+
+NEEDS: Final = (
+    of_groups(Operation.READ, "group_id", refused=Refused.REQUEST), of_topics(Operation.READ, "topics.topic_id"),
+)  # fmt: skip
+"""What both need."""
 
 MEMBER_ID_LENGTH_MAX: Final = 36
 RENEW_SINCE: Final = 2
@@ -58,7 +66,7 @@ def share_parts(node: Node, closers: Closers) -> ShareParts:
     asking = RequestContext(node, ApiKey.LIST_OFFSETS, 11)
 
     async def make_topic() -> None:
-        await topic_creation.create(asking, [SHARE_STATE_TOPIC])
+        await topic_creation.create_own(node, [SHARE_STATE_TOPIC])
 
     async def offset_since(partition: Partition, timestamp_ms: Millis) -> Offset | None:
         _, offset, _ = await run_yielding(find_offset(asking, partition, timestamp_ms, READ_UNCOMMITTED))
@@ -77,11 +85,12 @@ def check_enabled(context: RequestContext) -> None:
 
 
 def check_request(context: RequestContext, request: Any) -> SessionKey:
-    """The session of a request. Raises UNSUPPORTED_VERSION if share groups are disabled, INVALID_REQUEST for invalid
-    names."""
+    """The session of a request. Raises UNSUPPORTED_VERSION if share groups are disabled, GROUP_AUTHORIZATION_FAILED,
+    INVALID_REQUEST for invalid names."""
     check_enabled(context)
     if request.group_id is None:
         raise KafkaError(ErrorCode.invalid_request, "Invalid group id in the request.")
+    authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
     if not request.member_id or len(request.member_id) > MEMBER_ID_LENGTH_MAX:
         raise KafkaError(ErrorCode.invalid_request, "Invalid member id in the request.")
     return SessionKey(request.group_id, request.member_id)
@@ -100,6 +109,7 @@ class Acknowledging:
         is_renewal = may_renew and request.is_renew_ack
         image, manager = context.node.image, context.node.share.partitions
         empty: list[SharedPartition] = []
+        readable = allowed(context, Operation.READ)
         for topic in request.topics:
             topic_id = topic.topic_id or ZERO_UUID
             named = image.topic_by_id(topic_id)
@@ -111,6 +121,8 @@ class Acknowledging:
                     self._failures[where] = KafkaError(ErrorCode.unknown_topic_id)
                 elif not _are_valid(row.acknowledgement_batches, type_max, is_renewal):
                     self._failures[where] = KafkaError(ErrorCode.invalid_request)
+                elif named.name not in readable:
+                    self._failures[where] = KafkaError(ErrorCode.topic_authorization_failed)
                 elif where.partition not in named.partitions:
                     self._failures[where] = KafkaError(ErrorCode.unknown_topic_or_partition)
                 elif not row.acknowledgement_batches:

@@ -52,7 +52,8 @@ _MESSAGES: Final = {
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
     def refused(topic: Any) -> dict[str, Any]:
-        rows = RowsOf(topic.partitions, lambda row: {"partition": row.partition, "error_code": error.code})
+        failed = {"error_code": error.code, "error_message": error.message}
+        rows = RowsOf(topic.partitions, lambda row: {"partition": row.partition, **failed})
         return {"topic_id": topic.topic_id, "partitions": rows}
 
     return {"results": RowsOf(request.topics, refused)}

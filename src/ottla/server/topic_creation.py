@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla.config.server import ServerConfig
-from ottla.drivers.controller_channel import Requester
+from ottla.drivers.controller_channel import THE_BROKER, Requester
 from ottla.drivers.cooperative import scheduler_of
 from ottla.errors import KafkaError
 from ottla.model import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
@@ -15,6 +15,7 @@ from ottla.protocol.messages import ApiKey
 
 if TYPE_CHECKING:
     from ottla.server.api import RequestContext
+    from ottla.server.node import Node
 
 TOPICS_AT_ONCE = 250
 
@@ -71,8 +72,19 @@ def _internal_configs(config: ServerConfig, name: str) -> Mapping[str, str]:
 
 
 async def create(context: RequestContext, names: Collection[str]) -> None:
-    """Create topics with the node's defaults. What cannot be created stays missing: the caller sees by the image."""
-    config = context.node.config
+    """Create topics with the node's defaults, as the client. What cannot be created stays missing: the caller sees by
+    the image."""
+    requester = Requester(context.principal, context.client_host, context.client_id)
+    await _create(context.node, names, requester)
+
+
+async def create_own(node: Node, names: Collection[str]) -> None:
+    """Create topics of coordinators, as the broker itself: clients need no permission for them."""
+    await _create(node, names, THE_BROKER)
+
+
+async def _create(node: Node, names: Collection[str], requester: Requester) -> None:
+    config = node.config
     topics = []
     for number, name in enumerate(names, start=1):
         topics.append(creatable(config, name))
@@ -84,10 +96,6 @@ async def create(context: RequestContext, names: Collection[str]) -> None:
         "validate_only": False,
     }
     try:
-        await context.node.channel.send(
-            ApiKey.CREATE_TOPICS,
-            request,
-            requester=Requester(context.principal, context.client_host, context.client_id),
-        )
+        await node.channel.send(ApiKey.CREATE_TOPICS, request, requester=requester)
     except KafkaError:  # the client asks again, as for any topic that is not there yet
         pass

@@ -8,7 +8,7 @@ on (transaction.version 2) the coordinator adds the partitions, before only look
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Container, Generator
 from typing import Any, Final
 
 from ottla.drivers.cooperative import Cost
@@ -40,14 +40,19 @@ def needs_verification(context: RequestContext, version: int) -> bool:
     return version >= ADDS_SINCE or bool(context.node.config["transaction.partition.verification.enable"])
 
 
-def verify(context: RequestContext, request: ProduceRequest, keep_records: KeepRecords) -> Generator[Cost, Any, Guards]:
+def verify(
+    context: RequestContext, request: ProduceRequest, keep_records: KeepRecords, denied: Container[Any] = ()
+) -> Generator[Cost, Any, Guards]:
     """The guards of the partitions that were asked about, and errors. `keep_records` is called before others run.
+    Topics that are `denied`, by name or id, are not asked about: they must not become part of the transaction.
 
     Raises INVALID_PRODUCER_ID_MAPPING for batches of several producers.
     """
     version = context.api_version
     batches: dict[Partition, BatchHeader] = {}
     for topic in request.topics:
+        if (topic.topic_id or topic.name) in denied:
+            continue
         for data in topic.partitions:
             header = transactional_header(data.records)
             partition = None if header is None else _find(context, topic, data.index)

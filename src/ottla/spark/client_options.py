@@ -1,7 +1,7 @@
 """The options `kafka.*`: settings of a Kafka consumer, as far as they mean something here.
 
-What the connector refuses is refused (it manages offsets and bytes itself), as is security until Ottla has it:
-nobody's password is to be ignored.
+What the connector refuses is refused (it manages offsets and bytes itself). Settings of security have the names of
+Kafka or of librdkafka (`security_options.py`); an unknown one is refused, for nobody's password is to be ignored.
 Other settings of consumers tune what is not there (heartbeats, polls, socket buffers) and are accepted without effect.
 """
 
@@ -11,7 +11,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ottla.client.security import PLAINTEXT, Security
+from ottla.client.security_settings import SECURITY_SETTINGS
 from ottla.model import Millis
+from ottla.spark.security_options import security_option
 
 _PREFIX = "kafka."
 MIB = 1024 * 1024
@@ -33,6 +36,7 @@ class ClientOptions:
     request_timeout_ms: Millis = 30_000
     connect_timeout_ms: Millis = 10_000
     metadata_age_ms_max: Millis = 300_000
+    security: Security = PLAINTEXT
 
 
 _NUMBERS = {
@@ -51,9 +55,6 @@ _REFUSED = {
     "key.deserializer": "keys are bytes; cast them in the DataFrame",
     "value.deserializer": "values are bytes; cast them in the DataFrame",
 }
-_SECURITY = ("security.", "sasl.", "ssl.")
-_SECURITY_PLAIN = {"security.protocol": "plaintext"}
-
 _WITHOUT_EFFECT = (
     "group.id",
     "group.instance.id",
@@ -84,6 +85,7 @@ KAFKA_OPTIONS = (
     *_FETCH_BYTES,
     *_NUMBERS,
     *_WITHOUT_EFFECT,
+    *SECURITY_SETTINGS,
 )
 """Names behind `kafka.` that a source knows."""
 
@@ -110,16 +112,15 @@ def parse_client_options(options: Mapping[str, str]) -> ClientOptions:
         client_id=given.get("client.id") or "ottla-spark",
         rack=given.get("client.rack") or None,
         read_committed=isolation == "read_committed",
+        security=security_option(options),
         **numbers,
     )
 
 
 def _check_refused(given: Mapping[str, str]) -> None:
-    for name, value in given.items():
+    for name in given:
         if name in _REFUSED:
             raise ValueError(f"kafka.{name}: is not supported: {_REFUSED[name]}")
-        if name.startswith(_SECURITY) and value.lower() != _SECURITY_PLAIN.get(name):
-            raise ValueError(f"kafka.{name}: security is not supported yet; only PLAINTEXT listeners can be read")
 
 
 def _number(name: str, text: str) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.client import librdkafka
 from ottla.client.config import ClientConfig
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class DeadLetters:
 
             self._producer = Producer({
                 "bootstrap.servers": ",".join(self._config.bootstrap), "client.id": self._config.client_id,
-                "enable.idempotence": True, "linger.ms": 5,
+                "enable.idempotence": True, "linger.ms": 5, **librdkafka.settings_of(self._config.security),
             })  # fmt: skip
         return self._producer
 

@@ -46,6 +46,7 @@ def client_config(options: ClientOptions) -> ClientConfig:
         request_timeout_s=options.request_timeout_ms / 1000,
         connect_timeout_s=options.connect_timeout_ms / 1000,
         metadata_max_age_s=options.metadata_age_ms_max / 1000,
+        security=options.security,
     )
 
 

@@ -53,6 +53,7 @@ SOURCE_OPTIONS = (
     "schema.registry.basic.auth.user.info",
     "bad.records",
     "dead.letter.topic",
+    "client.config",
 )
 """What a source reads. `groupIdPrefix`, `kafkaConsumer.pollTimeoutMs` and `fetchOffset.*` are the connector's and
 change nothing here: no consumer

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.client.config import ClientConfig, parse_addresses
+from ottla.client.security import Security
 from ottla.model import Millis
+from ottla.spark.security_options import security_option
 
 logger = logging.getLogger("ottla.spark")
 
@@ -23,7 +25,7 @@ DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 900_000
 AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
-SINK_OPTIONS: Final = ("topic", "delivery", "write.id", "state.topic", "includeTimestamp")
+SINK_OPTIONS: Final = ("topic", "delivery", "write.id", "state.topic", "includeTimestamp", "client.config")
 """What a sink reads besides `kafka.*` and those of `ottla.formats` and `ottla.schemas` (`key.format`, `value.schema`,
 `schema.registry.url`, ...)."""
 
@@ -36,7 +38,6 @@ _REFUSED: Final = {
     "interceptor.classes": "interceptors between Spark and the broker are not supported",
 }
 _FORMATS: Final = ("key.", "value.", "schema.registry.", "auto.register.schemas", "use.latest.version")
-_SECURITY: Final = ("security.", "sasl.", "ssl.")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -96,7 +97,7 @@ def sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
         if topic is not None and not _NAME.fullmatch(topic):
             raise ValueError(f"{name}: '{topic}' is not a valid topic name")
     return SinkOptions(
-        client=_client(kafka),
+        client=_client(kafka, security_option({name.lower(): str(value) for name, value in options.items()})),
         topic=given.get("topic"),
         acks=acks,
         is_idempotent=idempotent,
@@ -113,7 +114,7 @@ def sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
     )
 
 
-def _client(kafka: Mapping[str, str]) -> ClientConfig:
+def _client(kafka: Mapping[str, str], security: Security) -> ClientConfig:
     try:
         bootstrap = parse_addresses(kafka.get("bootstrap.servers", ""))
     except ValueError as error:
@@ -124,15 +125,14 @@ def _client(kafka: Mapping[str, str]) -> ClientConfig:
         request_timeout_s=_number(kafka, "request.timeout.ms", 30_000, 1) / 1000,
         connect_timeout_s=_number(kafka, "socket.connection.setup.timeout.ms", 10_000, 1) / 1000,
         metadata_max_age_s=_number(kafka, "metadata.max.age.ms", 300_000, 0) / 1000,
+        security=security,
     )
 
 
 def _check_refused(kafka: Mapping[str, str]) -> None:
-    for name, value in kafka.items():
+    for name in kafka:
         if name in _REFUSED:
             raise ValueError(f"kafka.{name}: is not supported: {_REFUSED[name]}")
-        if name.startswith(_SECURITY) and not (name == "security.protocol" and value.lower() == "plaintext"):
-            raise ValueError(f"kafka.{name}: security is not supported yet; only PLAINTEXT listeners can be written to")
 
 
 def _flag(name: str, text: str | None, default: bool) -> bool:

@@ -31,7 +31,8 @@ def test_commands_and_options() -> None:
     assert words("topic", "elect", "t", "--partition", "0", "--pa") == ["--partition"], "may be repeated"
     assert words("topic", "elect", "t", "--u") == ["--unclean"]
     assert words("txn", "") == ["list", "describe", "hanging", "abort"]
-    assert words("txn", "abort", "--") == ["--topic", "--partition", "--start-offset", "--json", "--bootstrap"]
+    shared = ["--json", "--bootstrap", "--config"]
+    assert words("txn", "abort", "--") == ["--topic", "--partition", "--start-offset", *shared]
     assert words("nonsense", "") == []
     assert words("consume", "t", "--nonsense", "") == []
 

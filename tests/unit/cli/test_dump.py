@@ -16,7 +16,12 @@ from hypothesis import strategies as st
 from ottla.cli.exits import FAILED, OK
 from ottla.cli.main import main
 from ottla.protocol.internal.group_records import OffsetCommitKey, OffsetCommitValue, encode_key, encode_value
-from ottla.protocol.internal.metadata_records import TopicRecord, encode_record
+from ottla.protocol.internal.metadata_records import (
+    ConfigRecord,
+    TopicRecord,
+    UserScramCredentialRecord,
+    encode_record,
+)
 from ottla.protocol.internal.transaction_records import (
     PartitionsSchema,
     TransactionLogValue,
@@ -187,6 +192,27 @@ def test_metadata_and_offsets_are_decoded_by_directory(tmp_path: Path, dump: Dum
     _, lines = dump(tmp_path / "__consumer_offsets-7" / LOG, "--records")
     assert lines[1]["group"] == {"group": "billing", "topic": "orders", "partition": 3}
     assert lines[1]["content"]["offset"] == 42
+
+
+def test_secrets_of_the_metadata_are_hidden(tmp_path: Path, dump: Dump) -> None:
+    """CVE-2026-33558: neither what proves a password, nor passwords among the settings of brokers."""
+    name = "listener.name.a.plain.sasl.jaas.config"
+    records = [
+        UserScramCredentialRecord("alice", 1, b"canary", b"canary", b"canary", 4096),
+        ConfigRecord(4, "1", name, "canary"),
+        ConfigRecord(4, "1", "ssl.keystore.password", "canary"),
+        ConfigRecord(4, "1", "log.cleaner.threads", "7"),
+    ]
+    assert "canary" not in repr(records[0]) and "alice" in repr(records[0])
+    (tmp_path / "__cluster_metadata-0").mkdir()
+    path = tmp_path / "__cluster_metadata-0" / LOG
+    values = [SimpleRecord(0, None, encode_record(each, 0)) for each in records]
+    path.write_bytes(build_batch(values, base_offset=0, leader_epoch=0))
+    _, lines = dump(path, "--records")
+    assert "canary" not in str(lines)
+    contents = [each["content"] for each in lines if "content" in each]
+    assert contents[0]["name"] == "alice" and contents[0]["iterations"] == 4096
+    assert [each["value"] for each in contents[1:]] == ["[hidden]", "[hidden]", "7"]
 
 
 def test_transactions_and_their_markers_are_decoded(

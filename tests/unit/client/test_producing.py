@@ -235,7 +235,7 @@ def test_lost_connections_lose_nothing_and_repeat_nothing(
     topic = broker.create_topic(f"cut-{when.split()[-1]}", partitions=2)
     send_frame, count, chance = Connection.send_frame, 0, random.Random(1)
 
-    def cut(self: Connection, *parts: Any) -> int:
+    def cut(self: Connection, *parts: Any, is_answered: bool = True) -> int:
         nonlocal count
         if sum(map(len, parts)) < 1000 or chance.random() < 0.5:  # only what has records
             return send_frame(self, *parts)

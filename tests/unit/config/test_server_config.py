@@ -8,6 +8,7 @@ import pytest
 
 from ottla.config import definitions
 from ottla.config.checks import parse_address
+from ottla.config.listener_settings import of_listener, of_mechanism
 from ottla.config.listeners import Listener
 from ottla.config.server import EMBEDDED, ServerConfig, SettingsFile, from_environment, variable_of
 from ottla.errors import OttlaError
@@ -78,7 +79,19 @@ REFUSED = [
     ({"listeners": "9092"}, "listeners: '9092' is not of the form NAME://host:port"),
     ({"listeners": "PLAINTEXT://h:70000"}, "with a port from 0 to 65535"),
     ({"listeners": "FAST://h:1"}, "no security protocol is given for listener FAST; add FAST:PLAINTEXT"),
-    ({"listeners": "SSL://h:1"}, "needs SSL; this version serves PLAINTEXT"),
+    (
+        {"inter.broker.listener.name": "SSL"},
+        "inter.broker.listener.name is SSL, but advertised.listeners has PLAINTEXT",
+    ),
+    ({"security.inter.broker.protocol": "SSL"}, "security.inter.broker.protocol is SSL, but advertised.listeners has"),
+    (
+        {"security.inter.broker.protocol": "PLAINTEXT", "inter.broker.listener.name": "PLAINTEXT"},
+        "are both given: remove security.inter.broker.protocol",
+    ),
+    ({"listener.name.ssl.ssl.keystore.lokation": "/x"}, "did you mean listener.name.ssl.ssl.keystore.location"),
+    ({"listener.name.x.sasl.enabled.mechanism": "PLAIN"}, "did you mean listener.name.x.sasl.enabled.mechanisms"),
+    ({"listener.name.x.plain.sasl.jaas.conf": "a b"}, "sasl.jaas.conf is not a setting of Kafka 4.3"),
+    ({"listener.name.x.ssl.client.auth": "yes"}, "allowed is one of required, requested, none"),
     ({"listeners": "CONTROLLER://h:1"}, "a broker needs a listener beside the controller's"),
     ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, "each listener needs its own name"),
     ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, "set advertised.listeners=PLAINTEXT://HOST:9092"),
@@ -113,7 +126,6 @@ REFUSED_ROLES = [
         "the listener CONTROLLER://h:2 is among controller.listener.names",
     ),
     ({**BROKER, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"}, "CONTROLLER has no security protocol"),
-    ({**BROKER, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"}, "CONTROLLER needs SSL"),
     ({**CONTROLLER, "node.id": "2"}, "node.id 2, which has the role controller, must be among them"),
     ({**CONTROLLER, "controller.quorum.voters": "1@h:0,2@h:0"}, "a controller at h:0 has no fixed port"),
     ({**CONTROLLER, "controller.quorum.voters": ""}, "give the voters"),
@@ -122,7 +134,6 @@ REFUSED_ROLES = [
         {**CONTROLLER, "listeners": "CONTROLLER://h:1", "advertised.listeners": "PLAINTEXT://h:1"},
         "advertised.listeners has PLAINTEXT://h:1, which is for clients",
     ),
-    ({**CONTROLLER, "listener.security.protocol.map": "CONTROLLER:SSL"}, "CONTROLLER://127.0.0.1:9093 needs SSL"),
 ]
 
 
@@ -307,3 +318,48 @@ def test_kafkas_own_example_file_starts_a_node(tmp_path: Path) -> None:
     config = ServerConfig.load(SettingsFile(file.name, file.read_bytes()))
     assert config.advertised_listeners == (Listener("PLAINTEXT", "localhost", 9092),)
     assert [each.name for each in config.controller_listeners] == ["CONTROLLER"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected", "uses_tls"),
+    [
+        ({}, ("PLAINTEXT", "PLAINTEXT"), False),
+        ({"listeners": "SSL://h:1"}, ("SSL", "SSL"), True),
+        ({"listeners": "SSL://h:1,PLAINTEXT://h:2"}, ("PLAINTEXT", "PLAINTEXT"), True),
+        ({"listeners": "PLAINTEXT://h:2", "security.inter.broker.protocol": "PLAINTEXT"}, ("PLAINTEXT",) * 2, False),
+        (
+            {
+                "listeners": "IN://h:1,OUT://h:2", "listener.security.protocol.map": "IN:SASL_SSL,OUT:PLAINTEXT",
+                "inter.broker.listener.name": "OUT",
+            },
+            ("OUT", "PLAINTEXT"),
+            True,
+        ),
+        ({**BROKER, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"}, ("PLAINTEXT",) * 2, True),
+    ],
+)  # fmt: skip
+def test_by_which_listener_brokers_reach_each_other(
+    settings: dict[str, str], expected: tuple[str, str], uses_tls: bool
+) -> None:
+    config = ServerConfig.load(overrides=settings)
+    assert config.inter_broker_listener == expected
+    assert config.uses_tls is uses_tls
+
+
+def test_settings_of_a_listener_and_of_a_mechanism() -> None:
+    """The more specific name decides; a dynamic value before a static one of the same name."""
+    config = ServerConfig.load(
+        overrides={
+            "ssl.client.auth": "requested", "listener.name.x.ssl.client.auth": "required",
+            "connections.max.reauth.ms": "1", "listener.name.x.connections.max.reauth.ms": "2",
+            "listener.name.x.scram-sha-256.connections.max.reauth.ms": "3",
+        }
+    )  # fmt: skip
+    assert [of_listener(config, name, "ssl.client.auth") for name in ("X", "Y")] == ["required", "requested"]
+    assert of_mechanism(config, "X", "SCRAM-SHA-256", "connections.max.reauth.ms") == 3
+    assert of_mechanism(config, "X", "PLAIN", "connections.max.reauth.ms") == 2
+    assert of_mechanism(config, "Y", "PLAIN", "connections.max.reauth.ms") == 1
+    config.apply_dynamic({"listener.name.x.ssl.client.auth": "none"}, {})
+    assert of_listener(config, "X", "ssl.client.auth") == "none"
+    config.apply_dynamic({"listener.name.x.ssl.client.auth": "nonsense"}, {})
+    assert of_listener(config, "X", "ssl.client.auth") == "requested"

@@ -80,7 +80,7 @@ class SimulatedDriver:
                 if effect.records or effect.marker is not None:
                     self._commit(effect)
             elif isinstance(effect, Resolve):
-                found = at_once(resolve(effect.patterns, effect.image))
+                found = at_once(resolve(effect.patterns, effect.image, effect.visible))
                 self.shard.resolved(effect.group_id, found, effect.image.offset, self.now)
                 self.run()
             else:

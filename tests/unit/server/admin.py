@@ -99,6 +99,7 @@ def node_of(image: MetadataImage, **settings: str) -> Any:
     node = SimpleNamespace(
         lost={},
         away=None,
+        authorizer=None,
         image=image,
         config=ServerConfig.load(overrides=overrides),
         channel=controller,

@@ -60,7 +60,9 @@ def serve_later(monkeypatch: Any, *, pipelined: bool = False) -> list[Deferred]:
 @asynccontextmanager
 async def listening(**options: Any) -> AsyncIterator[tuple[Listener, int]]:
     metadata = SimpleNamespace(controller_versions=options.pop("controller_versions", {}))
-    node: Any = SimpleNamespace(image=EMPTY_IMAGE, metrics=NodeMetrics(), lost={}, away=None, metadata=metadata)
+    node: Any = SimpleNamespace(
+        image=EMPTY_IMAGE, metrics=NodeMetrics(), lost={}, away=None, metadata=metadata, authorizer=None
+    )
     limits = ConnectionLimits(
         options.pop("connections_max", 1000), options.pop("per_host_max", 1000), options.pop("overrides", {})
     )

@@ -35,6 +35,7 @@ WALKED = {
 NOT_BROKERS = {
     ApiKey.DESCRIBE_QUORUM,  # controllers
     ApiKey.STREAMS_GROUP_HEARTBEAT, ApiKey.STREAMS_GROUP_DESCRIBE,  # endpoints of applications
+    ApiKey.DESCRIBE_ACLS, ApiKey.DELETE_ACLS,  # hosts of clients
 }  # fmt: skip
 
 

@@ -16,12 +16,15 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from ottla.drivers.cleaner import LogCleaner
+from ottla.errors import ErrorCode
 from ottla.metrics.table import METRICS
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import SimpleRecord, build_batch
 from ottla.server.http import metrics as http_metrics
 from ottla.server.http.lag import LagTimes
 from ottla.server.node import Node
+from tests.certificates import Authority, ssl_settings
+from tests.unit.controller.test_acls import creation
 from tests.unit.server.node import Client, batch, produce_values, running
 from tests.unit.server.stub import run, until
 from tests.unit.server.test_quotas import CLIENT as QUOTA_CLIENT
@@ -29,6 +32,10 @@ from tests.unit.server.test_quotas import alter, connect_as
 from tests.unit.server.test_share_fetch import Member, initialize
 
 LISTENER = {"ottla.http.listener": "127.0.0.1:0", "group.initial.rebalance.delay.ms": "0"}
+AUTHORIZED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
 ROOT = Path(__file__).resolve().parents[3]
 Samples = Mapping[str, Mapping[frozenset[tuple[str, str]], float]]
 
@@ -115,8 +122,12 @@ async def limit(node: Node) -> None:
 
 @pytest.mark.parametrize("openmetrics", [False, True])
 def test_every_metric_of_the_table_and_no_other_with_its_type_and_labels(tmp_path: Any, openmetrics: bool) -> None:
+    authority = Authority()
+    secured = ssl_settings(tmp_path / "tls", authority, authority.issue("node"))
+    settings = {**LISTENER, **secured, "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0"}
+
     async def test() -> None:
-        async with running(str(tmp_path), LISTENER) as node:
+        async with running(str(tmp_path / "data"), settings | AUTHORIZED) as node:
             await busy(node)
             member = await share(node)
             await limit(node)
@@ -162,6 +173,24 @@ def test_numbers_of_topics_and_requests(tmp_path: Any) -> None:
             assert value(found, "kafka_server_replicamanager_partitioncount") == 53
             assert value(found, "ottla_group_rebalances_total") == 1
             assert value(found, "ottla_ready") == 1
+
+    run(test())
+
+
+def test_acls_and_denials_are_counted(tmp_path: Any) -> None:
+    async def test() -> None:
+        async with running(str(tmp_path), LISTENER | AUTHORIZED | {"super.users": "User:admin"}) as node:
+            client = await Client.connect(node)
+            for _ in range(2):
+                answer = await client.ask(ApiKey.CREATE_ACLS, 3, {"creations": [creation()]})
+                assert answer["results"][0]["error_code"] == ErrorCode.cluster_authorization_failed
+            await node.channel.send(ApiKey.CREATE_ACLS, {"creations": [creation(), creation("other")]})
+            found = await scrape(node)
+            assert value(found, "kafka_server_plugins_authorization_denied_total") == 2
+            assert value(found, "kafka_server_plugins_acls_total_count") == 2
+            client.close()
+        async with running(str(tmp_path), LISTENER, seed=2) as node:
+            assert "kafka_server_plugins_acls_total_count" not in await scrape(node)
 
     run(test())
 

@@ -192,6 +192,30 @@ def test_many_client_quotas(tmp_path: Path) -> None:
     counted(tmp_path, test)
 
 
+def test_many_acls(tmp_path: Path) -> None:
+    """They are decided, recorded, taken over by the authorizer, described, and deleted again."""
+    rights = {"resource_type": 2, "resource_pattern_type": 4, "host": "*", "operation": 3, "permission_type": 3}
+    created = [{**rights, "resource_name": f"t{n}", "principal": f"User:u{n % 50}"} for n in range(ROWS)]
+    everything = {
+        "resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1, "principal_filter": None,
+        "host_filter": None, "operation": 1, "permission_type": 1,
+    }  # fmt: skip
+
+    async def test(node: Any, client: Client) -> None:
+        worst, rounds = await client.ask(request(ApiKey.CREATE_ACLS, 3, {"creations": created}))
+        assert len(node.image.acls) == node.authorizer.acl_count == ROWS
+        assert worst <= CALLS_MAX and rounds > 10, (worst, client.loop.where)
+        worst, rounds = await client.ask(request(ApiKey.DESCRIBE_ACLS, 3, everything))
+        assert worst <= CALLS_MAX and rounds > 3, (worst, client.loop.where)
+        worst, rounds = await client.ask(request(ApiKey.DELETE_ACLS, 3, {"filters": [everything]}))
+        assert len(node.image.acls) == node.authorizer.acl_count == 0
+        assert worst <= CALLS_MAX and rounds > 10, (worst, client.loop.where)
+
+    standard = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    everyone = {"super.users": "User:ANONYMOUS", "allow.everyone.if.no.acl.found": "true"}
+    counted(tmp_path, test, **{"authorizer.class.name": standard, **everyone})
+
+
 def test_a_transaction_of_many_partitions(tmp_path: Path) -> None:
     """All of them in one request, then the markers of its end."""
     create = [{"name": "large", "num_partitions": ROWS, "replication_factor": 1}]

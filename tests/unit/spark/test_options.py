@@ -110,7 +110,10 @@ def test_a_pattern_matches_whole_names() -> None:
         ({"kafka.auto.offset.reset": "earliest"}, "kafka.auto.offset.reset:"),
         ({"kafka.enable.auto.commit": "true"}, "kafka.enable.auto.commit:"),
         ({"kafka.key.deserializer": "x"}, "kafka.key.deserializer:"),
-        ({"kafka.security.protocol": "SSL"}, "kafka.security.protocol:"),
+        ({"kafka.security.protocol": "TLS"}, "kafka.security.protocol:"),
+        ({"kafka.sasl.username": "x"}, "kafka.security.protocol: is not set"),
+        ({"kafka.security.protocol": "SSL", "kafka.ssl.truststor.location": "x"}, "kafka.ssl.truststor.location:"),
+        ({"client.config": "/nowhere.properties"}, "client.config: /nowhere.properties cannot be read"),
         ({"kafka.sasl.jaas.config": "x"}, "kafka.sasl.jaas.config:"),
     ],
 )

@@ -19,6 +19,8 @@ from ottla.protocol.record_batch import Record
 Decoder = Callable[[Record], dict[str, Any]]
 """A record's content as JSON-able members. Raises MalformedRecord."""
 
+HIDDEN = "[hidden]"
+
 _PARTITION_DIRECTORY = re.compile(r"(?P<topic>.+?)-(?P<partition>\d+)(\.[0-9a-f]{32}-(delete|future|stray))?")
 _MARKERS = {0: "ABORT", 1: "COMMIT"}
 
@@ -47,10 +49,14 @@ def decode_plain(record: Record) -> dict[str, Any]:
 
 
 def decode_metadata(record: Record) -> dict[str, Any]:
-    from ottla.protocol.internal.metadata_records import decode_record
+    from ottla.config.definitions import is_sensitive
+    from ottla.protocol.internal.metadata_records import ConfigRecord, decode_record
 
     message, version = decode_record(record.value or b"")
-    return {"type": type(message).__name__, "version": version, "content": to_json(message)}
+    content = to_json(message)
+    if isinstance(message, ConfigRecord) and message.value is not None and is_sensitive(message.name):
+        content["value"] = HIDDEN
+    return {"type": type(message).__name__, "version": version, "content": content}
 
 
 def decode_group(record: Record) -> dict[str, Any]:
@@ -110,9 +116,9 @@ _DECODERS: dict[str, Decoder] = {
 
 
 def to_json(value: Any) -> Any:
-    """A record of the codec as JSON: ids in Kafka's base64, bytes as text."""
+    """A record of the codec as JSON: ids in Kafka's base64, bytes as text, secrets hidden."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: to_json(getattr(value, field.name)) if field.repr else HIDDEN for field in fields(value)}
     if isinstance(value, UUID):
         return uuid_to_base64(value)
     if isinstance(value, bytes):

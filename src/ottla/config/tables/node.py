@@ -55,8 +55,9 @@ NODE: tuple[Setting, ...] = (
                 "in 64 KB. Beyond the limit only one large request at a time is read further. -1 means twice "
                 "socket.request.max.bytes (in Kafka: no limit). A positive value is at least "
                 "socket.request.max.bytes."),
-    Setting("early.start.listeners", LIST, None, ListOf(), acts=False,
-            doc="Listeners that open before the authorizer has finished its start."),
+    Setting("early.start.listeners", LIST, None, ListOf(),
+            doc="Listeners that serve super users before the ACLs are loaded; by default those of "
+                "controller.listener.names, through which controllers elect a leader."),
     Setting("config.providers", LIST, "", ListOf(), mode=CLUSTER_WIDE,
             doc="Names of providers that replace ${...} in values."),
     Setting("server.max.startup.time.ms", LONG, "9223372036854775807", AtLeast(0), internal=True, acts=False,
@@ -102,8 +103,8 @@ NETWORK: tuple[Setting, ...] = (
                 "listener.name.NAME.max.connection.creation.rate."),
     Setting("connections.max.idle.ms", LONG, "600000",
             doc="Milliseconds after which an idle connection is closed; below 0 for never."),
-    Setting("connection.failed.authentication.delay.ms", INT, "100", AtLeast(0), acts=False,
-            doc="Milliseconds by which closing is delayed after a failed authentication."),
+    Setting("connection.failed.authentication.delay.ms", INT, "100", AtLeast(0),
+            doc="Milliseconds by which the answer to a failed authentication and the close behind it are delayed."),
     Setting("num.network.threads", INT, "3", AtLeast(1), mode=CLUSTER_WIDE, acts=False,
             doc="Threads that read and write sockets in Kafka. An Ottla node has one event loop."),
     Setting("socket.connection.setup.timeout.ms", LONG, "10000",

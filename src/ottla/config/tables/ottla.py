@@ -33,6 +33,14 @@ OTTLA: tuple[Setting, ...] = (
                 "suspected of damage are always read, and faster."),
     Setting("ottla.log.scrub.interval.ms", Type.LONG, "604800000", AtLeast(1000), mode=Mode.CLUSTER_WIDE,
             doc="Milliseconds after which a log is read for damage again; after a start each log is read once."),
+    Setting("ottla.login.timeout.ms", Type.INT, "10000", AtLeast(100),
+            doc="Milliseconds that a client of a SASL listener may take until it is known, TLS included."),
+    Setting("ottla.sasl.oauthbearer.unsecured.tokens", Type.BOOLEAN, "false",
+            doc="Whether OAUTHBEARER accepts tokens that nobody signed, with which anyone is who he says; for tests "
+                "only. Each start warns of it."),
+    Setting("ottla.ssl.watch.interval.ms", Type.INT, "5000", AtLeast(100),
+            doc="Milliseconds between looks at the key stores and trust stores of listeners over TLS. Changed ones are "
+                "used for new connections if they are usable, else the old ones stay and an error is logged."),
     Setting("ottla.failover.confirm.ms", Type.INT, "100", AtLeast(-1),
             doc="A node whose connection has ended and whose listener refuses new connections for this many "
                 "milliseconds is considered dead: the controller fences such a broker, and voters elect another "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
@@ -29,6 +29,8 @@ class JoinGroup:
     """Since version 4 a new member gets its id first and joins with it in a second request (KIP-394)."""
     can_skip_assignment: bool = True
     """Since version 9 a returning static leader can be told to leave the assignment as it is (KIP-814)."""
+    visible: Container[str] | None = None
+    """The topics that the member may describe, for the patterns of others in its group; None: all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +109,8 @@ class ConsumerHeartbeat:
     """The partitions that the member has."""
     needs_member_id: bool = True
     """Since version 1 members make their own ids (KIP-1082)."""
+    visible: Container[str] | None = None
+    """The topics that the member may describe, for patterns; None: all."""
 
     @property
     def is_brief(self) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.client.security import PLAINTEXT, Security
 from ottla.pipelines.runner.pipeline import Pipeline, PipelineError, Value
 from ottla.pipelines.runner.registry import FORMATS, fitted, format_of
 from ottla.pipelines.runner.topics import Topics
@@ -45,6 +46,8 @@ class Step:
     """The query whose progress is shown for this step."""
     bootstrap: str = ""
     """Where the topics of that query are."""
+    security: Security = PLAINTEXT
+    """Security of the cluster there."""
 
 
 class Job:
@@ -56,6 +59,12 @@ class Job:
     ) -> None:  # fmt: skip
         self.pipeline = pipeline
         self.bootstrap = options.bootstrap
+        self.security = options.security
+        self.client = {"kafka.bootstrap.servers": options.bootstrap}
+        """Options of sources and sinks of Spark for the cluster. Secrets are not among them, for options are in plans:
+        the driver reads them from the file."""
+        if options.client_config is not None:
+            self.client["client.config"] = str(options.client_config.absolute())
         self.registry = options.registry
         """URL of a schema registry."""
         self.format = options.format
@@ -96,11 +105,15 @@ class Job:
         self.ensure_topic(name, partitions, **configs)
         return name
 
+    def topics(self) -> Topics:
+        """The cluster's topics; to be closed."""
+        return Topics(self.bootstrap, security=self.security)
+
     def ensure_topic(self, name: str, partitions: int | None = None, **configs: str) -> None:
         """The same for a topic by its own name."""
         if name in self._ensured:
             return
-        topics = Topics(self.bootstrap)
+        topics = self.topics()
         try:
             given = {config.replace("_", "."): value for config, value in configs.items()}
             topics.ensure(name, partitions or self.options.partitions, given)
@@ -127,7 +140,7 @@ class Job:
         registered = self._registered(topic, format)
         format = registered or format or ("json" if schema is not None else "binary")
         chosen = {
-            "kafka.bootstrap.servers": self.bootstrap,
+            **self.client,
             "subscribe": topic,
             "startingOffsets": "earliest",
             "kafka.isolation.level": "read_committed",
@@ -193,7 +206,7 @@ class Job:
         A batch is one transaction, whatever it writes to."""
         frame = _no_null_headers(frame)
         chosen = {
-            "kafka.bootstrap.servers": self.bootstrap,
+            **self.client,
             "delivery": delivery,
             "value.format": format,
             "kafka.compression.type": "lz4",
@@ -241,15 +254,18 @@ class Job:
 
     def step(
         self, name: str, function: Callable[[], None], *, every_s: float, query: Callable[[], Any] | None = None,
-        bootstrap: str | None = None,
+        bootstrap: str | None = None, security: Security | None = None,
     ) -> None:  # fmt: skip
         """Have the driver call a function again and again, between looks at the queries; once at least, and once more
         at the end of a run. What it raises ends the run, as a query does that fails for good.
 
         A step may have a query of its own, that it starts as it needs: `query` gives it, or None, so that it is shown
-        among the others, and stopped at the end. `bootstrap` is where its topics are, if elsewhere.
+        among the others, and stopped at the end. `bootstrap` is where its topics are, if elsewhere, and `security` that
+        of the cluster there.
         """
-        self.steps.append(Step(name, function, every_s, time.monotonic(), query, bootstrap or self.bootstrap))
+        if bootstrap is None:
+            bootstrap, security = self.bootstrap, self.security
+        self.steps.append(Step(name, function, every_s, time.monotonic(), query, bootstrap, security or PLAINTEXT))
 
 
 def groups_of(frame: DataFrame) -> tuple[tuple[str, str], ...]:

@@ -11,9 +11,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.client.properties import read_file, replaced, security_from
+from ottla.client.secret_names import shown
+from ottla.client.security import Security
+from ottla.client.security_settings import Sides, WrongSecurity, normalized, sides_of
 from ottla.errors import KafkaError
 from ottla.pipelines.runner import session, state
 from ottla.pipelines.runner.exposition import MetricsServer
@@ -34,6 +39,8 @@ STOP_S: Final = 30.0
 """How long a batch may take to its end when a run is stopped; then it is cut off, and done again by the next run."""
 PAUSE_S: Final = 1.0
 PAUSE_S_MAX: Final = 30.0
+SOURCE_ENVIRONMENT: Final = "OTTLA_MIRROR_FROM_"
+"""Prefix of the variables for the cluster that a mirror reads."""
 RESTARTS_MAX: Final = 10
 """Failures of a query in a row, without a batch between them."""
 
@@ -64,6 +71,36 @@ class Options:
     archive: Path | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
     """Settings of Spark."""
+    client_config: Path | None = None
+    """A client.properties with the security of the cluster; the environment (OTTLA_CLIENT_...) says what it does not.
+    Settings with the prefix `source.` are for the cluster that is mirrored."""
+    source_config: Path | None = None
+    """A client.properties for the cluster that is mirrored."""
+
+    @cached_property
+    def security(self) -> Security:
+        """Raises PipelineError."""
+        return _security(lambda: security_from(self._sides.target))
+
+    @cached_property
+    def source_security(self) -> Security:
+        """Security of the cluster that is mirrored: no secret of the other one is sent there. Raises PipelineError."""
+        return _security(lambda: security_from(self._source(), prefix=SOURCE_ENVIRONMENT))
+
+    @property
+    def _sides(self) -> Sides:
+        return sides_of({} if self.client_config is None else read_file(self.client_config))
+
+    def _source(self) -> dict[str, str]:
+        own = {} if self.source_config is None else normalized(read_file(self.source_config))
+        return replaced(normalized(self._sides.source), own)
+
+
+def _security(read: Callable[[], Security]) -> Security:
+    try:
+        return read()
+    except WrongSecurity as error:
+        raise PipelineError(str(error)) from None
 
 
 class Run:
@@ -80,10 +117,11 @@ class Run:
         if options.format != "json" and options.registry is None:
             raise PipelineError(f"format={options.format} needs a schema registry")
         self.settings = pipeline.values(given)
+        _ = options.security  # wrong settings are an error before Spark starts
         self.directory = Directory(options.directory, pipeline.name)
         self.status = Status(
             pipeline.name, pid=os.getpid(), started_at=_now(), bootstrap=options.bootstrap,
-            master=options.master or "", settings=dict(self.settings),
+            master=options.master or "", settings={name: shown(name, value) for name, value in self.settings.items()},
         )  # fmt: skip
         self._local = options.checkpoints is None
         self._spark = session.prepare(spark, local_checkpoints=self._local) if spark is not None else None
@@ -154,7 +192,7 @@ class Run:
             yield
 
     def _watch(self, job: Job, show: Callable[[Status], None]) -> None:
-        topics = Topics(self.options.bootstrap, request_timeout_s=LOOK_TIMEOUT_S)
+        topics = Topics(self.options.bootstrap, request_timeout_s=LOOK_TIMEOUT_S, security=self.options.security)
         watch = Watch(topics)
         resume_at = dict.fromkeys((started.name for started in job.queries), 0.0)
         failures = dict.fromkeys(resume_at, 0)
@@ -280,7 +318,7 @@ class _Beside:
 
     def __init__(self, step: Step) -> None:
         self._step = step
-        self._topics = Topics(step.bootstrap, request_timeout_s=LOOK_TIMEOUT_S)
+        self._topics = Topics(step.bootstrap, request_timeout_s=LOOK_TIMEOUT_S, security=step.security)
         self._watch = Watch(self._topics)
 
     def look(self, status: QueryStatus) -> None:

@@ -9,6 +9,7 @@ from ottla import arrow
 from ottla.client.cluster import EARLIEST, LATEST, Cluster
 from ottla.client.config import ClientConfig, parse_addresses
 from ottla.client.fetcher import FetchLimits
+from ottla.client.security import PLAINTEXT, Security
 from ottla.model import Millis, Offset, TopicPartition
 
 LOOK_TIMEOUT_S: Final = 2.0
@@ -18,9 +19,11 @@ LOOK_TIMEOUT_S: Final = 2.0
 class Topics:
     """Not thread-safe, as its `Cluster` is not."""
 
-    def __init__(self, bootstrap: str, *, request_timeout_s: float = 30.0) -> None:
+    def __init__(self, bootstrap: str, *, request_timeout_s: float = 30.0, security: Security = PLAINTEXT) -> None:
         self._cluster = Cluster(
-            ClientConfig(parse_addresses(bootstrap), "ottla-pipeline", request_timeout_s=request_timeout_s)
+            ClientConfig(
+                parse_addresses(bootstrap), "ottla-pipeline", request_timeout_s=request_timeout_s, security=security
+            )
         )
 
     def close(self) -> None:

@@ -65,12 +65,14 @@ def spec(
     tagged: str | None = None,
     default: Any = MISSING,
     ignorable: bool = False,
+    secret: bool = False,
 ) -> Any:
     """A dataclass field of a record. Version ranges are "0+", "1-3", "2" or "none", as in Kafka's schemas.
 
     `tagged` are the versions in which a field with a `tag` travels as a tagged field (all of `versions` by default).
     Without `default` a field is zero: "", b"", (), False, the null UUID, or a record of zeros. An `ignorable` field
-    that is set is dropped silently in versions that lack it; any other raises UnsupportedVersion.
+    that is set is dropped silently in versions that lack it; any other raises UnsupportedVersion. A `secret` field is
+    not in the record's repr, and nobody else may show it either.
     """
     plan = _Spec(
         type,
@@ -81,13 +83,15 @@ def spec(
         ignorable,
     )
     metadata = {_METADATA: plan}
+    shown = not secret
     if default is not MISSING:
-        return field(default=default, metadata=metadata)
+        return field(default=default, metadata=metadata, repr=shown)
     if isinstance(type, list):
-        return field(default=(), metadata=metadata)
+        return field(default=(), metadata=metadata, repr=shown)
     if isinstance(type, str):
-        return field(default=() if type.startswith("[]") else _PRIMITIVES[type].zero, metadata=metadata)
-    return field(default_factory=type, metadata=metadata)
+        zero = () if type.startswith("[]") else _PRIMITIVES[type].zero
+        return field(default=zero, metadata=metadata, repr=shown)
+    return field(default_factory=type, metadata=metadata, repr=shown)
 
 
 def encode(record: Any, version: int) -> bytes:

@@ -185,9 +185,9 @@ class UserScramCredentialRecord:
 
     name: str = spec("string")
     mechanism: int = spec("int8")
-    salt: bytes = spec("bytes")
-    stored_key: bytes = spec("bytes")
-    server_key: bytes = spec("bytes")
+    salt: bytes = spec("bytes", secret=True)
+    stored_key: bytes = spec("bytes", secret=True)
+    server_key: bytes = spec("bytes", secret=True)
     iterations: int = spec("int32")
 
 

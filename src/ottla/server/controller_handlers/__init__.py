@@ -12,17 +12,24 @@ from ottla.server.handlers import Served
 
 CONTROLLER_TABLE: dict[int, Served] = {
     ApiKey.FETCH: Served("controller_handlers.fetch", 4, 18),
+    ApiKey.SASL_HANDSHAKE: Served("handlers.sasl_handshake", 0, 1),
     ApiKey.API_VERSIONS: Served("handlers.api_versions", 0, 4),
     ApiKey.CREATE_TOPICS: Served("handlers.create_topics", 2, 7),
     ApiKey.DELETE_TOPICS: Served("handlers.delete_topics", 1, 6),
+    ApiKey.DESCRIBE_ACLS: Served("handlers.describe_acls", 1, 3),
+    ApiKey.CREATE_ACLS: Served("handlers.create_acls", 1, 3),
+    ApiKey.DELETE_ACLS: Served("handlers.delete_acls", 1, 3),
     ApiKey.DESCRIBE_CONFIGS: Served("handlers.describe_configs", 1, 4),
     ApiKey.ALTER_CONFIGS: Served("handlers.alter_configs", 0, 2),
+    ApiKey.SASL_AUTHENTICATE: Served("handlers.sasl_authenticate", 0, 2),
     ApiKey.CREATE_PARTITIONS: Served("handlers.create_partitions", 0, 3),
     ApiKey.ELECT_LEADERS: Served("handlers.elect_leaders", 0, 2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Served("handlers.incremental_alter_configs", 0, 1),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Served("handlers.alter_partition_reassignments", 0, 1),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Served("handlers.list_partition_reassignments", 0, 0),
     ApiKey.ALTER_CLIENT_QUOTAS: Served("handlers.alter_client_quotas", 0, 1),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Served("handlers.describe_user_scram_credentials", 0, 0),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Served("handlers.alter_user_scram_credentials", 0, 0),
     ApiKey.VOTE: Served("controller_handlers.vote", 0, 2),
     ApiKey.BEGIN_QUORUM_EPOCH: Served("controller_handlers.begin_quorum_epoch", 0, 1),
     ApiKey.END_QUORUM_EPOCH: Served("controller_handlers.end_quorum_epoch", 0, 1),
@@ -48,7 +55,8 @@ FORWARDABLE = frozenset(
         ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.ALTER_CONFIGS, ApiKey.CREATE_PARTITIONS,
         ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.DESCRIBE_QUORUM, ApiKey.UPDATE_FEATURES, ApiKey.UNREGISTER_BROKER,
         ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
     }
 )  # fmt: skip
 """APIs allowed in an Envelope (`forwardable` in Kafka's `ApiKeys`) among those served."""

@@ -6,11 +6,13 @@ from typing import Any
 
 from ottla.drivers import quorum_requests
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.controller_handlers.quorum_requests import asked_partition, named_endpoints, voter_answer, voter_asked
+from ottla.server.permissions import cluster
 
 
-@api(ApiKey.BEGIN_QUORUM_EPOCH, versions=(0, 1))
+@api(ApiKey.BEGIN_QUORUM_EPOCH, versions=(0, 1), needs=(cluster(Operation.CLUSTER_ACTION),))
 async def handle(context: RequestContext, request: Any) -> Response:
     partition = asked_partition(context, request)
     answer = await quorum_requests.begin_epoch(

@@ -7,11 +7,13 @@ from typing import Any
 from ottla.drivers.cooperative import run_yielding
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.stepwise import plain
+from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.controller_handlers.decided import decided
+from ottla.server.permissions import cluster
 
 
-@api(ApiKey.BROKER_HEARTBEAT, versions=(0, 2))
+@api(ApiKey.BROKER_HEARTBEAT, versions=(0, 2), needs=(cluster(Operation.CLUSTER_ACTION),))
 async def handle(context: RequestContext, request: Any) -> Response:
     response = await decided(context, await run_yielding(plain(request)))
     watch = context.node.metadata.watch

@@ -6,13 +6,16 @@ from typing import Any
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.authorization import authorized_cluster_operations
 from ottla.server.controller_handlers.quorum_requests import leader_endpoints
 from ottla.server.handlers.describe_cluster import BROKERS, CONTROLLERS, on_error
-from ottla.server.metadata_view import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED
+from ottla.server.metadata_view import OPERATIONS_NOT_ASKED
+from ottla.server.permissions import cluster
 
 
-@api(ApiKey.DESCRIBE_CLUSTER, versions=(0, 2), on_error=on_error)
+@api(ApiKey.DESCRIBE_CLUSTER, versions=(0, 2), needs=(cluster(Operation.ALTER),), on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Response:
     wanted = getattr(request, "endpoint_type", BROKERS)
     if wanted == BROKERS:
@@ -33,5 +36,7 @@ def handle(context: RequestContext, request: Any) -> Response:
         "cluster_id": node.cluster_id,
         "controller_id": node.metadata.quorum.leader_id,
         "brokers": [{"broker_id": node_id, "host": host, "port": port} for node_id, (host, port) in found.items()],
-        "cluster_authorized_operations": CLUSTER_OPERATIONS if with_operations else OPERATIONS_NOT_ASKED,
+        "cluster_authorized_operations": authorized_cluster_operations(context)
+        if with_operations
+        else OPERATIONS_NOT_ASKED,
     }

@@ -8,11 +8,13 @@ from ottla.drivers import quorum_requests
 from ottla.model import ZERO_UUID
 from ottla.protocol.messages import ApiKey
 from ottla.quorum.voters import ReplicaKey
+from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.controller_handlers.quorum_requests import asked_partition, named_endpoints, voter_answer
+from ottla.server.permissions import cluster
 
 
-@api(ApiKey.END_QUORUM_EPOCH, versions=(0, 1))
+@api(ApiKey.END_QUORUM_EPOCH, versions=(0, 1), needs=(cluster(Operation.CLUSTER_ACTION),))
 async def handle(context: RequestContext, request: Any) -> Response:
     partition = asked_partition(context, request)
     if hasattr(partition, "preferred_candidates"):

@@ -14,12 +14,14 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey, MalformedRequest, RequestHeader
 from ottla.protocol.principal import decode_principal
+from ottla.security.acls import Operation
 from ottla.server import dispatch
 from ottla.server.api import OF_CONTROLLERS, Api, Call, RequestContext, Response, api
 from ottla.server.controller_handlers import FORWARDABLE
+from ottla.server.permissions import cluster
 
 
-@api(ApiKey.ENVELOPE, versions=(0, 0))
+@api(ApiKey.ENVELOPE, versions=(0, 0), needs=(cluster(Operation.CLUSTER_ACTION),))
 async def handle(context: RequestContext, request: Any) -> Response:
     node = context.node
     if node.metadata.controller is None or not node.metadata.controller.active:

@@ -15,12 +15,14 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.model import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID
 from ottla.protocol.messages import ApiKey, millis
 from ottla.quorum.voters import ReplicaKey
+from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.controller_handlers.quorum_requests import (
     current_leader,
     has_other_cluster,
     leader_endpoints,
 )
+from ottla.server.permissions import cluster
 
 if TYPE_CHECKING:
     from ottla.drivers.quorum_node import QuorumNode
@@ -30,7 +32,22 @@ FETCH_BYTES_MAX = 8 << 20
 """Bytes of the log in one answer, at least a batch: the maximum of a batch of the metadata log."""
 
 
-@api(ApiKey.FETCH, versions=(4, 18))
+def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    """Versions before 13 have the error at every partition too."""
+    if context.api_version >= 13:
+        return {"error_code": error.code, "responses": ()}
+    rows = [
+        {"topic": topic.topic, "partitions": [_failed(each.partition, error.code) for each in topic.partitions]}
+        for topic in request.topics
+    ]
+    return {"error_code": error.code, "responses": rows}
+
+
+def _failed(number: int, code: ErrorCode) -> dict[str, Any]:
+    return {"partition_index": number, "error_code": code, "high_watermark": -1, "records": b""}
+
+
+@api(ApiKey.FETCH, versions=(4, 18), needs=(cluster(Operation.CLUSTER_ACTION),), on_error=on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
     node = context.node
     if has_other_cluster(node, getattr(request, "cluster_id", None)):

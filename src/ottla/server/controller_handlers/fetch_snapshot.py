@@ -10,6 +10,7 @@ from ottla.model import METADATA_TOPIC, ZERO_UUID
 from ottla.protocol.messages import ApiKey
 from ottla.quorum.snapshot import SnapshotId
 from ottla.quorum.voters import ReplicaKey
+from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.controller_handlers.quorum_requests import (
     current_leader,
@@ -17,12 +18,13 @@ from ottla.server.controller_handlers.quorum_requests import (
     leader_endpoints,
     leader_error,
 )
+from ottla.server.permissions import cluster
 
 PIECE_BYTES_MAX = 8 << 20
 """A larger answer would keep the loop from other work."""
 
 
-@api(ApiKey.FETCH_SNAPSHOT, versions=(0, 1))
+@api(ApiKey.FETCH_SNAPSHOT, versions=(0, 1), needs=(cluster(Operation.CLUSTER_ACTION),))
 async def handle(context: RequestContext, request: Any) -> Response:
     node = context.node
     if has_other_cluster(node, request.cluster_id):

@@ -9,12 +9,14 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID
 from ottla.protocol.internal.quorum_records import KRaftVersionRange, Voter, VoterEndpoint
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.controller_handlers.quorum_requests import has_other_cluster, leader_endpoints
 from ottla.server.handlers.add_raft_voter import LISTENERS_MAX
+from ottla.server.permissions import cluster
 
 
-@api(ApiKey.UPDATE_RAFT_VOTER, versions=(0, 0))
+@api(ApiKey.UPDATE_RAFT_VOTER, versions=(0, 0), needs=(cluster(Operation.CLUSTER_ACTION),))
 async def handle(context: RequestContext, request: Any) -> Response:
     node = context.node
     if has_other_cluster(node, request.cluster_id):

@@ -9,11 +9,13 @@ from ottla.model import ZERO_UUID
 from ottla.protocol.messages import ApiKey
 from ottla.quorum.election import LogEnd
 from ottla.quorum.voters import ReplicaKey
+from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.controller_handlers.quorum_requests import asked_partition, voter_answer, voter_asked
+from ottla.server.permissions import cluster
 
 
-@api(ApiKey.VOTE, versions=(0, 2))
+@api(ApiKey.VOTE, versions=(0, 2), needs=(cluster(Operation.CLUSTER_ACTION),))
 async def handle(context: RequestContext, request: Any) -> Response:
     partition = asked_partition(context, request)
     candidate = ReplicaKey(partition.replica_id, getattr(partition, "replica_directory_id", None) or ZERO_UUID)

@@ -13,8 +13,10 @@ from ottla.coordinator.transaction.requests import AddPartitions
 from ottla.errors import KafkaError
 from ottla.model import OFFSETS_TOPIC, TopicPartition
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation
 from ottla.server.api import Deferred, RequestContext, Response, api
 from ottla.server.coordinator_replies import DeferredReply
+from ottla.server.permissions import group, transactional_id
 from ottla.server.transactional import fenced_before
 
 
@@ -22,7 +24,12 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     return {"error_code": fenced_before(2, context, error.code)}
 
 
-@api(ApiKey.ADD_OFFSETS_TO_TXN, versions=(0, 4), on_error=_on_error)
+@api(
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    versions=(0, 4),
+    needs=(transactional_id(Operation.WRITE), group(Operation.READ)),
+    on_error=_on_error,
+)
 def handle(context: RequestContext, request: Any) -> Deferred:
     def finish(answer: Mapping[str, Any]) -> Response:
         return {"error_code": fenced_before(2, context, answer["error_code"])}

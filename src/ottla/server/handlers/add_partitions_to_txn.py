@@ -7,15 +7,18 @@ one partition does not exist, none of its transaction is added.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Container, Generator, Mapping, Sequence
 from typing import Any, Final
 
 from ottla.coordinator.transaction.requests import AddPartitions
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import TopicPartition
+from ottla.model import INTERNAL_TOPICS, TopicPartition
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation
 from ottla.server.api import ROW_COST, Handling, RequestContext, Response, api
+from ottla.server.authorization import EVERYTHING, allowed
 from ottla.server.coordinator_replies import AwaitedReply
+from ottla.server.permissions import cluster, of_topics, transactional_id
 from ottla.server.transactional import fenced_before
 
 TRANSACTION_COST: Final = 50
@@ -40,11 +43,19 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     return {"results_by_topic_v3_and_below": rows}
 
 
-@api(ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 5), on_error=_on_error)
+NEEDS: Final = (
+    transactional_id(Operation.WRITE, "v3_and_below_transactional_id", versions=(0, 3)),
+    of_topics(Operation.WRITE, "v3_and_below_topics.name", versions=(0, 3)),
+    cluster(Operation.CLUSTER_ACTION, versions=(4, 5)),
+)
+
+
+@api(ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 5), needs=NEEDS, on_error=_on_error)
 def handle(context: RequestContext, request: Any) -> Handling:
     if context.api_version >= 4:
         return (yield from _for_brokers(context, request))
-    partitions, errors = yield from _partitions(context, request.v3_and_below_topics)
+    writable = allowed(context, Operation.WRITE)
+    partitions, errors = yield from _partitions(context, request.v3_and_below_topics, writable, may_be_internal=False)
     if not errors:
         reply = AwaitedReply()
         asked = AddPartitions(
@@ -62,7 +73,7 @@ def handle(context: RequestContext, request: Any) -> Handling:
 def _for_brokers(context: RequestContext, request: Any) -> Handling:
     waiting = []
     for each in request.transactions:
-        partitions, errors = yield from _partitions(context, each.topics)
+        partitions, errors = yield from _partitions(context, each.topics, EVERYTHING)
         waiter = AwaitedReply()
         if errors:
             waiter.complete(errors)
@@ -82,21 +93,24 @@ def _for_brokers(context: RequestContext, request: Any) -> Handling:
 
 
 def _partitions(
-    context: RequestContext, topics: Sequence[Any]
+    context: RequestContext, topics: Sequence[Any], writable: Container[str], *, may_be_internal: bool = True
 ) -> Generator[int, None, tuple[list[TopicPartition], dict[TopicPartition, ErrorCode]]]:
-    """The partitions that a request names; with their errors if one does not exist, as then no other is added."""
-    image, partitions, unknown = context.node.image, [], set()
+    """The partitions that a request names; with their errors if one does not exist or must not be written to, as then
+    no other is added. Clients may not write to internal topics, whatever they are allowed."""
+    image, partitions, failed = context.node.image, [], {}
     for topic in topics:
+        is_writable = (may_be_internal or topic.name not in INTERNAL_TOPICS) and topic.name in writable
         for number in topic.partitions:
             partition = TopicPartition(topic.name, number)
             partitions.append(partition)
-            if image.partition(topic.name, number) is None:
-                unknown.add(partition)
+            if not is_writable:
+                failed[partition] = ErrorCode.topic_authorization_failed
+            elif image.partition(topic.name, number) is None:
+                failed[partition] = ErrorCode.unknown_topic_or_partition
             yield 1
-    if not unknown:
+    if not failed:
         return partitions, {}
-    error, other = ErrorCode.unknown_topic_or_partition, ErrorCode.operation_not_attempted
-    return partitions, {each: error if each in unknown else other for each in partitions}
+    return partitions, {each: failed.get(each, ErrorCode.operation_not_attempted) for each in partitions}
 
 
 def _rows(errors: Errors) -> Generator[int, None, list[dict[str, Any]]]:

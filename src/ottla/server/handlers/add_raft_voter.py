@@ -12,9 +12,11 @@ from ottla.protocol.internal.quorum_records import VoterEndpoint
 from ottla.protocol.messages import ApiKey, millis
 from ottla.protocol.stepwise import plain
 from ottla.quorum.voters import ReplicaKey, voter
+from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.controller_handlers.quorum_requests import has_other_cluster
 from ottla.server.forwarding import forwards_quorum_request, to_controller
+from ottla.server.permissions import cluster
 
 if TYPE_CHECKING:
     from ottla.server.node import Node
@@ -37,7 +39,7 @@ def asked_voter(node: Node, request: Any, word: str) -> ReplicaKey:
     return ReplicaKey(request.voter_id, request.voter_directory_id)
 
 
-@api(ApiKey.ADD_RAFT_VOTER, versions=(0, 1), on_error=on_error)
+@api(ApiKey.ADD_RAFT_VOTER, versions=(0, 1), needs=(cluster(Operation.ALTER, at_controller=True),), on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Awaitable[Response]:
     if forwards_quorum_request(context):
         return _forwarded(context, request)

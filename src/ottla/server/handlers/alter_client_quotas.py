@@ -11,9 +11,11 @@ from ottla.drivers.cooperative import run_yielding
 from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.stepwise import plain
+from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.forwarding import to_controller
 from ottla.server.long_answers import RowsOf, encoded
+from ottla.server.permissions import cluster
 
 
 def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
@@ -21,6 +23,11 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     return {"entries": RowsOf(request.entries, lambda entry: {"entity": entry.entity, **row})}
 
 
-@api(ApiKey.ALTER_CLIENT_QUOTAS, versions=(0, 1), on_error=_on_error)
+@api(
+    ApiKey.ALTER_CLIENT_QUOTAS,
+    versions=(0, 1),
+    needs=(cluster(Operation.ALTER_CONFIGS, at_controller=True),),
+    on_error=_on_error,
+)
 async def handle(context: RequestContext, request: Any) -> Response:
     return await encoded(context, await to_controller(context, await run_yielding(plain(request))), "entries")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, Final
 
 from ottla.controller.configs import refused_by_broker
 from ottla.drivers.cooperative import run_yielding
@@ -10,9 +11,12 @@ from ottla.errors import KafkaError
 from ottla.metadata.image import ConfigResourceType
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.stepwise import plain
+from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.authorization import authorize_cluster, authorize_config, decides_here
 from ottla.server.forwarding import to_controller
 from ottla.server.long_answers import RowsOf
+from ottla.server.permissions import Need, Refused, of_groups, of_topics
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
@@ -25,7 +29,19 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
     }
 
 
-@api(ApiKey.ALTER_CONFIGS, versions=(0, 2), on_error=on_error)
+NEEDS: Final = (
+    of_topics(Operation.ALTER_CONFIGS, "resources.resource_name", at_controller=True),
+    of_groups(Operation.ALTER_CONFIGS, "resources.resource_name"),
+    Need(
+        Operation.ALTER_CONFIGS,
+        ResourceType.CLUSTER,
+        when="for settings of brokers, loggers and client metrics",
+        refused=Refused.ROW,
+    ),
+)
+
+
+@api(ApiKey.ALTER_CONFIGS, versions=(0, 2), needs=NEEDS, on_error=on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
     asked = await run_yielding(plain(request))
     return {"responses": list((await altered(context, asked)).values())}
@@ -40,13 +56,18 @@ async def altered(
     On a controller's listener there is no broker in between: the settings of any may be altered."""
     node = context.node
     at_broker = context.listener_name not in node.controller_endpoints
-    refused = {}
-    if at_broker:
-        incremental = here is not None
-        refused = await run_yielding(
-            refused_by_broker(node.image, asked, node.node_id, incremental=incremental, log_dirs=node.config.log_dirs)
-        )
     resources = asked["resources"]
+    refused = await run_yielding(_unauthorized(context, resources, at_broker=at_broker))
+    if at_broker:
+        places = [place for place in range(len(resources)) if place not in refused]
+        checked = {**asked, "resources": [resources[place] for place in places]} if refused else asked
+        incremental = here is not None
+        found = await run_yielding(
+            refused_by_broker(node.image, checked, node.node_id, incremental=incremental, log_dirs=node.config.log_dirs)
+        )
+        if node.tls is not None:
+            found = {**await node.tls.refusals(node.image, checked, node.node_id, incremental=incremental), **found}
+        refused.update((places[position], error) for position, error in found.items())
     stored = [each for place, each in enumerate(resources) if place not in refused and each["resource_type"] != here]
     answered = {}
     if stored:
@@ -61,3 +82,32 @@ async def altered(
         elif resource["resource_type"] != here:
             rows[place] = answered[resource["resource_type"], resource["resource_name"]]
     return rows
+
+
+_AT_BROKER: Final = frozenset({ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER})
+"""What a broker looks at itself: whoever may not change it does not learn what it thinks of a value."""
+
+
+def _unauthorized(
+    context: RequestContext, resources: Sequence[Mapping[str, Any]], *, at_broker: bool
+) -> Generator[int, None, dict[int, KafkaError]]:
+    """The refusals by place in the request. Log levels of a controller take CLUSTER_ACTION."""
+    refused: dict[int, KafkaError] = {}
+    if context.node.authorizer is None:
+        return refused
+    for place, each in enumerate(resources):
+        yield 2
+        resource_type, name = each["resource_type"], each["resource_name"]
+        if resource_type not in _KNOWN_TYPES or not (decides_here(context.node) or resource_type in _AT_BROKER):
+            continue
+        try:
+            if resource_type == ConfigResourceType.BROKER_LOGGER and not at_broker:
+                authorize_cluster(context, Operation.CLUSTER_ACTION)
+            else:
+                authorize_config(context, Operation.ALTER_CONFIGS, resource_type, name)
+        except KafkaError as error:
+            refused[place] = error.with_traceback(None)
+    return refused
+
+
+_KNOWN_TYPES: Final = frozenset(ConfigResourceType) - {ConfigResourceType.UNKNOWN}

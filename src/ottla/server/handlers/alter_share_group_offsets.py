@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.model import ZERO_UUID, Offset
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.authorization import allowed, authorize, refusal
 from ottla.server.long_answers import encoded
+from ottla.server.permissions import Refused, of_groups, of_topics
 from ottla.server.share_groups import check_enabled
 
 
@@ -15,14 +19,34 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     return {"error_code": error.code, "error_message": error.message or None, "responses": ()}
 
 
-@api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, versions=(0, 0), on_error=_on_error)
+NEEDS: Final = (
+    of_groups(Operation.READ, "group_id", refused=Refused.REQUEST), of_topics(Operation.READ, "topics.topic_name"),
+)  # fmt: skip
+
+
+@api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, versions=(0, 0), needs=NEEDS, on_error=_on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
     check_enabled(context)
+    authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
     if not request.group_id:
         raise KafkaError(ErrorCode.invalid_group_id, "The group id is invalid.")
     topics = {
         topic.topic_name: {row.partition_index: row.start_offset for row in topic.partitions}
         for topic in request.topics
     }
+    refused = _unauthorized(context, topics)
     rows = await context.node.share.groups.alter_offsets(request.group_id, topics)
-    return await encoded(context, {"error_code": ErrorCode.none, "error_message": None, "responses": rows}, "responses")
+    answer = {"error_code": ErrorCode.none, "error_message": None, "responses": [*rows, *refused]}
+    return await encoded(context, answer, "responses")
+
+
+def _unauthorized(context: RequestContext, topics: dict[str, dict[int, Offset]]) -> list[dict[str, Any]]:
+    """The rows of topics that the client may not read, which are removed from `topics`."""
+    readable = allowed(context, Operation.READ)
+    rows = []
+    for name in [name for name in topics if name not in readable]:
+        error = refusal(context, Operation.READ, ResourceType.TOPIC, name)
+        failed = {"error_code": error.code, "error_message": error.message}
+        partitions = [{"partition_index": number, **failed} for number in topics.pop(name)]
+        rows.append({"topic_name": name, "topic_id": ZERO_UUID, "partitions": partitions})
+    return rows

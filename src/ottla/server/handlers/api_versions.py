@@ -18,11 +18,12 @@ from ottla.protocol.messages import ApiKey
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.controller_handlers import FORWARDABLE
 from ottla.server.handlers import TABLE
+from ottla.server.permissions import Open
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-@api(ApiKey.API_VERSIONS, versions=(0, 4))
+@api(ApiKey.API_VERSIONS, versions=(0, 4), needs=Open("a client has to know the versions before it can log in"))
 def handle(context: RequestContext, request: Any) -> Response:
     version = context.api_version
     if version >= 3:

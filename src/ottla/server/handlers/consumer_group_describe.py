@@ -5,22 +5,30 @@ Version 1 says of each member which protocol it uses (KIP-1099).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Any
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.authorization import allowed, authorize
 from ottla.server.handlers.consumer_group_heartbeat import check_enabled
-from ottla.server.handlers.describe_groups import ALL_OPERATIONS, NOT_ASKED
+from ottla.server.handlers.describe_groups import NOT_ASKED, operations_on
 from ottla.server.long_answers import RowsOf, row_by_row
+from ottla.server.permissions import of_groups, of_topics
+
+HIDDEN: Final = "The group has described topic(s) that the client is not authorized to describe."
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
     return {"groups": RowsOf(request.group_ids, lambda group_id: _failed(group_id, error))}
 
 
-@api(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=(0, 1), on_error=on_error)
+NEEDS: Final = (of_groups(Operation.DESCRIBE, "group_ids"), of_topics(Operation.DESCRIBE, "groups.members.assignment"))
+
+
+@api(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=(0, 1), needs=NEEDS, on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Response | Awaitable[Response]:
     check_enabled(context)
     return row_by_row(context, "groups", request.group_ids, lambda group_id: _describe(context, request, group_id))
@@ -28,13 +36,33 @@ def handle(context: RequestContext, request: Any) -> Response | Awaitable[Respon
 
 def _describe(context: RequestContext, request: Any, group_id: str) -> dict[str, Any]:
     try:
+        authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if not group_id:
             raise KafkaError(ErrorCode.invalid_group_id)
         found: dict[str, Any] = context.node.groups.describe_consumer_group(group_id)
+        check_topics(context, assigned_topics(found["members"]), HIDDEN)
     except KafkaError as error:
         return _failed(group_id, error)
-    operations = ALL_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    operations = operations_on(context, group_id) if request.include_authorized_operations else NOT_ASKED
     return {"error_code": ErrorCode.none, "error_message": None, **found, "authorized_operations": operations}
+
+
+def assigned_topics(members: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    """The names of the topics that members have, or are to have."""
+    for member in members:
+        for assignment in (member["assignment"], member.get("target_assignment")):
+            if assignment is not None:
+                for each in assignment["topic_partitions"]:
+                    yield each["topic_name"]
+
+
+def check_topics(context: RequestContext, names: Iterable[str], message: str) -> None:
+    """Raises TOPIC_AUTHORIZATION_FAILED for a group with a topic that the client may not describe."""
+    if context.node.authorizer is None:
+        return
+    visible = allowed(context, Operation.DESCRIBE)
+    if not all(name in visible for name in names):
+        raise KafkaError(ErrorCode.topic_authorization_failed, message)
 
 
 def _failed(group_id: str, error: KafkaError) -> dict[str, Any]:

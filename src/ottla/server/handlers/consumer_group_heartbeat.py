@@ -11,7 +11,7 @@ decoded once in each of its epochs.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -21,8 +21,11 @@ from ottla.metadata.features import GROUP_VERSION
 from ottla.model import ZERO_UUID, Millis
 from ottla.protocol.group_responses import encode_consumer_heartbeat
 from ottla.protocol.messages import ApiKey, millis, response_header
+from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import Deferred, RequestContext, Response, api
+from ottla.server.authorization import allowed, authorize, refusal, visible_topics
 from ottla.server.coordinator_replies import DeferredReply, encoded
+from ottla.server.permissions import Refused, of_groups, of_topics
 
 BEATS_MAX: Final = 64
 """Different heartbeats of one connection that are remembered; a consumer has one, a proxy many."""
@@ -104,9 +107,17 @@ def _says_more(request: Any) -> bool:
     return request.member_epoch <= 0 or millis(request.rebalance_timeout) != -1 or any(x is not None for x in said)
 
 
-@api(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=(0, 1), on_error=on_error, learn=learn)
+NEEDS: Final = (
+    of_groups(Operation.READ, "group_id", refused=Refused.REQUEST),
+    of_topics(Operation.DESCRIBE, "subscribed_topic_names", refused=Refused.REQUEST),
+)
+
+
+@api(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=(0, 1), needs=NEEDS, on_error=on_error, learn=learn)
 def handle(context: RequestContext, request: Any) -> Deferred:
     check_enabled(context)
+    authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
+    check_subscription(context, request.subscribed_topic_names)
     owned: dict[UUID, frozenset[int]] | None = None
     if request.topic_partitions is not None:
         owned = {each.topic_id or ZERO_UUID: frozenset(each.partitions) for each in request.topic_partitions}
@@ -124,10 +135,21 @@ def handle(context: RequestContext, request: Any) -> Deferred:
         assignor=request.server_assignor,
         owned=owned,
         needs_member_id=context.api_version >= 1,
+        visible=visible_topics(context),
     )
     waiter = DeferredReply(lambda answer: _response(context, answer))
     context.node.groups.consumer_heartbeat(waiter, asked)
     return waiter.deferred
+
+
+def check_subscription(context: RequestContext, names: Iterable[str] | None) -> None:
+    """Raises TOPIC_AUTHORIZATION_FAILED if a member subscribes to a topic that it may not describe."""
+    if names is None or context.node.authorizer is None:
+        return
+    visible = allowed(context, Operation.DESCRIBE)
+    hidden = next((name for name in names if name not in visible), None)
+    if hidden is not None:
+        raise refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, hidden)
 
 
 def check_enabled(context: RequestContext) -> None:

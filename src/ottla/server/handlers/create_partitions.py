@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Generator
 from typing import Any
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.stepwise import plain
+from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.authorization import allowed, decides_here, refusal
 from ottla.server.forwarding import to_controller
 from ottla.server.long_answers import RowsOf, encoded
+from ottla.server.permissions import of_topics
 
 
 def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
@@ -18,7 +23,35 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     return {"results": RowsOf(request.topics, lambda topic: {"name": topic.name, **row})}
 
 
-@api(ApiKey.CREATE_PARTITIONS, versions=(0, 3), on_error=_on_error)
+@api(
+    ApiKey.CREATE_PARTITIONS, versions=(0, 3), on_error=_on_error,
+    needs=(of_topics(Operation.ALTER, "topics.name", at_controller=True),),
+)  # fmt: skip
 async def handle(context: RequestContext, request: Any) -> Response:
-    answer = await to_controller(context, await run_yielding(plain(request)))
-    return await encoded(context, answer, "results")
+    asked = [await run_yielding(plain(request))]
+    refused = await run_yielding(_unauthorized(context, asked[0]))
+    answer = await to_controller(context, asked.pop())
+    return await encoded(
+        context, {**answer, "results": [*answer["results"], *refused]} if refused else answer, "results"
+    )
+
+
+def _unauthorized(context: RequestContext, asked: dict[str, Any]) -> Generator[int, None, list[dict[str, Any]]]:
+    """The rows of topics that the client may not alter, which are taken out of the request. Names that come twice are
+    the controller's to refuse."""
+    refused: list[dict[str, Any]] = []
+    if context.node.authorizer is None or not decides_here(context.node):
+        return refused
+    alterable = allowed(context, Operation.ALTER)
+    names = Counter(topic["name"] for topic in asked["topics"])
+    rest = []
+    for topic in asked["topics"]:
+        name = topic["name"]
+        if names[name] > 1 or name in alterable:
+            rest.append(topic)
+        else:
+            error = refusal(context, Operation.ALTER, ResourceType.TOPIC, name)
+            refused.append({"name": name, "error_code": error.code, "error_message": error.message})
+        yield 3
+    asked["topics"] = rest
+    return refused

@@ -5,16 +5,22 @@ Rows of the answer stand for themselves: a topic that cannot be created does not
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Generator, Sequence
+from typing import Any, Final
 
 from ottla.drivers.cooperative import run_yielding
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import METADATA_TOPIC
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.stepwise import plain
+from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.authorization import allowed, decides_here, refusal
 from ottla.server.forwarding import to_controller
 from ottla.server.freeing import freeing, without_frames
 from ottla.server.long_answers import RowsOf, encoded
+from ottla.server.permissions import Refused, of_topics
 
 
 def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
@@ -22,9 +28,24 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     return {"topics": RowsOf(request.topics, lambda topic: {"name": topic.name, **row})}
 
 
-@api(ApiKey.CREATE_TOPICS, versions=(2, 7), on_error=_on_error)
+CONFIGS_SINCE: Final = 5
+
+NEEDS: Final = (
+    of_topics(Operation.CREATE, "topics.name", instead=(Operation.CREATE,), at_controller=True),
+    of_topics(
+        Operation.DESCRIBE_CONFIGS,
+        "topics.configs",
+        refused=Refused.OMITTED,
+        at_controller=True,
+        versions=(5, 7),
+    ),
+)
+
+
+@api(ApiKey.CREATE_TOPICS, versions=(2, 7), needs=NEEDS, on_error=_on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
     asked = [await run_yielding(plain(request))]
+    refused = await run_yielding(_unauthorized(context, asked[0]))
     try:
         answer = await to_controller(context, asked[0])
     except KafkaError as error:
@@ -32,4 +53,51 @@ async def handle(context: RequestContext, request: Any) -> Response:
         raise
     finally:
         await run_yielding(freeing(asked))
+    if context.node.authorizer is not None and decides_here(context.node):
+        rows = answer["topics"]
+        if context.api_version >= CONFIGS_SINCE:
+            rows = await run_yielding(_shown(context, rows))
+        answer = {**answer, "topics": [*rows, *refused]}
     return await encoded(context, answer, "topics", shared="configs")
+
+
+def _unauthorized(context: RequestContext, asked: dict[str, Any]) -> Generator[int, None, list[dict[str, Any]]]:
+    """The rows of topics that the client may not create, which are taken out of the request. What nobody may create is
+    the controller's to refuse."""
+    refused: list[dict[str, Any]] = []
+    if context.node.authorizer is None or not decides_here(context.node):
+        return refused
+    creatable = allowed(context, Operation.CREATE, on_cluster=Operation.CREATE)
+    names = Counter(topic["name"] for topic in asked["topics"])
+    rest = []
+    for topic in asked["topics"]:
+        name = topic["name"]
+        if names[name] > 1 or name == METADATA_TOPIC or name in creatable:
+            rest.append(topic)
+        else:
+            error = refusal(context, Operation.CREATE, ResourceType.TOPIC, name)
+            refused.append({"name": name, "error_code": error.code, "error_message": error.message, "configs": ()})
+        yield 3
+    asked["topics"] = rest
+    return refused
+
+
+def _shown(context: RequestContext, rows: Sequence[dict[str, Any]]) -> Generator[int, None, list[dict[str, Any]]]:
+    """The rows of the controller, without the settings of topics whose settings the client may not see."""
+    describable = allowed(context, Operation.DESCRIBE_CONFIGS, log_denial=False)
+    shown = []
+    for row in rows:
+        yield 3
+        if row["error_code"] or row["name"] in describable:
+            shown.append(row)
+        else:
+            shown.append({**row, **_HIDDEN})
+    return shown
+
+
+_HIDDEN: Final = {
+    "topic_config_error_code": ErrorCode.topic_authorization_failed,
+    "num_partitions": -1,
+    "replication_factor": -1,
+    "configs": (),
+}

@@ -8,9 +8,12 @@ from typing import Any
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.authorization import authorize
 from ottla.server.coordinator_replies import AwaitedReply
 from ottla.server.long_answers import RowsOf, encoded, in_steps
+from ottla.server.permissions import of_groups
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
@@ -18,7 +21,12 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
     return {"results": RowsOf(request.groups_names, lambda group_id: {"group_id": group_id, "error_code": code})}
 
 
-@api(ApiKey.DELETE_GROUPS, versions=(0, 2), on_error=on_error)
+@api(
+    ApiKey.DELETE_GROUPS,
+    versions=(0, 2),
+    needs=(of_groups(Operation.DELETE, "groups_names"),),
+    on_error=on_error,
+)
 async def handle(context: RequestContext, request: Any) -> Response:
     """Groups are deleted one by one, as they live in different shards; the response goes out with the last answer."""
     group_ids = list(dict.fromkeys(request.groups_names))
@@ -38,6 +46,7 @@ async def handle(context: RequestContext, request: Any) -> Response:
 def _delete(context: RequestContext, group_id: str) -> AwaitedReply:
     waiter = AwaitedReply()
     try:
+        authorize(context, Operation.DELETE, ResourceType.GROUP, group_id)
         context.node.groups.delete_group(waiter, group_id)
     except KafkaError as error:
         waiter.complete(error)

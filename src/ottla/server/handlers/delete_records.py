@@ -14,7 +14,10 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.model import INTERNAL_TOPICS, Offset
 from ottla.protocol.messages import ApiKey
 from ottla.replication.partition import Partition
+from ottla.security.acls import Operation
 from ottla.server.api import ROW_COST, Handling, RequestContext, Response, api
+from ottla.server.authorization import allowed
+from ottla.server.permissions import of_topics
 
 DELETION_COST = 200
 """Files may have to be renamed."""
@@ -28,14 +31,17 @@ class _Behind(NamedTuple):
     row: dict[str, Any]
 
 
-@api(ApiKey.DELETE_RECORDS, versions=(0, 2))
+@api(ApiKey.DELETE_RECORDS, versions=(0, 2), needs=(of_topics(Operation.DELETE, "topics.name"),))
 def handle(context: RequestContext, request: Any) -> Handling:
     topics: dict[str, dict[int, dict[str, Any]]] = {}
     behind: dict[Partition, _Behind] = {}
+    deletable = allowed(context, Operation.DELETE)
     for topic in request.topics:
         for asked in topic.partitions:
             row = {"partition_index": asked.partition_index, "low_watermark": -1, "error_code": ErrorCode.none}
             try:
+                if topic.name not in deletable:
+                    raise KafkaError(ErrorCode.topic_authorization_failed)
                 partition = context.node.replicas.find(topic.name, asked.partition_index)
                 if topic.name in INTERNAL_TOPICS:
                     raise KafkaError(ErrorCode.invalid_topic_exception)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.model import ZERO_UUID
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.authorization import allowed, authorize, refusal
 from ottla.server.long_answers import encoded
+from ottla.server.permissions import Refused, of_groups, of_topics
 from ottla.server.share_groups import check_enabled
 
 
@@ -15,11 +19,30 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     return {"error_code": error.code, "error_message": error.message or None, "responses": ()}
 
 
-@api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, versions=(0, 0), on_error=_on_error)
+NEEDS: Final = (
+    of_groups(Operation.DELETE, "group_id", refused=Refused.REQUEST), of_topics(Operation.READ, "topics.topic_name"),
+)  # fmt: skip
+
+
+@api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, versions=(0, 0), needs=NEEDS, on_error=_on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
     check_enabled(context)
+    authorize(context, Operation.DELETE, ResourceType.GROUP, request.group_id)
     if not request.group_id:
         raise KafkaError(ErrorCode.invalid_group_id, "The group id is invalid.")
-    names = [topic.topic_name for topic in request.topics]
+    readable = allowed(context, Operation.READ)
+    names, refused = [], []
+    for topic in request.topics:
+        if topic.topic_name in readable:
+            names.append(topic.topic_name)
+        else:
+            refused.append(_refused(context, topic.topic_name))
     rows = await context.node.share.groups.delete_offsets(request.group_id, names)
-    return await encoded(context, {"error_code": ErrorCode.none, "error_message": None, "responses": rows}, "responses")
+    answer = {"error_code": ErrorCode.none, "error_message": None, "responses": [*refused, *rows]}
+    return await encoded(context, answer, "responses")
+
+
+def _refused(context: RequestContext, name: str) -> dict[str, Any]:
+    error = refusal(context, Operation.READ, ResourceType.TOPIC, name)
+    row = {"error_code": error.code, "error_message": error.message}
+    return {"topic_name": name, "topic_id": ZERO_UUID, **row}

@@ -12,7 +12,9 @@ from typing import Any
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.quotas.limits import CLIENT_ID, IP, USER
+from ottla.security.acls import Operation
 from ottla.server.api import Handling, RequestContext, Response, api
+from ottla.server.permissions import cluster
 
 EXACT, DEFAULT, SPECIFIED = range(3)
 """How a component matches."""
@@ -25,7 +27,7 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     return {"error_code": error.code, "error_message": error.message, "entries": None}
 
 
-@api(ApiKey.DESCRIBE_CLIENT_QUOTAS, versions=(0, 1), on_error=_on_error)
+@api(ApiKey.DESCRIBE_CLIENT_QUOTAS, versions=(0, 1), needs=(cluster(Operation.DESCRIBE_CONFIGS),), on_error=_on_error)
 def handle(context: RequestContext, request: Any) -> Handling:
     wanted = _wanted(request.components)
     entries = []

@@ -6,8 +6,11 @@ from typing import Any
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
-from ottla.server.metadata_view import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, MetadataView
+from ottla.server.authorization import authorized_cluster_operations
+from ottla.server.metadata_view import OPERATIONS_NOT_ASKED, MetadataView
+from ottla.server.permissions import Refused, of_cluster
 
 BROKERS, CONTROLLERS = 1, 2
 
@@ -23,7 +26,10 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
     }
 
 
-@api(ApiKey.DESCRIBE_CLUSTER, versions=(0, 2), on_error=on_error)
+NEEDS = (of_cluster(Operation.DESCRIBE, when="for cluster_authorized_operations", refused=Refused.OMITTED),)
+
+
+@api(ApiKey.DESCRIBE_CLUSTER, versions=(0, 2), needs=NEEDS, on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Response:
     wanted = getattr(request, "endpoint_type", BROKERS)
     if wanted == CONTROLLERS:
@@ -44,5 +50,7 @@ def handle(context: RequestContext, request: Any) -> Response:
             {"broker_id": each.id, "host": each.host, "port": each.port, "rack": each.rack, "is_fenced": each.fenced}
             for each in brokers
         ],
-        "cluster_authorized_operations": CLUSTER_OPERATIONS if with_operations else OPERATIONS_NOT_ASKED,
+        "cluster_authorized_operations": authorized_cluster_operations(context)
+        if with_operations
+        else OPERATIONS_NOT_ASKED,
     }

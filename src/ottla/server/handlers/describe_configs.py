@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Generator, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config import describe
 from ottla.config.validation import validate_topic_name
@@ -16,8 +16,11 @@ from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ConfigResourceType
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.authorization import authorize_config
 from ottla.server.long_answers import RowsOf, encoded
+from ottla.server.permissions import Need, Refused, of_groups, of_topics
 
 if TYPE_CHECKING:
     from ottla.server.node import Node
@@ -37,19 +40,31 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
     return {"results": RowsOf(request.resources, lambda resource: _failed(resource, error))}
 
 
-@api(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), on_error=on_error)
+NEEDS: Final = (
+    of_topics(Operation.DESCRIBE_CONFIGS, "resources.resource_name"),
+    of_groups(Operation.DESCRIBE_CONFIGS, "resources.resource_name"),
+    Need(
+        Operation.DESCRIBE_CONFIGS,
+        ResourceType.CLUSTER,
+        when="for settings of brokers, loggers and client metrics",
+        refused=Refused.ROW,
+    ),
+)
+
+
+@api(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), needs=NEEDS, on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Response | Awaitable[Response]:
     if any(resource.resource_type not in _KNOWN_TYPES for resource in request.resources):
         raise KafkaError(ErrorCode.invalid_request, _MALFORMED)
     if len(request.resources) > RESOURCES_AT_ONCE_MAX:
         return _describe_many(context, request)
-    rows = _Rows(context.node, request)
+    rows = _Rows(context, request)
     return {"results": [rows.row(resource) for resource in request.resources]}
 
 
 async def _describe_many(context: RequestContext, request: Any) -> Response:
     def results() -> Generator[None, None, list[dict[str, Any]]]:
-        rows = _Rows(context.node, request)
+        rows = _Rows(context, request)
         done = []
         for resource in request.resources:
             done.append(rows.row(resource))
@@ -63,8 +78,9 @@ async def _describe_many(context: RequestContext, request: Any) -> Response:
 class _Rows:
     """The rows of one answer. Topics with the same settings of their own share a list."""
 
-    def __init__(self, node: Node, request: Any) -> None:
-        self._node = node
+    def __init__(self, context: RequestContext, request: Any) -> None:
+        self._context = context
+        self._node = context.node
         self._request = request
         self._known: dict[tuple[Any, ...], list[describe.Entry]] = {}
 
@@ -81,6 +97,7 @@ class _Rows:
 
     def _configs(self, resource: Any) -> list[describe.Entry]:
         """Raises KafkaError."""
+        authorize_config(self._context, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
         entries = _entries(self._node, resource.resource_type, resource.resource_name)
         keys = resource.configuration_keys
         if resource.resource_type != ConfigResourceType.TOPIC:

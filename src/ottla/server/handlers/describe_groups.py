@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.authorization import authorize, authorized_operations
 from ottla.server.long_answers import RowsOf, row_by_row
+from ottla.server.permissions import of_groups
 
-READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11
-ALL_OPERATIONS: Final = sum(1 << operation for operation in (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS))
-"""Allowed operations on a group, as a bit field; without an authorizer everyone may do everything."""
 NOT_ASKED: Final = -(2**31)
 
 
@@ -24,21 +24,26 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
     return {"groups": RowsOf(request.groups, lambda group_id: _failed(group_id, error))}
 
 
-@api(ApiKey.DESCRIBE_GROUPS, versions=(0, 6), on_error=on_error)
+@api(ApiKey.DESCRIBE_GROUPS, versions=(0, 6), needs=(of_groups(Operation.DESCRIBE, "groups"),), on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Response | Awaitable[Response]:
     return row_by_row(context, "groups", request.groups, lambda group_id: _describe(context, request, group_id))
 
 
 def _describe(context: RequestContext, request: Any, group_id: str) -> dict[str, Any]:
     try:
+        authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         found: dict[str, Any] = context.node.groups.describe(group_id)
     except KafkaError as error:
         return _failed(group_id, error)
     if found["error_code"] is ErrorCode.group_id_not_found and context.api_version < 6:
         found["error_code"] = ErrorCode.none
     asked = getattr(request, "include_authorized_operations", False) and found["error_code"] is ErrorCode.none
-    found["authorized_operations"] = ALL_OPERATIONS if asked else NOT_ASKED
+    found["authorized_operations"] = operations_on(context, group_id) if asked else NOT_ASKED
     return found
+
+
+def operations_on(context: RequestContext, group_id: str) -> int:
+    return authorized_operations(context, ResourceType.GROUP, group_id)
 
 
 def _failed(group_id: str, error: KafkaError) -> dict[str, Any]:

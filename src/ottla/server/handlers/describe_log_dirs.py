@@ -10,14 +10,20 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 from ottla.protocol.messages import ApiKey
-from ottla.server.api import ROW_COST, Handling, RequestContext, api
+from ottla.security.acls import Operation
+from ottla.server.api import ROW_COST, Handling, RequestContext, Response, api
+from ottla.server.permissions import cluster
 from ottla.storage.log import Log
 
 
-@api(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 5))
+def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    return {"error_code": error.code, "results": ()}
+
+
+@api(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 5), needs=(cluster(Operation.DESCRIBE),), on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Handling:
     node = context.node
     logs: Iterable[Log] = list(node.logs)

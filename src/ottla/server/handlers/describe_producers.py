@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Container, Generator
 from typing import Any
 
 from ottla.config.validation import validate_topic_name
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import ROW_COST, Handling, RequestContext, api
+from ottla.server.authorization import allowed, refusal
+from ottla.server.permissions import of_topics
 
 
-@api(ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0))
+@api(ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0), needs=(of_topics(Operation.READ, "topics.name"),))
 def handle(context: RequestContext, request: Any) -> Handling:
     topics = []
+    readable = allowed(context, Operation.READ)
     for topic in request.topics:
         partitions = []
         for number in topic.partition_indexes:
-            partitions.append((yield from _describe(context, topic.name, number)))
+            partitions.append((yield from _describe(context, topic.name, number, readable)))
             yield ROW_COST
         topics.append({"name": topic.name, "partitions": partitions})
     return {"topics": topics}
 
 
-def _describe(context: RequestContext, topic: str, number: int) -> Generator[int, None, dict[str, Any]]:
+def _describe(
+    context: RequestContext, topic: str, number: int, readable: Container[str]
+) -> Generator[int, None, dict[str, Any]]:
     answer: dict[str, Any] = {"partition_index": number, "error_code": ErrorCode.none, "active_producers": []}
     try:
         validate_topic_name(topic)
+        if topic not in readable:
+            raise refusal(context, Operation.READ, ResourceType.TOPIC, topic)
         if context.node.image.topic(topic) is None:
             raise KafkaError(ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
         partition = context.node.replicas.find(topic, number)

@@ -14,8 +14,10 @@ from ottla.model import METADATA_TOPIC
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.stepwise import plain
 from ottla.quorum.leader import Replica
+from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.forwarding import forwards_quorum_request, to_controller
+from ottla.server.permissions import cluster
 
 NOT_LEADER = (
     "For requests intended only for the leader, this error indicates that the broker is not the current leader."
@@ -23,7 +25,7 @@ NOT_LEADER = (
 NOTHING_KNOWN = {"leader_id": 0, "leader_epoch": 0, "high_watermark": 0}
 
 
-@api(ApiKey.DESCRIBE_QUORUM, versions=(0, 2))
+@api(ApiKey.DESCRIBE_QUORUM, versions=(0, 2), needs=(cluster(Operation.DESCRIBE, at_controller=True),))
 def handle(context: RequestContext, request: Any) -> Response | Awaitable[Response]:
     if forwards_quorum_request(context):
         return _asked_of_leader(context, request)

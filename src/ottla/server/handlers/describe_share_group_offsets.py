@@ -7,10 +7,15 @@ import asyncio
 from typing import Any, Final
 
 from ottla.drivers.cooperative import scheduler_of
+from ottla.drivers.share_groups import NOTHING_KNOWN
 from ottla.errors import ErrorCode, KafkaError
+from ottla.model import ZERO_UUID
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.authorization import allowed, authorize, refusal
 from ottla.server.long_answers import RowsOf, encoded
+from ottla.server.permissions import Refused, of_groups, of_topics
 from ottla.server.share_groups import check_enabled
 
 GROUPS_AT_ONCE: Final = 16
@@ -24,18 +29,38 @@ def _failed(group_id: str, error: KafkaError) -> dict[str, Any]:
     return {"group_id": group_id, "topics": (), "error_code": error.code, "error_message": error.message or None}
 
 
-@api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, versions=(0, 1), on_error=_on_error)
+NEEDS: Final = (
+    of_groups(Operation.DESCRIBE, "groups.group_id"),
+    of_topics(Operation.DESCRIBE, "groups.topics.topic_name", when="where topics are named"),
+    of_topics(Operation.DESCRIBE, "groups.topics", when="where all are asked for", refused=Refused.OMITTED),
+)
+
+
+def _refused(context: RequestContext, topic: Any) -> dict[str, Any]:
+    error = refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic_name)
+    row = {**NOTHING_KNOWN, "error_code": error.code, "error_message": error.message}
+    rows = [{"partition_index": number, **row} for number in topic.partitions]
+    return {"topic_name": topic.topic_name, "topic_id": ZERO_UUID, "partitions": rows}
+
+
+@api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, versions=(0, 1), needs=NEEDS, on_error=_on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
     check_enabled(context)
     rows: list[dict[str, Any]] = []
     for number, group in enumerate(request.groups, start=1):
         if number % GROUPS_AT_ONCE == 0:
             await scheduler_of(asyncio.get_running_loop()).next_slice()
-        wanted = None
-        if group.topics is not None:
-            wanted = {topic.topic_name: topic.partitions for topic in group.topics}
+        visible = allowed(context, Operation.DESCRIBE, log_denial=group.topics is not None)
+        wanted, refused = None, []
         try:
+            authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
+            if group.topics is not None:
+                wanted = {each.topic_name: each.partitions for each in group.topics if each.topic_name in visible}
+                refused = [_refused(context, each) for each in group.topics if each.topic_name not in visible]
             topics = await context.node.share.groups.describe_offsets(group.group_id, wanted)
+            if wanted is None:
+                topics = [each for each in topics if each["topic_name"] in visible]
+            topics += refused
             rows.append({"group_id": group.group_id, "topics": topics, "error_code": ErrorCode.none})
         except KafkaError as error:
             rows.append(_failed(group.group_id, error))

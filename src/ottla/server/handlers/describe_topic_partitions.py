@@ -7,16 +7,19 @@ are in a response; its cursor says where the next request goes on.
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from ottla.config.validation import validate_topic_name
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import TopicImage
 from ottla.model import INTERNAL_TOPICS
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import ROW_COST, Handling, RequestContext, Response, api
+from ottla.server.authorization import EVERYTHING, allowed, authorized_operations
 from ottla.server.long_answers import RowsOf, sorting
-from ottla.server.metadata_view import OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS, MetadataView
+from ottla.server.metadata_view import OPERATIONS_NOT_ASKED, MetadataView
+from ottla.server.permissions import Refused, of_topics
 
 NAMES_AT_ONCE = 1000
 
@@ -27,7 +30,13 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
     return {"topics": RowsOf(request.topics, lambda topic: {"name": topic.name, **row}), "next_cursor": None}
 
 
-@api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0), on_error=on_error)
+NEEDS: Final = (
+    of_topics(Operation.DESCRIBE, "topics.name", when="where topics are named"),
+    of_topics(Operation.DESCRIBE, "topics", when="where all are asked for", refused=Refused.OMITTED),
+)
+
+
+@api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0), needs=NEEDS, on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Handling:
     image = context.node.image
     cursor = request.cursor
@@ -47,23 +56,41 @@ def handle(context: RequestContext, request: Any) -> Handling:
     room = max(min(limit, request.response_partition_limit), 1)
     placement = MetadataView(image, context.listener_name, context.node.lost)
     topics: list[dict[str, Any]] = []
+    denied: list[dict[str, Any]] = []
+    visible = allowed(context, Operation.DESCRIBE, log_denial=bool(request.topics))
+    if visible is not EVERYTHING:
+        hidden = []
+        for name in names:
+            if name not in visible:
+                hidden.append(name)
+            yield 2
+        names.difference_update(hidden)
+        if request.topics:
+            denied += map(_denied, sorted(hidden))
     ordered = yield from sorting(names)
     for name in ordered:
         yield ROW_COST
         if room <= 0:
-            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
+            return {"topics": topics + denied, "next_cursor": {"topic_name": name, "partition_index": 0}}
         topic = image.topic(name)
         if topic is None:
-            topics.append(_missing(name))
+            topics.append(_missing(context, name))
             continue
         start = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         partitions = _page(placement, topic, start, room)
-        topics.append(_described(topic, partitions))
+        topics.append(_described(context, topic, partitions))
         if start + len(partitions) < len(topic.partitions):
-            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": start + room}}
+            cursor_after = {"topic_name": name, "partition_index": start + room}
+            return {"topics": topics + denied, "next_cursor": cursor_after}
         room -= len(partitions)
         yield ROW_COST * len(partitions)
-    return {"topics": topics, "next_cursor": None}
+    return {"topics": topics + denied, "next_cursor": None}
+
+
+def _denied(name: str) -> dict[str, Any]:
+    code = ErrorCode.topic_authorization_failed
+    operations = OPERATIONS_NOT_ASKED
+    return {"error_code": code, "name": name, "partitions": [], "topic_authorized_operations": operations}
 
 
 def _page(placement: MetadataView, topic: TopicImage, start: int, room: int) -> list[dict[str, Any]]:
@@ -77,18 +104,18 @@ def _page(placement: MetadataView, topic: TopicImage, start: int, room: int) -> 
     ]
 
 
-def _described(topic: TopicImage, partitions: list[dict[str, Any]]) -> dict[str, Any]:
+def _described(context: RequestContext, topic: TopicImage, partitions: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "error_code": ErrorCode.none,
         "name": topic.name,
         "topic_id": topic.id,
         "is_internal": topic.name in INTERNAL_TOPICS,
         "partitions": partitions,
-        "topic_authorized_operations": TOPIC_OPERATIONS,
+        "topic_authorized_operations": authorized_operations(context, ResourceType.TOPIC, topic.name),
     }
 
 
-def _missing(name: str) -> dict[str, Any]:
+def _missing(context: RequestContext, name: str) -> dict[str, Any]:
     code = ErrorCode.unknown_topic_or_partition
     try:
         validate_topic_name(name)
@@ -99,5 +126,5 @@ def _missing(name: str) -> dict[str, Any]:
         "name": name,
         "is_internal": name in INTERNAL_TOPICS,
         "partitions": [],
-        "topic_authorized_operations": TOPIC_OPERATIONS,
+        "topic_authorized_operations": authorized_operations(context, ResourceType.TOPIC, name),
     }

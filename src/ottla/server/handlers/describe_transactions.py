@@ -4,19 +4,28 @@ those that have no marker yet."""
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, Final
 
 from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.authorization import allowed, authorize
 from ottla.server.long_answers import RowsOf, row_by_row
+from ottla.server.permissions import Refused, of_ids, of_topics
 
 
 def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
     return {"transaction_states": RowsOf(request.transactional_ids, lambda each: _failed(each, error))}
 
 
-@api(ApiKey.DESCRIBE_TRANSACTIONS, versions=(0, 0), on_error=_on_error)
+NEEDS: Final = (
+    of_ids(Operation.DESCRIBE, "transactional_ids"),
+    of_topics(Operation.DESCRIBE, "transaction_states.topics.topic", refused=Refused.OMITTED),
+)
+
+
+@api(ApiKey.DESCRIBE_TRANSACTIONS, versions=(0, 0), needs=NEEDS, on_error=_on_error)
 def handle(context: RequestContext, request: Any) -> Response | Awaitable[Response]:
     ids = request.transactional_ids
     return row_by_row(context, "transaction_states", ids, lambda each: _describe(context, each))
@@ -24,7 +33,12 @@ def handle(context: RequestContext, request: Any) -> Response | Awaitable[Respon
 
 def _describe(context: RequestContext, transactional_id: str) -> dict[str, Any]:
     try:
-        return context.node.transactions.describe(transactional_id)
+        authorize(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        found: dict[str, Any] = context.node.transactions.describe(transactional_id)
+        if context.node.authorizer is not None and "topics" in found:
+            visible = allowed(context, Operation.DESCRIBE, log_denial=False)
+            found = {**found, "topics": [each for each in found["topics"] if each["topic"] in visible]}
+        return found
     except KafkaError as error:
         return _failed(transactional_id, error)
 

@@ -14,8 +14,10 @@ from ottla.coordinator.transaction.requests import EndTxn
 from ottla.errors import KafkaError
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation
 from ottla.server.api import Deferred, RequestContext, Response, api
 from ottla.server.coordinator_replies import DeferredReply
+from ottla.server.permissions import transactional_id
 from ottla.server.transactional import fenced_before
 
 NOTHING = {"producer_id": NO_PRODUCER_ID, "producer_epoch": NO_PRODUCER_EPOCH}
@@ -25,7 +27,7 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     return {"error_code": fenced_before(2, context, error.code), **NOTHING}
 
 
-@api(ApiKey.END_TXN, versions=(0, 5), on_error=_on_error)
+@api(ApiKey.END_TXN, versions=(0, 5), needs=(transactional_id(Operation.WRITE),), on_error=_on_error)
 def handle(context: RequestContext, request: Any) -> Deferred:
     def finish(answer: Mapping[str, Any]) -> Response:
         return {**NOTHING, **answer, "error_code": fenced_before(2, context, answer["error_code"])}

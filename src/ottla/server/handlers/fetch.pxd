@@ -24,6 +24,7 @@ cdef class Fetch:
     cdef public long long _min_bytes
     cdef public bint _new_session
     cdef public object _node
+    cdef public object _permissions
     cdef public object _rack
     cdef public object _replicas
     cdef public object _request

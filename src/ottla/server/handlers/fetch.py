@@ -25,6 +25,7 @@ from ottla.replication.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, CachedPa
 from ottla.replication.partition import Partition
 from ottla.replication.purgatory import DelayedFetch
 from ottla.server.api import RECORDS_COST_SHIFT, Deferred, EncodedResponse, Handling, RequestContext, Response, api
+from ottla.server.fetch_entries import NEEDS, PARTITIONS_AT_ONCE, Permissions, distinct, without_session
 from ottla.server.handlers.produce import LEADER_ERRORS, endpoints_of, known_leader
 from ottla.server.partition_read import (
     READ_COMMITTED,
@@ -41,8 +42,6 @@ from ottla.server.partition_read import read as read_partition
 from ottla.steps import at_once
 from ottla.storage.log import ColdRead
 
-PARTITIONS_AT_ONCE = 100
-"""Partitions that are read in one step; each takes some microseconds."""
 READ_COST = 8
 """Cost of reading one partition. An unchanged session partition costs a twentieth of it."""
 
@@ -70,8 +69,8 @@ def refuse(context: RequestContext, request: FetchRequest, error: KafkaError) ->
 
 
 @api(
-    ApiKey.FETCH, versions=(4, 18), decode=fetch.decode_in_steps, decode_plain=decode_plain, on_error=refuse,
-    cost_shift=RECORDS_COST_SHIFT,
+    ApiKey.FETCH, versions=(4, 18), needs=NEEDS, decode=fetch.decode_in_steps, decode_plain=decode_plain,
+    on_error=refuse, cost_shift=RECORDS_COST_SHIFT,
 )  # fmt: skip
 def handle(context: RequestContext, request: FetchRequest) -> Response | Deferred | Handling:
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
@@ -99,8 +98,8 @@ class Fetch:
     """One fetch request from its first read to its answer."""
 
     __slots__ = ("_cold_reads", "_context", "_deferred", "_delayed", "_entries", "_expired", "_follower", "_max_bytes",
-                 "_min_bytes", "_new_session", "_node", "_rack", "_replicas", "_request", "_scheduled", "_session",
-                 "_timer")  # fmt: skip
+                 "_min_bytes", "_new_session", "_node", "_permissions", "_rack", "_replicas", "_request", "_scheduled",
+                 "_session", "_timer")  # fmt: skip
 
     def __init__(self, context: RequestContext, request: FetchRequest) -> None:
         self._context = context
@@ -121,6 +120,7 @@ class Fetch:
         self._expired = False
         self._cold_reads = 0
         self._scheduled = False
+        self._permissions: Permissions | None = None
         self._rack: str | None = None
         """Where the consumer is, if replicas nearer than the leader are to be told of."""
         self._follower: Follower | None = None
@@ -131,6 +131,8 @@ class Fetch:
             self._follower = Follower(request.replica_id, request.replica_epoch, now_ms, traffic, throttle)
         elif self._replicas.rack_aware and request.rack_id:
             self._rack = request.rack_id
+        if context.node.authorizer is not None:
+            self._permissions = Permissions(context, is_replica=self._follower is not None)
 
     def begin(self) -> Response | Deferred | Handling:
         """The answer, a `Deferred` of it, or steps to it. Raises KafkaError for the whole request."""
@@ -176,12 +178,12 @@ class Fetch:
                 yield 4 + len(some) // 4
         if len(requested) > 1:
             # Of duplicates the last one counts.
-            requested = yield from _distinct(requested)
+            requested = yield from distinct(requested)
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id:
                 sessions.remove(request.session_id)
             self._new_session = request.session_epoch == INITIAL_EPOCH
-            self._entries = yield from _without_session(requested)
+            self._entries = yield from without_session(requested)
             return
         session = sessions.resume(
             request.session_id,
@@ -205,7 +207,7 @@ class Fetch:
         else:
             # As if there had been none: what is both asked for and forgotten is answered once more.
             sessions.remove(session.id)
-            self._entries = yield from _without_session(requested)
+            self._entries = yield from without_session(requested)
 
     # Reading and waiting.
 
@@ -277,6 +279,7 @@ class Fetch:
         nowait = self._cold_reads < COLD_READS_MAX
         follower = self._follower
         leader_only = self._context.api_version < PREFERRED_REPLICA_SINCE
+        permissions = self._permissions
         size = found.size
         remaining = self._max_bytes - size
         reads = found.reads
@@ -285,6 +288,8 @@ class Fetch:
                 cached.found = self._find(cached.key)
                 cached.generation = generation
             partition = cached.found
+            if permissions is not None and permissions.denies(cached.key):
+                partition = ErrorCode.topic_authorization_failed
             if isinstance(partition, Partition):
                 asked = cached.request
                 if follower is not None:
@@ -561,24 +566,6 @@ def _is_plain(rows: list[tuple[Any, Read]]) -> bool:
         if read.error or read.aborted is not None or read.diverging is not None or read.preferred >= 0:
             return False
     return True
-
-
-def _distinct(items: list[tuple[Any, Any]]) -> Generator[int, None, list[tuple[Any, Any]]]:
-    found: dict[Any, Any] = {}
-    for start in range(0, len(items), PARTITIONS_AT_ONCE):
-        found.update(items[start : start + PARTITIONS_AT_ONCE])
-        yield PARTITIONS_AT_ONCE // 4
-    if len(found) == len(items):
-        return items
-    return list(found.items())
-
-
-def _without_session(requested: Sequence[tuple[Any, Any]]) -> Generator[int, None, list[CachedPartition]]:
-    entries: list[CachedPartition] = []
-    for start in range(0, len(requested), PARTITIONS_AT_ONCE):
-        entries += [CachedPartition(key, asked) for key, asked in requested[start : start + PARTITIONS_AT_ONCE]]
-        yield PARTITIONS_AT_ONCE // 4
-    return entries
 
 
 def _fetched(number: int, read: Read) -> FetchedPartition:

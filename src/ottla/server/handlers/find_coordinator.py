@@ -8,9 +8,9 @@ KIP-932; brokers ask that). The first request creates `__consumer_offsets`, `__t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
@@ -18,9 +18,12 @@ from ottla.metadata.image import Endpoint
 from ottla.model import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC, uuid_from_base64
 from ottla.protocol.internal.share_records import SharePartitionKey
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation, ResourceType
 from ottla.server import topic_creation
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.authorization import EVERYTHING, allowed, authorize_cluster, refusal
 from ottla.server.long_answers import RowsOf, encoded, in_steps
+from ottla.server.permissions import Need, of_groups, of_ids
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 NO_NODE = {"node_id": -1, "host": "", "port": -1}
@@ -40,16 +43,35 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
     return {"coordinators": RowsOf(request.coordinator_keys, lambda key: {"key": key, **row})}
 
 
-@api(ApiKey.FIND_COORDINATOR, versions=(0, 6), on_error=on_error)
+NEEDS: Final = (
+    of_groups(Operation.DESCRIBE, "coordinator_keys", when="for groups"),
+    of_ids(Operation.DESCRIBE, "coordinator_keys", when="for transactional ids", versions=(1, 6)),
+    Need(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, versions=(6, 6), when="for share-partitions"),
+)
+_KINDS: Final = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONAL_ID}
+
+
+@api(ApiKey.FIND_COORDINATOR, versions=(0, 6), needs=NEEDS, on_error=on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
     key_type = getattr(request, "key_type", GROUP)
     keys = [request.key] if context.api_version < 4 else request.coordinator_keys
-    if _is_needed(context, key_type, keys):
-        await topic_creation.create(context, [_TOPICS[key_type]])
+    visible = _visible(context, key_type, keys)
+    if _is_needed(context, key_type, keys) and any(key in visible for key in keys):
+        await topic_creation.create_own(context.node, [_TOPICS[key_type]])
     if context.api_version < 4:
-        return _find(context, key_type, "NONE", "The coordinator is not available.", request.key)
-    found = await run_yielding(in_steps(keys, partial(_find, context, key_type, "", "")))
+        return _find(context, key_type, visible, "NONE", "The coordinator is not available.", request.key)
+    found = await run_yielding(in_steps(keys, partial(_find, context, key_type, visible, "", "")))
     return await encoded(context, {"coordinators": found}, "coordinators")
+
+
+def _visible(context: RequestContext, key_type: int, keys: Sequence[str]) -> Container[str]:
+    """The keys whose coordinator the client may know. Raises CLUSTER_AUTHORIZATION_FAILED for share-partitions, which
+    only brokers ask for."""
+    if key_type in _KINDS:
+        return allowed(context, Operation.DESCRIBE, _KINDS[key_type])
+    if key_type == SHARE and context.api_version >= 6 and keys:
+        authorize_cluster(context, Operation.CLUSTER_ACTION)
+    return EVERYTHING
 
 
 def _is_needed(context: RequestContext, key_type: int, keys: Sequence[str]) -> bool:
@@ -60,7 +82,12 @@ def _is_needed(context: RequestContext, key_type: int, keys: Sequence[str]) -> b
     return key_type != SHARE or (context.api_version >= 6 and _share_partition(keys[0]) is not None)
 
 
-def _find(context: RequestContext, key_type: int, ok: str, unavailable: str, key: str) -> Mapping[str, Any]:
+def _find(
+    context: RequestContext, key_type: int, visible: Container[str], ok: str, unavailable: str, key: str
+) -> Mapping[str, Any]:
+    if key not in visible:
+        error = refusal(context, Operation.DESCRIBE, _KINDS[key_type], key)
+        return {"key": key, "error_code": error.code, "error_message": error.message, **NO_NODE}
     if key_type not in _TOPICS:
         return {"key": key, "error_code": ErrorCode.invalid_request, "error_message": _UNKNOWN, **NO_NODE}
     try:

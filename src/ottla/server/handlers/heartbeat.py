@@ -12,7 +12,9 @@ from typing import Any
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group_responses import encode_heartbeat
 from ottla.protocol.messages import ApiKey, response_header
+from ottla.security.acls import Operation
 from ottla.server.api import EncodedResponse, RequestContext, api
+from ottla.server.permissions import group
 
 BEATS_MAX = 64
 """Different heartbeats of one connection that are remembered; a consumer has one, a proxy many."""
@@ -65,7 +67,7 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Encode
     return _encoded(context, error.code)
 
 
-@api(ApiKey.HEARTBEAT, versions=(0, 4), on_error=on_error, learn=learn)
+@api(ApiKey.HEARTBEAT, versions=(0, 4), needs=(group(Operation.READ),), on_error=on_error, learn=learn)
 def handle(context: RequestContext, request: Any) -> EncodedResponse:
     try:
         context.node.groups.heartbeat(*_asked(request))

@@ -5,35 +5,48 @@ Settings go to the metadata log. Log levels of this process (BROKER_LOGGER, KIP-
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import KafkaError
 from ottla.metadata.image import ConfigResourceType
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.stepwise import plain
+from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.handlers import alter_configs
 from ottla.server.handlers.alter_configs import altered, on_error
 from ottla.server.log_levels import alter_log_levels
 from ottla.server.long_answers import encoded
+from ottla.server.permissions import Refused, of_cluster
+
+NEEDS = (
+    *alter_configs.NEEDS,
+    of_cluster(Operation.CLUSTER_ACTION, when="for log levels of a controller", refused=Refused.ROW),
+)
+
+if TYPE_CHECKING:
+    from ottla.server.node import Node
 
 
-@api(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), on_error=on_error)
+@api(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), needs=NEEDS, on_error=on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
     asked = await run_yielding(plain(request))
     node = context.node
     rows = await altered(context, asked, ConfigResourceType.BROKER_LOGGER)
     responses = [
-        rows[place] if place in rows else _logger_row(node.node_id, each, asked["validate_only"])
+        rows[place] if place in rows else _logger_row(node, each, asked["validate_only"])
         for place, each in enumerate(asked["resources"])
     ]
     return await encoded(context, {"responses": responses}, "responses")
 
 
-def _logger_row(node_id: int, resource: dict[str, Any], validate_only: bool) -> dict[str, Any]:
+def _logger_row(node: Node, resource: dict[str, Any], validate_only: bool) -> dict[str, Any]:
     row = {"resource_type": resource["resource_type"], "resource_name": resource["resource_name"]}
     try:
-        alter_log_levels(node_id, resource, validate_only=validate_only)
+        alter_log_levels(node.node_id, resource, validate_only=validate_only)
+        if node.authorizer is not None:
+            node.authorizer.changed()  # what is remembered is not logged
     except KafkaError as error:
         return {**row, "error_code": error.code, "error_message": error.message}
     return {**row, "error_message": None}

@@ -8,14 +8,17 @@ brought PRODUCER_FENCED. Version 6 (two-phase commit, KIP-939) is not stable in 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from ottla.coordinator.transaction.requests import InitProducerId, ProducerIdAndEpoch
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.protocol.messages import ApiKey, millis
+from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import Deferred, RequestContext, Response, api
+from ottla.server.authorization import authorize, is_allowed_for_any, is_allowed_on_cluster, refusal
 from ottla.server.coordinator_replies import DeferredReply
+from ottla.server.permissions import Need
 from ottla.server.transactional import fenced_before
 
 NOTHING = {"producer_id": NO_PRODUCER_ID, "producer_epoch": NO_PRODUCER_EPOCH}
@@ -25,8 +28,20 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     return {"error_code": fenced_before(4, context, error.code), **NOTHING}
 
 
-@api(ApiKey.INIT_PRODUCER_ID, versions=(0, 5), on_error=_on_error)
+NEEDS: Final = (
+    Need(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"),
+    Need(
+        Operation.IDEMPOTENT_WRITE,
+        ResourceType.CLUSTER,
+        when="without a transactional id",
+        instead=((Operation.WRITE, ResourceType.TOPIC),),
+    ),
+)
+
+
+@api(ApiKey.INIT_PRODUCER_ID, versions=(0, 5), needs=NEEDS, on_error=_on_error)
 def handle(context: RequestContext, request: Any) -> Deferred | Awaitable[Response]:
+    _authorize(context, request.transactional_id)
     given = ProducerIdAndEpoch(
         getattr(request, "producer_id", NO_PRODUCER_ID), getattr(request, "producer_epoch", NO_PRODUCER_EPOCH)
     )
@@ -43,6 +58,19 @@ def handle(context: RequestContext, request: Any) -> Deferred | Awaitable[Respon
     asked = InitProducerId(request.transactional_id, millis(request.transaction_timeout), expected)
     context.node.transactions.init_producer_id(reply, asked)
     return reply.deferred
+
+
+def _authorize(context: RequestContext, transactional_id: str | None) -> None:
+    """Raises TRANSACTIONAL_ID_AUTHORIZATION_FAILED; CLUSTER_AUTHORIZATION_FAILED for a producer without an id that may
+    not write to any topic either (KIP-679)."""
+    if context.node.authorizer is None:
+        return
+    if transactional_id is not None:
+        authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    elif not is_allowed_on_cluster(context, Operation.IDEMPOTENT_WRITE, log_denial=False) and not is_allowed_for_any(
+        context, Operation.WRITE, ResourceType.TOPIC
+    ):
+        raise refusal(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
 
 
 async def _idempotent(context: RequestContext) -> Response:

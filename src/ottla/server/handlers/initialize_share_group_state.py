@@ -10,11 +10,18 @@ from typing import Any
 from ottla.coordinator.share.requests import InitializeState
 from ottla.protocol.internal.share_records import SharePartitionKey
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation
 from ottla.server.api import Handling, RequestContext, api
+from ottla.server.permissions import cluster
 from ottla.server.share_state import ask_each, on_error
 
 
-@api(ApiKey.INITIALIZE_SHARE_GROUP_STATE, versions=(0, 0), on_error=on_error)
+@api(
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+    versions=(0, 0),
+    needs=(cluster(Operation.CLUSTER_ACTION),),
+    on_error=on_error,
+)
 def handle(context: RequestContext, request: Any) -> Handling:
     return ask_each(context, request, "initialize share group state", _read, needs_partitions=False)
 

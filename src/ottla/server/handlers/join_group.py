@@ -13,15 +13,18 @@ from ottla.coordinator.group.requests import JoinGroup
 from ottla.errors import KafkaError
 from ottla.protocol.group_responses import encode_join
 from ottla.protocol.messages import ApiKey, millis
+from ottla.security.acls import Operation
 from ottla.server.api import Deferred, RequestContext, Response, api
+from ottla.server.authorization import visible_topics
 from ottla.server.coordinator_replies import encoded, encoded_reply
+from ottla.server.permissions import group
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
     return encoded(context, encode_join, replies.join_error(error.code))
 
 
-@api(ApiKey.JOIN_GROUP, versions=(0, 9), on_error=on_error)
+@api(ApiKey.JOIN_GROUP, versions=(0, 9), needs=(group(Operation.READ),), on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Deferred:
     session_timeout_ms = millis(request.session_timeout)
     asked = JoinGroup(
@@ -36,6 +39,7 @@ def handle(context: RequestContext, request: Any) -> Deferred:
         protocols={protocol.name: protocol.metadata for protocol in request.protocols},
         require_known_member_id=context.api_version >= 4,
         can_skip_assignment=context.api_version >= 9,
+        visible=visible_topics(context),
     )
     waiter = encoded_reply(context, encode_join)
     context.node.groups.join(waiter, asked)

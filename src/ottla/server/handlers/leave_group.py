@@ -14,15 +14,17 @@ from ottla.coordinator.group.requests import Leaving
 from ottla.drivers.cooperative import scheduler_of
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation
 from ottla.server.api import Deferred, RequestContext, Response, api
 from ottla.server.coordinator_replies import AwaitedReply, DeferredReply
 from ottla.server.long_answers import encoded
+from ottla.server.permissions import group
 
 LEAVING_AT_ONCE = 200
 """Members, of which one costs a few microseconds."""
 
 
-@api(ApiKey.LEAVE_GROUP, versions=(0, 5))
+@api(ApiKey.LEAVE_GROUP, versions=(0, 5), needs=(group(Operation.READ),))
 def handle(context: RequestContext, request: Any) -> Deferred | Awaitable[Response]:
     if context.api_version >= 3:
         if len(request.members) > LEAVING_AT_ONCE:

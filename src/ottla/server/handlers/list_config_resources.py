@@ -11,11 +11,13 @@ from typing import Any
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ConfigResourceType, MetadataImage
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.metadata_view import MetadataView
+from ottla.server.permissions import cluster
 
 
-@api(ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 1))
+@api(ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 1), needs=(cluster(Operation.DESCRIBE_CONFIGS),))
 def handle(context: RequestContext, request: Any) -> Response:
     if context.api_version == 0:
         types: Iterable[int] = (ConfigResourceType.CLIENT_METRICS,)

@@ -17,8 +17,12 @@ from ottla.model import NO_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET, LeaderEpo
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import LongWork
 from ottla.replication.partition import Partition
+from ottla.security.acls import Operation
 from ottla.server.api import ROW_COST, Handling, RequestContext, api
+from ottla.server.authorization import allowed
+from ottla.server.long_answers import RowsOf
 from ottla.server.partition_read import READ_COMMITTED
+from ottla.server.permissions import of_topics
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 
@@ -38,7 +42,7 @@ Found = tuple[Millis, Offset, LeaderEpoch]
 NOTHING: Found = (NO_TIMESTAMP, UNKNOWN_OFFSET, NO_LEADER_EPOCH)
 
 
-@api(ApiKey.LIST_OFFSETS, versions=(1, 11))
+@api(ApiKey.LIST_OFFSETS, versions=(1, 11), needs=(of_topics(Operation.DESCRIBE, "topics.name"),))
 def handle(context: RequestContext, request: Any) -> Handling:
     isolation = LOG_END if request.replica_id >= 0 else getattr(request, "isolation_level", 0)
     counts: Counter[tuple[str, int]] = Counter()
@@ -47,7 +51,13 @@ def handle(context: RequestContext, request: Any) -> Handling:
             counts[topic.name, asked.partition_index] += 1
             yield 1
     topics: dict[str, dict[int, dict[str, Any]]] = {}
+    denied: list[dict[str, Any]] = []
+    visible = allowed(context, Operation.DESCRIBE)
     for topic in request.topics:
+        if topic.name not in visible:
+            denied.append({"name": topic.name, "partitions": RowsOf(topic.partitions, _denied)})
+            yield 1
+            continue
         for asked in topic.partitions:
             number = asked.partition_index
             try:
@@ -63,7 +73,16 @@ def handle(context: RequestContext, request: Any) -> Handling:
                 "leader_epoch": epoch,
             }  # fmt: skip
             yield ROW_COST
-    return {"topics": [{"name": name, "partitions": list(answers.values())} for name, answers in topics.items()]}
+    found = [{"name": name, "partitions": list(answers.values())} for name, answers in topics.items()]
+    return {"topics": found + denied}
+
+
+def _denied(asked: Any) -> dict[str, Any]:
+    timestamp, offset, epoch = NOTHING
+    return {
+        "partition_index": asked.partition_index, "error_code": ErrorCode.topic_authorization_failed,
+        "timestamp": timestamp, "offset": offset, "leader_epoch": epoch,
+    }  # fmt: skip
 
 
 def _look_up(context: RequestContext, topic: str, asked: Any, isolation: int) -> Generator[Cost, Any, Found]:

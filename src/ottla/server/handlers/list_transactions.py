@@ -14,12 +14,18 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ROWS_PER_STEP, ApiKey, encode_response_in_steps
 from ottla.protocol.regular_expression import InvalidRegularExpression, RegularExpression
 from ottla.protocol.varint import write_uvarint
+from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import EncodedResponse, RequestContext, Response, api
+from ottla.server.authorization import allowed
+from ottla.server.permissions import Refused, of_ids
 
 Rows: TypeAlias = list[dict[str, Any]]
 
 
-@api(ApiKey.LIST_TRANSACTIONS, versions=(0, 2))
+NEEDS: Final = (of_ids(Operation.DESCRIBE, "transaction_states.transactional_id", refused=Refused.OMITTED),)
+
+
+@api(ApiKey.LIST_TRANSACTIONS, versions=(0, 2), needs=NEEDS)
 async def handle(context: RequestContext, request: Any) -> Response:
     pattern = _pattern(getattr(request, "transactional_id_pattern", None))
     unknown = await run_yielding(_unknown_states(request.state_filters))
@@ -31,6 +37,8 @@ async def handle(context: RequestContext, request: Any) -> Response:
     found = await run_yielding(context.node.transactions.list_transactions(wanted))
     if pattern is not None:
         found = await context.node.fs.run(partial(_matching, found, pattern))
+    if context.node.authorizer is not None:
+        found = await run_yielding(_visible(context, found))
     answer = {"error_code": ErrorCode.none, "unknown_state_filters": unknown, "transaction_states": found}
     if len(unknown) + len(found) <= ROWS_PER_STEP:
         return answer
@@ -50,6 +58,17 @@ def _matching(rows: Rows, pattern: RegularExpression) -> Rows:
     ten microseconds.
     """
     return [row for row in rows if pattern.matches(row["transactional_id"])]
+
+
+def _visible(context: RequestContext, rows: Rows) -> Generator[int, None, Rows]:
+    """The rows of ids that the client may describe."""
+    visible = allowed(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, log_denial=False)
+    found = []
+    for row in rows:
+        if row["transactional_id"] in visible:
+            found.append(row)
+        yield 2
+    return found
 
 
 def _unknown_states(titles: Sequence[str]) -> Generator[int, None, list[str]]:

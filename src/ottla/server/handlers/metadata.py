@@ -1,7 +1,8 @@
 """Metadata, versions 0-13: brokers, topics, where partitions are led (KIP-4, 36, 78, 112, 430, 516, 700, 1102).
 
 Version 0 says "all topics" with an empty list, later ones with null. From version 12 on topics may be asked for by
-id; if one id is given, names count for nothing. Without authorization, clients may do everything.
+id; if one id is given, names count for nothing. Topics that a client may not describe are missing where all are asked
+for; by name they look the same whether they exist or not.
 
 A missing topic is created if request and `auto.create.topics.enable` allow it. Kafka creates it in the background and
 answers UNKNOWN_TOPIC_OR_PARTITION this time; here the creation is awaited, so that the answer has the topic already.
@@ -9,9 +10,9 @@ answers UNKNOWN_TOPIC_OR_PARTITION this time; here the creation is awaited, so t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from ottla.config.validation import validate_topic_name
@@ -20,16 +21,13 @@ from ottla.metadata.image import NO_LEADER, MetadataImage, PartitionRegistration
 from ottla.model import INTERNAL_TOPICS, ZERO_UUID
 from ottla.protocol.messages import ApiKey, response_header
 from ottla.protocol.metadata import Broker, Partition, Topic, encode_in_steps
+from ottla.security.acls import Operation, ResourceType
 from ottla.server import topic_creation
 from ottla.server.api import EncodedResponse, Handling, RequestContext, api
+from ottla.server.authorization import EVERYTHING, allowed, authorized_cluster_operations, authorized_operations
 from ottla.server.long_answers import RowsOf
-from ottla.server.metadata_view import (
-    CLUSTER_OPERATIONS,
-    NO_CONTROLLER,
-    OPERATIONS_NOT_ASKED,
-    TOPIC_OPERATIONS,
-    MetadataView,
-)
+from ottla.server.metadata_view import NO_CONTROLLER, OPERATIONS_NOT_ASKED, MetadataView
+from ottla.server.permissions import Refused, of_cluster, of_topics
 
 K = TypeVar("K")
 
@@ -52,12 +50,27 @@ def _encoded(context: RequestContext, body: bytes | bytearray) -> EncodedRespons
     return EncodedResponse([response_header(ApiKey.METADATA, context.api_version, context.correlation_id), body])
 
 
-@api(ApiKey.METADATA, versions=(0, 13), on_error=on_error)
+NEEDS: Final = (
+    of_topics(Operation.DESCRIBE, "topics.name", when="where topics are named"),
+    of_topics(Operation.DESCRIBE, "topics", when="where all are asked for", refused=Refused.OMITTED),
+    of_topics(
+        Operation.CREATE, "topics.name", when="to have missing topics created", instead=(Operation.CREATE,),
+    ),
+    of_cluster(
+        Operation.DESCRIBE, when="for cluster_authorized_operations", refused=Refused.OMITTED, versions=(8, 10),
+    ),
+)  # fmt: skip
+
+
+@api(ApiKey.METADATA, versions=(0, 13), needs=NEEDS, on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Handling:
     asked = request.topics
     image = context.node.image
     if asked is None or (not asked and context.api_version == 0):
-        return (yield from _response(context, request, image, [], list(image.topics), []))
+        visible = allowed(context, Operation.DESCRIBE, log_denial=False)
+        topics, _ = yield from _parted(image.topics, visible)
+        return (yield from _response(context, request, image, [], topics, []))
+    visible = allowed(context, Operation.DESCRIBE)
     ids: dict[Any, None] = {}
     names: dict[str, None] = {}
     for topic in asked:
@@ -67,20 +80,60 @@ def handle(context: RequestContext, request: Any) -> Handling:
         names[topic.name] = None
         yield 1
     if ids:
-        found, unknown = yield from _known(ids, image.topic_by_id)
-        return (yield from _response(context, request, image, unknown, found, []))
+        known, unknown = yield from _known(ids, image.topic_by_id)
+        found, hidden = yield from _parted(known, visible)
+        denied = [_denied(None, topic.id) for topic in hidden]
+        return (yield from _response(context, request, image, unknown, found, [], denied))
+    denied = yield from _take_denied(names, visible)
     found, missing = yield from _known(names, image.topic)
-    if missing and getattr(request, "allow_auto_topic_creation", True):
+    creates = context.node.config["auto.create.topics.enable"] and getattr(request, "allow_auto_topic_creation", True)
+    if missing and creates:
+        permitted = allowed(context, Operation.CREATE, on_cluster=Operation.CREATE)
+        uncreatable = yield from _take_denied(names, permitted, missing)
+        denied += [each._replace(is_internal=each.name in INTERNAL_TOPICS) for each in uncreatable]
         creatable = []
         for name in missing:
-            if _name_error(name) is ErrorCode.unknown_topic_or_partition:
+            if name in names and _name_error(name) is ErrorCode.unknown_topic_or_partition:
                 creatable.append(name)
             yield 1
-        if creatable and context.node.config["auto.create.topics.enable"]:
+        if creatable:
             yield topic_creation.create(context, creatable)
             image = context.node.image
-            found, missing = yield from _known(names, image.topic)
-    return (yield from _response(context, request, image, [], found, missing))
+        found, missing = yield from _known(names, image.topic)
+    return (yield from _response(context, request, image, [], found, missing, denied))
+
+
+def _parted(
+    topics: Iterable[TopicImage], visible: Container[str]
+) -> Generator[int, None, tuple[Collection[TopicImage], Collection[TopicImage]]]:
+    """The topics that the client may describe, and the others."""
+    if visible is EVERYTHING:
+        return list(topics), ()
+    found: list[TopicImage] = []
+    hidden: list[TopicImage] = []
+    for topic in topics:
+        (found if topic.name in visible else hidden).append(topic)
+        yield 2
+    return found, hidden
+
+
+def _take_denied(
+    names: dict[str, None], permitted: Container[str], some: Iterable[str] | None = None
+) -> Generator[int, None, list[Topic]]:
+    """Remove from `names` those (of `some`) that are not permitted; their rows."""
+    denied: list[Topic] = []
+    if permitted is EVERYTHING:
+        return denied
+    for name in [*names] if some is None else some:
+        if name not in permitted:
+            del names[name]
+            denied.append(_denied(name, ZERO_UUID))
+        yield 2
+    return denied
+
+
+def _denied(name: str | None, topic_id: UUID) -> Topic:
+    return Topic(ErrorCode.topic_authorization_failed, name, topic_id, False, (), OPERATIONS_NOT_ASKED)
 
 
 def _known(
@@ -117,9 +170,10 @@ def _response(
     unknown_ids: Collection[Any],
     found: Collection[TopicImage],
     missing: Collection[str],
+    denied: Collection[Topic] = (),
 ) -> Handling:
     """The whole response shows one image, however long it takes."""
-    return _encoded(context, (yield from _answer(context, request, image, unknown_ids, found, missing)))
+    return _encoded(context, (yield from _answer(context, request, image, unknown_ids, found, missing, denied)))
 
 
 def _answer(
@@ -129,16 +183,21 @@ def _answer(
     unknown_ids: Collection[Any],
     found: Collection[TopicImage],
     missing: Collection[str],
+    denied: Collection[Topic],
 ) -> Generator[None, None, bytes]:
     placement = MetadataView(image, context.listener_name, context.node.lost, context.node.away)
     asked_operations = getattr(request, "include_topic_authorized_operations", False)
-    operations = TOPIC_OPERATIONS if asked_operations else OPERATIONS_NOT_ASKED
+
+    def operations(name: str) -> int:
+        return authorized_operations(context, ResourceType.TOPIC, name) if asked_operations else OPERATIONS_NOT_ASKED
+
     topics = _counted(
         context,
         chain(
             (_failed(None, ErrorCode.unknown_topic_id, topic_id) for topic_id in unknown_ids),
-            (_topic(placement, topic, context.api_version, operations) for topic in found),
-            (_failed(name, _name_error(name), ZERO_UUID, operations) for name in missing),
+            (_topic(placement, topic, context.api_version, operations(topic.name)) for topic in found),
+            (_failed(name, _name_error(name), ZERO_UUID, operations(name)) for name in missing),
+            denied,
         ),
     )
     with_operations = getattr(request, "include_cluster_authorized_operations", False)
@@ -148,8 +207,10 @@ def _answer(
         cluster_id=context.node.cluster_id,
         controller_id=placement.controller_id(context.node.random),
         topics=topics,
-        topic_count=len(unknown_ids) + len(found) + len(missing),
-        cluster_authorized_operations=CLUSTER_OPERATIONS if with_operations else OPERATIONS_NOT_ASKED,
+        topic_count=len(unknown_ids) + len(found) + len(missing) + len(denied),
+        cluster_authorized_operations=authorized_cluster_operations(context)
+        if with_operations
+        else OPERATIONS_NOT_ASKED,
     )
 
 

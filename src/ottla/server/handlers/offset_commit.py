@@ -21,10 +21,13 @@ from ottla.protocol.offset_commit import (
     decode_in_steps,
     encode_response_in_steps,
 )
+from ottla.security.acls import Operation
 from ottla.server.api import ROW_COST, Deferred, EncodedResponse, Handling, RequestContext, api
+from ottla.server.authorization import allowed
 from ottla.server.coordinator_replies import AwaitedReply
 from ottla.server.freeing import without_frames
 from ottla.server.long_answers import RowsOf, count_failures
+from ottla.server.permissions import group, of_topics
 from ottla.server.repeated_commits import learn
 from ottla.steps import at_once
 
@@ -45,7 +48,10 @@ def on_error(context: RequestContext, request: OffsetCommitRequest, error: Kafka
     return (yield from _encoding(context, RowsOf(request.topics, failed)))
 
 
-@api(ApiKey.OFFSET_COMMIT, versions=(2, 10), on_error=on_error, decode=decode_in_steps, learn=learn)
+NEEDS = (group(Operation.READ), of_topics(Operation.READ, "topics.name"))
+
+
+@api(ApiKey.OFFSET_COMMIT, versions=(2, 10), needs=NEEDS, on_error=on_error, decode=decode_in_steps, learn=learn)
 def handle(context: RequestContext, request: OffsetCommitRequest) -> Handling:
     topics, offsets = yield from _resolve(context, request)
     if 0 < len(offsets) <= COMMITTED_AT_ONCE:
@@ -111,12 +117,17 @@ def _resolve(
     by_id = context.api_version >= TOPIC_IDS_SINCE
     topics: Topics = []
     offsets: list[OffsetToCommit] = []
+    readable = allowed(context, Operation.READ)
     for name, topic_id, partitions in request.topics:
         topic = image.topic_by_id(topic_id) if by_id else image.topic(name)
         answers: list[tuple[int, ErrorCode]] = []
-        topics.append((name if topic is None else topic.name, CommittedTopic(name, topic_id, answers)))
+        known = name if topic is None else topic.name
+        topics.append((known, CommittedTopic(name, topic_id, answers)))
+        is_readable = (by_id and topic is None) or known in readable  # of an unknown id there is no name to ask for
         for number, offset, leader_epoch, metadata in partitions:
-            if topic is not None and number in topic.partitions:
+            if not is_readable:
+                answers.append((number, ErrorCode.topic_authorization_failed))
+            elif topic is not None and number in topic.partitions:
                 offsets.append(OffsetToCommit(topic.name, number, offset, leader_epoch, metadata or "", topic.id))
             elif topic is None and by_id:
                 answers.append((number, ErrorCode.unknown_topic_id))

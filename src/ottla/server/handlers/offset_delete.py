@@ -8,30 +8,35 @@ from typing import Any
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey, response_header
 from ottla.protocol.offset_delete import encode_response
+from ottla.security.acls import Operation
 from ottla.server.api import ROW_COST, EncodedResponse, Handling, RequestContext, api
+from ottla.server.authorization import allowed
 from ottla.server.coordinator_replies import AwaitedReply
 from ottla.server.long_answers import count_failures
+from ottla.server.permissions import group, of_topics
 
 DELETED_AT_ONCE = 200
 
 
-@api(ApiKey.OFFSET_DELETE, versions=(0, 0))
+@api(ApiKey.OFFSET_DELETE, versions=(0, 0), needs=(group(Operation.DELETE), of_topics(Operation.READ, "topics.name")))
 def handle(context: RequestContext, request: Any) -> Handling:
     if not request.group_id:
         raise KafkaError(ErrorCode.invalid_group_id)
     image = context.node.image
-    unknown: dict[str, list[int]] = {}
-    known: dict[str, list[int]] = {}
-    for topic in request.topics:
-        for partition in topic.partitions:
-            exists = image.partition(topic.name, partition.partition_index) is not None
-            (known if exists else unknown).setdefault(topic.name, []).append(partition.partition_index)
-            yield 4
-
     answers: dict[str, list[tuple[int, ErrorCode]]] = {}
-    for name, numbers in unknown.items():
-        answers[name] = [(number, ErrorCode.unknown_topic_or_partition) for number in numbers]
-        yield 1 + len(numbers) // 2
+    known: dict[str, list[int]] = {}
+    readable = allowed(context, Operation.READ)
+    for topic in request.topics:
+        is_readable = topic.name in readable
+        for partition in topic.partitions:
+            number = partition.partition_index
+            if not is_readable:
+                answers.setdefault(topic.name, []).append((number, ErrorCode.topic_authorization_failed))
+            elif image.partition(topic.name, number) is None:
+                answers.setdefault(topic.name, []).append((number, ErrorCode.unknown_topic_or_partition))
+            else:
+                known.setdefault(topic.name, []).append(number)
+            yield 4
     for part in _parts(known) or [{}]:
         waiter = AwaitedReply()
         context.node.groups.delete_offsets(waiter, request.group_id, part)

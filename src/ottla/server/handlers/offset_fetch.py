@@ -7,6 +7,7 @@ not look at, 10 topic ids instead of names (KIP-848). An offset that is not ther
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from typing import Final
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
@@ -18,8 +19,11 @@ from ottla.protocol.group_responses import (
     encode_offset_fetch_in_steps,
 )
 from ottla.protocol.messages import ApiKey, response_header
+from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import ROW_COST, EncodedResponse, Handling, RequestContext, api
+from ottla.server.authorization import EVERYTHING, allowed, authorize
 from ottla.server.long_answers import RowsOf, count_failures
+from ottla.server.permissions import Refused, of_groups, of_topics
 from ottla.server.repeated_offset_fetches import learn, note
 
 Wanted = tuple[str, UUID, Sequence[int]]
@@ -37,7 +41,17 @@ PARTITIONS_AT_ONCE = 500
 """Partitions per step; each costs a microsecond or two."""
 
 
-@api(ApiKey.OFFSET_FETCH, versions=(1, 10), on_error=on_error, decode=decode_offset_fetch_in_steps, learn=learn)
+NEEDS: Final = (
+    of_groups(Operation.DESCRIBE, "groups.group_id"),
+    of_topics(Operation.DESCRIBE, "groups.topics.name", when="where topics are named"),
+    of_topics(Operation.DESCRIBE, "groups.topics", when="where all are asked for", refused=Refused.OMITTED),
+)
+
+
+@api(
+    ApiKey.OFFSET_FETCH, versions=(1, 10), needs=NEEDS, on_error=on_error, decode=decode_offset_fetch_in_steps,
+    learn=learn,
+)  # fmt: skip
 def handle(context: RequestContext, request: OffsetFetchRequest) -> Handling:
     groups = []
     for group in request.groups:
@@ -64,16 +78,27 @@ def _encoding(context: RequestContext, groups: Sequence[FetchedGroup]) -> Genera
 
 def _fetch(context: RequestContext, require_stable: bool, group: GroupToFetch) -> Generator[int, None, FetchedGroup]:
     try:
+        authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
+        visible = allowed(context, Operation.DESCRIBE, log_denial=group.topics is not None)
         if group.member_id is not None or group.member_epoch >= 0:
             context.node.groups.check_fetch(group.group_id, group.member_id, group.member_epoch)
         if group.topics is None:
             every = context.node.groups.committed(group.group_id)
+            if visible is not EVERYTHING:
+                every = [each for each in every if each[0] in visible]
             topics = _with_ids(context, (yield from _fetched(context, group.group_id, every, require_stable)))
-        elif context.api_version < 10:
-            topics = yield from _fetched(context, group.group_id, group.topics, require_stable)
         else:
-            wanted, unknown = yield from _named(context, group.topics)
-            topics = (yield from _fetched(context, group.group_id, wanted, require_stable)) + unknown
+            wanted = group.topics
+            failed: list[FetchedTopic] = []
+            if context.api_version >= 10:
+                wanted, failed = yield from _named(context, wanted)
+            if visible is not EVERYTHING:
+                for topic in wanted:
+                    if topic.name not in visible:
+                        failed.append((yield from _failing(topic, ErrorCode.topic_authorization_failed)))
+                wanted = [topic for topic in wanted if topic.name in visible]
+            topics = yield from _fetched(context, group.group_id, wanted, require_stable)
+            topics += failed
     except KafkaError as error:
         return (yield from _refused(context, group, error.code))
     return FetchedGroup(group.group_id, topics)

@@ -10,7 +10,10 @@ from typing import Any
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation
 from ottla.server.api import ROW_COST, Handling, RequestContext, api
+from ottla.server.authorization import allowed
+from ottla.server.permissions import of_topics
 
 WITH_REPLICA_ID = 3
 """Version from which on a request says whether a replica or a client asks."""
@@ -18,15 +21,21 @@ WITH_REPLICA_ID = 3
 NO_REPLICA = -1
 
 
-@api(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4))
+NEEDS = (of_topics(Operation.DESCRIBE, "topics.topic", instead=(Operation.CLUSTER_ACTION,)),)
+
+
+@api(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4), needs=NEEDS)
 def handle(context: RequestContext, request: Any) -> Handling:
     topics = []
     replica_id = request.replica_id if context.api_version >= WITH_REPLICA_ID else NO_REPLICA
+    visible = allowed(context, Operation.DESCRIBE, on_cluster=Operation.CLUSTER_ACTION)
     for topic in request.topics:
         answers = []
         for asked in topic.partitions:
             epoch, end, error = -1, -1, ErrorCode.none
             try:
+                if topic.topic not in visible:
+                    raise KafkaError(ErrorCode.topic_authorization_failed)
                 partition = context.node.replicas.find(topic.topic, asked.partition)
                 partition.check_leader(asked.current_leader_epoch)
                 epoch, end = partition.end_of_epoch(asked.leader_epoch)

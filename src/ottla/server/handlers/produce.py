@@ -31,6 +31,7 @@ from ottla.protocol.wire import LeaderIdAndEpoch, NodeEndpoint
 from ottla.replication.partition import ACKS_ALL, ACKS_NONE, Partition
 from ottla.replication.purgatory import DelayedProduce
 from ottla.replication.replica_log import Appended
+from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import (
     RECORDS_COST_SHIFT,
     Call,
@@ -43,6 +44,7 @@ from ottla.server.api import (
     api,
     load,
 )
+from ottla.server.permissions import Need, of_topics
 from ottla.server.waiting_appends import EXPIRY_SECONDS_MIN, WaitingAppends
 from ottla.storage.producer_entry import NotVerified
 from ottla.storage.validation import InvalidRecords, NotOneBatch
@@ -252,6 +254,11 @@ def learn(context: RequestContext, request: ProduceRequest, frame: memoryview) -
         return
     if data.records is None or not -1 <= request.acks <= 1:
         return
+    if context.node.authorizer is not None:
+        from ottla.server import produce_permissions
+
+        if not produce_permissions.may_repeat(context, request):
+            return
     flexible = context.api_version >= produce.FLEXIBLE_SINCE
     length_size = uvarint_size(len(data.records) + 1) if flexible else 4
     length_at = len(frame) - (3 if flexible else 0) - len(data.records) - length_size
@@ -355,9 +362,16 @@ def refuse_all(context: RequestContext, request: ProduceRequest, error: KafkaErr
     )
 
 
+NEEDS = (
+    Need(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id", when="with transactional batches"),
+    of_topics(Operation.WRITE, "topic_data.name"),
+)
+
+
 @api(
     ApiKey.PRODUCE,
     versions=(0, 13),
+    needs=NEEDS,
     decode=decode,
     on_error=refuse_all,
     pipelined=True,
@@ -370,11 +384,15 @@ def handle(context: RequestContext, request: ProduceRequest) -> Handling:
     replicas = context.node.replicas
     waiting: WaitingProduce | None = None
     failed = False
-    guards = None
+    guards = denied = None
+    if context.node.authorizer is not None:
+        from ottla.server import produce_permissions  # most nodes do without
+
+        denied = produce_permissions.denied(context, request, is_transactional=_is_transactional(request))
     if request.transactional_id is not None:
         from ottla.server import transactional_produce  # most nodes never need it
 
-        guards = yield from transactional_produce.verify(context, request, _keep_records)
+        guards = yield from transactional_produce.verify(context, request, _keep_records, denied or ())
     elif _is_transactional(request):
         raise KafkaError(ErrorCode.transactional_id_authorization_failed)
     topics = []
@@ -383,6 +401,8 @@ def handle(context: RequestContext, request: ProduceRequest) -> Handling:
         for data in topic.partitions:
             partition = None
             try:
+                if denied and (topic.topic_id or topic.name) in denied:
+                    raise KafkaError(ErrorCode.topic_authorization_failed)
                 if topic.topic_id is None:
                     partition = replicas.find(topic.name or "", data.index)
                 else:

@@ -10,11 +10,13 @@ from typing import Any
 from ottla.coordinator.share.requests import ReadState
 from ottla.protocol.internal.share_records import SharePartitionKey
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation
 from ottla.server.api import Handling, RequestContext, api
+from ottla.server.permissions import cluster
 from ottla.server.share_state import ask_each, on_error
 
 
-@api(ApiKey.READ_SHARE_GROUP_STATE, versions=(0, 0), on_error=on_error)
+@api(ApiKey.READ_SHARE_GROUP_STATE, versions=(0, 0), needs=(cluster(Operation.CLUSTER_ACTION),), on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Handling:
     return ask_each(context, request, "read share group state", _read)
 

@@ -8,12 +8,19 @@ from typing import Any
 from ottla.drivers import quorum_changes
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey, plain
+from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.forwarding import forwards_quorum_request, to_controller
 from ottla.server.handlers.add_raft_voter import asked_voter, on_error
+from ottla.server.permissions import cluster
 
 
-@api(ApiKey.REMOVE_RAFT_VOTER, versions=(0, 0), on_error=on_error)
+@api(
+    ApiKey.REMOVE_RAFT_VOTER,
+    versions=(0, 0),
+    needs=(cluster(Operation.ALTER, at_controller=True),),
+    on_error=on_error,
+)
 def handle(context: RequestContext, request: Any) -> Awaitable[Response]:
     if forwards_quorum_request(context):
         return to_controller(context, plain(request))

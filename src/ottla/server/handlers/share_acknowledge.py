@@ -12,14 +12,14 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.replication.share.session import FINAL_EPOCH
 from ottla.server.api import RequestContext, Response, api
-from ottla.server.share_groups import NO_LEADER_KNOWN, Acknowledging, by_topic, check_request, leaders
+from ottla.server.share_groups import NEEDS, NO_LEADER_KNOWN, Acknowledging, by_topic, check_request, leaders
 
 
 def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
     return {"error_code": error.code}
 
 
-@api(ApiKey.SHARE_ACKNOWLEDGE, versions=(1, 2), on_error=_on_error)
+@api(ApiKey.SHARE_ACKNOWLEDGE, versions=(1, 2), needs=NEEDS, on_error=_on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
     key = check_request(context, request)
     manager = context.node.share.partitions

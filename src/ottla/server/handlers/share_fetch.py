@@ -23,8 +23,11 @@ from ottla.replication.purgatory import DelayedFetch
 from ottla.replication.share.aborted import ReadBatch, aborted_ranges
 from ottla.replication.share.acquisition import Acquired, Wanted
 from ottla.replication.share.session import FINAL_EPOCH, SessionKey, SharedPartition, ShareSession
+from ottla.security.acls import Operation
 from ottla.server.api import RECORDS_COST_SHIFT, RequestContext, Response, api
+from ottla.server.authorization import allowed
 from ottla.server.share_groups import (
+    NEEDS,
     NO_LEADER_KNOWN,
     RENEW_SINCE,
     Acknowledging,
@@ -48,7 +51,7 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     return {"error_code": error.code}
 
 
-@api(ApiKey.SHARE_FETCH, versions=(1, 2), on_error=_on_error, cost_shift=RECORDS_COST_SHIFT)
+@api(ApiKey.SHARE_FETCH, versions=(1, 2), needs=NEEDS, on_error=_on_error, cost_shift=RECORDS_COST_SHIFT)
 async def handle(context: RequestContext, request: Any) -> Response:
     key = check_request(context, request)
     manager = context.node.share.partitions
@@ -135,6 +138,7 @@ class _ShareFetch:
 
     def __init__(self, context: RequestContext, request: Any, key: SessionKey, session: ShareSession) -> None:
         self._node = context.node
+        self._readable = allowed(context, Operation.READ)
         self._manager = context.node.share.partitions
         self._request = request
         self._key = key
@@ -216,6 +220,8 @@ class _ShareFetch:
             try:
                 if topic is None and not self._is_first:
                     raise KafkaError(ErrorCode.unknown_topic_id)
+                if topic is not None and topic.name not in self._readable:
+                    raise KafkaError(ErrorCode.topic_authorization_failed)
                 if topic is None or where.partition not in topic.partitions:
                     raise KafkaError(ErrorCode.unknown_topic_or_partition)
                 partition = node.replicas.find_by_id(where.topic_id, where.partition)

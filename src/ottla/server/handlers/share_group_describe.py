@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.authorization import authorize
+from ottla.server.handlers.consumer_group_describe import HIDDEN, assigned_topics, check_topics
+from ottla.server.handlers.describe_groups import NOT_ASKED, operations_on
 from ottla.server.long_answers import RowsOf, row_by_row
+from ottla.server.permissions import of_groups, of_topics
 from ottla.server.share_groups import check_enabled
 
 
@@ -16,17 +21,24 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     return {"groups": RowsOf(request.group_ids, lambda each: _failed(each, error))}
 
 
-@api(ApiKey.SHARE_GROUP_DESCRIBE, versions=(1, 1), on_error=_on_error)
+NEEDS: Final = (of_groups(Operation.DESCRIBE, "group_ids"), of_topics(Operation.DESCRIBE, "groups.members.assignment"))
+
+
+@api(ApiKey.SHARE_GROUP_DESCRIBE, versions=(1, 1), needs=NEEDS, on_error=_on_error)
 def handle(context: RequestContext, request: Any) -> Response | Awaitable[Response]:
     check_enabled(context)
-    return row_by_row(context, "groups", request.group_ids, lambda each: _describe(context, each))
+    return row_by_row(context, "groups", request.group_ids, lambda each: _describe(context, request, each))
 
 
-def _describe(context: RequestContext, group_id: str) -> dict[str, Any]:
-    if not group_id:
-        return _failed(group_id, KafkaError(ErrorCode.invalid_group_id))
+def _describe(context: RequestContext, request: Any, group_id: str) -> dict[str, Any]:
     try:
-        return context.node.share.groups.describe(group_id)
+        authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        if not group_id:
+            raise KafkaError(ErrorCode.invalid_group_id)
+        found = context.node.share.groups.describe(group_id)
+        check_topics(context, assigned_topics(found["members"]), HIDDEN)
+        operations = operations_on(context, group_id) if request.include_authorized_operations else NOT_ASKED
+        return {**found, "authorized_operations": operations}
     except KafkaError as error:
         return _failed(group_id, error)
 

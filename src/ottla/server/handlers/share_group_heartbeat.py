@@ -6,13 +6,17 @@ It learns from the answer which partitions it has. See `coordinator/group/share/
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from ottla.coordinator.group.share.heartbeat import ShareHeartbeat
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import Deferred, RequestContext, Response, api
+from ottla.server.authorization import authorize
 from ottla.server.coordinator_replies import DeferredReply
+from ottla.server.handlers.consumer_group_heartbeat import check_subscription
+from ottla.server.permissions import Refused, of_groups, of_topics
 from ottla.server.share_groups import MEMBER_ID_LENGTH_MAX, check_enabled
 
 
@@ -20,11 +24,19 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     return {"error_code": error.code, "error_message": error.message or None, "member_id": None, "assignment": None}
 
 
-@api(ApiKey.SHARE_GROUP_HEARTBEAT, versions=(1, 1), on_error=_on_error)
+NEEDS: Final = (
+    of_groups(Operation.READ, "group_id", refused=Refused.REQUEST),
+    of_topics(Operation.DESCRIBE, "subscribed_topic_names", refused=Refused.REQUEST),
+)
+
+
+@api(ApiKey.SHARE_GROUP_HEARTBEAT, versions=(1, 1), needs=NEEDS, on_error=_on_error)
 def handle(context: RequestContext, request: Any) -> Deferred:
     check_enabled(context)
+    authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
     if not request.member_id or len(request.member_id) > MEMBER_ID_LENGTH_MAX:
         raise KafkaError(ErrorCode.invalid_request)
+    check_subscription(context, request.subscribed_topic_names)
     asked = ShareHeartbeat(
         request.group_id,
         request.member_id,

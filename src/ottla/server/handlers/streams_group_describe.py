@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Any
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
-from ottla.server.handlers.describe_groups import ALL_OPERATIONS, NOT_ASKED
+from ottla.server.authorization import authorize
+from ottla.server.handlers.consumer_group_describe import check_topics
+from ottla.server.handlers.describe_groups import NOT_ASKED, operations_on
 from ottla.server.handlers.streams_group_heartbeat import check_enabled
 from ottla.server.long_answers import RowsOf, row_by_row
+from ottla.server.permissions import of_groups, of_topics
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
     return {"groups": RowsOf(request.group_ids, lambda group_id: _failed(group_id, error))}
 
 
-@api(ApiKey.STREAMS_GROUP_DESCRIBE, versions=(0, 0), on_error=on_error)
+NEEDS: Final = (of_groups(Operation.DESCRIBE, "group_ids"), of_topics(Operation.DESCRIBE, "groups.topology"))
+HIDDEN: Final = "The described group uses topics that the client is not authorized to describe."
+
+
+@api(ApiKey.STREAMS_GROUP_DESCRIBE, versions=(0, 0), needs=NEEDS, on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Response | Awaitable[Response]:
     check_enabled(context)
     return row_by_row(context, "groups", request.group_ids, lambda group_id: _describe(context, request, group_id))
@@ -25,13 +33,24 @@ def handle(context: RequestContext, request: Any) -> Response | Awaitable[Respon
 
 def _describe(context: RequestContext, request: Any, group_id: str) -> dict[str, Any]:
     try:
+        authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if not group_id:
             raise KafkaError(ErrorCode.invalid_group_id)
         found: dict[str, Any] = context.node.groups.describe_streams_group(group_id)
+        check_topics(context, _topics(found["topology"]), HIDDEN)
     except KafkaError as error:
         return _failed(group_id, error)
-    operations = ALL_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    operations = operations_on(context, group_id) if request.include_authorized_operations else NOT_ASKED
     return {"error_code": ErrorCode.none, "error_message": None, **found, "authorized_operations": operations}
+
+
+def _topics(topology: Mapping[str, Any] | None) -> Iterable[str]:
+    """The names of the topics that a topology names."""
+    for each in () if topology is None else topology["subtopologies"]:
+        yield from each["source_topics"]
+        yield from each["repartition_sink_topics"]
+        for topic in (*each["repartition_source_topics"], *each["state_changelog_topics"]):
+            yield topic["name"]
 
 
 def _failed(group_id: str, error: KafkaError) -> dict[str, Any]:

@@ -25,8 +25,11 @@ from ottla.protocol.internal.streams_group_records import (
     TopicInfo,
 )
 from ottla.protocol.messages import ApiKey, millis
+from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import Handling, RequestContext, Response, api
+from ottla.server.authorization import allowed, authorize, refusal
 from ottla.server.coordinator_replies import DeferredReply
+from ottla.server.permissions import Refused, of_groups, of_topics
 from ottla.server.streams_topics import streams_topics
 
 ROWS_AT_ONCE: Final = 500
@@ -40,12 +43,23 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
     return {"error_code": error.code, "error_message": message, **NOTHING_ASSIGNED}
 
 
-@api(ApiKey.STREAMS_GROUP_HEARTBEAT, versions=(0, 0), on_error=on_error)
+NEEDS: Final = (
+    of_groups(Operation.READ, "group_id", refused=Refused.REQUEST),
+    of_topics(Operation.DESCRIBE, "topology", refused=Refused.REQUEST),
+    of_topics(
+        Operation.CREATE, "topology", when="to have internal topics created", refused=Refused.OMITTED,
+        instead=(Operation.CREATE,),
+    ),
+)  # fmt: skip
+
+
+@api(ApiKey.STREAMS_GROUP_HEARTBEAT, versions=(0, 0), needs=NEEDS, on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Handling:
     check_enabled(context)
+    authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
     topology = None
     if request.topology is not None:
-        yield from _check_names(request.topology)
+        yield from _check_names(context, request.topology)
         topology = yield from _topology(request.topology)
     endpoint, tags = request.user_endpoint, request.client_tags
     asked = StreamsHeartbeat(
@@ -102,8 +116,9 @@ def _check_size(topology: Any) -> Generator[int, None, None]:
         raise KafkaError(ErrorCode.streams_invalid_topology, message)
 
 
-def _check_names(topology: Any) -> Generator[int, None, None]:
-    """Raises STREAMS_INVALID_TOPOLOGY for topics that no application may have, or too many of them."""
+def _check_names(context: RequestContext, topology: Any) -> Generator[int, None, None]:
+    """Raises STREAMS_INVALID_TOPOLOGY for topics that no application may have, or too many of them; then
+    TOPIC_AUTHORIZATION_FAILED for those that this one may not describe."""
     yield from _check_size(topology)
     names: dict[str, None] = {}
     for each in topology.subtopologies:
@@ -129,6 +144,11 @@ def _check_names(topology: Any) -> Generator[int, None, None]:
     if invalid:
         message = f"Topic names {','.join(invalid)} are not valid topic names."
         raise KafkaError(ErrorCode.streams_invalid_topology, message)
+    visible = allowed(context, Operation.DESCRIBE)
+    for name in names:
+        if name not in visible:
+            raise refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        yield 2
 
 
 def _in_steps(rows: Sequence[Any], row_of: Any) -> Generator[int, None, list[Any]]:
@@ -183,6 +203,10 @@ def _response(context: RequestContext, group_id: str, answer: Mapping[str, Any])
     response = {name: value for name, value in answer.items() if name != "creatable"}
     creatable = answer["creatable"]
     if creatable:
+        may_create = allowed(context, Operation.CREATE, on_cluster=Operation.CREATE)
+        denied = [name for name in creatable if name not in may_create]
+        if denied:
+            return {**response, "status": _with_denied(response["status"], denied)}
         node = context.node
         interval_ms = node.groups.streams_heartbeat_interval_ms(group_id)
         requester = Requester(context.principal, context.client_host, context.client_id)
@@ -192,6 +216,21 @@ def _response(context: RequestContext, group_id: str, answer: Mapping[str, Any])
         if failures is not None:
             response["status"] = [_with_failures(each, failures) for each in response["status"]]
     return response
+
+
+def _with_denied(statuses: Sequence[Mapping[str, Any]] | None, denied: Sequence[str]) -> list[Mapping[str, Any]]:
+    """What keeps the application from running, with the topics that it may not create."""
+    detail = f"Unauthorized to CREATE on topics {', '.join(denied)}."
+    found = []
+    is_named = False
+    for each in statuses or ():
+        if each["status_code"] == TopologyStatus.MISSING_INTERNAL_TOPICS and not is_named:
+            each = {**each, "status_detail": f"{each['status_detail']}; {detail}"}
+            is_named = True
+        found.append(each)
+    if not is_named:
+        found.append({"status_code": TopologyStatus.MISSING_INTERNAL_TOPICS, "status_detail": detail})
+    return found
 
 
 def _with_failures(status: Mapping[str, Any], failures: str) -> Mapping[str, Any]:

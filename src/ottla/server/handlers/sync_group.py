@@ -12,20 +12,27 @@ from ottla.coordinator.group.requests import SyncGroup
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group_responses import encode_sync
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import Deferred, RequestContext, Response, api
+from ottla.server.authorization import authorize
 from ottla.server.coordinator_replies import encoded, encoded_reply
+from ottla.server.permissions import Refused, of_groups
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
     return encoded(context, encode_sync, replies.sync_error(error.code))
 
 
-@api(ApiKey.SYNC_GROUP, versions=(0, 5), on_error=on_error)
+NEEDS = (of_groups(Operation.READ, "group_id", refused=Refused.REQUEST),)
+
+
+@api(ApiKey.SYNC_GROUP, versions=(0, 5), needs=NEEDS, on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Deferred:
     protocol_type = getattr(request, "protocol_type", None)
     protocol_name = getattr(request, "protocol_name", None)
     if context.api_version >= 5 and None in (protocol_type, protocol_name):
         raise KafkaError(ErrorCode.inconsistent_group_protocol)
+    authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
     asked = SyncGroup(
         group_id=request.group_id,
         generation=request.generation_id,

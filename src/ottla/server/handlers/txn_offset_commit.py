@@ -17,10 +17,13 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_GUARD, OFFSETS_TOPIC, TopicPartition
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import in_transaction
+from ottla.security.acls import Operation
 from ottla.server.api import ROW_COST, Handling, RequestContext, Response, api
+from ottla.server.authorization import allowed
 from ottla.server.coordinator_replies import AwaitedReply, DeferredReply
 from ottla.server.freeing import without_frames
 from ottla.server.long_answers import RowsOf
+from ottla.server.permissions import group, of_topics, transactional_id
 from ottla.steps import at_once
 
 ADDS_SINCE: Final = 5
@@ -42,15 +45,24 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
     return {"topics": RowsOf(request.topics, refused)}
 
 
-@api(ApiKey.TXN_OFFSET_COMMIT, versions=(0, 5), on_error=on_error)
+NEEDS: Final = (
+    transactional_id(Operation.WRITE), group(Operation.READ), of_topics(Operation.READ, "topics.name"),
+)  # fmt: skip
+
+
+@api(ApiKey.TXN_OFFSET_COMMIT, versions=(0, 5), needs=NEEDS, on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Handling:
-    unknown: dict[TopicPartition, ErrorCode] = {}
+    readable = allowed(context, Operation.READ)
+    refused: dict[TopicPartition, ErrorCode] = {}
     offsets: list[OffsetToCommit] = []
     for asked in request.topics:
         topic = context.node.image.topic(asked.name)
+        is_readable = asked.name in readable
         for row in asked.partitions:
-            if topic is None or row.partition_index not in topic.partitions:
-                unknown[TopicPartition(asked.name, row.partition_index)] = ErrorCode.unknown_topic_or_partition
+            if not is_readable:
+                refused[TopicPartition(asked.name, row.partition_index)] = ErrorCode.topic_authorization_failed
+            elif topic is None or row.partition_index not in topic.partitions:
+                refused[TopicPartition(asked.name, row.partition_index)] = ErrorCode.unknown_topic_or_partition
             else:
                 offsets.append(
                     OffsetToCommit(
@@ -60,21 +72,21 @@ def handle(context: RequestContext, request: Any) -> Handling:
                 )  # fmt: skip
             yield 2
     if not offsets:
-        return (yield from _answering(context, unknown))
+        return (yield from _answering(context, refused))
     try:
         if not request.group_id:
             raise KafkaError(ErrorCode.invalid_group_id)
         guard = yield from _verify(context, request)
     except KafkaError as error:
-        return (yield from _answering(context, {**unknown, **_all(offsets, error)}))
+        return (yield from _answering(context, {**refused, **_all(offsets, error)}))
     transaction = InTransaction(request.producer_id, request.producer_epoch, guard)
-    if len(offsets) + len(unknown) > COMMITTED_AT_ONCE:
-        return (yield from _in_parts(context, request, offsets, transaction, unknown))
-    waiter = DeferredReply(lambda reply: at_once(_answering(context, {**unknown, **reply["partitions"]})))
+    if len(offsets) + len(refused) > COMMITTED_AT_ONCE:
+        return (yield from _in_parts(context, request, offsets, transaction, refused))
+    waiter = DeferredReply(lambda reply: at_once(_answering(context, {**refused, **reply["partitions"]})))
     try:
         context.node.groups.commit_in_transaction(_Errors(waiter, offsets), _asked(request, offsets), transaction)
     except KafkaError as error:
-        return (yield from _answering(context, {**unknown, **_all(offsets, error)}))
+        return (yield from _answering(context, {**refused, **_all(offsets, error)}))
     return waiter.deferred
 
 
@@ -98,9 +110,9 @@ def _in_parts(
     request: Any,
     offsets: list[OffsetToCommit],
     transaction: InTransaction,
-    unknown: Errors,
+    refused: Errors,
 ) -> Handling:
-    errors = dict(unknown)
+    errors = dict(refused)
     for start in range(0, len(offsets), COMMITTED_AT_ONCE):
         part = offsets[start : start + COMMITTED_AT_ONCE]
         reply = AwaitedReply()

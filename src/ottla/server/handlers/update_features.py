@@ -10,11 +10,13 @@ from typing import Any
 from ottla.drivers.cooperative import run_yielding
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.stepwise import plain
+from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.forwarding import to_controller
+from ottla.server.permissions import cluster
 
 
-@api(ApiKey.UPDATE_FEATURES, versions=(0, 2))
+@api(ApiKey.UPDATE_FEATURES, versions=(0, 2), needs=(cluster(Operation.ALTER, at_controller=True),))
 async def handle(context: RequestContext, request: Any) -> Response:
     answer = await to_controller(context, await run_yielding(plain(request)))
     if context.api_version >= 2:

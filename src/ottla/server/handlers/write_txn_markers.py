@@ -13,9 +13,11 @@ from ottla.drivers.transaction_markers import Errors, Marker, write_marker
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation
 from ottla.server.api import ROW_COST, Deferred, Handling, RequestContext, Response, api
 from ottla.server.coordinator_replies import AwaitedReply
 from ottla.server.long_answers import RowsOf
+from ottla.server.permissions import cluster
 from ottla.steps import at_once
 
 PARTITIONS_AT_ONCE = 32
@@ -32,13 +34,19 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
         rows = RowsOf(topic.partition_indexes, lambda number: {"partition_index": number, "error_code": error.code})
         return {"name": topic.name, "partitions": rows}
 
-    markers = RowsOf(
-        request.markers, lambda each: {"producer_id": each.producer_id, "topics": RowsOf(each.topics, refused)}
-    )
-    return {"markers": markers}
+    def row(marker: Any) -> dict[str, Any]:
+        topics = [topic for topic in marker.topics if topic.partition_indexes]
+        return {"producer_id": marker.producer_id, "topics": RowsOf(topics, refused)}
+
+    return {"markers": RowsOf(request.markers, row)}
 
 
-@api(ApiKey.WRITE_TXN_MARKERS, versions=(1, 2), on_error=on_error)
+@api(
+    ApiKey.WRITE_TXN_MARKERS,
+    versions=(1, 2),
+    needs=(cluster(Operation.CLUSTER_ACTION, instead=(Operation.ALTER,)),),
+    on_error=on_error,
+)
 def handle(context: RequestContext, request: Any) -> Handling:
     answer = _Answer()
     for each in request.markers:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ottla.drivers.coordinator_shards import LoadTimes
     from ottla.server.damaged_logs import DamagedLogs
     from ottla.server.http.shares import SharePartitionsCollector
+    from ottla.server.listener import Listener
     from ottla.server.node import Node
 
 PIECES_AT_ONCE = 4
@@ -72,6 +73,25 @@ GROUP_STATES_OF = {
     "streams": ("empty", "notready", "assigning", "reconciling", "stable"),
 }
 """States of groups of the newer protocols."""
+
+
+LOGINS: Mapping[str, str] = {
+    "successful_authentication_total": "successes",
+    "failed_authentication_total": "failures",
+    "successful_reauthentication_total": "resuccesses",
+    "failed_reauthentication_total": "refailures",
+    "successful_authentication_no_reauth_total": "no_reauthentications",
+    "expired_connections_killed_count": "expired",
+}
+"""Kafka's names to those of `authentication.Counts`."""
+
+
+def _add_authentications(page: Exposition, listener: Listener, where: str) -> None:
+    """Kafka has them for listeners without a login too."""
+    counts = None if listener.authentication is None else listener.authentication.counts
+    for name, attribute in LOGINS.items():
+        count = 0 if counts is None else getattr(counts, attribute)
+        page.add(f"kafka_server_socket_server_metrics_{name}", count, where)
 
 
 class HasShards(Protocol):
@@ -139,6 +159,14 @@ class Collector:
             page.add(f"{prefix}_count", len(listener.connections), where)
             page.add(f"{prefix}_creation_total", listener.admitted, where)
             page.add("ottla_connections_refused_total", listener.refused, where)
+            _add_authentications(page, listener, where)
+        if node.authorizer is not None:
+            prefix = "kafka_server_plugins"
+            page.add(f"{prefix}_acls_total_count", node.authorizer.acl_count)
+            page.add(f"{prefix}_authorization_allowed_total", node.authorizer.allowed)
+            page.add(f"{prefix}_authorization_denied_total", node.authorizer.denied)
+        if node.tls is not None:
+            node.tls.add_metrics(page)
         prefix = "kafka_server_fetchsessioncache_numincrementalfetch"
         page.add(f"{prefix}sessions", len(node.sessions))
         page.add(f"{prefix}partitionscached", sum(len(session.partitions) for session in node.sessions))

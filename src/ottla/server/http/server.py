@@ -56,7 +56,7 @@ class HttpServer:
         """The one that it really has, once started."""
         self.connections: dict[HttpConnection, None] = {}
         """Least recently active first."""
-        self._network = node.network
+        self._network = node.plain_network
         self._acceptor: Acceptor | None = None
 
     async def start(self) -> None:

@@ -101,7 +101,7 @@ def _join(state: GroupState, token: Token, group: ConsumerGroup, request: JoinGr
         timers.start_session(state, group.group_id, new)
         timers.start_sync(state, group.group_id, new)
     state.reply(token, _joined(new))
-    step.resolve()
+    step.resolve(request.visible)
 
 
 def _joined(member: ConsumerMember) -> replies.Response:

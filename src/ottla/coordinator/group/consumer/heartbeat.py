@@ -7,6 +7,7 @@ one step towards its target (Kafka's `GroupMetadataManager.consumerGroupHeartbea
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from typing import Any
 
@@ -123,7 +124,7 @@ class _Heartbeat:
         step.after(new)
         start_session(state, request.group_id, new)
         state.reply(token, self._response(old, new))
-        step.resolve()
+        step.resolve(request.visible)
 
     def _member(self, group: ConsumerGroup, member_id: str) -> ConsumerMember:
         request = self._request
@@ -280,10 +281,10 @@ class Step:
             else:
                 cancel_rebalance(state, group.group_id, new.member_id)
 
-    def resolve(self) -> None:
-        """Request the resolution of patterns, if that is due."""
+    def resolve(self, visible: Container[str] | None) -> None:
+        """Request the resolution of patterns, if that is due, among the topics that the member may describe."""
         if self._to_resolve:
-            patterns.request(self._state, self._group.group_id, self._to_resolve)
+            patterns.request(self._state, self._group.group_id, self._to_resolve, visible)
 
 
 def would_grow(group: ConsumerGroup, member_id: str, instance_id: str | None, *, joins: bool = True) -> bool:

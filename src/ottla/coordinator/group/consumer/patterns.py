@@ -8,7 +8,7 @@ with a new pattern gets its partitions with a later heartbeat.
 from __future__ import annotations
 
 import enum
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Container, Generator, Mapping, Sequence
 
 from ottla.coordinator.effects import Resolve
 from ottla.coordinator.group.consumer.group import (
@@ -100,20 +100,22 @@ def _due(
     return wanted if is_due else ()
 
 
-def request(state: GroupState, group_id: str, patterns: Sequence[str]) -> None:
-    """Ask the driver for what they match; it calls `resolved`."""
+def request(state: GroupState, group_id: str, patterns: Sequence[str], visible: Container[str] | None) -> None:
+    """Ask the driver for what they match among the topics that are visible; it calls `resolved`."""
     state.resolving.add(group_id)
-    state.effects.append(Resolve(group_id, patterns, state.image))
+    state.effects.append(Resolve(group_id, patterns, state.image, visible))
 
 
-def resolve(patterns: Sequence[str], image: MetadataImage) -> Generator[int, None, dict[str, frozenset[str]]]:
-    """The topics that each pattern matches; yields the cost of its steps."""
+def resolve(
+    patterns: Sequence[str], image: MetadataImage, visible: Container[str] | None = None
+) -> Generator[int, None, dict[str, frozenset[str]]]:
+    """The visible topics that each pattern matches; yields the cost of its steps."""
     found: dict[str, frozenset[str]] = {}
     for pattern in patterns:
         names = []
         expression = RegularExpression(pattern)
         for topic in image.topics:
-            if expression.matches(topic.name):
+            if expression.matches(topic.name) and (visible is None or topic.name in visible):
                 names.append(topic.name)
             yield MATCH_COST
         found[pattern] = frozenset(names)

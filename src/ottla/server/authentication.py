@@ -1,0 +1,551 @@
+"""Logins of clients on SASL listeners: the states of a connection before, during and after its login.
+
+As Kafka's `SaslServerAuthenticator` (KIP-43, 152, 368, 684), request for request: ApiVersions once, SaslHandshake, then
+the mechanism's tokens, as they are (SaslHandshake v0) or in SaslAuthenticate. Before the handshake anything else closes
+the connection without an answer; after it a wrong request gets its own response with ILLEGAL_SASL_STATE. A failure is
+answered only after `connection.failed.authentication.delay.ms`, then the connection is closed.
+
+Not on the hot path. A connection has a `Login` only on such a listener, and its frames come here only while
+`intercepts` holds: until it is logged in, and again once its session has ended. Its `apis` then are those of its state.
+
+Before a client is known, frames are limited by `sasl.server.max.receive.size` where their length is read, and time by
+`ottla.login.timeout.ms`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import struct
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ottla.drivers.cooperative import run_yielding
+from ottla.errors import ErrorCode, KafkaError
+from ottla.logs import fields
+from ottla.protocol.messages import ApiKey
+from ottla.security.sasl import AuthenticationFailed, ServerMechanism
+from ottla.server import dispatch
+from ottla.server.api import Api, ApiSet, Call, CloseConnection, Handling, RequestContext, Response, top_level_error
+
+if TYPE_CHECKING:
+    from ottla.server.connection import CompiledConnection
+    from ottla.server.listener import Listener
+
+_LOG = logging.getLogger("ottla.authentication")
+
+REAUTHENTICATION_SECONDS_MIN: Final = 1.0
+"""A client may authenticate again once in this time (KIP-368)."""
+
+TIMER_SECONDS_MAX: Final = 86_400.0
+"""A session may last for years; a timer is armed again after a day."""
+
+LIFETIME_MS_MAX: Final = 10**15
+"""30,000 years, which every type of a duration can hold."""
+
+LOGGED_PER_SECOND_MAX: Final = 10
+"""Failures that are logged one by one; the rest is counted."""
+
+_INT32 = struct.Struct(">i")
+
+
+class State(enum.Enum):
+    """Where a connection is on its way."""
+
+    VERSIONS_OR_HANDSHAKE = "before ApiVersions and SaslHandshake"
+    HANDSHAKE = "before SaslHandshake"
+    AUTHENTICATE = "during authentication"
+    BAD_MECHANISM = "during re-authentication by another mechanism"
+    DONE = "logged in"
+    EXPIRED = "after the end of its session"
+    FAILED = "after a failed authentication"
+
+
+class Counts:
+    """Authentications of one listener since the start."""
+
+    __slots__ = ("expired", "failures", "no_reauthentications", "refailures", "resuccesses", "successes")
+
+    def __init__(self) -> None:
+        self.successes = 0
+        self.failures = 0
+        self.resuccesses = 0
+        """Logins of clients that were logged in already (KIP-368)."""
+        self.refailures = 0
+        self.no_reauthentications = 0
+        """Logins by clients that do not know KIP-368, which cannot authenticate again."""
+        self.expired = 0
+        """Connections closed because they went on after the end of their session."""
+
+
+class LoginSettings(NamedTuple):
+    """What all connections of a listener have in common."""
+
+    bytes_max: int
+    """`sasl.server.max.receive.size`"""
+    failure_delay_s: float
+    timeout_s: float
+    """How long a client may take until it is known."""
+
+
+class Mechanism(NamedTuple):
+    """One that a listener offers."""
+
+    serve: Callable[[], ServerMechanism]
+    session_ms_max: int
+    """`connections.max.reauth.ms`; 0: no limit."""
+
+
+class Authentication:
+    """The logins of one listener. All methods belong to the event loop's thread."""
+
+    def __init__(self, listener: Listener, settings: LoginSettings, mechanisms: Mapping[str, Mechanism]) -> None:
+        self.listener = listener
+        self.settings = settings
+        self.mechanisms = mechanisms
+        """By name, in the order of `sasl.enabled.mechanisms`."""
+        self.counts = Counts()
+        self._apis = {state: _apis(state, listener.apis) for state in State}
+        self._logged_second = 0
+        self._logged = 0
+        self._unlogged = 0
+
+    def begin(self, connection: CompiledConnection) -> None:
+        """A client has connected: it may do nothing but log in."""
+        connection.login = Login(self, connection)
+
+    def apis(self, state: State) -> ApiSet:
+        return self._apis[state]
+
+    def log_failure(self, connection: CompiledConnection, mechanism: str | None, reason: str) -> None:
+        """A flood of failures must not fill the disk."""
+        second = int(self.listener.loop.time())
+        if second != self._logged_second:
+            self._logged_second, self._logged = second, 0
+        self._logged += 1
+        if self._logged > LOGGED_PER_SECOND_MAX:
+            self._unlogged += 1
+            return
+        unlogged, self._unlogged = self._unlogged, 0
+        _LOG.info(
+            "authentication failed",
+            extra=fields(
+                client=connection.client_host, listener=self.listener.name, mechanism=mechanism, reason=reason,
+                unlogged=unlogged or None,
+            ),
+        )  # fmt: skip
+
+
+class Login:
+    """The login of one connection."""
+
+    __slots__ = (
+        "__weakref__",
+        "_authentication",
+        "_connection",
+        "_deadline",
+        "_framed",
+        "_mechanism",
+        "_previous",
+        "_reauthenticated_at",
+        "_server",
+        "_session_end",
+        "_session_ends_at",
+        "intercepts",
+        "state",
+    )  # fmt: skip
+
+    def __init__(self, authentication: Authentication, connection: CompiledConnection) -> None:
+        self.intercepts = True
+        """Whether frames go through `begin`, and past all shortcuts."""
+        self.state = State.VERSIONS_OR_HANDSHAKE
+        self._authentication = authentication
+        self._connection = connection
+        self._framed = True
+        """Whether tokens come in SaslAuthenticate."""
+        self._mechanism: str | None = None
+        self._server: ServerMechanism | None = None
+        self._previous: tuple[str, str] | None = None
+        """Mechanism and principal that a re-authentication must have."""
+        self._reauthenticated_at: float | None = None
+        self._session_end: asyncio.Handle | None = None
+        self._session_ends_at: float | None = None
+        """In the loop's time; None: never."""
+        self._deadline: asyncio.Handle | None = None
+        self._wait_for_client()
+        self._enter(State.VERSIONS_OR_HANDSHAKE)
+
+    @property
+    def done(self) -> bool:
+        """Whether the client is known."""
+        return self.state is State.DONE
+
+    def _enter(self, state: State) -> None:
+        connection, authentication = self._connection, self._authentication
+        self.state = state
+        self.intercepts = state is not State.DONE
+        connection.apis = authentication.apis(state)
+        known = state in (State.DONE, State.EXPIRED)
+        limit = authentication.listener.request_bytes_max
+        connection.frame_bytes_max = limit if known else min(limit, authentication.settings.bytes_max)
+
+    def _wait_for_client(self) -> None:
+        loop, settings = self._authentication.listener.loop, self._authentication.settings
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = loop.call_later(settings.timeout_s, self._late)
+
+    def _late(self) -> None:
+        self._deadline = None
+        if self.state in (State.DONE, State.EXPIRED) or self._connection.closed:
+            return
+        seconds = self._authentication.settings.timeout_s
+        self._authentication.log_failure(
+            self._connection, self._mechanism, f"the client has not logged in within {seconds:g} s"
+        )
+        self._connection.abort()
+
+    def lost(self) -> None:
+        """The connection is no more."""
+        for timer in (self._deadline, self._session_end):
+            if timer is not None:
+                timer.cancel()
+        self._deadline = self._session_end = None
+        self._server = None
+        self._connection.login = None  # else each would keep the other in memory
+
+    # Frames.
+
+    def begin(self, frame: memoryview) -> tuple[Call, dispatch.Outcome]:
+        """`dispatch.begin` for a connection that is not logged in. Raises MalformedRequest or CloseConnection."""
+        connection = self._connection
+        node = self._authentication.listener.node
+        if self.state is State.BAD_MECHANISM:
+            assert self._previous is not None
+            raise self._closing(
+                f"{self._mechanism} cannot re-authenticate a connection that was authenticated by {self._previous[0]}"
+            )
+        if self.state is not State.AUTHENTICATE or self._framed:
+            return dispatch.begin(node, connection, frame)
+        context = RequestContext(
+            node, ApiKey.SASL_AUTHENTICATE, 0, 0, None, connection.client_host, connection.listener_name,
+            connection.principal, connection,
+        )  # fmt: skip
+        return Call(_RAW_TOKEN, context, None), self._token(bytes(frame), self._raw_answer)
+
+    def versions_answered(self) -> None:
+        """ApiVersions is answered once, as Kafka does; what follows is the handshake."""
+        if self.state is State.VERSIONS_OR_HANDSHAKE:
+            self._enter(State.HANDSHAKE)
+
+    def handshake(self, version: int, mechanism: str) -> Any:
+        """The response to SaslHandshake."""
+        if self.state in (State.DONE, State.EXPIRED):
+            now = self._authentication.listener.loop.time()
+            last = self._reauthenticated_at
+            is_soon = last is not None and now - last < REAUTHENTICATION_SECONDS_MIN
+            if self._session_ends_at is None or is_soon:
+                if self.state is State.EXPIRED:
+                    raise self._gone_on()
+                return {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": []}
+            assert self._mechanism is not None
+            self._reauthenticated_at = now
+            self._previous = (self._mechanism, self._connection.principal)
+            self._stop_session()
+            self._wait_for_client()
+        authentication = self._authentication
+        names = list(authentication.mechanisms)
+        found = authentication.mechanisms.get(mechanism)
+        self._framed = version >= 1
+        if found is None:
+            self._enter(State.FAILED)
+            answer = {"error_code": ErrorCode.unsupported_sasl_mechanism, "mechanisms": names}
+            self._mechanism = None
+            shown = mechanism if mechanism.isascii() and mechanism.isprintable() else "a name that is not printable"
+            return self._fail(answer, f"{shown[:100]} is not enabled; enabled are {', '.join(names)}")
+        self._mechanism = mechanism
+        if self._previous is not None and self._previous[0] != mechanism:
+            self._enter(State.BAD_MECHANISM)
+        else:
+            self._server = found.serve()
+            self._enter(State.AUTHENTICATE)
+        return {"error_code": ErrorCode.none, "mechanisms": names}
+
+    def authenticate(self, version: int, token: bytes) -> Any:
+        """The response to SaslAuthenticate, or the way to it."""
+        if self.state is not State.AUTHENTICATE:
+            return _answered_late()
+
+        def answer(data: bytes, lifetime_ms: int) -> Response:
+            if version == 0 and lifetime_ms >= 0:
+                self._authentication.counts.no_reauthentications += 1
+            return {
+                "error_code": ErrorCode.none, "error_message": "", "auth_bytes": data,
+                "session_lifetime": max(lifetime_ms, 0),
+            }  # fmt: skip
+
+        return self._token(token, answer)
+
+    def refuse(self, call: RequestContext, respond: Callable[[KafkaError], Any]) -> Any:
+        """The response, after the delay, to a request that is not the next one."""
+        what = f"Unexpected Kafka request of type {ApiKey(call.api_key).name} during SASL authentication."
+        self._enter(State.FAILED)
+        answer = respond(KafkaError(ErrorCode.illegal_sasl_state, what))
+        return self._fail(answer, what)
+
+    # The mechanism.
+
+    def _raw_answer(self, data: bytes, lifetime_ms: int) -> Response:
+        if lifetime_ms >= 0:
+            self._authentication.counts.no_reauthentications += 1
+        return _INT32.pack(len(data)) + data
+
+    def _token(self, token: bytes, answer: Callable[[bytes, int], Response]) -> Any:
+        """What `answer` makes of the mechanism's token and of the session's milliseconds, which are -1 as long as the
+        login is not done; or the way to it."""
+        server = self._server
+        assert server is not None
+        if server.takes_long(token):
+            return self._token_in_thread(server, token, answer)
+        try:
+            return self._stepped(server.step(token), server, answer)
+        except AuthenticationFailed as error:
+            return self._failed(error)
+
+    async def _token_in_thread(
+        self, server: ServerMechanism, token: bytes, answer: Callable[[bytes, int], Response]
+    ) -> Response:
+        try:
+            data = await self._authentication.listener.node.fs.run(lambda: server.step(token))
+            if self._connection.closed:
+                raise CloseConnection("the client has gone meanwhile")
+            return self._stepped(data, server, answer)
+        except AuthenticationFailed as error:
+            return await self._failed(error)
+
+    def _stepped(self, data: bytes, server: ServerMechanism, answer: Callable[[bytes, int], Response]) -> Response:
+        """Raises AuthenticationFailed."""
+        if server.user is None:
+            return answer(data, -1)
+        return answer(data, self._succeed(server, server.user))
+
+    def _succeed(self, server: ServerMechanism, user: str) -> int:
+        """The client is known; returns the milliseconds of its session, 0 without a limit. Raises
+        AuthenticationFailed."""
+        connection, authentication = self._connection, self._authentication
+        principal, previous = f"User:{user}", self._previous
+        if previous is not None and previous[1] != principal:
+            raise AuthenticationFailed(
+                f"Cannot change principals during re-authentication from {previous[1].replace(':', '.', 1)}: "
+                f"{principal.replace(':', '.', 1)}"
+            )
+        assert self._mechanism is not None
+        self._server, self._previous = None, None
+        lifetime_ms = self._lifetime_ms(server, authentication.mechanisms[self._mechanism].session_ms_max)
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if previous is None:
+            authentication.counts.successes += 1
+        else:
+            authentication.counts.resuccesses += 1
+        connection.principal = principal
+        self._enter(State.DONE)
+        quotas = authentication.listener.quotas
+        connection.quotas = None if quotas is None else quotas.of_connection(connection)
+        if lifetime_ms is not None:
+            self._begin_session(lifetime_ms)
+        _LOG.debug(
+            "authenticated", extra=fields(client=connection.client_host, principal=principal, mechanism=self._mechanism)
+        )
+        return lifetime_ms or 0
+
+    def _lifetime_ms(self, server: ServerMechanism, session_ms_max: int) -> int | None:
+        """The least of what the credential and the setting allow; None where neither says anything."""
+        limits = [session_ms_max] if session_ms_max > 0 else []
+        if server.expires_at_s is not None:
+            left_ms = int(server.expires_at_s * 1000) - self._authentication.listener.node.clock.now_ms()
+            limits.append(left_ms)
+        return min(max(min(limits), 0), LIFETIME_MS_MAX) if limits else None
+
+    # The session.
+
+    def _begin_session(self, lifetime_ms: int) -> None:
+        loop = self._authentication.listener.loop
+        self._session_ends_at = loop.time() + lifetime_ms / 1000
+        self._arm()
+
+    def _arm(self) -> None:
+        loop = self._authentication.listener.loop
+        assert self._session_ends_at is not None
+        left_s = self._session_ends_at - loop.time()
+        self._session_end = loop.call_later(min(max(left_s, 0.0), TIMER_SECONDS_MAX), self._session_due)
+
+    def _session_due(self) -> None:
+        self._session_end = None
+        if self._session_ends_at is None or self._connection.closed:
+            return
+        if self._session_ends_at > self._authentication.listener.loop.time():
+            self._arm()
+        else:
+            self._connection.shortcuts.clear()
+            self._enter(State.EXPIRED)
+
+    def _stop_session(self) -> None:
+        if self._session_end is not None:
+            self._session_end.cancel()
+            self._session_end = None
+        self._session_ends_at = None
+        self._connection.shortcuts.clear()
+
+    def _gone_on(self) -> CloseConnection:
+        """A request after the end of the session that does not begin another one."""
+        self._authentication.counts.expired += 1
+        return self._closing("a request after the end of the session", is_failure=False)
+
+    # Failures.
+
+    def unexpected(self, api_key: int) -> CloseConnection:
+        """A request at a time when it is not even answered."""
+        if self.state is State.EXPIRED:
+            return self._gone_on()
+        return self._closing(f"{ApiKey(api_key).name} before the login, which this listener demands (SASL)")
+
+    def _count_failure(self) -> None:
+        counts = self._authentication.counts
+        if self._previous is None:
+            counts.failures += 1
+        else:
+            counts.refailures += 1
+
+    def _closing(self, reason: str, *, is_failure: bool = True) -> CloseConnection:
+        self._authentication.log_failure(self._connection, self._mechanism, reason)
+        if is_failure:
+            self._count_failure()
+        self._enter(State.FAILED)
+        return CloseConnection(reason)
+
+    def _failed(self, error: AuthenticationFailed) -> Coroutine[Any, Any, Response]:
+        during = "authentication" if self._previous is None else "re-authentication"
+        message = error.message or (
+            f"Authentication failed during {during} due to invalid credentials with SASL mechanism {self._mechanism}"
+        )
+        answer = {
+            "error_code": ErrorCode.sasl_authentication_failed, "error_message": message, "auth_bytes": b"",
+            "session_lifetime": 0,
+        }  # fmt: skip
+        self._enter(State.FAILED)
+        return self._fail(answer if self._framed else None, error.reason)
+
+    async def _fail(self, answer: Response | Handling, reason: str) -> Response:
+        """The answer, held back for a while so that guessing takes time; then the connection is closed."""
+        self._authentication.log_failure(self._connection, self._mechanism, reason)
+        self._count_failure()
+        self._server = None
+        response: Response = await run_yielding(answer) if isinstance(answer, Generator) else answer
+        await asyncio.sleep(self._authentication.settings.failure_delay_s)
+        if response is None:
+            raise CloseConnection(reason)
+        self._connection.closing = True
+        return response
+
+
+def _answered_late() -> Response:
+    """SaslAuthenticate of a client that is logged in, or need not be."""
+    message = "SaslAuthenticate request received after successful authentication"
+    return {"error_code": ErrorCode.illegal_sasl_state, "error_message": message, "auth_bytes": b""}
+
+
+# Which API is answered in which state, and how.
+
+ANSWERED: Final[Mapping[State, frozenset[ApiKey]]] = {
+    State.VERSIONS_OR_HANDSHAKE: frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE}),
+    State.HANDSHAKE: frozenset({ApiKey.SASL_HANDSHAKE}),
+    State.AUTHENTICATE: frozenset({ApiKey.SASL_AUTHENTICATE}),
+    State.BAD_MECHANISM: frozenset(),
+    State.EXPIRED: frozenset({ApiKey.SASL_HANDSHAKE}),
+    State.FAILED: frozenset(),
+}
+"""Anything else is refused: while authenticating with its own response, else the connection is closed."""
+
+
+def _apis(state: State, whole: ApiSet) -> ApiSet:
+    """What a connection in this state may ask. ApiVersions tells of all that the listener serves."""
+    answered = ANSWERED.get(state)
+    if answered is None:
+        return whole
+    known: dict[int, Api] = {}
+
+    def load(key: int) -> Api:
+        found = known.get(key)
+        if found is None:
+            found = known[key] = _in_state(state, key, whole, answered)
+        return found
+
+    return ApiSet(whole.table, load)
+
+
+def _in_state(state: State, key: int, whole: ApiSet, answered: frozenset[ApiKey]) -> Api:
+    served = whole.table[key]
+    versions = (served.min_version, served.max_version)
+    if key in answered:
+        real = whole.load(key)
+        return _noting(real) if key == ApiKey.API_VERSIONS else real
+    if state is State.AUTHENTICATE:
+        return _refusing(whole.load(key))
+    return Api(key, versions, _close, lambda version, frame, offset: None, top_level_error, False)
+
+
+def _login(context: RequestContext) -> Login:
+    login: Login | None = None if context.session is None else context.session.login
+    assert login is not None
+    return login
+
+
+def _close(context: RequestContext, request: Any) -> Response:
+    raise _login(context).unexpected(context.api_key)
+
+
+def _refusing(real: Api) -> Api:
+    def handle(context: RequestContext, request: Any) -> Any:
+        return _login(context).refuse(context, lambda error: real.on_error(context, request, error))
+
+    return _like(real, handle)
+
+
+def _noting(real: Api) -> Api:
+    def handle(context: RequestContext, request: Any) -> Any:
+        response = real.handle(context, request)
+        if isinstance(response, Mapping) and response.get("error_code") == ErrorCode.none:
+            _login(context).versions_answered()
+        return response
+
+    return _like(real, handle)
+
+
+def _like(real: Api, handle: Callable[[RequestContext, Any], Any]) -> Api:
+    return Api(
+        real.key, (real.min_version, real.max_version), handle, real.decode, real.on_error, False,
+        decode_in_steps=real.decode_in_steps, long_bytes=real.long_bytes, cost_shift=real.cost_shift,
+    )  # fmt: skip
+
+
+_RAW_TOKEN = Api(
+    ApiKey.SASL_AUTHENTICATE, (0, 0), _close, lambda version, frame, offset: None, top_level_error, False
+)  # fmt: skip
+"""A token without a request around it."""
+
+
+def handshake(context: RequestContext, mechanism: str) -> Any:
+    """SaslHandshake on any listener."""
+    login = None if context.session is None else context.session.login
+    if login is None:
+        return {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": []}
+    return login.handshake(context.api_version, mechanism)
+
+
+def authenticate(context: RequestContext, token: bytes) -> Any:
+    """SaslAuthenticate on any listener."""
+    login = None if context.session is None else context.session.login
+    return _answered_late() if login is None else login.authenticate(context.api_version, token)

@@ -1,0 +1,35 @@
+"""AlterUserScramCredentials, version 0 (KIP-554): the controller decides, the image has the credentials.
+
+Clients send the salted password; the records hold only what proves it. Rows of the answer stand for themselves, one for
+each user.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.drivers.cooperative import run_yielding
+from ottla.errors import KafkaError
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.stepwise import plain
+from ottla.security.acls import Operation
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.forwarding import to_controller
+from ottla.server.long_answers import RowsOf, encoded
+from ottla.server.permissions import cluster
+
+
+def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    row = {"error_code": error.code, "error_message": error.message}
+    names = dict.fromkeys(each.name for each in (*request.deletions, *request.upsertions))
+    return {"results": RowsOf(tuple(names), lambda name: {"user": name, **row})}
+
+
+@api(
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    versions=(0, 0),
+    needs=(cluster(Operation.ALTER, at_controller=True),),
+    on_error=_on_error,
+)
+async def handle(context: RequestContext, request: Any) -> Response:
+    return await encoded(context, await to_controller(context, await run_yielding(plain(request))), "results")

@@ -1,0 +1,32 @@
+"""CreateAcls, versions 1-3 (KIP-140, KIP-290 for prefixed patterns): the controller decides, every node enforces.
+
+Needs ALTER on the cluster, which the node that decides checks. Rows of the answer stand for themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.drivers.cooperative import run_yielding
+from ottla.errors import KafkaError
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.stepwise import plain
+from ottla.security.acls import Operation
+from ottla.server.acls import check_enabled
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.authorization import decides_here
+from ottla.server.forwarding import to_controller
+from ottla.server.long_answers import RowsOf
+from ottla.server.permissions import cluster
+
+
+def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    row = {"error_code": error.code, "error_message": error.message}
+    return {"results": RowsOf(request.creations, lambda creation: row)}
+
+
+@api(ApiKey.CREATE_ACLS, versions=(1, 3), needs=(cluster(Operation.ALTER, at_controller=True),), on_error=_on_error)
+async def handle(context: RequestContext, request: Any) -> Response:
+    if decides_here(context.node):
+        check_enabled(context)
+    return await to_controller(context, await run_yielding(plain(request)))

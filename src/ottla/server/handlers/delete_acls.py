@@ -1,0 +1,32 @@
+"""DeleteAcls, versions 1-3 (KIP-140, KIP-290 for pattern types): all ACLs that any of the filters matches.
+
+Needs ALTER on the cluster, which the node that decides checks. The answer has the ACLs that are gone, filter by filter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.drivers.cooperative import run_yielding
+from ottla.errors import KafkaError
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.stepwise import plain
+from ottla.security.acls import Operation
+from ottla.server.acls import check_enabled
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.authorization import decides_here
+from ottla.server.forwarding import to_controller
+from ottla.server.long_answers import RowsOf
+from ottla.server.permissions import cluster
+
+
+def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    row = {"error_code": error.code, "error_message": error.message, "matching_acls": ()}
+    return {"filter_results": RowsOf(request.filters, lambda each: row)}
+
+
+@api(ApiKey.DELETE_ACLS, versions=(1, 3), needs=(cluster(Operation.ALTER, at_controller=True),), on_error=_on_error)
+async def handle(context: RequestContext, request: Any) -> Response:
+    if decides_here(context.node):
+        check_enabled(context)
+    return await to_controller(context, await run_yielding(plain(request)))

@@ -1,0 +1,25 @@
+"""SaslHandshake, versions 0-1 (KIP-43, KIP-152, KIP-368): which mechanism a client will log in by.
+
+Behind version 0 the mechanism's tokens follow as they are, behind version 1 in SaslAuthenticate. A client that is
+logged in begins another authentication with it; where there is nothing to log in to, ILLEGAL_SASL_STATE is the answer.
+The states are in `server/authentication.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.errors import KafkaError
+from ottla.protocol.messages import ApiKey
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.authentication import handshake
+from ottla.server.permissions import Open
+
+
+def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    return {"error_code": error.code, "mechanisms": []}
+
+
+@api(ApiKey.SASL_HANDSHAKE, versions=(0, 1), needs=Open("with it a client says who it is"), on_error=_on_error)
+def handle(context: RequestContext, request: Any) -> Any:
+    return handshake(context, request.mechanism)

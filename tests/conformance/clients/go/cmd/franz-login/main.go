@@ -1,0 +1,62 @@
+// franz-login BOOTSTRAP MECHANISM USER PASSWORD TOPIC: log in with franz-go, write one record, read one, print it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+)
+
+func mechanism(name, user, password string) sasl.Mechanism {
+	switch name {
+	case "SCRAM-SHA-256":
+		return scram.Auth{User: user, Pass: password}.AsSha256Mechanism()
+	case "SCRAM-SHA-512":
+		return scram.Auth{User: user, Pass: password}.AsSha512Mechanism()
+	}
+	return plain.Auth{User: user, Pass: password}.AsMechanism()
+}
+
+func run(arguments []string) error {
+	context, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(arguments[0]),
+		kgo.SASL(mechanism(arguments[1], arguments[2], arguments[3])),
+		kgo.DefaultProduceTopic(arguments[4]),
+		kgo.ConsumeTopics(arguments[4]),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.AllowAutoTopicCreation(),
+		kgo.RecordRetries(3),
+		kgo.RequestRetries(3),
+	)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if err := client.Ping(context); err != nil {
+		return err
+	}
+	if err := client.ProduceSync(context, kgo.StringRecord("by "+arguments[1])).FirstErr(); err != nil {
+		return err
+	}
+	fetches := client.PollFetches(context)
+	for _, each := range fetches.Errors() {
+		return each.Err
+	}
+	fmt.Println(string(fetches.Records()[0].Value))
+	return nil
+}
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,135 @@
+"""Writes docs/reference/permissions.md from what the handlers declare: `python -m tools.permissions_page [FILE]`.
+
+Without a file it writes to standard output. A test fails when the file in the repository is not what this gives.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+
+from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation, ResourceType
+from ottla.server import api
+from ottla.server.api import Api
+from ottla.server.controller_handlers import CONTROLLER_TABLE
+from ottla.server.handlers import TABLE, Served
+from ottla.server.permissions import Need, Open, Refused
+from tools.pages import write_page
+
+INTRODUCTION = """\
+# Permissions
+
+You will find which ACL a client needs for each API, and what it hears without it.
+
+This page is rendered from the declarations of the handlers, which the tests compare with Apache Kafka's answers:
+`python -m tools.permissions_page docs/reference/permissions.md`.
+
+A permission is an operation on a resource: a topic, a group, a transactional id, or the cluster. Super users have all
+of them, and so has everybody on a node without `authorizer.class.name`. READ, WRITE, DELETE and ALTER imply DESCRIBE;
+ALTER_CONFIGS implies DESCRIBE_CONFIGS.
+
+| resource | error of a client that lacks a permission |
+|---|---|
+| topic | TOPIC_AUTHORIZATION_FAILED (29) |
+| group | GROUP_AUTHORIZATION_FAILED (30) |
+| cluster | CLUSTER_AUTHORIZATION_FAILED (31) |
+| transactional id | TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53) |
+
+Permissions come before existence: a client hears the same of a topic that it may not describe, whether there is one or
+not. A request by topic id tells an unknown id (UNKNOWN_TOPIC_ID) from a refused one, as Kafka does. A produce request
+with `acks=0` has no answer; where it is refused, its connection is closed.
+
+A change of the ACLs counts from the next request on, on open connections too. A fetch that waits for records is
+answered by the decision that was made when it came.
+
+## Clients
+
+The versions are those that Ottla serves. Who has what is in the column *or* needs nothing else. An API that the
+controller decides is authorized there, with the client's principal and address.
+"""
+
+CONTROLLERS = """
+## Between nodes
+
+Nodes need CLUSTER_ACTION on the cluster, or to be super users, and tools that ask a controller directly need what the
+table says. An Envelope needs CLUSTER_ACTION of the broker that sends it; the request inside is authorized for the
+client that the broker names. FindCoordinator of share-partitions, Fetch with a replica's id, AddPartitionsToTxn from
+version 4 on and the APIs of share state above are also for nodes.
+"""
+
+HEAD = "\n| API | versions | operation | on | or | refused |\n|---|---|---|---|---|---|\n"
+
+_KINDS: Mapping[ResourceType, str] = {
+    ResourceType.TOPIC: "topic",
+    ResourceType.GROUP: "group",
+    ResourceType.CLUSTER: "cluster",
+    ResourceType.TRANSACTIONAL_ID: "transactional id",
+    ResourceType.DELEGATION_TOKEN: "delegation token",
+    ResourceType.USER: "user",
+}
+_REFUSED: Mapping[Refused, str] = {
+    Refused.REQUEST: "the request",
+    Refused.ROW: "the row",
+    Refused.OMITTED: "left out",
+}
+
+
+def document() -> str:
+    """The whole page."""
+    return "".join(_parts())
+
+
+def _parts() -> Iterator[str]:
+    yield INTRODUCTION
+    yield HEAD
+    yield from _table(TABLE, api.load)
+    yield CONTROLLERS
+    yield HEAD
+    shared = {key for key, served in TABLE.items() if (other := CONTROLLER_TABLE.get(key)) and _same(served, other)}
+    own = {key: served for key, served in CONTROLLER_TABLE.items() if key not in shared}
+    yield from _table(own, api.load_for_controller)
+
+
+def _same(of_broker: Served, of_controller: Served) -> bool:
+    return of_controller.module == f"handlers.{of_broker.module}"
+
+
+def _table(table: Mapping[int, Served], load: Callable[[int], Api]) -> Iterator[str]:
+    for key in sorted(table, key=lambda key: _name(key)):
+        loaded = load(key)
+        needs = loaded.needs
+        if isinstance(needs, Open):
+            yield f"| {_name(key)} | {_versions(loaded)} | none: {needs.reason} | | | |\n"
+            continue
+        for need in needs:
+            yield f"| {_name(key)} | {_versions(loaded, need)} | {_row(need)} |\n"
+
+
+def _name(key: int) -> str:
+    return "".join(part.capitalize() for part in ApiKey(key).name.split("_"))
+
+
+def _versions(loaded: Api, need: Need | None = None) -> str:
+    first, last = loaded.min_version, loaded.max_version
+    if need is not None and need.versions is not None:
+        first, last = need.versions
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _row(need: Need) -> str:
+    on = _KINDS[need.kind]
+    if need.where:
+        on += f" (`{need.where}`)"
+    if need.when:
+        on += f", {need.when}"
+    return f"{need.operation.name} | {on} | {', '.join(map(_alternative, need.instead))} | {_REFUSED[need.refused]}"
+
+
+def _alternative(other: tuple[Operation, ResourceType]) -> str:
+    operation, kind = other
+    return f"{operation.name} on {'the cluster' if kind == ResourceType.CLUSTER else f'any {_KINDS[kind]}'}"
+
+
+if __name__ == "__main__":
+    write_page(document(), sys.argv[1:])
