@@ -126,12 +126,12 @@ VALID: dict[str, list[str]] = {
 """A call of each command that a node accepts; where hostile values have their places, they take those of its words."""
 
 REFUSED = {
-    "acl add", "acl explain", "acl list", "acl remove",
+    "acl add", "acl explain", "acl list", "acl remove", "cert renew", "cert show", "security env",
     "cluster add", "cluster drain", "cluster remove", "mirror failback", "mirror failover",
     "mirror offsets", "mirror status", "pipeline stop",
     "quorum add", "quorum remove", "server health", "txn abort",
 }  # fmt: skip
-"""Commands that the only broker of a cluster refuses, or that have nothing to do."""
+"""Commands that the only broker of a cluster refuses, or that have nothing to do, or no file to read."""
 
 VARIABLES = {
     "OTTLA_BOOTSTRAP",

@@ -14,6 +14,7 @@ from tests.conformance import (  # noqa: F401  they add their rows to CASES
     differential_groups,
     differential_markers,
     differential_quotas,
+    differential_security,
     differential_share,
     differential_streams,
     differential_transactions,

@@ -121,11 +121,11 @@ def delete(
     """
     only = set(_mechanisms(mechanism or []))
     done: list[dict[str, Any]] = []
-    failed: list[str] = []
+    absent: list[str] = []
     for name in dict.fromkeys(names):
         there = [each for each, _ in _described(bootstrap, name).get(name, ()) if not only or each in only]
-        if not there and not if_exists:
-            failed.append(f"there is no user {name!r}" + (f" with {', '.join(sorted(only))}" if only else ""))
+        if not there:
+            absent.append(f"there is no user {name!r}" + (f" with {', '.join(sorted(only))}" if only else ""))
         for each in there:
             _delete(bootstrap, name, each)
         if there:
@@ -135,8 +135,10 @@ def delete(
     else:
         for row in done:
             print(f"user {row['user']} deleted: {', '.join(row['mechanisms'])}")
-    if failed:
-        raise CommandFailed("\n  ".join(failed) + "\n  see the users with: ottla user list", FAILED)
+        for line in absent if if_exists else ():
+            print(line)
+    if absent and not if_exists:
+        raise CommandFailed("\n  ".join(absent) + "\n  see the users with: ottla user list", FAILED)
     return OK
 
 

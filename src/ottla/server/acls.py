@@ -131,7 +131,7 @@ def _early(node: Node) -> frozenset[str]:
     return settings.early_listeners(node.config, frozenset(node.controller_endpoints))
 
 
-def check_enabled(context: RequestContext) -> None:
+def check_enabled(context: RequestContext, text: str = "No Authorizer is configured.") -> None:
     """For the APIs of ACLs themselves. Raises SECURITY_DISABLED without an authorizer."""
     if context.node.authorizer is None:
-        raise KafkaError(ErrorCode.security_disabled, "No Authorizer is configured.")
+        raise KafkaError(ErrorCode.security_disabled, text)

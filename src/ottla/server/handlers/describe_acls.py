@@ -24,7 +24,7 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
 
 @api(ApiKey.DESCRIBE_ACLS, versions=(1, 3), needs=(cluster(Operation.DESCRIBE),), on_error=_on_error)
 def handle(context: RequestContext, request: Any) -> Handling:
-    check_enabled(context)
+    check_enabled(context, "No Authorizer is configured on the broker")
     wanted = AclFilter(
         request.resource_type_filter, request.resource_name_filter, request.pattern_type_filter,
         request.principal_filter, request.host_filter, request.operation, request.permission_type,

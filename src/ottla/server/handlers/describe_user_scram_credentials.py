@@ -36,7 +36,7 @@ def handle(context: RequestContext, request: Any) -> Handling:
     for name, count in times.items():
         results.append(_result(name, count, credentials))
         yield ROW_COST
-    return {"error_code": ErrorCode.none, "error_message": None, "results": results}
+    return {"error_code": ErrorCode.none, "error_message": "", "results": results}
 
 
 def _result(name: str, times: int, credentials: Any) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def _result(name: str, times: int, credentials: Any) -> dict[str, Any]:
     if not infos:
         what = f"Attempt to describe a user credential that does not exist: {name}"
         return _refused(name, ErrorCode.resource_not_found, what)
-    return {"user": name, "error_code": ErrorCode.none, "error_message": None, "credential_infos": infos}
+    return {"user": name, "error_code": ErrorCode.none, "error_message": "", "credential_infos": infos}
 
 
 def _refused(name: str, code: ErrorCode, message: str) -> dict[str, Any]:
