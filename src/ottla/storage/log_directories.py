@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import posixpath
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence, Sized
 from typing import Protocol
 
 from ottla.errors import ErrorCode, KafkaError, OttlaError
@@ -42,13 +41,6 @@ class Warn(Protocol):
 
 def log_warning(event: str, /, **found: object) -> None:
     _LOG.warning(event, extra=fields(**found))
-
-
-class HasDirectory(Protocol):
-    """A log."""
-
-    @property
-    def directory(self) -> str: ...
 
 
 class LogDirectories:
@@ -97,16 +89,15 @@ class LogDirectories:
     def offline(self) -> list[str]:
         return list(self._offline)
 
-    def choose(self, cordoned: Collection[str], logs: Iterable[HasDirectory]) -> str:
-        """The one with the fewest of these logs, and none that is cordoned where there are others. Raises
+    def choose(self, cordoned: Collection[str], logs_in: Callable[[str], Sized]) -> str:
+        """The one with the fewest logs, and none that is cordoned where there are others. Raises
         KAFKA_STORAGE_ERROR without any."""
         online = [each for each in self.online if each not in cordoned] or self.online
         if not online:
             raise KafkaError(ErrorCode.kafka_storage_error, "no log directory is online")
         if len(online) == 1:
             return online[0]
-        counts = Counter(posixpath.dirname(log.directory) for log in logs)
-        return min(online, key=counts.__getitem__)
+        return min(online, key=lambda each: len(logs_in(each)))
 
     def refused(self, directory: str, now_ms: Millis) -> None:
         """A write was refused there for lack of room."""

@@ -109,6 +109,7 @@ class LogManager:
         self._flushes = FlushScheduler(self._is_served, self._report)
         self._flush_timer: FlushTimer | None = None
         self._logs: dict[TopicPartition, Log] = {}
+        self._by_directory: dict[str, dict[TopicPartition, Log]] = {}
         self._by_topic: dict[str, dict[int, Log]] = {}
         self._truncations: set[asyncio.Task[dict[Log, KafkaError]]] = set()
         self._closing = False
@@ -227,13 +228,13 @@ class LogManager:
 
     def logs_in(self, directory: str) -> list[Log]:
         """The logs of one log directory."""
-        return [log for log in self._logs.values() if posixpath.dirname(log.directory) == directory]
+        return list(self._by_directory.get(directory, {}).values())
 
     def _add(self, log: Log) -> None:
-        topic, partition = log.topic_partition
-        self._logs[log.topic_partition] = log
-        log.count_flush_seconds(self.flush_seconds)
+        topic, partition = key = log.topic_partition
         directory = posixpath.dirname(log.directory)
+        self._logs[key] = self._by_directory.setdefault(directory, {})[key] = log
+        log.count_flush_seconds(self.flush_seconds)
         log.health.on_failure = lambda error: self.on_log_failed(directory, error)
         log.health.on_full_disk = lambda: self._directories.refused(directory, self._clock.now_ms())
         log.health.on_suspicion = lambda offset: self.on_log_suspected(log, offset)
@@ -245,6 +246,7 @@ class LogManager:
         """Serve the log no more; its files stay as they are. Returns it."""
         log = self._logs.pop(key, None)
         if log is not None:
+            del self._by_directory[posixpath.dirname(log.directory)][key]
             partitions = self._by_topic[key.topic]
             del partitions[key.partition]
             if self._flush_timer is not None:
@@ -272,9 +274,9 @@ class LogManager:
             if topic_partition in self.offline_logs:
                 log = self._open_offline(topic_partition, config)
             else:
-                directory = log_dir or self._directories.choose(self.cordoned, self._logs.values())
-                path = posixpath.join(directory, str(topic_partition))
+                directory = log_dir or self._directories.choose(self.cordoned, self.logs_in)
                 self._purge_checkpoints(directory, topic_partition)
+                path = posixpath.join(directory, str(topic_partition))
                 log = at_once(self._opener.opening(topic_partition, path, config, Opening()))
         if log.topic_id is None:
             self.name(log, topic_id)
@@ -440,11 +442,8 @@ class LogManager:
         for log in strays:
             self.detach(log.topic_partition)
             self._rename_for_deletion(log, "stray")
-            self._warn(
-                "stray log renamed and kept: it is not in the metadata",
-                partition=log.topic_partition,
-                log=log.directory,
-            )
+            text = "stray log renamed and kept: it is not in the metadata"
+            self._warn(text, partition=log.topic_partition, log=log.directory)
         lost = [log.topic_partition for log in self.offline_logs.values() if is_stray(log)]
         for key in lost:
             self.detach_offline(key, "stray")
@@ -595,6 +594,7 @@ class LogManager:
     def abandon(self) -> None:
         """Detach all logs and release the locks; what is on disk stays as it is."""
         self._logs.clear()
+        self._by_directory.clear()
         self.offline_logs.clear()
         self._by_topic.clear()
         self._directories.unlock()
