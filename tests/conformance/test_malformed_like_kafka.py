@@ -22,7 +22,11 @@ from ottla.server.handlers import TABLE
 from tests.fuzz.tree import SIZED, Value, body, frame, length, null, render, tree, uvarint
 
 PREFIX = f"m{os.getpid()}-{time.time_ns() % 10**9}-"
-NUMBERS = {"validate_only": 1, "replica_id": -1, "session_epoch": -1, "acks": 1, "timeout": 9000}
+NUMBERS = {
+    "validate_only": 1, "replica_id": -1, "session_epoch": -1, "acks": 1, "timeout": 9000,
+    "resource_type": 2, "resource_type_filter": 2, "resource_pattern_type": 3, "pattern_type_filter": 3, "operation": 3,
+    "permission_type": 3, "mechanism": 1,
+}  # fmt: skip
 OLDEST = {ApiKey.PRODUCE: 3}
 """Older versions are advertised, but refused."""
 
