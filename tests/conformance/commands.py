@@ -127,6 +127,7 @@ class Commands:
         except OSError:
             os.kill(running.pid, signal.SIGKILL)
             self._mine.settimeout(END_S)
+            self._answers = self._mine.makefile("rb", buffering=0)  # one that has timed out reads nothing more
             self._answers.readline()
             raise AssertionError(f"does not end (signal {asked}): {running.argv}") from None
         finally:

@@ -139,7 +139,11 @@ class Root:
     def _is_up(self) -> bool:
         if self.main:
             return Path(f"{self.place}.waits").exists()
-        if Path(f"/proc/{self.pid}/comm").read_text().strip() != ("systemd" if self.systemd else "sleep"):
+        try:
+            name = Path(f"/proc/{self.pid}/comm").read_text().strip()
+        except OSError:  # a helper of the shell's that was the first child for a moment
+            return False
+        if name != ("systemd" if self.systemd else "sleep"):
             return False
         state = self.run(["systemctl", "is-system-running"], check=False).stdout.strip() if self.systemd else "running"
         return state in ("running", "degraded")

@@ -61,7 +61,7 @@ def _patiently(cluster: Cluster, values: Mapping[str, Any]) -> dict[str, Any]:
         code = ErrorCode(answer["error_code"])
         if code is ErrorCode.none:
             return answer
-        if code not in COORDINATOR_MOVED or not retry.again():
+        if (code not in COORDINATOR_MOVED and code is not ErrorCode.request_timed_out) or not retry.again():
             raise KafkaError(code, "no producer id")
 
 
