@@ -20,8 +20,9 @@ from ottla.client.cluster import Cluster
 from ottla.client.config import ClientConfig
 from ottla.client.connection import Connection
 from ottla.client.producer import Producer
-from ottla.client.transactions import describe_transactions, end_transaction, list_transactions
+from ottla.client.transactions import describe_transactions, end_transaction, init_producer, list_transactions
 from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.messages import ApiKey
 from ottla.testing import Broker
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -418,3 +419,16 @@ def test_settings_that_exclude_each_other(cluster: Cluster) -> None:
     for settings in ({"acks": "1"}, {"acks": "0", "idempotent": False, "transactional_id": "t"}):
         with pytest.raises(ValueError, match="acks=all"):
             Producer(cluster, **settings)  # type: ignore[arg-type]
+
+
+def test_a_broker_without_a_block_of_producer_ids_is_asked_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change of the controller may take longer than the broker waits for a block."""
+    ask, refused = cluster.ask_any, [ErrorCode.request_timed_out, ErrorCode.coordinator_load_in_progress]
+
+    def refusing(key: ApiKey, values: Any) -> Any:
+        return {"error_code": refused.pop()} if refused else ask(key, values)
+
+    monkeypatch.setattr(cluster, "ask_any", refusing)
+    assert init_producer(cluster, None).producer_id >= 0 and not refused
