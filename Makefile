@@ -90,7 +90,7 @@ nightly:  ## all there is with the newest Python, the whole client matrix and ev
 	@$(MAKE) --no-print-directory PYTHON="$$(tools/python.sh newest)" VENV=.venv-newest lint test dear conformance wheel deploy-check
 
 dear: peers  ## what only `make nightly` runs: the dear tests, the suite on every kind of cluster, every planted bug
-	OTTLA_TEST_SIGNALS=all OTTLA_TEST_HOSTILE=all $(PY) -m pytest $(SPREAD) \
+	OTTLA_TEST_SIGNALS=all OTTLA_TEST_HOSTILE=all OTTLA_TEST_STREAMS=all $(PY) -m pytest $(SPREAD) \
 		tests/conformance/test_cli_signals.py tests/conformance/test_cli_hostile_values.py
 	$(PY) -m pytest $(SPREAD) -m "nightly and not matrix" tests
 	$(PY) -m tests.cluster conformance

@@ -208,9 +208,10 @@ def calls(name: str, app: Any, dice: random.Random) -> Iterator[list[str]]:
     for argument in arguments_of(app):
         option = argument.names[0]
         if is_flag(argument):
-            yield [*words, *valid, option]
-            yield [*words, *valid, option, option]
-            yield [*words, *valid, f"{option}=\udcff"]
+            forms = ([option], [option, option], [f"{option}=\udcff"])
+            is_first = EVERYTHING or name == met_first()[kind_of(argument)]
+            for form in forms if is_first else (dice.choice(forms),):
+                yield [*words, *valid, *form]
             continue
         for value in values_for(name, argument, dice):
             if name in ("server start", "dev", "storage format") and value in DIRECTORIES:

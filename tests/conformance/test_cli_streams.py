@@ -8,15 +8,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from tests.conformance.commands import Commands, arguments_of, ensure_decent, every_command, pool
 from tests.conformance.test_cli_hostile_values import REFUSED, VALID, furnish
 
+EVERYTHING = os.environ.get("OTTLA_TEST_STREAMS") == "all"
+"""Every kind of stream for every command and form of it; otherwise each command gets its share of them."""
 LINES = 3000
 LONG = {"sim", "spark archive"}
 """They work for a second or more, each time: once for each kind of stream."""
@@ -46,6 +48,14 @@ def env(commands: Commands, bootstrap: str, registry_url: str) -> dict[str, str]
     return env
 
 
+T = TypeVar("T")
+
+
+def share(kinds: Sequence[T], turn: int) -> Sequence[T]:
+    """All kinds, or that whose turn it is: neighbours among the commands have others."""
+    return kinds if EVERYTHING else (kinds[turn % len(kinds)],)
+
+
 def has_json(name: str) -> bool:
     return "--json" in {each.names[0] for each in arguments_of(dict(every_command())[name])}
 
@@ -53,6 +63,7 @@ def has_json(name: str) -> bool:
 @pytest.mark.parametrize("name", [each for each in VALID if each not in REFUSED])
 def test_closed_broken_and_full(name: str, commands: Commands, env: dict[str, str]) -> None:
     argv = [*name.split(), *VALID[name]]
+    turn = list(VALID).index(name)
     how: dict[str, Any] = {} if name == "server start" else {"env": env}
     if name in ("sim", "spark archive", "registry"):
         how["patience_s"] = 120.0  # it works for seconds, and ends or says that it serves
@@ -61,13 +72,14 @@ def test_closed_broken_and_full(name: str, commands: Commands, env: dict[str, st
     os.close(reader)
     full = os.open("/dev/full", os.O_WRONLY)
     try:
-        for out, told in ((None, True), (broken, False), (full, True)):
-            for extra in ([], ["--json"] if has_json(name) else ["--help"])[: 1 if name in LONG else 2]:
+        for out, told in share(((None, True), (broken, False), (full, True)), turn):
+            extras = ([],) if name in LONG else share(([], ["--json"] if has_json(name) else ["--help"]), turn // 3)
+            for extra in extras:
                 ended = commands.run(*argv, *extra, stdout=out, **how)
                 ensure_decent(ended, told=told)
                 assert ended.code == (0 if serves and extra != ["--help"] else 1), ended
                 assert ("standard output" in ended.err) == (told and ended.code == 1), ended
-        for err in (None, broken, full):
+        for err in share((None, broken, full), turn // 2):
             if name not in LONG:
                 ended = commands.run(*argv, stderr=err, **how)
                 assert ended.code in (0, 3 if name == "server status" else 0), ended
