@@ -37,7 +37,7 @@ PRESENT_OR_NOT = {
 }  # fmt: skip
 IDENTITY = ("name", "topic", "topic_id", "topic_name", "group_id", "resource_name", "key", "api_key", "partition_index",
             "partition", "index", "node_id", "broker_id", "batch_index", "member_id",
-            "transactional_id", "producer_id", "entity", "entity_type")  # fmt: skip
+            "transactional_id", "producer_id", "entity", "entity_type", "user", "mechanism")  # fmt: skip
 _CLUSTER = re.compile(r'the cluster id "[^"]+"')
 _MEMBER = re.compile(r"[\w.-]*-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 

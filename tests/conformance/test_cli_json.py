@@ -25,6 +25,7 @@ ABOUT_ANYTHING = {
 PRINT_NO_DATA = {
     "ottla server start", "ottla completion", "ottla cluster up", "ottla cluster add", "ottla cluster restart",
     "ottla sim", "ottla registry", "ottla storage format", "ottla quorum add", "ottla quorum remove",
+    "ottla cert renew", "ottla security env",
 }  # fmt: skip
 """Nodes, scripts for shells, histories, and those that only do what they are told."""
 
@@ -98,6 +99,7 @@ COMMANDS: dict[str, list[str]] = {
     "ottla pipeline logs": ["activity", "--directory", "FORMATTED"],
     "ottla pipeline feed": ["activity", "-n", "10"],
     "ottla pipeline new": ["FORMATTED/mine", "--from", "activity"],
+    "ottla cert show": ["FORMATTED/t.avsc"],
 }
 """Arguments of each command; names in capitals are filled in."""
 
@@ -106,6 +108,7 @@ NEED_NO_BROKER = {
     "ottla pipeline list", "ottla pipeline describe", "ottla pipeline status", "ottla pipeline stop",
     "ottla pipeline new", "ottla pipeline logs", "ottla schema list", "ottla schema show", "ottla schema check",
     "ottla schema register", "ottla schema diff", "ottla quorum repair", "ottla server health",
+    "ottla cert show",
 }  # fmt: skip
 REFUSED = {
     "ottla pipeline stop": "activity has not run",
@@ -115,6 +118,7 @@ REFUSED = {
     "ottla mirror failover": "there is no mirror of a at",
     "ottla mirror failback": "there is no mirror of a at",
     "ottla server health": "no node answers at 127.0.0.1:1",
+    "ottla cert show": "t.avsc has no certificate",
     **dict.fromkeys(
         ("ottla acl list", "ottla acl add", "ottla acl remove", "ottla acl explain"), "the cluster checks no ACLs"
     ),

@@ -34,7 +34,7 @@ def produced(row: dict[str, Any], **theirs: Any) -> list[Difference]:
         (ApiKey.PRODUCE, ONCE, produced({"index": 0, "error_code": "none"}, error_code="invalid_record"), False),
         (ApiKey.PRODUCE, ONCE, produced({"index": 0, "error_message": "a"}, error_message="b"), True),
         (ApiKey.PRODUCE, ONCE, produced({"index": 0, "error_message": "a"}, error_message=None), False),
-        (ApiKey.API_VERSIONS, {}, differences({"api_keys": []}, {"api_keys": [{"api_key": 29}]}), True),
+        (ApiKey.API_VERSIONS, {}, differences({"api_keys": []}, {"api_keys": [{"api_key": 7}]}), True),
         (ApiKey.API_VERSIONS, {}, differences({"api_keys": []}, {"api_keys": [{"api_key": 3}]}), False),
     ],
 )  # fmt: skip
