@@ -32,7 +32,7 @@ from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.security.sasl import AuthenticationFailed, ServerMechanism
 from ottla.security.sasl.plain import PlainServer
-from ottla.security.sasl.scram import BY_NAME, NONCE_BYTES, ScramServer, credential, made_up, salted_password
+from ottla.security.sasl.scram import BY_NAME, NONCE_BYTES, ScramServer, Shape, credential, made_up, salted_password
 
 DAY = datetime.timedelta(days=1)
 
@@ -212,7 +212,7 @@ class SecureBroker:
             for user, text in self.users.items()
         }
         server = ScramServer(
-            mechanism, known.get, lambda user: made_up(mechanism, b"secret", user, 4096), os.urandom(NONCE_BYTES)
+            mechanism, known.get, lambda user: made_up(mechanism, b"secret", user, Shape()), os.urandom(NONCE_BYTES)
         )
         return server, ErrorCode.none
 
