@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from ottla.logs import JsonFormatter, TextFormatter
 from ottla.protocol.messages import ApiKey
 from ottla.security.sasl.client import PlainClient
+from ottla.security.sasl.plain import PlainServer
 from ottla.server import dispatch
 from ottla.server.authentication import REFUSED_BYTES_MAX
+from ottla.server.handlers import alter_user_scram_credentials
 from ottla.server.listener import REFUSALS_PER_SECOND_MAX
 from tests.unit.server.node import Client, batch, produce_values, running
 from tests.unit.server.stub import run, until
@@ -168,5 +171,39 @@ def test_nobody_but_the_owner_reads_the_metadata(tmp_path: Path) -> None:
         directory.chmod(0o755)
         async with running(str(tmp_path), seed=2):
             assert directory.stat().st_mode & 0o777 == 0o750
+
+    run(test())
+
+
+def test_a_handler_that_fails_shows_nothing_of_its_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An internal error is logged with its traceback, and that of a token that was sent is neither there nor told."""
+    canary = "cAnArY-7d1f"
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("a bug")
+
+    async def test() -> None:
+        async with secured(tmp_path) as node:
+            admin = await connect(node)
+            await log_in(admin, "admin", "admin-secret")
+            monkeypatch.setattr(alter_user_scram_credentials, "to_controller", fails)
+            upsertion = {
+                "name": "ann", "mechanism": 1, "iterations": 4096, "salt": canary.encode(),
+                "salted_password": canary.encode(),
+            }  # fmt: skip
+            asked = {"deletions": [], "upsertions": [upsertion]}
+            answer = await admin.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, asked)
+            monkeypatch.setattr(PlainServer, "step", fails)
+            client = await connect(node)
+            await handshake(client)
+            client.send(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": f"\0alice\0{canary}".encode()})
+            said = str(answer).encode() + await closed(client)
+            shown = "".join(map(TextFormatter().format, caplog.records)) + "".join(
+                map(JsonFormatter().format, caplog.records)
+            )
+            assert shown.count("RuntimeError: a bug") >= 4
+            assert canary not in shown and canary.encode() not in said
 
     run(test())
