@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from ottla.model import Buffer
 from ottla.network import MakeProtocol
-from ottla.tls_handshakes import ClosedInHandshake, Failure, Step, reason_of, told
+from ottla.tls_handshakes import ClosedInHandshake, Failure, Step, reason_of, told, without_frames
 from ottla.tls_records import Noise, Pieces
 from ottla.tls_sender import TlsSender
 
@@ -158,6 +158,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self._report(self._failure)
         if self._sender is not None:
             self._sender.lost()
+            self._sender = None
         failure = self._failure or exc
         if failure is not None:
             failure = told(failure)
@@ -281,7 +282,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         """End the connection; the peer is sent the alert that says why."""
         if self._failure is not None or self._closing:
             return
-        self._failure = error
+        self._failure = without_frames(error)
         if not self.ready:
             self._report(error)
         if self._raw is not None:
@@ -331,7 +332,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         while not self._paused and not self._closing and (at < size or incoming.pending or pending()):
             view = self._network.scratch if self._plain else protocol.get_buffer(-1)
             room, filled, said = len(view), 0, outgoing.pending
-            ended, failure = False, None
+            ended = False
+            failure: Exception | None = None
             while filled < room:
                 if not (incoming.pending or pending()):
                     if at == size:
@@ -350,7 +352,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
                         break
                     continue
                 except ssl.SSLError as error:
-                    failure = error
+                    failure = without_frames(error)
                     break
                 if not count:
                     ended = True
@@ -450,7 +452,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         return self._sender is not None and self._sender.has_rest
 
     def _broke(self, error: OSError) -> None:
-        self._failure = self._failure or error
+        self._failure = self._failure or without_frames(error)
         self.abort()
 
     def drained(self) -> None:

@@ -4,76 +4,20 @@ nobody waits for any more."""
 from __future__ import annotations
 
 import asyncio
-import hmac
 import random
 import ssl
-import struct
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.tls_records import NOISE_MAX, PIECE_BYTES, PIECE_RECORDS, Pieces
+from tests.fuzz.tls_attacker import TlsAttacker
 from tests.unit.server.stub import until
 from tests.unit.test_tls_network import End, client_context, pair, run  # noqa: F401
-
-
-class Attacker:
-    """A client that has the keys of its connection, and writes records itself."""
-
-    def __init__(self, keys: Path) -> None:
-        self._keys = keys
-        context = client_context()
-        context.keylog_filename = str(keys)
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
-        self._secret = b""
-        self._digest = ""
-        self._sent = 0
-        """Records of the newest key."""
-        self.reader: asyncio.StreamReader
-        self.writer: asyncio.StreamWriter
-
-    async def connect(self, port: int) -> None:
-        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", port)
-        while True:
-            try:
-                self._tls.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                self.writer.write(self._outgoing.read())
-                self._incoming.write(await self.reader.read(1 << 16))
-        self.writer.write(self._outgoing.read())
-        lines = map(str.split, self._keys.read_text().splitlines())
-        self._secret = next(bytes.fromhex(line[2]) for line in lines if line[0] == "CLIENT_TRAFFIC_SECRET_0")
-        self._digest = "sha384" if len(self._secret) == 48 else "sha256"
-
-    def _expanded(self, label: bytes, size: int) -> bytes:
-        """HKDF-Expand-Label (RFC 8446, 7.1)."""
-        info = struct.pack(">HB", size, 6 + len(label)) + b"tls13 " + label + b"\0"
-        found, last = b"", b""
-        while len(found) < size:
-            last = hmac.digest(self._secret, last + info + bytes([len(found) // 32 + 1]), self._digest)
-            found += last
-        return found[:size]
-
-    def record(self, content: bytes, kind: int) -> bytes:
-        """Data is of kind 23, a message of a handshake of kind 22."""
-        key, vector = self._expanded(b"key", 32 if self._digest == "sha384" else 16), self._expanded(b"iv", 12)
-        nonce = int.from_bytes(vector, "big") ^ self._sent
-        self._sent += 1
-        head = b"\x17\x03\x03" + (len(content) + 17).to_bytes(2, "big")
-        return head + AESGCM(key).encrypt(nonce.to_bytes(12, "big"), content + bytes([kind]), head)
-
-    def key_update(self, *, asks: bool) -> bytes:
-        """27 bytes, after which everything is by a new key; `asks` for one of the other side too."""
-        written = self.record(bytes([24, 0, 0, 1, asks]), 22)
-        self._secret, self._sent = self._expanded(b"traffic upd", len(self._secret)), 0
-        return written
 
 
 @pytest.mark.parametrize("asks", [True, False])
@@ -82,9 +26,9 @@ def test_changes_of_keys_without_end(run: Any, tmp_path: Path, asks: bool) -> No
 
     async def main() -> None:
         async with pair() as both:
-            attacker = Attacker(tmp_path / "keys")
+            attacker = TlsAttacker(tmp_path / "keys", client_context())
             await attacker.connect(both.port)
-            attacker.writer.write(attacker.record(b"before", 23))
+            attacker.writer.write(attacker.record(b"before"))
             server = await both.accepted()
             assert await server.until(6) == b"before"
             flood = b"".join(attacker.key_update(asks=asks) for _ in range(5_000))
@@ -117,12 +61,12 @@ def test_a_change_of_keys_now_and_then(run: Any, tmp_path: Path) -> None:  # noq
 
     async def main() -> None:
         async with pair() as both:
-            attacker = Attacker(tmp_path / "keys")
+            attacker = TlsAttacker(tmp_path / "keys", client_context())
             await attacker.connect(both.port)
             chance, expected, sent = random.Random(3), b"", b""
             for number in range(20):
                 data = chance.randbytes(chance.choice((1, 100, 16_000)))
-                sent += attacker.record(data, 23) + attacker.key_update(asks=number % 2 == 0)
+                sent += attacker.record(data) + attacker.key_update(asks=number % 2 == 0)
                 expected += data
             for number in range(len(sent) // 997 + 1):
                 attacker.writer.write(sent[number * 997 : (number + 1) * 997])
