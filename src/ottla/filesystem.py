@@ -101,7 +101,10 @@ class FileSystem(Protocol):
     def size(self, path: str) -> int: ...
     def mtime_ms(self, path: str) -> int: ...
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None: ...
-    def makedirs(self, path: str) -> None: ...
+    def makedirs(self, path: str, *, private: bool = False) -> None:
+        """`private`: what is in it is for its owner; a directory that is there already is closed to strangers."""
+        ...
+
     def rename(self, source: str, target: str) -> None:
         """Atomic; replaces a file at `target`. The caller fsyncs the directory."""
         ...
@@ -110,8 +113,9 @@ class FileSystem(Protocol):
     def rmtree(self, path: str) -> None: ...
     def fsync_dir(self, path: str) -> None: ...
     def read_bytes(self, path: str) -> bytes: ...
-    def write_atomic(self, path: str, data: bytes, *, fsync: bool = True) -> None:
-        """Write a temporary file beside `path`, fsync it, and rename it over `path`; never leaves half a file."""
+    def write_atomic(self, path: str, data: bytes, *, fsync: bool = True, private: bool = False) -> None:
+        """Write a temporary file beside `path`, fsync it, and rename it over `path`; never leaves half a file.
+        `private`: for its owner alone."""
         ...
 
     def free_bytes(self, path: str) -> tuple[int, int]:
@@ -289,8 +293,11 @@ class OsFileSystem:
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
         os.utime(path, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
 
-    def makedirs(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+    def makedirs(self, path: str, *, private: bool = False) -> None:
+        os.makedirs(path, 0o700 if private else 0o777, exist_ok=True)
+        if private and (mode := os.stat(path).st_mode) & 0o007:
+            with contextlib.suppress(PermissionError):  # it is of another user
+                os.chmod(path, mode & 0o770)
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
@@ -318,9 +325,9 @@ class OsFileSystem:
         finally:
             os.close(fd)
 
-    def write_atomic(self, path: str, data: bytes, *, fsync: bool = True) -> None:
+    def write_atomic(self, path: str, data: bytes, *, fsync: bool = True, private: bool = False) -> None:
         temporary = path + ".tmp"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600 if private else 0o644)
         try:
             rest = memoryview(data)
             while rest:

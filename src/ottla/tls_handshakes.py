@@ -91,6 +91,13 @@ def reason_of(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
+def without_frames(error: Exception) -> Exception:
+    """The same, without the frames of its traceback: they have the connection that keeps it, and neither would be freed
+    before a collection of cycles."""
+    error.__context__ = None
+    return error.with_traceback(None)
+
+
 def told(error: Exception) -> Exception:
     """As a protocol or who connects is told: OpenSSL's own words name its source files."""
     return TlsFailed(reason_of(error)) if isinstance(error, ssl.SSLError) else error

@@ -10,7 +10,7 @@ from ottla.model import Buffer
 from ottla.network import Sender
 
 if TYPE_CHECKING:
-    from ottla.tls_network import TlsConnection
+    from ottla.tls_connection import TlsConnection
 
 CHUNK_BYTES: Final = 65_536
 """Plain text that is encrypted before it is sent, so the cipher text that waits for a slow peer."""

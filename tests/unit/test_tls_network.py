@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from ottla import tls_network
+from ottla import tls_connection, tls_network
 from ottla.filesystem import OsFileSystem
 from ottla.network import MORE, SystemNetwork
 from ottla.security.certificates import subject_of
@@ -30,7 +30,8 @@ from ottla.tls_handshakes import (
     load_identity,
     shake_hands,
 )
-from ottla.tls_network import TlsConnection, TlsNetwork
+from ottla.tls_connection import TlsConnection
+from ottla.tls_network import TlsNetwork
 from tests.certificates import Authority, Identity
 from tests.unit.server.stub import until
 
@@ -265,7 +266,7 @@ def test_a_bad_client_certificate_is_named_on_both_sides(
 
 
 def test_plain_bytes_and_silence_are_failures(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tls_network, "HANDSHAKE_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(tls_connection, "HANDSHAKE_SECONDS_MAX", 0.2)
 
     async def main() -> None:
         async with pair() as both:
@@ -328,7 +329,7 @@ def test_a_paused_protocol_is_given_nothing_and_keeps_little(run: Any) -> None:
             for _ in range(20):
                 await asyncio.sleep(0.005)
             assert not server.received
-            assert server.transport._incoming.pending <= 2 * tls_network.CIPHER_BUFFER_BYTES
+            assert len(server.transport._kept) <= 2 * tls_network.CIPHER_BUFFER_BYTES
             server.transport.resume_reading()
             assert not server.received  # not at once
             assert await server.until(len(CONTENT)) == CONTENT

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,7 +17,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.cli.exits import FAILED, CommandFailed
+from ottla.cli.exits import FAILED, MISUSED, CommandFailed
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -54,6 +55,8 @@ def create(directory: Path, name: str) -> None:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
+    for each in (directory.parent, directory):
+        ensure_own(each)
     if (directory / CA_KEY_FILE).exists():
         return
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -66,6 +69,19 @@ def create(directory: Path, name: str) -> None:
     )
     write_private(directory / CA_KEY_FILE, _key_pem(key))
     write_private(directory / CA_FILE, _signed(builder, key), 0o644)
+
+
+def ensure_own(directory: Path) -> None:
+    """Raises CommandFailed for a directory in which others may have put, or may yet put, keys and passwords of theirs:
+    in one that all share, such as /tmp, anybody can be there first."""
+    try:
+        found = directory.stat()
+    except FileNotFoundError:
+        return
+    if found.st_uid not in (os.geteuid(), 0):
+        raise CommandFailed(f"{directory} belongs to another user: name a directory of your own", MISUSED)
+    if found.st_mode & stat.S_IWOTH:
+        raise CommandFailed(f"anybody may write in {directory}: chmod o-w it, or name another directory", MISUSED)
 
 
 def issue(directory: Path, name: str, hosts: Sequence[str], days: int = NODE_DAYS) -> bytes:

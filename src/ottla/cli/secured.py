@@ -119,6 +119,8 @@ def single_node(data: str, listen: str) -> dict[str, str]:
     if port == "0":
         raise CommandFailed("--secure writes files with the node's address for clients: give a port, not 0", MISUSED)
     address = f"{host or '127.0.0.1'}:{port}"
+    for each in (root, root / SECURITY):
+        authority.ensure_own(each)
     if not (root / CLIENT).exists():
         _ensure_new(path)
         make_authority(root)

@@ -106,9 +106,12 @@ TOPIC_SYNONYMS: Mapping[str, tuple[Synonym, ...]] = {
 """In the order in which they are consulted: the first one with a value decides (`ServerTopicConfigSynonyms`)."""
 
 
-def is_sensitive(name: str) -> bool:
-    """Whether a setting of a broker has a password for its value, also as one of a listener or a mechanism."""
-    return any(setting.sensitive and (name == each or name.endswith(f".{each}")) for each, setting in BROKER.items())
+def may_be_secret(name: str) -> bool:
+    """Whether the value of a setting is a password, also as one of a listener or a mechanism; or may be one, as the
+    setting is known to nobody."""
+    known = [table[name] for table in (BROKER, TOPIC, THROTTLES, GROUP, CLIENT_METRICS) if name in table]
+    known = known or [setting for each, setting in BROKER.items() if name.endswith(f".{each}")]
+    return not known or any(setting.sensitive for setting in known)
 
 
 PREFIXES = ("listener.name.", "rsm.config.", "rlmm.config.")

@@ -90,7 +90,8 @@ def format_directories(
         fs.makedirs(path)
         directory_id = own if own is not None and path == metadata_log_dir else random_directory_id(random)
         if path == metadata_log_dir:
-            fs.write_atomic(posixpath.join(path, BOOTSTRAP_FILE), bootstrap_checkpoint(now, credentials))
+            data = bootstrap_checkpoint(now, credentials)
+            fs.write_atomic(posixpath.join(path, BOOTSTRAP_FILE), data, private=True)
             if voters is not None:
                 _write_voters(fs, path, voters, listener, now)
         write_meta_properties(fs, path, MetaProperties(cluster_id, node_id, directory_id))
@@ -107,7 +108,7 @@ def _write_voters(fs: FileSystem, path: str, voters: Sequence[InitialController]
     ]
     records = Configuration(-1, KRAFT_VERSION_MAX, VoterSet(chosen)).records()
     directory = posixpath.join(path, METADATA_DIRECTORY)
-    fs.makedirs(directory)
+    fs.makedirs(directory, private=True)
     data = b"".join(write_snapshot((), epoch=0, last_timestamp=0, now=now, voters=records))
     fs.write_atomic(posixpath.join(directory, SnapshotId(0, 0).filename), data)
     fs.fsync_dir(path)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config import definitions
 from ottla.config.listener_settings import PREFIX
 from ottla.errors import OttlaError
+from ottla.security.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, jaas
 from ottla.security.sasl.jaas import LoginModule, parse_jaas
 
 if TYPE_CHECKING:
     from ottla.config.server import ServerConfig
 
 SETTING: Final = "sasl.jaas.config"
+
+MODULES: Final[Mapping[str, str]] = {
+    PLAIN: jaas.PLAIN_MODULE, SCRAM_SHA_256: jaas.SCRAM_MODULE, SCRAM_SHA_512: jaas.SCRAM_MODULE,
+    OAUTHBEARER: jaas.OAUTHBEARER_MODULE,
+}  # fmt: skip
+"""The login module of each mechanism."""
 
 
 def jaas_of(config: ServerConfig, listener: str, mechanism: str) -> LoginModule | None:
@@ -36,6 +44,22 @@ def in_file(config: ServerConfig, listener: str, mechanism: str, name: str) -> A
     setting = definitions.BROKER[name]
     text = next((each for each in texts if each is not None), setting.default)
     return None if text is None else setting.parse(text)
+
+
+def mistakes(changes: Mapping[str, str | None]) -> Iterator[str]:
+    """A sentence for each text among changed settings that is none, or of another mechanism than the setting's."""
+    for name, text in changes.items():
+        if text is None or not name.endswith(f".{SETTING}"):
+            continue
+        mechanism = name.removesuffix(f".{SETTING}").rpartition(".")[2].upper()
+        try:
+            module = parse_jaas(text)
+        except OttlaError as error:
+            yield f"{name}: {error}"
+            continue
+        expected = MODULES.get(mechanism)
+        if expected is not None and module.name != expected:
+            yield f"{name}: {mechanism} needs {expected}, not {module.name}"
 
 
 def jaas_name(listener: str, mechanism: str) -> str:

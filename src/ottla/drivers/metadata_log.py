@@ -112,7 +112,7 @@ class MetadataLog:
         snapshot. All of the log is on disk when this returns. Raises KafkaError or OSError when the disk fails.
         """
         fs = self._fs
-        fs.makedirs(self.directory)
+        fs.makedirs(self.directory, private=True)  # users' salted passwords and dynamic secrets are in it
         fs.fsync_dir(posixpath.dirname(self.directory) or ".")
         for name in fs.listdir(self.directory):
             snapshot = parse_snapshot_name(name)

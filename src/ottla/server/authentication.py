@@ -47,6 +47,10 @@ LIFETIME_MS_MAX: Final = 10**15
 LOGGED_PER_SECOND_MAX: Final = 10
 """Failures that are logged one by one; the rest is counted."""
 
+REFUSED_BYTES_MAX: Final = 4096
+"""A request at the wrong time is decoded for an answer of its own kind, with an error for each of its rows: half a
+megabyte of them takes half a second of a processor and 20 MB, for a client that is not known. Kafka answers it."""
+
 _INT32 = struct.Struct(">i")
 
 
@@ -226,7 +230,12 @@ class Login:
             raise self._closing(
                 f"{self._mechanism} cannot re-authenticate a connection that was authenticated by {self._previous[0]}"
             )
-        if self.state is not State.AUTHENTICATE or self._framed:
+        if self.state is not State.AUTHENTICATE:
+            return dispatch.begin(node, connection, frame)
+        if self._framed:
+            key = int.from_bytes(frame[:2], "big", signed=True)
+            if len(frame) > REFUSED_BYTES_MAX and key != ApiKey.SASL_AUTHENTICATE:
+                raise self._closing(f"a request of {len(frame)} bytes during the login")
             return dispatch.begin(node, connection, frame)
         context = RequestContext(
             node, ApiKey.SASL_AUTHENTICATE, 0, 0, None, connection.client_host, connection.listener_name,

@@ -60,7 +60,7 @@ cdef class CompiledConnection:
 
     cdef bint _blocked(self) except -1
 
-    @cython.locals(limit=cython.longlong, need=cython.longlong, size=cython.longlong, scheduler=Scheduler)
+    @cython.locals(need=cython.longlong, size=cython.longlong, scheduler=Scheduler)
     cdef _consume(self, bytearray data, view, Py_ssize_t start, Py_ssize_t end)
 
     cdef bint _must_hold(self, long long key) except -1

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from ottla.server.listener import Listener
     from ottla.server.quotas import ConnectionQuotas
 
-_NETWORK = logging.getLogger("ottla.network")
 _REQUESTS = logging.getLogger("ottla.requests")
 
 
@@ -264,15 +263,14 @@ class CompiledConnection:
 
     def _consume(self, data: bytearray, view: memoryview, start: int, end: int) -> None:
         """Handle every whole frame in `data[start:end]`, send what they answered, and keep the rest."""
-        limit = self.frame_bytes_max
         scheduler = self._scheduler
         self._listener.began_s = elapsed_s()
         need = 4
         try:
             while end - start >= 4 and not self.closing:
                 size = _int32(data, start)
-                if not 0 <= size <= limit:
-                    raise MalformedRequest(f"frame of {size} bytes; {receiving.limit_name(self)} is {limit}")
+                if not 0 <= size <= self.frame_bytes_max:  # a login before it may have changed it
+                    raise MalformedRequest(f"frame of {size} bytes; {receiving.limit_of_frames(self)}")
                 need = size + 4
                 if end - start < need:
                     break
@@ -555,7 +553,7 @@ class CompiledConnection:
     def _refuse(self, error: Exception) -> None:
         """Bad bytes: what is due goes out, then this connection ends; the others do not notice."""
         if isinstance(error, MalformedRequest):
-            _NETWORK.info("closing a connection", extra=fields(client=self.client_host, error=str(error)))
+            self._listener.log_refused("closing a connection", self.client_host, str(error))
         self.outbox.flush()
         self._drop_own()
         self.closing = True

@@ -215,14 +215,20 @@ def failure(call: Call, error: BaseException) -> Response:
 
     Raises CloseConnection and MalformedRequest again: they close the connection.
     """
-    response = _refusal(call, error)
+    try:
+        response = _refusal(call, error)
+    finally:
+        del error  # its traceback has this frame
     return at_once(response) if isinstance(response, Generator) else response
 
 
 def _refusal(call: Call, error: BaseException) -> Response | Handling:
     """The same, or the steps of it."""
     if isinstance(error, CloseConnection | MalformedRequest):
-        raise error
+        try:
+            raise error
+        finally:
+            del error
     if not isinstance(error, KafkaError):
         context = call.context
         which = fields(

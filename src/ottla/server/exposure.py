@@ -63,7 +63,7 @@ def _place(port: tuple[str, int, str]) -> str:
 def _keeps_strangers_out(config: ServerConfig, listener: Listener) -> bool:
     """Whether whoever shows no password or certificate can do nothing there."""
     if listener.protocol.startswith("SASL"):
-        return True
+        return not _believes_anyone(config, listener.name)
     if listener.protocol == "SSL":
         from ottla.config.listener_settings import of_listener
 
@@ -72,6 +72,18 @@ def _keeps_strangers_out(config: ServerConfig, listener: Listener) -> bool:
     allows_all = config.static.get("allow.everyone.if.no.acl.found", "").strip().lower() == "true"
     has_rules = bool(config["authorizer.class.name"]) and not allows_all
     return has_rules and _ANONYMOUS not in config.static.get("super.users", "")
+
+
+def _believes_anyone(config: ServerConfig, listener: str) -> bool:
+    """Whether tokens that nobody signed are accepted: by one of his own everybody is a super user."""
+    if not config["ottla.sasl.oauthbearer.unsecured.tokens"]:
+        return False
+    from ottla.config.listener_settings import of_listener
+    from ottla.security.sasl import OAUTHBEARER
+    from ottla.server.sasl_listeners import is_unsecured
+
+    enabled = of_listener(config, listener, "sasl.enabled.mechanisms")
+    return OAUTHBEARER in enabled and is_unsecured(config, listener)
 
 
 def _plain(host: str) -> str:

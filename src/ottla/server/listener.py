@@ -44,6 +44,9 @@ MEANT_TO_WAIT = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 _NETWORK = logging.getLogger("ottla.network")
 _REQUESTS = logging.getLogger("ottla.requests")
 
+REFUSALS_PER_SECOND_MAX = 10
+"""Connections closed for what their clients sent that are logged one by one: anyone may connect and send anything."""
+
 SWEEPS_PER_IDLE_TIME = 8
 """How often, within `connections.max.idle.ms`, silent connections are looked for."""
 
@@ -180,6 +183,8 @@ class Listener:
         self.metrics = NodeMetrics() if metrics is None else metrics
         self.slow_s = slow_ms / 1000 if slow_ms >= 0 else math.inf
         """Requests that take longer are logged (`ottla.log.slow.request.ms`)."""
+        self._refusals = (0, 0, 0)
+        """A second of the loop's time, the refusals logged in it, and those that were not logged since."""
         self.admitted = 0
         self.refused = 0
         """Clients, since the start."""
@@ -281,6 +286,18 @@ class Listener:
                     client_id=context.client_id,
                 ),
             )
+
+    def log_refused(self, event: str, client_host: str, error: str, level: int = logging.INFO) -> None:
+        """Log why a client's connection is closed; a flood of such clients must not fill the disk."""
+        second, logged, unlogged = self._refusals
+        if second != int(self.loop.time()):
+            second, logged = int(self.loop.time()), 0
+        if logged >= REFUSALS_PER_SECOND_MAX:
+            self._refusals = second, logged, unlogged + 1
+            return
+        self._refusals = second, logged + 1, 0
+        text = fields(listener=self.name, client=client_host, error=error, not_logged=unlogged or None)
+        _NETWORK.log(level, event, extra=text)
 
     def answer_together(self, answer: Callable[[], None]) -> None:
         """Call it in a later turn of the loop, with all others of then; what they answer a client is sent at once."""

@@ -91,6 +91,7 @@ def format_directory(
     if read_meta_properties(fs, directory) is not None:
         return
     if "controller" in settings["process.roles"]:
-        fs.write_atomic(posixpath.join(directory, BOOTSTRAP_FILE), bootstrap_checkpoint(now, credentials))
+        data = bootstrap_checkpoint(now, credentials)
+        fs.write_atomic(posixpath.join(directory, BOOTSTRAP_FILE), data, private=True)
     meta = MetaProperties(cluster_id, int(settings["node.id"]), random_directory_id(random))
     write_meta_properties(fs, directory, meta)

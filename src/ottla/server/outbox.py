@@ -21,6 +21,10 @@ Part = Any
 """A buffer, a Slice, or the SliceRest of one."""
 
 
+def _nobody(*_: Any) -> None:
+    """Is told instead of a connection that is gone."""
+
+
 class Outbox:
     """Data waiting to be sent on one socket. `queued` is its size in bytes."""
 
@@ -95,6 +99,7 @@ class Outbox:
             self._sender = None
         self._queue.clear()
         self.queued = 0
+        self._on_drained = self._on_error = _nobody  # the connection has this outbox: neither would be freed at once
 
     def _send(self) -> bool:
         """Send until nothing is left (True) or the socket is full (False)."""

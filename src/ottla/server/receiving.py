@@ -55,10 +55,11 @@ GIVE_BACK_SECONDS = 1.0
 """How long after it free memory is given back, at most that often."""
 
 
-def limit_name(connection: CompiledConnection) -> str:
-    """The setting that limits a frame of a client: another one before its login."""
-    is_known = connection.frame_bytes_max == connection._listener.request_bytes_max
-    return "socket.request.max.bytes" if is_known else "sasl.server.max.receive.size"
+def limit_of_frames(connection: CompiledConnection) -> str:
+    """The limit of a client's frames, with the name of its setting: another one before its login."""
+    limit = connection.frame_bytes_max
+    is_known = limit == connection._listener.request_bytes_max
+    return f"{'socket.request.max.bytes' if is_known else 'sasl.server.max.receive.size'} is {limit}"
 
 
 def limit_of(queued_bytes_max: int, frame_bytes_max: int) -> int:

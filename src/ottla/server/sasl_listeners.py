@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config.listener_settings import PREFIX, of_listener, of_mechanism
-from ottla.drivers.jaas_settings import in_file, jaas_name, jaas_of
+from ottla.drivers.jaas_settings import MODULES, in_file, jaas_name, jaas_of
 from ottla.errors import OttlaError
 from ottla.logs import fields
 from ottla.security.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, SUPPORTED, jaas, scram
@@ -50,11 +50,6 @@ HANDLERS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Kafka's own, whose work is done here."""
 _VALIDATORS: Final = tuple(f"{_OAUTH}{name}" for name in ("DefaultJwtValidator", "BrokerJwtValidator"))
-
-MODULES: Final[Mapping[str, str]] = {
-    PLAIN: jaas.PLAIN_MODULE, SCRAM_SHA_256: jaas.SCRAM_MODULE, SCRAM_SHA_512: jaas.SCRAM_MODULE,
-    OAUTHBEARER: jaas.OAUTHBEARER_MODULE,
-}  # fmt: skip
 
 LOOKED_AT_MAX: Final = 500
 """Credentials looked at to find their usual shape: a fraction of a millisecond."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from ottla.logs import fields
 from ottla.security.principal_mapping import NoMatchingRule
 from ottla.server.connection import Connection
 
 if TYPE_CHECKING:
     from ottla.server.listener import Listener
 
-_NETWORK = logging.getLogger("ottla.network")
+SUBJECT_CHARS_MAX: Final = 1024
+"""A user's name goes into requests between nodes, logs and metrics. And the time that rules such as
+`^CN=(.*?),OU=(.*?),O=.*$` take grows with its square or faster, while the node does nothing else."""
 
 
 class SecuredConnection(Connection):
@@ -29,10 +30,11 @@ class SecuredConnection(Connection):
         listener: Listener = self._listener
         mapper = listener.principal_mapper
         try:
+            if len(peer) > SUBJECT_CHARS_MAX:
+                raise NoMatchingRule(f"its subject has {len(peer)} characters, at most {SUBJECT_CHARS_MAX} are taken")
             name = peer if mapper is None else mapper.name_of(peer)
         except NoMatchingRule as error:
-            text = fields(listener=listener.name, client=self.client_host, error=str(error))
-            _NETWORK.warning("a client's certificate has no user", extra=text)
+            listener.log_refused("a client's certificate has no user", self.client_host, str(error), logging.WARNING)
             self.abort()
             return
         self.principal = f"User:{name}"

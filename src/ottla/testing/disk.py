@@ -326,7 +326,7 @@ class SimulatedFileSystem:
         self.check_running()
         self._inode(path).mtime_ms = mtime_ms
 
-    def makedirs(self, path: str) -> None:
+    def makedirs(self, path: str, *, private: bool = False) -> None:
         self.check_running()
         node: Directory | Inode | None = self._root
         for name in _parts(path):
@@ -379,7 +379,7 @@ class SimulatedFileSystem:
         self.check_fault("read", path)
         return bytes(inode.content)
 
-    def write_atomic(self, path: str, data: bytes, *, fsync: bool = True) -> None:
+    def write_atomic(self, path: str, data: bytes, *, fsync: bool = True, private: bool = False) -> None:
         temporary = path + ".tmp"
         file = self.open(temporary, create=True)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import ssl
 import stat
@@ -10,11 +11,13 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from ottla.cli import authority, secured
-from ottla.cli.exits import FAILED, OK
+from ottla.cli.exits import FAILED, OK, CommandFailed
 from ottla.cli.main import main
 from ottla.client.properties import read_file
 from ottla.client.security_settings import parse_security
@@ -156,3 +159,29 @@ def test_the_variables_of_a_shell(root: Path) -> None:
 def test_a_directory_without_security(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["security", "env", str(tmp_path)]) == FAILED
     assert "ottla cluster up --secure" in capsys.readouterr().err
+
+
+def test_a_directory_in_which_others_may_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a directory that all share, such as /tmp, another user may have made DATA-security with an authority of his
+    own, or may put one into it."""
+    root = tmp_path / "data-security"
+    place = root / secured.SECURITY
+    for each in (root, place):
+        place.mkdir(parents=True, exist_ok=True)
+        each.chmod(0o777)
+        with pytest.raises(CommandFailed, match=f"anybody may write in {each}"):
+            secured.make_authority(root)
+        with pytest.raises(CommandFailed, match=f"anybody may write in {each}"):
+            secured.single_node(str(tmp_path / "data"), "127.0.0.1:9092")
+        each.chmod(0o775)
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    real = Path.stat
+
+    def of_another(path: Path, **more: Any) -> Any:
+        found = real(path, **more)
+        return SimpleNamespace(st_uid=4712, st_mode=found.st_mode) if path == root else found
+
+    monkeypatch.setattr(Path, "stat", of_another)
+    with pytest.raises(CommandFailed, match=f"{root} belongs to another user"):
+        secured.single_node(str(tmp_path / "data"), "127.0.0.1:9092")
+    assert not list(place.iterdir()) and not (tmp_path / "data").exists()

@@ -201,7 +201,9 @@ def test_secrets_of_the_metadata_are_hidden(tmp_path: Path, dump: Dump) -> None:
         UserScramCredentialRecord("alice", 1, b"canary", b"canary", b"canary", 4096),
         ConfigRecord(4, "1", name, "canary"),
         ConfigRecord(4, "1", "ssl.keystore.password", "canary"),
+        ConfigRecord(4, "1", "confluent.something", "canary"),  # whose value nobody knows
         ConfigRecord(4, "1", "log.cleaner.threads", "7"),
+        ConfigRecord(2, "t", "retention.ms", "8"),
     ]
     assert "canary" not in repr(records[0]) and "alice" in repr(records[0])
     (tmp_path / "__cluster_metadata-0").mkdir()
@@ -212,7 +214,7 @@ def test_secrets_of_the_metadata_are_hidden(tmp_path: Path, dump: Dump) -> None:
     assert "canary" not in str(lines)
     contents = [each["content"] for each in lines if "content" in each]
     assert contents[0]["name"] == "alice" and contents[0]["iterations"] == 4096
-    assert [each["value"] for each in contents[1:]] == ["[hidden]", "[hidden]", "7"]
+    assert [each["value"] for each in contents[1:]] == ["[hidden]"] * 3 + ["7", "8"]
 
 
 def test_transactions_and_their_markers_are_decoded(

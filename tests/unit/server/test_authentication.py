@@ -358,7 +358,8 @@ def test_users_that_a_node_begins_with(tmp_path: Path) -> None:
         format_directories(
             OsFileSystem(), [directory], directory, 1, "a-cluster-of-one-0000A", chance, 0, credentials=records
         )
-        assert b"root-secret" not in (tmp_path / "data" / "bootstrap.checkpoint").read_bytes()
+        file = tmp_path / "data" / "bootstrap.checkpoint"
+        assert b"root-secret" not in file.read_bytes() and file.stat().st_mode & 0o777 == 0o600
         for seed, expected in ((1, 0), (2, 58)):
             async with running(directory, {**SETTINGS, "log.dirs": directory}, seed=seed) as node:
                 assert await attempt(node) == expected

@@ -14,6 +14,7 @@ from ottla.errors import OttlaError
 from ottla.server.exposure import EVERYONE, open_ports, refuse_open_ports, warnings
 from ottla.server.main import announce
 
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 EVERYWHERE = "port 9092 is bound to every interface, not only to the loopback address"
 
 
@@ -85,3 +86,35 @@ def test_the_ports_for_other_nodes_and_for_metrics_count_too() -> None:
         ottla_http_listener=":9644",
     )
     assert [each[1:] for each in open_ports(node.config, node.ports)] == [(9093, "CONTROLLER"), (9644, "HTTP")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_open"),
+    [
+        ({}, False),
+        ({"ottla.sasl.oauthbearer.unsecured.tokens": "true"}, True),
+        ({"ottla.sasl.oauthbearer.unsecured.tokens": "true", "sasl.enabled.mechanisms": "PLAIN"}, False),
+        ({"ottla.sasl.oauthbearer.unsecured.tokens": "true", "authorizer.class.name": AUTHORIZER}, True),
+        (
+            {
+                "ottla.sasl.oauthbearer.unsecured.tokens": "true",
+                "listener.name.sasl_plaintext.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": "https://issuer/keys",
+            },
+            False,
+        ),
+    ],
+)
+def test_a_login_that_believes_anyone_keeps_nobody_out(changes: dict[str, str], is_open: bool) -> None:
+    """Whoever reaches the port writes himself a token of a super user."""
+    settings = {
+        "listeners": "SASL_PLAINTEXT://:9092",
+        "advertised.listeners": "SASL_PLAINTEXT://127.0.0.1:9092",
+        "inter.broker.listener.name": "SASL_PLAINTEXT",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+        "super.users": "User:admin",
+        **changes,
+    }
+    config = ServerConfig.load(overrides={"log.dirs": "/data", **settings}, host_name=lambda: "localhost")
+    found = open_ports(config, {})
+    assert [each[2] for each in found] == (["SASL_PLAINTEXT"] if is_open else [])

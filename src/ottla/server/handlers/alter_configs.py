@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
-from ottla.controller.configs import refused_by_broker
+from ottla.controller.configs import changed_by, refused_by_broker
 from ottla.drivers.cooperative import run_yielding
-from ottla.errors import KafkaError
-from ottla.metadata.image import ConfigResourceType
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.image import ConfigResourceType, MetadataImage
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.stepwise import plain
 from ottla.security.acls import Operation, ResourceType
@@ -67,6 +68,7 @@ async def altered(
         )
         if node.tls is not None:
             found = {**await node.tls.refusals(node.image, checked, node.node_id, incremental=incremental), **found}
+        found = {**_refused_logins(node.image, checked, incremental=incremental), **found}
         refused.update((places[position], error) for position, error in found.items())
     stored = [each for place, each in enumerate(resources) if place not in refused and each["resource_type"] != here]
     answered = {}
@@ -83,6 +85,28 @@ async def altered(
             rows[place] = answered[resource["resource_type"], resource["resource_name"]]
     return rows
 
+
+def _refused_logins(image: MetadataImage, asked: Mapping[str, Any], *, incremental: bool) -> dict[int, KafkaError]:
+    """Texts of JAAS with which the next start would be refused, by place in the request."""
+    brokers = [
+        (place, each)
+        for place, each in enumerate(asked["resources"])
+        if each["resource_type"] == ConfigResourceType.BROKER
+        and any(entry["name"].endswith(JAAS) for entry in each["configs"])
+    ]
+    if not brokers:
+        return {}
+    from ottla.drivers.jaas_settings import mistakes  # few requests are about logins
+
+    refused = {}
+    for place, each in brokers:
+        with suppress(KafkaError):  # the request is malformed, and refused for that
+            for sentence in mistakes(changed_by(image, each, incremental=incremental)):
+                refused[place] = KafkaError(ErrorCode.invalid_request, sentence)
+    return refused
+
+
+JAAS: Final = ".sasl.jaas.config"
 
 _AT_BROKER: Final = frozenset({ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER})
 """What a broker looks at itself: whoever may not change it does not learn what it thinks of a value."""
