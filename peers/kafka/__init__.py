@@ -149,11 +149,14 @@ class KafkaPeer:
         node_id: int = 1,
         voters: str | None = None,
         cluster_id: str | None = None,
+        classes: Path | None = None,
     ) -> None:
         """`settings` are laid over those of a single node; None leaves one out. `flags` are for the JVM.
 
         `voters` are the controllers of a cluster of several, as in `controller.quorum.voters`; without, it is alone.
+        `classes` has plug-ins.
         """
+        self.classes = classes
         self.directory = directory
         self.roles = roles
         self.node_id = node_id
@@ -215,6 +218,8 @@ class KafkaPeer:
         """Start on the formatted directory."""
         path = self.write_properties()
         command = java("kafka.Kafka", str(path), heap=self.heap, flags=self.flags)
+        if self.classes is not None:
+            command[command.index("-cp") + 1] += f":{self.classes}"
         with open(self.directory / "server.log", "ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 

@@ -10,11 +10,12 @@ import itertools
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from ottla.errors import ErrorCode
 from ottla.model import uuid_to_base64
 from ottla.protocol.messages import ApiKey
+from ottla.telemetry.subscriptions import wanted
 from tests.conformance.differential import FETCH, TIME, Cases, Comparison, Of, Side, batch
 
 Requests = Iterator[Mapping[str, Any]]
@@ -502,6 +503,30 @@ def list_config_resources(w: World, version: int) -> Requests:
     for kinds in ([], [TOPIC], [BROKER], [LOGGER], [METRICS], [GROUP], [0], [64], [-1], [TOPIC, TOPIC], [TOPIC, 64]):
         if version or not kinds:
             yield {"resource_types": kinds}
+
+
+@cases(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS)
+def get_telemetry_subscriptions(w: World, version: int) -> Requests:
+    """Clients that nobody knows yet; the second time it is too soon."""
+    for number in range(3):
+        yield {"client_instance_id": uuid5(UNKNOWN_ID, f"{w.prefix}{number}")}
+        yield {"client_instance_id": uuid5(UNKNOWN_ID, f"{w.prefix}{number}")}
+
+
+@cases(ApiKey.PUSH_TELEMETRY)
+def push_telemetry(w: World, version: int) -> Requests:
+    known = {"terminating": False, "compression_type": 0, "metrics": b""}
+    for number, more in enumerate(
+        ({}, {"compression_type": 4}, {"compression_type": 9}, {"compression_type": -1}, {"subscription_id": 0},
+         {"metrics": bytes(1_048_577)}, {"terminating": True}, {"terminating": True, "subscription_id": 0})
+    ):  # fmt: skip
+        client = uuid5(UNKNOWN_ID, f"{w.prefix}pushes-{number}")
+        request = {"client_instance_id": client, "subscription_id": wanted({}, {}, client).id, **known, **more}
+        yield request
+        yield request
+        yield {**request, "terminating": True}
+    for client in (UUID(int=0), UUID(int=1)):
+        yield {"client_instance_id": client, "subscription_id": 0, **known}
 
 
 @cases(ApiKey.DESCRIBE_TOPIC_PARTITIONS)

@@ -95,6 +95,10 @@ LARGEST_TIME = (
 )
 OF_EACH = ""
 """Fields that differ between any two brokers; nothing to explain."""
+TELEMETRY = (
+    "Client telemetry is offered once there is a subscription, and asks for counters as sums since the client began; "
+    "Kafka offers it with a plug-in, and asks for what was added since the last push."
+)
 NOT_SERVED = "ApiVersions and the features in it name only what is served."
 
 
@@ -237,6 +241,8 @@ EXEMPTIONS = [
            lambda seen: min(seen.mine, seen.theirs) > 0),
     Exempt(ApiKey.INIT_PRODUCER_ID, "producer_id", OF_EACH,
            lambda seen: min(seen.mine, seen.theirs) >= 0),
+    Exempt(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, "delta_temporality", TELEMETRY,
+           lambda seen: not seen.mine and seen.theirs),
     Exempt(ApiKey.API_VERSIONS, "api_keys", NOT_SERVED,
            lambda seen: seen.mine == MISSING and seen.theirs["api_key"] not in TABLE),
 ]  # fmt: skip

@@ -56,6 +56,7 @@ SETTINGS = {
 KINDS = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID, ResourceType.CLUSTER)
 ASKED_OF_KAFKA_ALONE = {
     ApiKey.API_VERSIONS: "open to everybody, and compared by test_differential.py",
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "open to everybody", ApiKey.PUSH_TELEMETRY: "open to everybody",
     ApiKey.SASL_HANDSHAKE: "open to everybody", ApiKey.SASL_AUTHENTICATE: "open to everybody",
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: "compared by test_sasl_like_kafka.py",
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "compared by test_sasl_like_kafka.py",

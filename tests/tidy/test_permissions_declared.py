@@ -26,8 +26,11 @@ ROADS: list[tuple[str, int, Load]] = [
     *(("controller", key, api.load_for_controller) for key in CONTROLLER_TABLE),
     *(("envelope", key, api.load_for_controller) for key in FORWARDABLE),
 ]
-OPEN = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
-"""What a client asks before anybody knows who it is."""
+OPEN = {
+    ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY,
+}  # fmt: skip
+"""What a client asks before anybody knows who it is, and what it tells about itself."""
 
 
 def needs_of(load: Load, key: int) -> tuple[Need, ...]:

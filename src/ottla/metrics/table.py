@@ -427,6 +427,29 @@ SECTIONS = (
                "Age of the oldest unfinished record; 0 without any. Only while members read the partition.",
                True),
     )),
+    Section("Metrics of clients", (
+        Metric("kafka_server_client_metrics_instance_count", GAUGE, (), "clients",
+               "Clients that asked for their subscription (KIP-714). These metrics are there once there is a "
+               "subscription; what clients push are metrics of their own, `kafka_client_...`."),
+        Metric("kafka_server_client_metrics_plugin_export_total", COUNTER, (), "pushes",
+               "Times that a client pushed metrics which were read."),
+        Metric("kafka_server_client_metrics_plugin_error_total", COUNTER, (), "pushes",
+               "Times that what a client pushed could not be read, or was larger than telemetry.max.bytes once "
+               "decompressed."),
+        Metric("kafka_server_client_metrics_throttle_total", COUNTER, (), "requests",
+               "Requests of clients that came before the interval of their subscription was over."),
+        Metric("kafka_server_client_metrics_unknown_subscription_request_total", COUNTER, (), "pushes",
+               "Pushes by a subscription that has changed meanwhile; the client asks for the new one."),
+        Metric("ottla_client_metrics_evicted_total", COUNTER, (), "clients",
+               "Clients forgotten because there were too many, or the metrics of all clients too large."),
+        Metric("ottla_client_metrics_left_out", GAUGE, (), "metrics",
+               "Metrics that clients pushed last and that are not shown: histograms, those beyond 1,000 of one client, "
+               "and the clients beyond 1,000."),
+        Metric("ottla_client_info", GAUGE,
+               ("client_instance_id", "client_id", "client_software_name", "client_software_version",
+                "client_source_address", "client_rack", "group_id", "transactional_id"), "1",
+               "Always 1; the labels describe a client that pushed metrics. Join others by client_instance_id."),
+    )),
     Section("The process", (
         Metric("kafka_server_kafkaserver_brokerstate", GAUGE, (), "state",
                "1 starting, 3 running, 7 stopping, as in Kafka."),

@@ -32,16 +32,25 @@ def escape(value: str) -> str:
 class Exposition:
     """All samples of one answer."""
 
-    __slots__ = ("_families",)
+    __slots__ = ("_families", "_more")
 
     def __init__(self) -> None:
         self._families: dict[str, list[str]] = {}
+        self._more: dict[str, Metric] = {}
+        """Families that are not in the table."""
+
+    def add_family(self, metric: Metric) -> None:
+        """Add a family that is not in the table of metrics. Raises ValueError for one that is."""
+        if metric.name in METRICS:
+            raise ValueError(f"{metric.name} is in the table of metrics")
+        self._more[metric.name] = metric
 
     def lines(self, name: str) -> list[str]:
         """Where the finished lines of a family go. Raises KeyError for a metric that is not in the table."""
         found = self._families.get(name)
         if found is None:
-            METRICS[name]
+            if name not in self._more:
+                METRICS[name]
             found = self._families[name] = []
         return found
 
@@ -62,8 +71,8 @@ class Exposition:
         lines.append(f"{name}_sum{outer} {histogram.sum}\n")
 
     def write(self, *, openmetrics: bool) -> Iterator[bytes]:
-        """The answer, a family at a time, in the order of the table."""
-        for name, metric in METRICS.items():
+        """The answer, a family at a time, in the order of the table; others by name."""
+        for name, metric in [*METRICS.items(), *sorted(self._more.items())]:
             lines = self._families.get(name)
             if lines:
                 yield (_head(metric, openmetrics) + "".join(lines)).encode()

@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ottla.clock import elapsed_s
 from ottla.config.listeners import OVER_TLS
 from ottla.drivers.cooperative import scheduler_of
 from ottla.errors import OttlaError
@@ -53,6 +54,23 @@ SWEEPS_PER_IDLE_TIME = 8
 
 RATE = "max.connection.creation.rate"
 RATE_UNLIMITED = (1 << 31) - 1
+
+UNKNOWN = "unknown"
+"""Software of a client that does not say what it is, as Kafka calls it."""
+
+
+class ClientFacts:
+    """What a node knows of a connection beside its requests: since when it is there, and what its client is."""
+
+    __slots__ = ("client_id", "connected_s", "software_name", "software_version", "when_lost")
+
+    def __init__(self) -> None:
+        self.connected_s = elapsed_s()
+        self.client_id: str | None = None
+        self.software_name = self.software_version = UNKNOWN
+        """As ApiVersions names it, from version 3 on."""
+        self.when_lost: Callable[[], None] | None = None
+        """Called when the connection is no more."""
 
 
 class ConnectionLimits:
@@ -197,7 +215,7 @@ class Listener:
         """Quotas and connection rates of the listener; None if nothing is limited."""
         self._turned_away: dict[CompiledConnection, None] = {}
         """Refused connections, to be closed after a while."""
-        self.connections: dict[CompiledConnection, None] = {}
+        self.connections: dict[CompiledConnection, ClientFacts] = {}
         """Ordered, as everything is that is gone through where somebody can see in which order."""
         self.served: CompiledConnection | None = None
         """The connection served last, and how many times in a row."""
@@ -261,7 +279,7 @@ class Listener:
                 hold_handshake(connection, delay_s)
         self.admitted += 1
         self._counted.add(connection)
-        self.connections[connection] = None
+        self.connections[connection] = ClientFacts()
         return True
 
     def _turn_away(self, connection: CompiledConnection, delay_s: float) -> bool:
@@ -327,7 +345,9 @@ class Listener:
                 connection.send()
 
     def remove(self, connection: CompiledConnection) -> None:
-        self.connections.pop(connection, None)
+        facts = self.connections.pop(connection, None)
+        if facts is not None and facts.when_lost is not None:
+            facts.when_lost()
         if connection.login is not None:
             connection.login.lost()
         self._turned_away.pop(connection, None)

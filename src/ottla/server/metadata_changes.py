@@ -36,6 +36,15 @@ def log_start(node: Node, metadata_s: float, logs_s: float) -> None:
     _NODE_LOG.info("node started", extra=found)
 
 
+def follow(node: Node, delta: MetadataDelta, image: MetadataImage) -> None:
+    """What few nodes have any use for: other brokers, and clients that are to push metrics."""
+    follow_brokers(node, delta, image)
+    if any(resource.type == ConfigResourceType.CLIENT_METRICS for resource in delta.configs):
+        from ottla.server.telemetry import telemetry_of
+
+        telemetry_of(node)
+
+
 def follow_brokers(node: Node, delta: MetadataDelta, image: MetadataImage) -> None:
     """Note which brokers are away, from the first other broker on."""
     if node.away is None:

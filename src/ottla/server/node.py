@@ -30,7 +30,7 @@ from ottla.replication.fetch_session import FetchSessionCache
 from ottla.server.api import OF_BROKERS, OF_CONTROLLERS, ApiSet
 from ottla.server.listener import ConnectionLimits, Listener, changing_quotas, check_address, limit, logged_in, over_tls
 from ottla.server.log_settings import LogSettings
-from ottla.server.metadata_changes import follow_brokers, log_changes, log_start
+from ottla.server.metadata_changes import follow, log_changes, log_start
 from ottla.server.receiving import Receiving
 from ottla.server.replica_manager import ReplicaManager
 from ottla.storage.log_manager import LogManager
@@ -268,7 +268,7 @@ class Node:
     def _apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """A metadata change: dynamic settings of this node first, since new logs take their defaults from them."""
         self._apply_settings(delta, image)
-        follow_brokers(self, delta, image)
+        follow(self, delta, image)
         self.replicas.apply(delta, image)
         if self.replication is None and self.replicas.has_peers:
             self._start_replication()

@@ -30,6 +30,8 @@ from tests.unit.server.stub import run, until
 from tests.unit.server.test_quotas import CLIENT as QUOTA_CLIENT
 from tests.unit.server.test_quotas import alter, connect_as
 from tests.unit.server.test_share_fetch import Member, initialize
+from tests.unit.server.test_telemetry import push
+from tests.unit.telemetry.otlp import pushed
 
 LISTENER = {"ottla.http.listener": "127.0.0.1:0", "group.initial.rebalance.delay.ms": "0"}
 AUTHORIZED = {
@@ -94,6 +96,8 @@ async def busy(node: Node) -> None:
     await commit(client, "readers", "orders", 1)
     member = (await join(client, "joined"))["member_id"]
     assert not (await join(client, "joined", member))["error_code"]
+    got = await client.ask(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, {"client_instance_id": None})
+    assert not (await client.ask(ApiKey.PUSH_TELEMETRY, 0, push(got, pushed())))["error_code"]
     client.close()
 
 

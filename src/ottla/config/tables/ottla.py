@@ -20,6 +20,8 @@ OTTLA: tuple[Setting, ...] = (
     Setting("ottla.allow.open.listeners", Type.BOOLEAN, "false",
             doc="Whether the node may start with a listener, or an HTTP port, that other machines reach and that asks "
                 "for no login. Set it only where the network itself keeps strangers out."),
+    Setting("ottla.metrics.clients", Type.BOOLEAN, "true",
+            doc="Whether /metrics has the metrics that clients push (KIP-714)."),
     Setting("ottla.metrics.partitions", Type.BOOLEAN, "true",
             doc="Whether /metrics has series for each partition, and for each partition of a group."),
     Setting("ottla.log.level", Type.STRING, "INFO", OneOf(("DEBUG", "INFO", "WARN", "ERROR", "FATAL")),

@@ -46,11 +46,11 @@ GROUP: tuple[Setting, ...] = (
 )
 
 CLIENT_METRICS: tuple[Setting, ...] = (
-    Setting("metrics", LIST, "", ListOf(), acts=False,
+    Setting("metrics", LIST, "", ListOf(),
             doc="The client metrics that are subscribed to, by prefix; * for all."),
-    Setting("interval.ms", INT, "300000", acts=False,
+    Setting("interval.ms", INT, "300000",
             doc="Milliseconds between pushes of a client's metrics."),
-    Setting("match", LIST, "", ListOf(), acts=False,
+    Setting("match", LIST, "", ListOf(),
             doc="Which clients the subscription is for, as selector=pattern,..."),
 )
 # fmt: on

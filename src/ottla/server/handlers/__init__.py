@@ -76,6 +76,8 @@ TABLE: dict[int, Served] = {
     ApiKey.UNREGISTER_BROKER: Served("unregister_broker", 0, 0),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: Served("consumer_group_heartbeat", 0, 1),
     ApiKey.CONSUMER_GROUP_DESCRIBE: Served("consumer_group_describe", 0, 1),
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: Served("get_telemetry_subscriptions", 0, 0),
+    ApiKey.PUSH_TELEMETRY: Served("push_telemetry", 0, 0),
     ApiKey.LIST_CONFIG_RESOURCES: Served("list_config_resources", 0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Served("describe_topic_partitions", 0, 0),
     ApiKey.SHARE_GROUP_HEARTBEAT: Served("share_group_heartbeat", 1, 1),

@@ -1,24 +1,32 @@
 """ApiVersions, versions 0-4 (KIP-35, KIP-511, KIP-584): what this listener serves, and the node's features.
 
 Answers are derived from the table of the listener's handlers; of what a broker forwards, the versions that its active
-controller serves too, once that is known. From version 3 on the client names its software; odd
-names are refused as Kafka does (INVALID_REQUEST). Version 3 hides features whose lowest level is 0, which old clients
-cannot parse.
+controller serves too, once that is known; client telemetry once there is a subscription. From version 3 on the client
+names its software; odd names are refused as Kafka does (INVALID_REQUEST). Version 3 hides features whose lowest level
+is 0, which old clients cannot parse.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.errors import ErrorCode
 from ottla.metadata.features import SUPPORTED
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import RequestContext, Response, api
+from ottla.server.client_facts import introduced
 from ottla.server.controller_handlers import FORWARDABLE
 from ottla.server.handlers import TABLE
+from ottla.server.listener import UNKNOWN
 from ottla.server.permissions import Open
+
+if TYPE_CHECKING:
+    from ottla.server.node import Node
+    from ottla.server.telemetry import NodeTelemetry
+
+TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -30,9 +38,14 @@ def handle(context: RequestContext, request: Any) -> Response:
         name, software_version = request.client_software_name, request.client_software_version
         if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(software_version):
             return {"error_code": ErrorCode.invalid_request}
+        introduced(context, name, software_version)
+    else:
+        introduced(context, UNKNOWN, UNKNOWN)
     image = context.node.image
     table = TABLE if context.session is None else context.session.apis.table
     ranges = ((key, served.min_version, served.max_version) for key, served in table.items())
+    if not offers_telemetry(context.node):
+        ranges = (each for each in ranges if each[0] not in TELEMETRY)
     elsewhere = context.node.metadata.controller_versions
     if elsewhere and table is TABLE:
         ranges = (each for key, low, high in ranges if (each := _served_by_both(key, low, high, elsewhere)) is not None)
@@ -51,6 +64,12 @@ def handle(context: RequestContext, request: Any) -> Response:
         ],
         "zk_migration_ready": False,
     }
+
+
+def offers_telemetry(node: Node) -> bool:
+    """Whether clients are told that they can push metrics: once there is a subscription."""
+    telemetry: NodeTelemetry | None = vars(node).get("telemetry")
+    return telemetry is not None and bool(telemetry.clients.subscriptions)
 
 
 def _served_by_both(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ottla.server.http.shares import SharePartitionsCollector
     from ottla.server.listener import Listener
     from ottla.server.node import Node
+    from ottla.server.telemetry import NodeTelemetry
 
 PIECES_AT_ONCE = 4
 """Pieces of work, of some hundred microseconds at most, between two looks at other clients."""
@@ -126,6 +127,7 @@ class Collector:
             await self._add_transactions(page)
             await self._add_shares(page)
             await self._add_quotas(page)
+            await self._add_clients(page)
         return page
 
     async def _breathe(self) -> None:
@@ -453,6 +455,13 @@ class Collector:
                     )
                 await self._shares.add(page, shares.partitions, self._node.clock.now_ms())
         self._lag_times.end()
+
+    async def _add_clients(self, page: Exposition) -> None:
+        telemetry: NodeTelemetry | None = vars(self._node).get("telemetry")
+        if telemetry is not None and self._node.config["ottla.metrics.clients"]:
+            from ottla.server.http.client_metrics import add_clients
+
+            await add_clients(page, telemetry.clients, self._breathe)
 
     async def _add_quotas(self, page: Exposition) -> None:
         quotas, listeners = self._node.quotas, self._node.listeners

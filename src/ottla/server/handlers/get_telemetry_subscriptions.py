@@ -1,0 +1,37 @@
+"""GetTelemetrySubscriptions, version 0: which metrics a client is to push, and how often (KIP-714).
+
+Counters are asked for as sums since the client began, not as what was added since the last push, which a restart of the
+node would lose.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.errors import ErrorCode
+from ottla.protocol.messages import ApiKey
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.permissions import Open
+from ottla.server.telemetry import telemetry_of
+from ottla.telemetry.clients import COMPRESSION_TYPES
+
+
+@api(
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+    versions=(0, 0),
+    needs=Open("a client asks what it is to tell about itself"),
+)
+def handle(context: RequestContext, request: Any) -> Response:
+    telemetry = telemetry_of(context.node)
+    instance = telemetry.instance(context, request.client_instance_id or telemetry.new_id())
+    telemetry.clients.get(instance, telemetry.now_s())
+    return {
+        "error_code": ErrorCode.none,
+        "client_instance_id": instance.id,
+        "subscription_id": instance.wanted.id,
+        "accepted_compression_types": COMPRESSION_TYPES,
+        "push_interval": instance.wanted.interval_ms,
+        "telemetry_max_bytes": telemetry.clients.bytes_max,
+        "delta_temporality": False,
+        "requested_metrics": instance.wanted.metrics,
+    }
