@@ -144,8 +144,8 @@ class HttpLogins:
         self._logged_second = self._logged = self._unlogged = 0
 
     async def identify(self, authorization: str | None, certificate: str | None, host: str) -> Caller:
-        """The caller that sends this header (None: no header) over a connection with this user's certificate (None: without one).
-        A header goes before the certificate. Raises Unauthorized, after a while."""
+        """The caller that sends this header, if any, over a connection with this user's certificate, if any. A header
+        goes before the certificate. Raises Unauthorized, after a while."""
         if not self.is_asked:
             return Caller(certificate or ANONYMOUS, host, True)
         if authorization is None:
