@@ -48,12 +48,12 @@ def open_ports(config: ServerConfig, ports: Mapping[str, int]) -> list[tuple[str
     found = [
         (each.host, ports.get(each.name, each.port), each.name)
         for each in (*config.listeners, *config.controller_listeners)
-        if not _keeps_strangers_out(config, each.name, each.protocol)
+        if not keeps_strangers_out(config, each.name, each.protocol)
     ]
     http_host, _, http_port = (config["ottla.http.listener"] or "").rpartition(":")
-    if http_port and not _keeps_strangers_out(config, HTTP, config["ottla.http.security.protocol"]):
+    if http_port and not keeps_strangers_out(config, HTTP, config["ottla.http.security.protocol"]):
         found.append((http_host.strip("[]"), int(http_port), "HTTP"))
-    return [(_plain(host), port, name) for host, port, name in found if not _is_loopback(host)]
+    return [(_plain(host), port, name) for host, port, name in found if not is_loopback(host)]
 
 
 def warnings(found: Iterable[tuple[str, int, str]]) -> list[str]:
@@ -67,7 +67,7 @@ def _place(port: tuple[str, int, str]) -> str:
     return f"{name} port {number} is bound to {host or 'every interface'}"
 
 
-def _keeps_strangers_out(config: ServerConfig, listener: str, protocol: str) -> bool:
+def keeps_strangers_out(config: ServerConfig, listener: str, protocol: str) -> bool:
     """Whether whoever shows no password or certificate can do nothing there."""
     if protocol.startswith("SASL"):
         return True
@@ -85,5 +85,5 @@ def _plain(host: str) -> str:
     return "" if host in ("", "0.0.0.0", "::") else host
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     return host.startswith("127.") or host in ("::1", "localhost")

@@ -50,6 +50,7 @@ _LOG = logging.getLogger("ottla.authentication")
 
 USABLE: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
 """Mechanisms whose credentials an HTTP request can bring."""
+MECHANISMS: Final = "sasl.enabled.mechanisms"
 CHECKS_AT_ONCE: Final = 2
 """Passwords hashed at the same time, 2 to 10 ms each: strangers must not take all threads."""
 REMEMBERED_MAX: Final = 256
@@ -103,9 +104,12 @@ def asks_for_login(config: ServerConfig) -> bool:
     return sasl_listeners.uses_sasl(config["ottla.http.security.protocol"])
 
 
-def mechanisms_of(config: ServerConfig) -> tuple[str, ...]:
-    """The mechanisms that the HTTP ports take credentials of, checked. Raises OttlaError where there is none."""
-    names: tuple[str, ...] = of_listener(config, HTTP, "sasl.enabled.mechanisms")
+def mechanisms_of(config: ServerConfig, *, unless_set: str = "", users_elsewhere: bool = False) -> tuple[str, ...]:
+    """The mechanisms that the HTTP ports take credentials of, checked; `unless_set` is the one if none is named. With
+    `users_elsewhere` PLAIN needs no users in the settings. Raises OttlaError where there is none."""
+    names: tuple[str, ...] = of_listener(config, HTTP, MECHANISMS)
+    if unless_set and not {MECHANISMS, f"{PREFIX}{HTTP.lower()}.{MECHANISMS}"} & config.static.keys():
+        names = (unless_set,)
     usable = tuple(each for each in USABLE if each in names)
     if not usable:
         raise OttlaError(
@@ -113,7 +117,8 @@ def mechanisms_of(config: ServerConfig) -> tuple[str, ...]:
             f"but none of {', '.join(names) or 'no mechanism'} is of HTTP: set {PREFIX}{HTTP.lower()}."
             f"sasl.enabled.mechanisms to some of {', '.join(USABLE)}"
         )
-    sasl_listeners.check_mechanisms(config, HTTP, usable)
+    has_users = users_elsewhere and jaas_of(config, HTTP, PLAIN) is None
+    sasl_listeners.check_mechanisms(config, HTTP, [each for each in usable if each != PLAIN or not has_users])
     return usable
 
 
@@ -126,6 +131,8 @@ class HttpLogins:
         run: Run,
         passwords: Passwords | None,
         tokens: Tokens | None,
+        *,
+        checks_at_once: int = CHECKS_AT_ONCE,
     ) -> None:
         """`run` does work in a thread. Without `passwords` Basic is not taken, without `tokens` Bearer is not."""
         self.is_asked = asks_for_login(config)
@@ -140,7 +147,7 @@ class HttpLogins:
         self._key = os.urandom(32)
         self._remembered: dict[bytes, _Remembered] = {}
         """Oldest first."""
-        self._turns = asyncio.Semaphore(CHECKS_AT_ONCE)
+        self._turns = asyncio.Semaphore(checks_at_once)
         self._logged_second = self._logged = self._unlogged = 0
 
     async def identify(self, authorization: str | None, certificate: str | None, host: str) -> Caller:
@@ -230,7 +237,7 @@ class KnownPasswords:
         checks = [_scram_check(users, name) for users in having]
 
         def check(password: Secret) -> str:
-            if (user := _plain_user(self._plain, name, password)) is not None:
+            if (user := plain_user(self._plain, name, password)) is not None:
                 return user
             failure = AuthenticationFailed(reason="a wrong password or an unknown name")
             for each in checks:
@@ -249,7 +256,7 @@ def plain_users(config: ServerConfig, mechanisms: Sequence[str]) -> Mapping[str,
     return {} if module is None else module.users
 
 
-def _plain_user(users: Mapping[str, Secret], name: str, password: Secret) -> str | None:
+def plain_user(users: Mapping[str, Secret], name: str, password: Secret) -> str | None:
     server = PlainServer(users)
     try:
         server.step(f"\0{name}\0{password.reveal()}".encode())
@@ -335,6 +342,4 @@ def tokens_of(
         return None
     if sasl_listeners.is_unsecured(config, HTTP):
         return UnsignedTokens(config, clock)
-    found = JwksTokens(config, clock, random, run)
-    found.keys.start()
-    return found
+    return JwksTokens(config, clock, random, run)

@@ -139,6 +139,7 @@ def logins_of(node: Node) -> HttpLogins:
     mechanisms = logins.mechanisms_of(config)
     tokens = logins.tokens_of(config, mechanisms, node.clock, node.random, run)
     if isinstance(tokens, logins.JwksTokens):
+        tokens.keys.start()
         node.on_stop.append(tokens.keys.stop)
     passwords = logins.KnownPasswords.of(config, mechanisms, lambda mechanism: ScramUsers(node, mechanism))
     return logins.HttpLogins(config, run, passwords, tokens)
