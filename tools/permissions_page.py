@@ -14,7 +14,8 @@ from ottla.server import api
 from ottla.server.api import Api
 from ottla.server.controller_handlers import CONTROLLER_TABLE
 from ottla.server.handlers import TABLE, Served
-from ottla.server.permissions import Need, Open, Refused
+from ottla.server.http.pages import ROUTES
+from ottla.server.permissions import Need, Needs, Open, Refused
 from tools.pages import write_page
 
 INTRODUCTION = """\
@@ -58,6 +59,16 @@ client that the broker names. FindCoordinator of share-partitions, Fetch with a 
 version 4 on and the APIs of share state above are also for nodes.
 """
 
+HTTP = """
+## HTTP port
+
+A page is asked by the user of the login (`ottla.http.security.protocol`), or by User:ANONYMOUS where no login is asked
+for. Without a login a page that needs one answers 401, without the permission 403.
+
+| page | operation | on |
+|---|---|---|
+"""
+
 HEAD = "\n| API | versions | operation | on | or | refused |\n|---|---|---|---|---|---|\n"
 
 _KINDS: Mapping[ResourceType, str] = {
@@ -89,6 +100,17 @@ def _parts() -> Iterator[str]:
     shared = {key for key, served in TABLE.items() if (other := CONTROLLER_TABLE.get(key)) and _same(served, other)}
     own = {key: served for key, served in CONTROLLER_TABLE.items() if key not in shared}
     yield from _table(own, api.load_for_controller)
+    yield HTTP
+    for route in ROUTES:
+        yield from _pages(route.path, route.needs)
+
+
+def _pages(path: str, needs: Needs) -> Iterator[str]:
+    if isinstance(needs, Open):
+        yield f"| `{path}` | none: {needs.reason} | |\n"
+        return
+    for need in needs:
+        yield f"| `{path}` | {need.operation.name} | {_KINDS[need.kind]} |\n"
 
 
 def _same(of_broker: Served, of_controller: Served) -> bool:

@@ -328,6 +328,7 @@ class _Attendant:
         if self._plan.registry_port is None:
             return None
         from ottla.cli.start_registry import keep_running
+        from ottla.server.exposure import ALLOW
 
         options: dict[str, str | int] = {
             "bootstrap": self._bootstrap(node),
@@ -336,7 +337,7 @@ class _Attendant:
             "is_alone": True,
         }
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        node.spawn(keep_running(options, stop, ready))
+        node.spawn(keep_running(options, stop, ready, {ALLOW: "true"}))  # the options say it
         stopping = asyncio.ensure_future(stop.wait())
         either: list[asyncio.Future[Any]] = [ready, stopping]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPException
 from typing import NamedTuple
 
-from ottla.cli import wire
+from ottla.cli import security, wire
 from ottla.cli.exits import CommandFailed
+from ottla.client.security import Security, SecurityFailure
 from ottla.protocol.messages import ApiKey
 
 Place = tuple[str, int]
@@ -21,6 +22,7 @@ Place = tuple[str, int]
 HTTP_TIMEOUT_S = 5.0
 NODES_AT_ONCE = 16
 _LISTENER = "ottla.http.listener"
+_PROTOCOL = "ottla.http.security.protocol"
 _ANY_HOST = ("", "0.0.0.0", "::", "[::]")
 _SAMPLE = re.compile(
     r'ottla_share_partition_(acquired_records|redelivered_records|start_offset)\{group="((?:[^"\\]|\\.)*)",'
@@ -102,8 +104,9 @@ def in_flight(bootstrap: str) -> dict[tuple[str, str, int], InFlight]:
         return {}
     nodes = [(each["node_id"], each["host"], each["port"]) for each in metadata["brokers"]]
     found: dict[tuple[str, str, int], dict[str, int]] = {}
+    known = security.current()
     with ThreadPoolExecutor(NODES_AT_ONCE) as pool:
-        for page in pool.map(_metrics, nodes):
+        for page in pool.map(lambda node: _metrics(node, known), nodes):
             for kind, group, topic, number, value in _SAMPLE.findall(page):
                 place = _ESCAPED.sub(_unescape, group), topic, int(number)
                 found.setdefault(place, {})[kind] = int(value)
@@ -118,19 +121,21 @@ def _unescape(escaped: re.Match[str]) -> str:
     return "\n" if escaped[1] == "n" else escaped[1]
 
 
-def _metrics(node: tuple[int, str, int]) -> str:
-    """The answer of a node's /metrics; empty if it has no HTTP port, or none reachable from here."""
+def _metrics(node: tuple[int, str, int], known: Security) -> str:
+    """The answer of a node's /metrics; empty if it has no HTTP port, or none that can be asked from here."""
+    from ottla.client import http
+
     node_id, host, port = node
     listener = wire.broker_setting(f"{host}:{port}", node_id, _LISTENER, HTTP_TIMEOUT_S)
     own, _, number = (listener or "").rpartition(":")
     if not number.isdecimal():
         return ""
-    connection = HTTPConnection(host if own in _ANY_HOST else own.strip("[]"), int(number), timeout=HTTP_TIMEOUT_S)
+    protocol = wire.broker_setting(f"{host}:{port}", node_id, _PROTOCOL, HTTP_TIMEOUT_S) or ""
+    place = host if own in _ANY_HOST else own.strip("[]")
     try:
-        connection.request("GET", "/metrics")
-        answer = connection.getresponse()
-        return answer.read().decode("utf-8", "replace") if answer.status == 200 else ""
-    except (OSError, HTTPException):
+        answer = http.get(
+            place, int(number), "/metrics", known, HTTP_TIMEOUT_S, is_https=protocol in ("SSL", "SASL_SSL")
+        )
+    except (OSError, HTTPException, SecurityFailure):
         return ""
-    finally:
-        connection.close()
+    return answer.body.decode("utf-8", "replace") if answer.status == 200 else ""

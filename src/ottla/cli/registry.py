@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.cli import security
 from ottla.cli.exits import MISUSED, OK, CommandFailed
 from ottla.cli.interrupts import in_thread
 from ottla.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Flag
+from ottla.cli.output import visible
 from ottla.cli.security import ClientFile
-from ottla.cli.values import PORT_MAX, Text, TopicName
+from ottla.cli.values import PORT_MAX, FilePath, Text, TopicName
 
 if TYPE_CHECKING:
     from ottla.registry.server import Instance, Options
@@ -29,6 +32,7 @@ def registry(
     group: Text = "schema-registry",
     advertise: Text | None = None,
     alone: Flag = False,
+    http_config: FilePath | None = None,
 ) -> int:
     """Serve a schema registry with Confluent's REST API; Ctrl-C or SIGTERM stops it.
 
@@ -47,6 +51,11 @@ def registry(
         HOST:PORT at which the other instances reach this one. Default: the address it listens at.
     alone
         Run as the only instance: ready at once, without an election.
+    http_config
+        A file with the security of the registry's own port, by the names of a node's HTTP port, such as
+        ottla.http.security.protocol=SASL_SSL, ssl.keystore.location and super.users; a node's server.properties will
+        do. Environment variables such as OTTLA_HTTP_SECURITY_PROTOCOL win. Default: HTTP without a login, at a loopback
+        address only.
     """
     from ottla.cli.client import addresses, probe
 
@@ -59,7 +68,22 @@ def registry(
         raise CommandFailed(f"{error.name} is not installed: pip install 'ottla[registry]'") from error
     probe(bootstrap)
     servers = ",".join(addresses(bootstrap))
-    return run(Options(servers, host, port, topic, group, advertise, alone, security.current()))
+    return run(Options(servers, host, port, topic, group, advertise, alone, security.current(), _http(http_config)))
+
+
+def _http(file: Path | None) -> Mapping[str, str]:
+    """The settings of the registry's port. Raises CommandFailed."""
+    from ottla.config.properties import decode_properties, parse_properties
+    from ottla.config.server import from_environment
+    from ottla.errors import OttlaError
+
+    try:
+        given = {} if file is None else parse_properties(decode_properties(file.read_bytes()))
+        return {**given, **from_environment(os.environ)}
+    except OSError as error:
+        raise CommandFailed(f"{visible(str(file))} cannot be read: {error.strerror}", MISUSED) from error
+    except OttlaError as error:
+        raise CommandFailed(str(error), MISUSED) from error
 
 
 def address(text: str, option: str) -> tuple[str, int]:

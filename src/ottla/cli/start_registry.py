@@ -11,10 +11,12 @@ import contextlib
 import json
 import logging
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli.exits import CommandFailed
+from ottla.cli.exits import MISUSED, CommandFailed
 from ottla.cli.registry import address
+from ottla.errors import OttlaError
 from ottla.logs import fields
 
 if TYPE_CHECKING:
@@ -31,32 +33,43 @@ RESTART_S = 2.0
 
 def attend_with(listen: str, config: ServerConfig) -> Attend:
     """The task of the node once it serves. Raises CommandFailed for text that is not HOST:PORT."""
+    from ottla.registry.port_settings import of_node, refuse_open
     from ottla.server.main import announce
 
     host, port = address(listen, "--registry")
+    try:
+        refuse_open(config, host)
+    except OttlaError as error:
+        raise CommandFailed(str(error), MISUSED) from error
 
     async def attend(node: Node, stop: asyncio.Event) -> None:
         await announce(node, stop)
         first = node.config.advertised_listeners[0]
         broker = f"[{first.host}]" if ":" in first.host else first.host
         bootstrap = f"{broker}:{first.port or node.ports[first.name]}"
-        node.spawn(keep_running({"bootstrap": bootstrap, "host": host, "port": port}, stop))
+        options: dict[str, str | int] = {"bootstrap": bootstrap, "host": host, "port": port}
+        node.spawn(keep_running(options, stop, http=of_node(node.config)))
 
     return attend
 
 
 async def keep_running(
-    options: dict[str, str | int], stop: asyncio.Event, ready: asyncio.Future[str] | None = None
+    options: dict[str, str | int],
+    stop: asyncio.Event,
+    ready: asyncio.Future[str] | None = None,
+    http: Mapping[str, str] | None = None,
 ) -> None:
     """Until the node stops. With `ready` the registry prints nothing: that is its URL once it serves, or a
-    CommandFailed where it does not start."""
+    CommandFailed where it does not start. `http` are settings of its port, which no other process may see."""
     while not stop.is_set():
         # Its standard input is its sign of life: it ends when this process is gone.
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "ottla.registry", json.dumps(options),
+            sys.executable, "-P", "-m", "ottla.registry", json.dumps({**options, "http": True}),
             stdin=asyncio.subprocess.PIPE, stdout=None if ready is None else asyncio.subprocess.PIPE,
             start_new_session=True,
         )  # fmt: skip
+        assert process.stdin is not None
+        process.stdin.write(f"{json.dumps(dict(http or {}))}\n".encode())
         ended, stopping = asyncio.ensure_future(process.wait()), asyncio.ensure_future(stop.wait())
         try:
             if ready is not None:

@@ -36,6 +36,7 @@ _VERSIONS: Final = {
     ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
     ApiKey.CREATE_TOPICS: (5, 7),
     ApiKey.DESCRIBE_CONFIGS: (2, 4),
+    ApiKey.DESCRIBE_ACLS: (1, 3),
 }
 """The versions that are spoken here; from EndTxn 5 on transactions are of KIP-890's second kind."""
 

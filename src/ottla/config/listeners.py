@@ -10,6 +10,8 @@ from ottla.errors import OttlaError
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 OVER_TLS = ("SSL", "SASL_SSL")
+HTTP = "HTTP"
+"""The name of the HTTP ports where settings have a prefix: `listener.name.http.ssl.client.auth`."""
 
 
 class Listener(NamedTuple):

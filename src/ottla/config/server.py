@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ottla.config import definitions, foreign
 from ottla.config.checks import InvalidValue, parse_address
 from ottla.config.effective import EffectiveConfig
-from ottla.config.listeners import OVER_TLS, Listener, parse_listener, parse_protocol_map
+from ottla.config.listeners import HTTP, OVER_TLS, Listener, parse_listener, parse_protocol_map
 from ottla.config.properties import Entry, decode_properties, parse_entries
 from ottla.config.roles import BROKER, CONTROLLER, check_roles, parse_servers, parse_voters
 from ottla.errors import OttlaError
@@ -209,6 +209,8 @@ class ServerConfig(Mapping[str, Any]):
         """The listener by which brokers reach each other, and its security protocol."""
         self.inter_broker_listener_name: str = between
         reached = {self.inter_broker_listener[1], self.controller_protocol[1]}
+        if self["ottla.http.listener"]:
+            reached.add(self["ottla.http.security.protocol"])
         self.uses_tls = not reached.isdisjoint(OVER_TLS) or any(each.protocol in OVER_TLS for each in everywhere)
         """Whether this node listens over TLS or reaches other nodes over it."""
 
@@ -258,7 +260,13 @@ class ServerConfig(Mapping[str, Any]):
     def _check_http_port(self) -> None:
         """Raises OttlaError where a listener has the port of `ottla.http.listener`."""
         host, port = parse_address(self["ottla.http.listener"]) or ("", 0)
-        for each in (*self.listeners, *self.controller_listeners) if port else ():
+        listeners = (*self.listeners, *self.controller_listeners)
+        if self["ottla.http.security.protocol"] != "PLAINTEXT" and any(each.name == HTTP for each in listeners):
+            raise OttlaError(
+                "a listener is named HTTP, and the HTTP port's settings begin with listener.name.http. as well: rename "
+                "the listener"
+            )
+        for each in listeners if port else ():
             if each.port == port and (each.host == host or not {each.host, host}.isdisjoint(_EVERYWHERE)):
                 raise OttlaError(
                     f"ottla.http.listener and the listener {each} have the same port: give a different one for "

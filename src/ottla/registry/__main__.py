@@ -1,4 +1,8 @@
-"""`python -m ottla.registry OPTIONS`: an instance that ends with whoever started it. OPTIONS are JSON."""
+"""`python -m ottla.registry OPTIONS`: an instance that ends with whoever started it. OPTIONS are JSON.
+
+Where they have `"http": true`, the first line of standard input is JSON as well, with the settings of its port: these
+may hold secrets, and everyone on a machine sees arguments.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +31,10 @@ def main(arguments: list[str]) -> int:
     """Returns the exit code."""
     logs.configure("text", "WARN")
     try:
-        security = security_from()  # from the environment: everyone sees arguments
-        run(Options(**json.loads(arguments[0]), security=security), _announce)
+        options = json.loads(arguments[0])
+        http = json.loads(sys.stdin.buffer.readline()) if options.pop("http", False) else {}
+        security = security_from()  # from the environment, for the same reason
+        run(Options(**options, security=security, http=http), _announce)
     except (OttlaError, WrongSecurity, KafkaError) as error:
         print(f"ottla: schema registry: {error}", file=sys.stderr)
         return 1

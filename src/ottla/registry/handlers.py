@@ -11,8 +11,11 @@ from ottla.registry.proposals import Proposal
 from ottla.registry.records import SCHEMA_TYPES, SchemaRecord
 from ottla.registry.registrar import MODES
 from ottla.registry.requests import Call
+from ottla.registry.rights import ALL, denied, of_listed, of_references, of_schema, of_subject
 from ottla.registry.service import Service
 from ottla.registry.subjects import DEFAULT_CONTEXT, GLOBAL_CONTEXT
+from ottla.security.acls import Operation
+from ottla.server.permissions import Needs, Open, cluster
 
 Handler = Callable[[Service, Call], Any]
 
@@ -58,6 +61,28 @@ def _formatted(service: Service, call: Call, record: SchemaRecord) -> str | None
     return service.catalog.parsed_record(record).formatted(name) if name else None
 
 
+def _proposal(service: Service, call: Call) -> Proposal:
+    """The schema that was sent. Raises ApiError, also where it refers to what its sender may not see."""
+    proposal = call.proposal()
+    for each in proposal.references if call.rights is not ALL else ():
+        subject = subjects.qualify(proposal.subject, each.subject)
+        call.rights.require(Operation.DESCRIBE, subject)
+        for deleted in (False, True):
+            try:
+                found = service.catalog.version(subject, each.version, deleted=deleted)
+            except ApiError:
+                continue  # what is not there is refused where it is needed
+            _seen(call, found)
+    return proposal
+
+
+def _seen(call: Call, record: SchemaRecord) -> SchemaRecord:
+    """The record, which may be of another subject than was asked for: of the one that an alias names, or of the same
+    name in another context. Raises ApiError where the caller may not see that one."""
+    call.rights.require(Operation.DESCRIBE, record.subject)
+    return record
+
+
 # Subjects
 
 
@@ -67,7 +92,7 @@ def list_subjects(service: Service, call: Call) -> Any:
     found = []
     with service.state.lock:
         for subject in service.state.subjects():
-            if not _matches(subject, prefix):
+            if not _matches(subject, prefix) or not call.rights.may(Operation.DESCRIBE, subject):
                 continue
             versions = service.state.versions(subject, deleted=True)
             is_deleted = all(each.deleted for each in versions)
@@ -84,9 +109,9 @@ def _matches(subject: str, prefix: str) -> bool:
 
 
 def lookup(service: Service, call: Call) -> Any:
-    proposal = call.proposal()
+    proposal = _proposal(service, call)
     normalize = service.normalizes(call.subject, call)
-    record = service.catalog.lookup(proposal, normalize=normalize, deleted=call.flag("deleted"))
+    record = _seen(call, service.catalog.lookup(proposal, normalize=normalize, deleted=call.flag("deleted")))
     return _version(record, _formatted(service, call, record))
 
 
@@ -118,17 +143,17 @@ def list_versions(service: Service, call: Call) -> Any:
 
 
 def get_version(service: Service, call: Call) -> Any:
-    record = service.catalog.version(call.subject, call.version, deleted=call.flag("deleted"))
+    record = _seen(call, service.catalog.version(call.subject, call.version, deleted=call.flag("deleted")))
     return _version(record, _formatted(service, call, record))
 
 
 def get_version_text(service: Service, call: Call) -> Any:
-    record = service.catalog.version(call.subject, call.version, deleted=call.flag("deleted"))
+    record = _seen(call, service.catalog.version(call.subject, call.version, deleted=call.flag("deleted")))
     return Text(_formatted(service, call, record) or record.schema)
 
 
 def referenced_by(service: Service, call: Call) -> Any:
-    record = service.catalog.version(call.subject, call.version, deleted=True)
+    record = _seen(call, service.catalog.version(call.subject, call.version, deleted=True))
     found = service.state.referrers(record.subject, record.version, deleted=call.flag("deleted"))
     return call.page(sorted({each.id for each in found}))
 
@@ -136,7 +161,7 @@ def referenced_by(service: Service, call: Call) -> Any:
 def register(service: Service, call: Call) -> Any:
     if not subjects.is_valid(call.parameters["subject"]):
         raise api_errors.invalid_subject(call.parameters["subject"])
-    proposal = call.proposal()
+    proposal = _proposal(service, call)
     record = service.registrar.register(proposal, normalize=service.normalizes(call.subject, call))
     return _registered(service, call, proposal, record)
 
@@ -152,7 +177,7 @@ def _registered(service: Service, call: Call, proposal: Proposal, record: Schema
 
 def already_registered(service: Service, call: Call) -> Any:
     """The answer of any instance to a request to register an existing schema, without a write; else None."""
-    proposal = call.proposal()
+    proposal = _proposal(service, call)
     if not subjects.is_valid(call.parameters["subject"]):
         return None
     record = service.registrar.registered(proposal, normalize=service.normalizes(call.subject, call))
@@ -180,7 +205,7 @@ def compatible(service: Service, call: Call) -> Any:
 
 
 def _compatibility(service: Service, call: Call, earlier: list[SchemaRecord]) -> Any:
-    proposal = call.proposal()
+    proposal = _proposal(service, call)
     config = service.state.config_in_scope(call.subject)
     is_verbose = call.flag("verbose")
     try:
@@ -206,15 +231,27 @@ def list_schemas(service: Service, call: Call) -> Any:
     found: list[SchemaRecord] = []
     with service.state.lock:
         for subject in service.state.subjects():
-            if _matches(subject, prefix):
+            if _matches(subject, prefix) and call.rights.may(Operation.DESCRIBE, subject):
                 versions = service.state.versions(subject, deleted=deleted)
                 found += versions[-1:] if latest_only else versions
     return [_version(each) for each in call.page(found)]
 
 
+def _visible(call: Call, records: list[SchemaRecord], what: str) -> list[SchemaRecord]:
+    """The records of subjects that the caller may see. Raises ApiError where there is none of them."""
+    found = [each for each in records if call.rights.may(Operation.DESCRIBE, each.subject)]
+    if records and not found:
+        raise denied(call.rights.principal, Operation.DESCRIBE, f"the topic of a subject that has {what}")
+    return found
+
+
+def _with_id(service: Service, call: Call, subject: str) -> list[SchemaRecord]:
+    return _visible(call, service.catalog.by_id(call.id, subject), f"schema {call.id}")
+
+
 def by_id(service: Service, call: Call) -> Any:
     subject = subjects.normalize(call.text("subject"))
-    record = service.catalog.by_id(call.id, subject)[0]
+    record = _with_id(service, call, subject)[0]
     text = _formatted(service, call, record)
     answer = {"subject": record.subject, "version": record.version, **_described(record, text)}
     answer.pop("deleted", None)
@@ -224,13 +261,13 @@ def by_id(service: Service, call: Call) -> Any:
 
 
 def text_by_id(service: Service, call: Call) -> Any:
-    record = service.catalog.by_id(call.id, subjects.normalize(call.text("subject")))[0]
+    record = _with_id(service, call, subjects.normalize(call.text("subject")))[0]
     return Text(_formatted(service, call, record) or record.schema)
 
 
 def _using(service: Service, call: Call) -> list[SchemaRecord]:
     subject = subjects.normalize(call.text("subject"))
-    found = service.catalog.by_id(call.id, subject)
+    found = _with_id(service, call, subject)
     return [
         each
         for each in sorted(found, key=lambda each: (each.subject, each.version))
@@ -252,7 +289,7 @@ def _with_guid(service: Service, call: Call) -> list[SchemaRecord]:
         found = service.state.with_guid(call.parameters["guid"])
     if not found:
         raise api_errors.schema_not_found(call.parameters["guid"])
-    return found
+    return _visible(call, found, "this schema")
 
 
 def by_guid(service: Service, call: Call) -> Any:
@@ -358,6 +395,10 @@ def root(service: Service, call: Call) -> Any:
 def list_contexts(service: Service, call: Call) -> Any:
     with service.state.lock:
         found = service.state.contexts()
+        if call.rights is not ALL:
+            visible = filter(lambda each: call.rights.may(Operation.DESCRIBE, each), service.state.subjects())
+            seen = {subjects.parse(each).context for each in visible}
+            found = [each for each in found if each in seen]
     prefix = call.text("contextPrefix")
     return call.page([each for each in found if each.startswith(prefix)])
 
@@ -377,45 +418,69 @@ def server_version(service: Service, call: Call) -> Any:
     return {"version": service.version, "commitId": ""}
 
 
-ROUTES: Final[tuple[tuple[str, str, Handler], ...]] = (
-    ("GET", "/", root),
-    ("POST", "/", root),
-    ("GET", "/subjects", list_subjects),
-    ("POST", "/subjects/{subject}", lookup),
-    ("DELETE", "/subjects/{subject}", delete_subject),
-    ("GET", "/subjects/{subject}/metadata", latest_with_metadata),
-    ("GET", "/subjects/{subject}/versions", list_versions),
-    ("POST", "/subjects/{subject}/versions", register),
-    ("GET", "/subjects/{subject}/versions/{version}", get_version),
-    ("DELETE", "/subjects/{subject}/versions/{version}", delete_version),
-    ("GET", "/subjects/{subject}/versions/{version}/schema", get_version_text),
-    ("GET", "/subjects/{subject}/versions/{version}/referencedby", referenced_by),
-    ("POST", "/compatibility/subjects/{subject}/versions", compatible),
-    ("POST", "/compatibility/subjects/{subject}/versions/{version}", compatible_with_version),
-    ("GET", "/schemas", list_schemas),
-    ("GET", "/schemas/types", list_types),
-    ("GET", "/schemas/ids/{id}", by_id),
-    ("GET", "/schemas/ids/{id}/schema", text_by_id),
-    ("GET", "/schemas/ids/{id}/subjects", subjects_by_id),
-    ("GET", "/schemas/ids/{id}/versions", versions_by_id),
-    ("GET", "/schemas/guids/{guid}", by_guid),
-    ("GET", "/schemas/guids/{guid}/ids", ids_by_guid),
-    ("GET", "/config", get_config),
-    ("PUT", "/config", set_config),
-    ("DELETE", "/config", delete_config),
-    ("GET", "/config/{subject}", get_config),
-    ("PUT", "/config/{subject}", set_config),
-    ("DELETE", "/config/{subject}", delete_config),
-    ("GET", "/mode", get_mode),
-    ("PUT", "/mode", set_mode),
-    ("DELETE", "/mode", delete_mode),
-    ("GET", "/mode/{subject}", get_mode),
-    ("PUT", "/mode/{subject}", set_mode),
-    ("DELETE", "/mode/{subject}", delete_mode),
-    ("GET", "/contexts", list_contexts),
-    ("DELETE", "/contexts/{context}", delete_context),
-    ("GET", "/v1/metadata/id", cluster_id),
-    ("GET", "/v1/metadata/version", server_version),
+class Route(NamedTuple):
+    """A request and what it needs."""
+
+    method: str
+    path: str
+    handler: Handler
+    needs: Needs
+
+
+_HOLDS_NOTHING: Final = Open("clients ask it to see whether the registry is there; it tells nothing of the schemas")
+_SEE: Final = (of_subject(Operation.DESCRIBE),)
+_COMPARE: Final = (of_subject(Operation.DESCRIBE), of_references(Operation.DESCRIBE))
+_REGISTER: Final = (of_subject(Operation.WRITE), of_references(Operation.DESCRIBE))
+_DELETE: Final = (of_subject(Operation.DELETE),)
+_SEE_SETTINGS: Final = (of_subject(Operation.DESCRIBE_CONFIGS),)
+_SET: Final = (of_subject(Operation.ALTER_CONFIGS),)
+_SEE_ALL_SETTINGS: Final = (cluster(Operation.DESCRIBE_CONFIGS),)
+_SET_ALL: Final = (cluster(Operation.ALTER_CONFIGS),)
+_LISTED: Final = (of_listed(Operation.DESCRIBE),)
+_BY_ID: Final = (of_schema(Operation.DESCRIBE),)
+
+ROUTES: Final[tuple[Route, ...]] = tuple(
+    Route(*each)
+    for each in (
+        ("GET", "/", root, _HOLDS_NOTHING),
+        ("POST", "/", root, _HOLDS_NOTHING),
+        ("GET", "/subjects", list_subjects, _LISTED),
+        ("POST", "/subjects/{subject}", lookup, _COMPARE),
+        ("DELETE", "/subjects/{subject}", delete_subject, _DELETE),
+        ("GET", "/subjects/{subject}/metadata", latest_with_metadata, _SEE),
+        ("GET", "/subjects/{subject}/versions", list_versions, _SEE),
+        ("POST", "/subjects/{subject}/versions", register, _REGISTER),
+        ("GET", "/subjects/{subject}/versions/{version}", get_version, _SEE),
+        ("DELETE", "/subjects/{subject}/versions/{version}", delete_version, _DELETE),
+        ("GET", "/subjects/{subject}/versions/{version}/schema", get_version_text, _SEE),
+        ("GET", "/subjects/{subject}/versions/{version}/referencedby", referenced_by, _SEE),
+        ("POST", "/compatibility/subjects/{subject}/versions", compatible, _COMPARE),
+        ("POST", "/compatibility/subjects/{subject}/versions/{version}", compatible_with_version, _COMPARE),
+        ("GET", "/schemas", list_schemas, _LISTED),
+        ("GET", "/schemas/types", list_types, _HOLDS_NOTHING),
+        ("GET", "/schemas/ids/{id}", by_id, _BY_ID),
+        ("GET", "/schemas/ids/{id}/schema", text_by_id, _BY_ID),
+        ("GET", "/schemas/ids/{id}/subjects", subjects_by_id, _BY_ID),
+        ("GET", "/schemas/ids/{id}/versions", versions_by_id, _BY_ID),
+        ("GET", "/schemas/guids/{guid}", by_guid, _BY_ID),
+        ("GET", "/schemas/guids/{guid}/ids", ids_by_guid, _BY_ID),
+        ("GET", "/config", get_config, _SEE_ALL_SETTINGS),
+        ("PUT", "/config", set_config, _SET_ALL),
+        ("DELETE", "/config", delete_config, _SET_ALL),
+        ("GET", "/config/{subject}", get_config, _SEE_SETTINGS),
+        ("PUT", "/config/{subject}", set_config, _SET),
+        ("DELETE", "/config/{subject}", delete_config, _SET),
+        ("GET", "/mode", get_mode, _SEE_ALL_SETTINGS),
+        ("PUT", "/mode", set_mode, _SET_ALL),
+        ("DELETE", "/mode", delete_mode, _SET_ALL),
+        ("GET", "/mode/{subject}", get_mode, _SEE_SETTINGS),
+        ("PUT", "/mode/{subject}", set_mode, _SET),
+        ("DELETE", "/mode/{subject}", delete_mode, _SET),
+        ("GET", "/contexts", list_contexts, _LISTED),
+        ("DELETE", "/contexts/{context}", delete_context, (cluster(Operation.ALTER),)),
+        ("GET", "/v1/metadata/id", cluster_id, (cluster(Operation.DESCRIBE),)),
+        ("GET", "/v1/metadata/version", server_version, (cluster(Operation.DESCRIBE),)),
+    )
 )
 
 WRITES: Final = frozenset({

@@ -12,6 +12,8 @@ from ottla.registry.api_errors import ApiError
 from ottla.registry.catalog import LATEST, VERSION_MAX
 from ottla.registry.proposals import Proposal
 from ottla.registry.records import AVRO
+from ottla.registry.rights import ALL, Rights
+from ottla.server.http.callers import Caller
 
 ANY_MEMBERS: Final = "confluent-accept-unknown-properties"
 """The header by which a newer client accepts that this registry may not know all its fields."""
@@ -33,6 +35,10 @@ class Call:
     headers: Mapping[str, str]
     """Names in lower case."""
     content: bytes = b""
+    rights: Rights = ALL
+    """What the sender may do."""
+    caller: Caller | None = None
+    """The sender."""
     _body: Any = field(default=None, init=False)
 
     def flag(self, *names: str) -> bool:

@@ -7,8 +7,8 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any, Final
 
@@ -55,6 +55,8 @@ class Options:
     """No election: this instance writes. Another that does so, too, takes turns with it."""
     security: Security = PLAINTEXT
     """Security of the brokers."""
+    http: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Security of this instance's own port: settings of a node's HTTP port (`guard.py`). They may hold secrets."""
 
 
 class Instance:
@@ -66,9 +68,11 @@ class Instance:
             import uvicorn
 
             from ottla.registry.app import Application
+            from ottla.registry.guard import Guard
         except ImportError as error:
             raise CannotStart(f"{error.name} is not installed: pip install 'ottla[registry]'") from error
         self.options = options
+        self._guard = Guard(options.http, options.host, options.port, options.bootstrap, options.security)
         self._socket = _listen(options.host, options.port)
         self.port: int = self._socket.getsockname()[1]
         settings = {
@@ -78,7 +82,7 @@ class Instance:
         self._topic = Topic(settings, options.topic, State())
         self.service = Service(self._topic, version=metadata.version("ottla"), group=options.group)
         self._election: Election | None = None
-        self._application = Application(self.service)
+        self._application = Application(self.service, self._guard)
         config = uvicorn.Config(
             self._application.starlette(),
             log_config=None,
@@ -86,17 +90,37 @@ class Instance:
             lifespan="off",
             timeout_graceful_shutdown=_STOP_S,
             server_header=False,
+            http=self._guard.protocol,  # type: ignore[arg-type]
         )
         self._server = uvicorn.Server(config)
         self._server.capture_signals = self._signals  # type: ignore[method-assign]
+        self._whole_startup, self._whole_shutdown = self._server.startup, self._server.shutdown
+        self._server.startup = self._startup  # type: ignore[method-assign]
+        self._server.shutdown = self._shutdown  # type: ignore[method-assign]
+
+    async def _startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._guard.start()
+        await self._whole_startup(sockets)
+
+    async def _shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._whole_shutdown(sockets)
+        await self._guard.stop()
 
     @property
     def url(self) -> str:
         host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host
-        return f"http://{host}:{self.port}"
+        return f"{self._scheme}://{host}:{self.port}"
+
+    @property
+    def _scheme(self) -> str:
+        return "https" if self._guard.is_secured else "http"
 
     def start(self) -> None:
-        """Read all schemas. Raises StoreError."""
+        """Read all schemas. Raises StoreError, OttlaError."""
+        try:
+            self._guard.open()
+        except OSError as error:
+            raise CannotStart(f"the ACLs cannot be read: {error}") from error
         self._topic.open()
         self.service.kafka_cluster_id = self._topic.cluster_id
         if self.options.is_alone:
@@ -110,9 +134,9 @@ class Instance:
     def _identity(self) -> Identity:
         """Where the other instances find this one."""
         if self.options.advertised is not None:
-            return Identity(*split_address(self.options.advertised))
+            return Identity(*split_address(self.options.advertised), self._scheme)
         host = self.options.host
-        return Identity(socket.gethostname() if host in _EVERYWHERE else host, self.port)
+        return Identity(socket.gethostname() if host in _EVERYWHERE else host, self.port, self._scheme)
 
     def _lead(self, is_leader: bool) -> None:
         """Take the right to write, or leave it; either may take a while."""
@@ -161,6 +185,7 @@ class Instance:
         if self._election is not None:
             self._election.stop()
         self._application.close()
+        self._guard.close()
         self._topic.close()
         _LOG.info("the registry has stopped", extra=fields(url=self.url))
 

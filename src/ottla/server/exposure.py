@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from ottla.config.listeners import HTTP
 from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
-    from ottla.config.listeners import Listener
     from ottla.config.server import ServerConfig
 
 ALLOW = "ottla.allow.open.listeners"
@@ -30,9 +30,16 @@ def refuse_open_ports(config: ServerConfig) -> None:
         f"{EVERYONE}: no login is asked for at\n{places}\n"
         "  to serve this machine alone, listen on 127.0.0.1\n"
         "  to ask for a login, use a listener with SASL, or SSL with ssl.client.auth=required (docs/secure.md)\n"
+        f"{_http_advice(found)}"
         f"  if the network itself keeps strangers out, allow it: --set {ALLOW}=true\n"
         "  (Apache Kafka starts without asking; Ottla does not, as data is often open by mistake)"
     )
+
+
+def _http_advice(found: Iterable[tuple[str, int, str]]) -> str:
+    if all(name != HTTP for _, _, name in found):
+        return ""
+    return "  at the HTTP port: ottla.http.security.protocol=SASL_SSL (docs/secure.md#http-ports)\n"
 
 
 def open_ports(config: ServerConfig, ports: Mapping[str, int]) -> list[tuple[str, int, str]]:
@@ -41,12 +48,12 @@ def open_ports(config: ServerConfig, ports: Mapping[str, int]) -> list[tuple[str
     found = [
         (each.host, ports.get(each.name, each.port), each.name)
         for each in (*config.listeners, *config.controller_listeners)
-        if not _keeps_strangers_out(config, each)
+        if not keeps_strangers_out(config, each.name, each.protocol)
     ]
     http_host, _, http_port = (config["ottla.http.listener"] or "").rpartition(":")
-    if http_port:
+    if http_port and not keeps_strangers_out(config, HTTP, config["ottla.http.security.protocol"]):
         found.append((http_host.strip("[]"), int(http_port), "HTTP"))
-    return [(_plain(host), port, name) for host, port, name in found if not _is_loopback(host)]
+    return [(_plain(host), port, name) for host, port, name in found if not is_loopback(host)]
 
 
 def warnings(found: Iterable[tuple[str, int, str]]) -> list[str]:
@@ -60,14 +67,14 @@ def _place(port: tuple[str, int, str]) -> str:
     return f"{name} port {number} is bound to {host or 'every interface'}"
 
 
-def _keeps_strangers_out(config: ServerConfig, listener: Listener) -> bool:
+def keeps_strangers_out(config: ServerConfig, listener: str, protocol: str) -> bool:
     """Whether whoever shows no password or certificate can do nothing there."""
-    if listener.protocol.startswith("SASL"):
-        return not _believes_anyone(config, listener.name)
-    if listener.protocol == "SSL":
+    if protocol.startswith("SASL"):
+        return not _believes_anyone(config, listener)
+    if protocol == "SSL":
         from ottla.config.listener_settings import of_listener
 
-        if of_listener(config, listener.name, "ssl.client.auth") == "required":
+        if of_listener(config, listener, "ssl.client.auth") == "required":
             return True
     allows_all = config.static.get("allow.everyone.if.no.acl.found", "").strip().lower() == "true"
     has_rules = bool(config["authorizer.class.name"]) and not allows_all
@@ -90,5 +97,5 @@ def _plain(host: str) -> str:
     return "" if host in ("", "0.0.0.0", "::") else host
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     return host.startswith("127.") or host in ("::1", "localhost")

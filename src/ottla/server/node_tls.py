@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config.listener_settings import mistakes, of_listener
-from ottla.config.listeners import OVER_TLS
+from ottla.config.listeners import HTTP, OVER_TLS
 from ottla.controller.configs import changed_by
 from ottla.drivers.tasks import cancelled
 from ottla.drivers.tls_certificates import Changes, ListenerCertificates
@@ -76,6 +76,8 @@ class NodeTls:
         config, now_ms = self._config, self._clock.now_ms()
         between = {config.inter_broker_listener[0], config.controller_protocol[0]}
         served = {each.name: each.protocol for each in (*config.listeners, *config.controller_listeners)}
+        if config["ottla.http.listener"]:
+            served[HTTP] = config["ottla.http.security.protocol"]
         used = dict((config.inter_broker_listener, config.controller_protocol))
         for name, protocol in {**used, **served}.items():
             if protocol not in OVER_TLS:
@@ -110,6 +112,14 @@ class NodeTls:
             return lambda: Connection(listener)
         listener.principal_mapper = self._mappers[listener.name]
         return lambda: SecuredConnection(listener)
+
+    def network_of(self, name: str) -> TlsNetwork:
+        """The network of a listener over TLS."""
+        return self._networks[name]
+
+    def mapper_of(self, name: str) -> PrincipalMapper | None:
+        """What makes users' names of subjects on a listener over TLS; None where they stay as they are."""
+        return self._mappers[name]
 
     def _failed(self, listener: str, failure: Failure) -> None:
         self.failed[listener] += 1

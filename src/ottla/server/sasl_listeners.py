@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -72,8 +72,13 @@ def check(config: ServerConfig) -> None:
     """Raises OttlaError for a SASL listener that could not authenticate anybody, or would authenticate everybody."""
     for spec in (*config.listeners, *config.controller_listeners):
         if uses_sasl(spec.protocol):
-            for mechanism in _enabled(config, spec.name):
-                _check_mechanism(config, spec.name, mechanism)
+            check_mechanisms(config, spec.name, _enabled(config, spec.name))
+
+
+def check_mechanisms(config: ServerConfig, listener: str, mechanisms: Iterable[str]) -> None:
+    """Raises OttlaError."""
+    for mechanism in mechanisms:
+        _check_mechanism(config, listener, mechanism)
 
 
 def authentication_of(listener: Listener) -> Authentication:

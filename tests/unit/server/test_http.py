@@ -13,7 +13,7 @@ import pytest
 
 from ottla.errors import OttlaError
 from ottla.server.http import server as http
-from ottla.server.http.pages import readiness, wants_gzip, wants_openmetrics
+from ottla.server.http.pages import Answer, Route, readiness, wants_gzip, wants_openmetrics
 from ottla.server.node import Node
 from tests.unit.server.node import Client, running
 from tests.unit.server.stub import run
@@ -70,12 +70,12 @@ async def ended(reader: asyncio.StreamReader) -> bytes:
 
 
 def test_an_internal_error_in_a_page_is_answered_and_the_connection_goes_on(tmp_path: Any, caplog: Any) -> None:
-    async def mistaken(headers: Any) -> Any:
+    async def mistaken(pages: Any, asked: Any) -> Any:
         raise ZeroDivisionError("of ours")
 
     async def test(node: Node) -> None:
         assert node.http is not None
-        node.http.pages._paths["/health"] = mistaken
+        node.http.pages._paths["/health"] = Route("/health", mistaken, ())
         reader, writer = await connect(node)
         for path, status in (("/health", 500), ("/ready", 200)):
             writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
@@ -274,11 +274,11 @@ def test_limits_of_time(tmp_path: Any, monkeypatch: Any) -> None:
             assert await ended(reader) == b""
         page = b"x" * 30_000_000
 
-        async def large(headers: Any) -> http.Answer:
-            return http.Answer(200, [], [page])
+        async def large(pages: Any, asked: Any) -> Answer:
+            return Answer(200, [], [page])
 
         assert node.http is not None
-        node.http.pages._paths["/large"] = large
+        node.http.pages._paths["/large"] = Route("/large", large, ())
         reader, writer = await connect(node)
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -21,6 +21,7 @@ from ottla.metrics.table import METRICS
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import SimpleRecord, build_batch
 from ottla.server.http import metrics as http_metrics
+from ottla.server.http.callers import Caller
 from ottla.server.http.lag import LagTimes
 from ottla.server.node import Node
 from tests.certificates import Authority, ssl_settings
@@ -36,8 +37,9 @@ from tests.unit.telemetry.otlp import pushed
 LISTENER = {"ottla.http.listener": "127.0.0.1:0", "group.initial.rebalance.delay.ms": "0"}
 AUTHORIZED = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:ANONYMOUS",
+    "super.users": "User:ANONYMOUS;User:admin",
 }
+CALLER = Caller("User:admin", "127.0.0.1", True)
 ROOT = Path(__file__).resolve().parents[3]
 Samples = Mapping[str, Mapping[frozenset[tuple[str, str]], float]]
 
@@ -45,7 +47,7 @@ Samples = Mapping[str, Mapping[frozenset[tuple[str, str]], float]]
 async def page(node: Node, *, openmetrics: bool = False) -> str:
     assert node.http is not None
     headers = {"accept": "application/openmetrics-text" if openmetrics else ""}
-    answer = await node.http.pages.answer("GET", "/metrics", headers)
+    answer = await node.http.pages.answer("GET", "/metrics", headers, CALLER)
     return b"".join(answer.body).decode()
 
 

@@ -17,6 +17,12 @@ OTTLA: tuple[Setting, ...] = (
     Setting("ottla.http.listener", Type.STRING, "", Address(),
             doc="Where the node serves /metrics, /health and /ready over HTTP, as host:port; an empty host means all "
                 "interfaces, port 0 any free port. Empty for no HTTP port."),
+    Setting("ottla.http.security.protocol", Type.STRING, "PLAINTEXT",
+            OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
+            doc="How the HTTP port, and the schema registry that is started with the node, are reached: SSL and "
+                "SASL_SSL are https; with SASL_PLAINTEXT and SASL_SSL clients log in by a password (Basic, users of "
+                "SCRAM or PLAIN) or a token (Bearer). Certificates and mechanisms are those of the node, or its own "
+                "with the prefix listener.name.http., such as listener.name.http.sasl.enabled.mechanisms."),
     Setting("ottla.allow.open.listeners", Type.BOOLEAN, "false",
             doc="Whether the node may start with a listener, or an HTTP port, that other machines reach and that asks "
                 "for no login. Set it only where the network itself keeps strangers out."),

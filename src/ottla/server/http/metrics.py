@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ottla.config.listeners import HTTP
 from ottla.coordinator.group.classic import ClassicGroup, State
 from ottla.coordinator.group.unserved import UnservedGroup
 from ottla.drivers.cooperative import run_yielding
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from ottla.drivers.coordinator_shards import LoadTimes
     from ottla.server.damaged_logs import DamagedLogs
     from ottla.server.http.shares import SharePartitionsCollector
-    from ottla.server.listener import Listener
     from ottla.server.node import Node
     from ottla.server.telemetry import NodeTelemetry
 
@@ -87,9 +87,8 @@ LOGINS: Mapping[str, str] = {
 """Kafka's names to those of `authentication.Counts`."""
 
 
-def _add_authentications(page: Exposition, listener: Listener, where: str) -> None:
+def _add_authentications(page: Exposition, counts: object | None, where: str) -> None:
     """Kafka has them for listeners without a login too."""
-    counts = None if listener.authentication is None else listener.authentication.counts
     for name, attribute in LOGINS.items():
         count = 0 if counts is None else getattr(counts, attribute)
         page.add(f"kafka_server_socket_server_metrics_{name}", count, where)
@@ -161,7 +160,9 @@ class Collector:
             page.add(f"{prefix}_count", len(listener.connections), where)
             page.add(f"{prefix}_creation_total", listener.admitted, where)
             page.add("ottla_connections_refused_total", listener.refused, where)
-            _add_authentications(page, listener, where)
+            _add_authentications(page, listener.authentication and listener.authentication.counts, where)
+        if node.http is not None and node.http.logins is not None:
+            _add_authentications(page, node.http.logins.counts, labels(listener=HTTP))
         if node.authorizer is not None:
             prefix = "kafka_server_plugins"
             page.add(f"{prefix}_acls_total_count", node.authorizer.acl_count)

@@ -1,19 +1,27 @@
-"""The pages of the HTTP port: /metrics, /health, /ready, and an index of them."""
+"""The pages of the HTTP port: /metrics, /health, /ready, and an index of them.
+
+`ROUTES` declares what a client must be allowed to do for each of them. Probes have no login: /health and /ready say
+everybody with a status whether the node works, and why it does not to who may describe the cluster.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.clock import elapsed_s
 from ottla.drivers.quorum_epochs import epochs_problem
+from ottla.errors import ErrorCode, KafkaError
 from ottla.metrics.text import OPENMETRICS_TYPE, TEXT_TYPE
 from ottla.model import METADATA_TOPIC
+from ottla.security.acls import CLUSTER_NAME, Operation, ResourceType
+from ottla.server.http.callers import Caller
 from ottla.server.http.metrics import Collector
+from ottla.server.permissions import Needs, Open, cluster
 
 if TYPE_CHECKING:
     from ottla.server.node import Node
@@ -39,6 +47,8 @@ class Answer(NamedTuple):
     status: int
     headers: Headers
     body: Sequence[bytes]
+    closes: bool = False
+    """Whether the connection ends with it."""
 
     @property
     def length(self) -> int:
@@ -54,6 +64,22 @@ def _json(status: int, value: Mapping[str, Any], *more: tuple[str, str]) -> Answ
     return Answer(status, [("Content-Type", "application/json"), *more], [body])
 
 
+class Request(NamedTuple):
+    """What a page is asked."""
+
+    headers: Mapping[str, str]
+    """Names in small letters."""
+    caller: Caller
+
+
+class Route(NamedTuple):
+    """A page and what it needs."""
+
+    path: str
+    page: Callable[[Pages, Request], Awaitable[Answer]]
+    needs: Needs
+
+
 class Pages:
     """The pages of one node."""
 
@@ -62,7 +88,7 @@ class Pages:
         self._collector = Collector(node)
         self._one_at_a_time = asyncio.Lock()
         self._timer: asyncio.Handle | None = None
-        self._paths = {"/": self._index, "/metrics": self._metrics, "/health": self._health, "/ready": self._ready}
+        self._paths = {each.path: each for each in ROUTES}
 
     def start(self) -> None:
         """Begin to measure how late the event loop is."""
@@ -78,16 +104,64 @@ class Pages:
         if self._timer is not None:
             self._timer.cancel()
 
-    async def answer(self, method: str, path: str, headers: Mapping[str, str]) -> Answer:
+    async def answer(self, method: str, path: str, headers: Mapping[str, str], caller: Caller) -> Answer:
         """`headers` have names in small letters."""
-        page = self._paths.get(path)
-        if page is None:
+        route = self._paths.get(path)
+        if route is None:
             return failed(404, f"there are {', '.join(self._paths)}")
         if method not in ("GET", "HEAD"):
             return failed(405, "GET or HEAD", ("Allow", "GET, HEAD"))
-        return await page(headers)
+        refused = None if isinstance(route.needs, Open) else self._refusal(route, caller)
+        return await route.page(self, Request(headers, caller)) if refused is None else refused
 
-    async def _index(self, headers: Mapping[str, str]) -> Answer:
+    def _refusal(self, route: Route, caller: Caller) -> Answer | None:
+        """The answer to somebody who lacks what the page needs."""
+        assert not isinstance(route.needs, Open)
+        for need in route.needs:
+            try:
+                if self._is_allowed(caller, need.operation):
+                    continue
+            except KafkaError:
+                return failed(503, "the node is starting: it does not know the ACLs yet", ("Retry-After", "1"))
+            if not caller.is_known:
+                return self.unauthorized("log in to see this page", self._challenges())
+            how = "" if self._challenges() else "; clients log in with ottla.http.security.protocol=SASL_SSL"
+            lacks = f"{caller.principal} needs {need.operation.name} on the cluster"
+            return failed(403, f"{lacks}{how if caller.principal == 'User:ANONYMOUS' else ''}")
+        return None
+
+    def unauthorized(self, why: str, challenges: Sequence[str], *, closes: bool = False) -> Answer:
+        """The answer to who is not logged in, or not with these credentials."""
+        return failed(401, why, *(("WWW-Authenticate", each) for each in challenges))._replace(closes=closes)
+
+    def _challenges(self) -> Sequence[str]:
+        http = self._node.http
+        return () if http is None or http.logins is None else http.logins.challenges
+
+    def _is_allowed(self, caller: Caller, operation: Operation, *, log_denial: bool = True) -> bool:
+        """Raises KafkaError while the ACLs are not known."""
+        if not caller.is_known:
+            return False
+        authorizer = self._node.authorizer
+        if authorizer is None:
+            if self._node.config["authorizer.class.name"]:
+                raise KafkaError(ErrorCode.coordinator_not_available, "the ACLs are not known yet")
+            return True
+        return authorizer.is_allowed(
+            caller.principal, caller.host, operation, ResourceType.CLUSTER, CLUSTER_NAME, log_denial=log_denial
+        )
+
+    def _shown_to(self, caller: Caller, found: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What a probe may know of a node's state: names of directories and partitions are for others."""
+        try:
+            if self._is_allowed(caller, Operation.DESCRIBE, log_denial=False):
+                return found
+        except KafkaError:
+            pass
+        reasons = ["who may describe the cluster sees the reasons here, after a login"] if found["reasons"] else []
+        return {"status": found["status"], "reasons": reasons}
+
+    async def index(self, asked: Request) -> Answer:
         links = "".join(f'<li><a href="{path}">{path}</a></li>\n' for path in self._paths if path != "/")
         title = f"Ottla, node {self._node.node_id}"
         page = (
@@ -95,15 +169,16 @@ class Pages:
         )
         return Answer(200, [("Content-Type", "text/html; charset=utf-8")], [page.encode()])
 
-    async def _health(self, headers: Mapping[str, str]) -> Answer:
+    async def health(self, asked: Request) -> Answer:
         found = health(self._node)
-        return _json(503 if found["reasons"] else 200, found)
+        return _json(503 if found["reasons"] else 200, self._shown_to(asked.caller, found))
 
-    async def _ready(self, headers: Mapping[str, str]) -> Answer:
+    async def ready(self, asked: Request) -> Answer:
         found = readiness(self._node)
-        return _json(503 if found["reasons"] else 200, found)
+        return _json(503 if found["reasons"] else 200, self._shown_to(asked.caller, found))
 
-    async def _metrics(self, headers: Mapping[str, str]) -> Answer:
+    async def metrics(self, asked: Request) -> Answer:
+        headers = asked.headers
         openmetrics = wants_openmetrics(headers.get("accept", ""))
         zipped = wants_gzip(headers.get("accept-encoding", ""))
         async with self._one_at_a_time:  # many scrapers at once take no more of the loop than one
@@ -119,6 +194,16 @@ class Pages:
                 pieces = await _compress(pieces)
         kind = [("Content-Type", OPENMETRICS_TYPE if openmetrics else TEXT_TYPE), ("Vary", "Accept, Accept-Encoding")]
         return Answer(200, kind + ([("Content-Encoding", "gzip")] if zipped else []), pieces)
+
+
+PROBES: Final = Open("probes do not log in; reasons, directories and ids are told to who has DESCRIBE on the cluster")
+ROUTES: Final = (
+    Route("/", Pages.index, Open("links to the other pages, and the node's id")),
+    Route("/metrics", Pages.metrics, (cluster(Operation.DESCRIBE),)),
+    Route("/health", Pages.health, PROBES),
+    Route("/ready", Pages.ready, PROBES),
+)
+"""A page without a declared permission cannot be written (CVE-2026-105931: "is logged in" is not enough)."""
 
 
 async def _compress(pieces: Sequence[bytes]) -> list[bytes]:

@@ -2,7 +2,7 @@
 
 h11 knows the protocol; here are the limits that keep a hostile client from hurting the broker: connections, bytes of a
 request's head, seconds for a request to come in and an answer to go out. One request of a connection is handled at a
-time and nothing is read meanwhile.
+time and nothing is read meanwhile. Who asks is found by `logins.py`, what he may see is declared in `pages.py`.
 """
 
 from __future__ import annotations
@@ -14,18 +14,23 @@ from typing import TYPE_CHECKING, cast
 import h11
 
 from ottla.config.checks import parse_address
+from ottla.config.listeners import HTTP, OVER_TLS
 from ottla.logs import fields
+from ottla.security.principal_mapping import NoMatchingRule
+from ottla.server.http.callers import ANONYMOUS, Caller, Unauthorized
 from ottla.server.http.pages import Answer, Pages, failed
 from ottla.server.listener import cannot_listen
 
 if TYPE_CHECKING:
     from ottla.network import Acceptor
+    from ottla.server.http.logins import HttpLogins
     from ottla.server.node import Node
 
 _LOG = logging.getLogger("ottla.requests")
 
 CONNECTIONS_MAX = 64
-"""Scrapers, probes and a person with a browser need a few; beyond, the one that has been quiet longest goes."""
+"""Scrapers, probes and a person with a browser need a few; beyond, the one that has been quiet longest goes, of those
+that have not logged in if there are any."""
 
 HEAD_BYTES_MAX = 16_384
 """Request line and headers together; browsers send up to 4 KB here."""
@@ -50,7 +55,14 @@ class HttpServer:
     """Listens at `ottla.http.listener`."""
 
     def __init__(self, node: Node) -> None:
-        self._setting: str = node.config["ottla.http.listener"]
+        config = node.config
+        self._setting: str = config["ottla.http.listener"]
+        self.is_secured = config["ottla.http.security.protocol"] in OVER_TLS
+        self.logins: HttpLogins | None = None
+        """None where no login is asked for."""
+        self.first_request_s = min(config["ottla.login.timeout.ms"] / 1000, IDLE_SECONDS_MAX)
+        """How long a client may take for its first request where a login is asked for."""
+        self._node = node
         self.pages = Pages(node)
         self.port = 0
         """The one that it really has, once started."""
@@ -60,7 +72,12 @@ class HttpServer:
         self._acceptor: Acceptor | None = None
 
     async def start(self) -> None:
-        """Raises OttlaError if the address cannot be had."""
+        """Raises OttlaError if the address cannot be had, and for settings by which nobody could log in."""
+        if self._node.config["ottla.http.security.protocol"].startswith("SASL_"):
+            self.logins = logins_of(self._node)
+        if self.is_secured:
+            assert self._node.tls is not None, "the settings say so"
+            self._network = self._node.tls.network_of(HTTP)
         address = parse_address(self._setting)
         assert address is not None, "the setting was checked"
         host, port = address
@@ -76,7 +93,17 @@ class HttpServer:
     def url(self) -> str:
         host, _ = parse_address(self._setting) or ("", 0)
         shown = f"[{host}]" if ":" in host else host or "localhost"
-        return f"http://{shown}:{self.port}"
+        return f"{'https' if self.is_secured else 'http'}://{shown}:{self.port}"
+
+    def name_of(self, subject: str) -> str | None:
+        """The user of a client's certificate; None where the rules give its subject no name."""
+        tls = self._node.tls
+        mapper = None if tls is None else tls.mapper_of(HTTP)
+        try:
+            return f"User:{subject if mapper is None else mapper.name_of(subject)}"
+        except NoMatchingRule as error:
+            _LOG.warning("a client's certificate has no user", extra=fields(listener=HTTP, error=str(error)))
+            return None
 
     async def stop(self) -> None:
         """Close at once: /ready has said before that the node is stopping."""
@@ -93,7 +120,7 @@ class HttpServer:
 
     def admit(self, connection: HttpConnection) -> None:
         while len(self.connections) >= CONNECTIONS_MAX:
-            quiet = next(iter(self.connections))
+            quiet = next((each for each in self.connections if not each.is_known), next(iter(self.connections)))
             self.connections.pop(quiet)
             quiet.abort()
         self.connections[connection] = None
@@ -101,6 +128,21 @@ class HttpServer:
     def touch(self, connection: HttpConnection) -> None:
         if self.connections.pop(connection, 0) is None:
             self.connections[connection] = None
+
+
+def logins_of(node: Node) -> HttpLogins:
+    """The logins of a node's HTTP port. Raises OttlaError."""
+    from ottla.server.http import logins
+    from ottla.server.sasl_listeners import ScramUsers
+
+    config, run = node.config, node.fs.run
+    mechanisms = logins.mechanisms_of(config)
+    tokens = logins.tokens_of(config, mechanisms, node.clock, node.random, run)
+    if isinstance(tokens, logins.JwksTokens):
+        tokens.keys.start()
+        node.on_stop.append(tokens.keys.stop)
+    passwords = logins.KnownPasswords.of(config, mechanisms, lambda mechanism: ScramUsers(node, mechanism))
+    return logins.HttpLogins(config, run, passwords, tokens)
 
 
 class HttpConnection(asyncio.Protocol):
@@ -120,14 +162,28 @@ class HttpConnection(asyncio.Protocol):
         self._drained.set()
         self._eof = False
         self.task: asyncio.Task[None] | None = None
+        self.client_host = ""
+        self.is_known = False
+        """Whether a request of this connection has come with a login."""
+        self._certificate: str | None = None
+        """The user of the client's certificate."""
 
     # Events of the loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's own kind
         transport.set_write_buffer_limits(SEND_BYTES)
+        peer = transport.get_extra_info("peername")
+        self.client_host = peer[0] if isinstance(peer, tuple) else "localhost"
         self._server.admit(self)
-        self._allow(IDLE_SECONDS_MAX)
+        self._allow(IDLE_SECONDS_MAX if self._server.logins is None else self._server.first_request_s)
+
+    def secured(self, subject: str | None) -> None:
+        """Called by `ottla.tls_network` when the handshake is done, with the subject of the client's certificate."""
+        if subject is not None:
+            self._certificate = self._server.name_of(subject)
+            if self._certificate is None:
+                self.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
@@ -196,8 +252,9 @@ class HttpConnection(asyncio.Protocol):
     async def _answer(self, asked: h11.Request | Answer, close: bool) -> None:
         try:
             answer = asked if isinstance(asked, Answer) else await self._page(asked)
+            close = close or answer.closes
             async with asyncio.timeout(SEND_SECONDS_MAX):
-                await self._send(answer, close)
+                await self._send(answer, close, is_head=isinstance(asked, h11.Request) and asked.method == b"HEAD")
         except (TimeoutError, h11.LocalProtocolError):
             self.abort()
             return
@@ -216,13 +273,30 @@ class HttpConnection(asyncio.Protocol):
     async def _page(self, asked: h11.Request) -> Answer:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in asked.headers}
         path = asked.target.decode("latin-1").partition("?")[0]
+        if sum(name == b"authorization" for name, _ in asked.headers) > 1:
+            return failed(400, "more than one Authorization")
         try:
-            return await self._server.pages.answer(asked.method.decode("latin-1"), path, headers)
+            caller = await self._caller(headers.get("authorization"))
+            if isinstance(caller, Answer):
+                return caller
+            return await self._server.pages.answer(asked.method.decode("latin-1"), path, headers, caller)
         except Exception as error:  # a bug must not leave the client waiting
             _LOG.error("an HTTP request failed", exc_info=error, extra=fields(path=path))
             return failed(500, "internal error: the node's log has the traceback")
 
-    async def _send(self, answer: Answer, close: bool) -> None:
+    async def _caller(self, authorization: str | None) -> Caller | Answer:
+        """The sender of a request, or the answer to wrong credentials."""
+        logins = self._server.logins
+        if logins is None:
+            return Caller(self._certificate or ANONYMOUS, self.client_host, True)
+        try:
+            caller = await logins.identify(authorization, self._certificate, self.client_host)
+        except Unauthorized as error:
+            return self._server.pages.unauthorized(str(error), logins.challenges, closes=True)
+        self.is_known = caller.is_known
+        return caller
+
+    async def _send(self, answer: Answer, close: bool, *, is_head: bool) -> None:
         """Raises TimeoutError from outside when the client takes nothing."""
         http = self._http
         headers = [*answer.headers, ("Content-Length", str(answer.length)), ("Cache-Control", "no-store")]
@@ -231,7 +305,7 @@ class HttpConnection(asyncio.Protocol):
         if http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
         self._write(http.send(h11.Response(status_code=answer.status, headers=headers)))
-        if self._request is None or self._request.method != b"HEAD" or close:
+        if not is_head:
             for piece in answer.body:
                 for position in range(0, len(piece), SEND_BYTES):
                     self._write(http.send(h11.Data(data=piece[position : position + SEND_BYTES])))
