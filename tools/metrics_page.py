@@ -112,6 +112,7 @@ Levels change while a node runs, for all loggers (`root`) or for one, as Kafka's
 | `ottla.authentication` | clients that fail to log in (SASL), keys of identity providers |
 | `ottla.requests` | slow requests, internal errors in a request |
 | `ottla.authorizer` | denied requests, with principal, operation, resource, host and rule; at DEBUG allowed ones |
+| `ottla.audit` | an audit log that cannot be written, or was cut while the node was away |
 """
 
 

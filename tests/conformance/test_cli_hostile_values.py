@@ -20,6 +20,7 @@ import pytest
 from confluent_kafka import Producer
 
 from ottla.config.server import from_environment
+from ottla.security.audit import Chain
 from tests.conformance.commands import Commands, arguments_of, ensure_decent, every_command, is_flag, pool
 
 SEED = int(os.environ.get("OTTLA_TEST_SEED", "8"))
@@ -52,6 +53,8 @@ VALID: dict[str, list[str]] = {
     "schema diff": ["t-value"],
     "server status": [],
     "server health": ["--http", "127.0.0.1:1"],
+    "audit verify": ["audit"],
+    "audit search": ["audit"],
     "cert show": ["t.pem"],
     "cert renew": ["no-such-directory"],
     "security env": ["no-such-directory"],
@@ -165,6 +168,9 @@ def furnish(commands: Commands, bootstrap: str) -> None:
     assert commands.run("storage", "format", *VALID["storage format"]).code == 0
     (commands.directory / "t.avsc").write_text('{"type": "record", "name": "T", "fields": []}')
     (commands.directory / "empty.py").write_text("def build(job): ...\n")
+    (commands.directory / "audit" / "node-1").mkdir(parents=True, exist_ok=True)
+    line = Chain().seal(0, {"event": "Started"})
+    (commands.directory / "audit" / "node-1" / "audit-00000000000000000001.jsonl").write_bytes(line)
     for argv in (
         ["topic", "create", "t", "--if-not-exists"],
         ["produce", "t", "one", "two", "three"],

@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 
 from ottla.cli.exits import MISUSED, OK, UNREACHABLE
 from ottla.cli.main import main
+from ottla.security.audit import Chain
 from tools import cli_page as page
 
 ABOUT_ANYTHING = {
@@ -63,6 +64,8 @@ COMMANDS: dict[str, list[str]] = {
     "ottla acl remove": ["alice", "read", "topic:TOPIC"],
     "ottla acl explain": ["alice", "read", "topic:TOPIC"],
     "ottla user list": [],
+    "ottla audit verify": ["FORMATTED/audit"],
+    "ottla audit search": ["FORMATTED/audit"],
     "ottla user create": ["TOPIC-user", "--generate"],
     "ottla user delete": ["TOPIC-user"],
     "ottla cluster describe": [],
@@ -108,7 +111,7 @@ NEED_NO_BROKER = {
     "ottla pipeline list", "ottla pipeline describe", "ottla pipeline status", "ottla pipeline stop",
     "ottla pipeline new", "ottla pipeline logs", "ottla schema list", "ottla schema show", "ottla schema check",
     "ottla schema register", "ottla schema diff", "ottla quorum repair", "ottla server health",
-    "ottla cert show",
+    "ottla cert show", "ottla audit verify", "ottla audit search",
 }  # fmt: skip
 REFUSED = {
     "ottla pipeline stop": "activity has not run",
@@ -184,6 +187,9 @@ def filled(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     assert producer.flush(60) == 0
     formatted = str(directory.parent)
     (directory.parent / "t.avsc").write_text('{"type": "record", "name": "T", "fields": []}')
+    (directory.parent / "audit" / "node-1").mkdir(parents=True)
+    line = Chain().seal(0, {"event": "Started"})
+    (directory.parent / "audit" / "node-1" / "audit-00000000000000000001.jsonl").write_bytes(line)
     (directory.parent / "voter" / "__cluster_metadata-0").mkdir(parents=True)
     (directory.parent / "empty.py").write_text('"""Nothing."""\n\n\ndef build(job): ...\n')
     return {

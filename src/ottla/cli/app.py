@@ -41,6 +41,7 @@ COMMANDS = {
     "mirror": "ottla.cli.mirror:app",
     "txn": "ottla.cli.transactions:app",
     "quorum": "ottla.cli.quorum:app",
+    "audit": "ottla.cli.audit:app",
     "cert": "ottla.cli.certs:app",
     "security": "ottla.cli.security_env:app",
     "storage": "ottla.cli.storage:app",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random as random_module
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -78,9 +78,14 @@ class Answer(NamedTuple):
     contradict it."""
 
 
+Heard = Callable[[MetadataImage, Decision[Any]], None]
+"""Hears of a decision whose records are appended, with the image that it was taken on."""
+
+
 class _Job(NamedTuple):
     decide: Decide[Any]
     future: asyncio.Future[Answer]
+    heard: Heard | None = None
 
 
 class _Pending(NamedTuple):
@@ -158,7 +163,9 @@ class ActiveController:
 
     # Requests.
 
-    async def request(self, api_key: int, request: Mapping[str, Any], permits: Permits = unlimited) -> Answer:
+    async def request(
+        self, api_key: int, request: Mapping[str, Any], permits: Permits = unlimited, heard: Heard | None = None
+    ) -> Answer:
         """Decide on a request and return when the decision is committed. Mappings have the names of the newest version.
 
         Raises KafkaError for a request that is refused as a whole: NOT_CONTROLLER, KAFKA_STORAGE_ERROR once the log has
@@ -172,12 +179,13 @@ class ActiveController:
         elif api_key == ApiKey.BROKER_REGISTRATION:
             return await self._answer(lambda image, now: self._register(image, request))
         elif api_key == ApiKey.UPDATE_FEATURES and (level := kraft_level(request)) is not None:
-            return await self._update_features(request, level)
+            return await self._update_features(request, level, heard)
         return await self._answer(
-            lambda image, now: requests.decide(api_key, image, request, self._inputs(image)._replace(permits=permits))
+            lambda image, now: requests.decide(api_key, image, request, self._inputs(image)._replace(permits=permits)),
+            heard,
         )
 
-    async def _update_features(self, request: Mapping[str, Any], level: int) -> Answer:
+    async def _update_features(self, request: Mapping[str, Any], level: int, heard: Heard | None) -> Answer:
         """The level of the quorum is among those to be set, which a record of its own says. Raises KafkaError."""
         from ottla.drivers import quorum_changes
 
@@ -187,7 +195,7 @@ class ActiveController:
             quorum_changes.check_upgrade(self._quorum, level)
             return decision
 
-        answer = await self._answer(decide)
+        answer = await self._answer(decide, heard)
         if not request.get("validate_only"):
             await quorum_changes.upgrade(self._quorum, level)
         return answer
@@ -205,14 +213,14 @@ class ActiveController:
             self._config = config = EffectiveConfig(self._settings.static, cluster_wide, own)
         return Inputs(config, self._random, self._settings.cluster_id, self._sessions)
 
-    def _answer(self, decide: Decide[Any]) -> asyncio.Future[Answer]:
+    def _answer(self, decide: Decide[Any], heard: Heard | None = None) -> asyncio.Future[Answer]:
         if self._failure is not None:
             raise self._failure
         if not self.active:
             raise _not_active()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
-        self._queue.append(_Job(decide, future))
+        self._queue.append(_Job(decide, future, heard))
         if self._worker is None or self._worker.done():
             self._worker = loop.create_task(self._work())
         return future
@@ -243,6 +251,8 @@ class ActiveController:
                 end = self._quorum.append(values, now)
                 self.image = delta.apply(end - 1, self._quorum.epoch, now)
                 self._publisher.stage(delta, self.image)
+            if job.heard is not None:
+                job.heard(image, decision)
         except BaseException as error:
             if not job.future.done():
                 job.future.set_exception(error if isinstance(error, Exception) else _given_up(error))

@@ -6,12 +6,15 @@ call; from another one the request goes over the wire, a client's in an Envelope
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from ottla.drivers.active_controller import ActiveController
+from ottla.controller.decision import Decision
+from ottla.drivers.active_controller import ActiveController, Heard
+from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.metadata_publisher import MetadataPublisher
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages import ApiKey
 
 NEWEST_VERSION = -1
@@ -31,6 +34,16 @@ class Permits(Protocol):
     def take(self, partitions: int) -> bool: ...
 
     def delay_ms(self) -> int: ...
+
+
+class Watch(Protocol):
+    """Hears what becomes of a request (`ottla.server.audited_changes.Watched`)."""
+
+    def heard(self, image: MetadataImage, decision: Decision[Any]) -> None: ...
+
+    def answering(self, response: Mapping[str, Any]) -> Generator[int, None, None]: ...
+
+    def failed(self, error: BaseException) -> None: ...
 
 
 THE_BROKER = Requester()
@@ -70,6 +83,8 @@ class LocalControllerChannel:
         self._elsewhere = elsewhere
         self.permits_of: Callable[[ApiKey, int, Requester], Permits | None] | None = None
         """The quotas of mutations, once there are any."""
+        self.watch: Callable[[ApiKey, Mapping[str, Any], Requester], Watch | None] | None = None
+        """The audit log, where there is one."""
 
     @property
     def is_open(self) -> bool:
@@ -107,11 +122,30 @@ class LocalControllerChannel:
 
         Raises KafkaError as `ControllerChannel.send`.
         """
+        watch = None if self.watch is None else self.watch(api_key, request, requester)
+        if watch is None:
+            return await self._call(api_key, request, version, requester)
+        try:
+            response = await self._call(api_key, request, version, requester, watch.heard)
+        except BaseException as error:  # also where whoever asked is gone: the decision may stand
+            watch.failed(error)
+            raise
+        await run_yielding(watch.answering(response))
+        return response
+
+    async def _call(
+        self,
+        api_key: ApiKey,
+        request: Mapping[str, Any],
+        version: int,
+        requester: Requester,
+        heard: Heard | None = None,
+    ) -> dict[str, Any]:
         permits = None if self.permits_of is None else self.permits_of(api_key, version, requester)
         if permits is None:
-            response, offset = await self._controller.request(api_key, request)
+            response, offset = await self._controller.request(api_key, request, heard=heard)
         else:
-            response, offset = await self._controller.request(api_key, request, permits.take)
+            response, offset = await self._controller.request(api_key, request, permits.take, heard)
             response = {**response, "throttle_time": permits.delay_ms()}
         await self._publisher.wait_published(offset)
         return response

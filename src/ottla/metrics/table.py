@@ -92,6 +92,13 @@ SECTIONS = (
                "logins", "Logins by clients that do not know KIP-368, and so cannot log in again."),
         Metric("kafka_server_socket_server_metrics_expired_connections_killed_count", GAUGE, ("listener",),
                "connections", "Connections closed because they sent requests after the end of their session."),
+        Metric("ottla_audit_events_total", COUNTER, (), "events",
+               "Number of the newest event of the audit log, which goes on over restarts. These three are there with "
+               "ottla.audit.directory."),
+        Metric("ottla_audit_events_lost_total", COUNTER, (), "events",
+               "Events that the audit log lost because its disk was full or too slow; the log says so too."),
+        Metric("ottla_audit_write_failures_total", COUNTER, (), "writes",
+               "Writes and fsyncs of the audit log that failed; a failed write is tried again each second."),
         Metric("ottla_ssl_handshakes_failed_total", COUNTER, ("listener",), "handshakes",
                "TLS handshakes of clients that failed; the log says whose and why. Only of listeners over TLS."),
         Metric("ottla_ssl_certificate_expiry_timestamp_seconds", GAUGE, ("listener",), "seconds since 1970",

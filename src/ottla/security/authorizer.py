@@ -376,6 +376,11 @@ class Authorizer:
             self.on_decision(Question(principal, host, operation, kind, name), verdict, log_denial)
         return verdict
 
+    def verdict(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> Verdict:
+        """The same, neither counted nor heard of: for those who only want to know. Raises AuthorizerNotReady."""
+        known = self._decisions.get((principal, host, operation, kind, name))
+        return self._decided(principal, host, operation, kind, name) if known is None else known
+
     def is_allowed_for_any(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
         """Whether the principal may do it to at least one resource of the type (`authorizeByResourceType`): an ALLOW
         that no DENY covers. Implied operations do not count, as in Kafka. Raises AuthorizerNotReady."""

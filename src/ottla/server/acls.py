@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ottla.metadata.delta import MetadataDelta
     from ottla.metadata.image import MetadataImage
     from ottla.server.api import RequestContext
+    from ottla.server.audit import Audit
     from ottla.server.listener import Listener
     from ottla.server.node import Node
 
@@ -38,8 +39,10 @@ REMEMBERED_MAX: Final = 5_000
 class DecisionLog:
     """Logs denials at INFO and permissions at DEBUG. Look-ups that only filter a list are not logged."""
 
-    def __init__(self, authorizer: Authorizer) -> None:
+    def __init__(self, authorizer: Authorizer, audit: Audit | None = None) -> None:
         self._authorizer = authorizer
+        self._audit = audit
+        self._always = audit is not None and audit.hears_of_data
         self._since_s = 0.0
         self._lines = 0
         self._left_out = 0
@@ -50,7 +53,10 @@ class DecisionLog:
         """A decision; `depends` says whether a request depends on it."""
         if not depends:
             return
-        self._authorizer.hears_of_all = debug = _LOG.isEnabledFor(logging.DEBUG)
+        debug = _LOG.isEnabledFor(logging.DEBUG)
+        self._authorizer.hears_of_all = debug or self._always
+        if self._audit is not None:
+            self._audit.decided(question, verdict, depends)
         if verdict.allowed:
             if debug:
                 self._log(logging.DEBUG, "allowed", question, verdict)
@@ -88,8 +94,8 @@ def authorize(node: Node) -> Authorizer:
     what the controllers had committed when one of them first answered."""
     static = node.config.static
     authorizer = Authorizer(settings.super_users(static), settings.allows_everyone(static))
-    authorizer.on_decision = DecisionLog(authorizer).heard
-    authorizer.hears_of_all = _LOG.isEnabledFor(logging.DEBUG)
+    authorizer.on_decision = DecisionLog(authorizer, node.audit).heard
+    authorizer.hears_of_all = _LOG.isEnabledFor(logging.DEBUG) or (node.audit is not None and node.audit.hears_of_data)
 
     def follow(delta: MetadataDelta, image: MetadataImage) -> None:
         if delta.acls:

@@ -205,9 +205,7 @@ class Login:
         if self.state in (State.DONE, State.EXPIRED) or self._connection.closed:
             return
         seconds = self._authentication.settings.timeout_s
-        self._authentication.log_failure(
-            self._connection, self._mechanism, f"the client has not logged in within {seconds:g} s"
-        )
+        self._log_failure(f"the client has not logged in within {seconds:g} s")
         self._connection.abort()
 
     def lost(self) -> None:
@@ -361,6 +359,12 @@ class Login:
             authentication.counts.resuccesses += 1
         connection.principal = principal
         self._enter(State.DONE)
+        audit = authentication.listener.node.audit
+        if audit is not None:
+            is_again = previous is not None
+            audit.logged_in(
+                principal, connection.client_host, authentication.listener.name, self._mechanism, again=is_again
+            )
         quotas = authentication.listener.quotas
         connection.quotas = None if quotas is None else quotas.of_connection(connection)
         if lifetime_ms is not None:
@@ -421,6 +425,14 @@ class Login:
             return self._gone_on()
         return self._closing(f"{ApiKey(api_key).name} before the login, which this listener demands (SASL)")
 
+    def _log_failure(self, reason: str) -> None:
+        authentication, connection = self._authentication, self._connection
+        authentication.log_failure(connection, self._mechanism, reason)
+        audit = authentication.listener.node.audit
+        if audit is not None:
+            claimed = getattr(self._server, "claimed", None)
+            audit.login_failed(connection.client_host, authentication.listener.name, self._mechanism, reason, claimed)
+
     def _count_failure(self) -> None:
         counts = self._authentication.counts
         if self._previous is None:
@@ -429,7 +441,7 @@ class Login:
             counts.refailures += 1
 
     def _closing(self, reason: str, *, is_failure: bool = True) -> CloseConnection:
-        self._authentication.log_failure(self._connection, self._mechanism, reason)
+        self._log_failure(reason)
         if is_failure:
             self._count_failure()
         self._enter(State.FAILED)
@@ -449,7 +461,7 @@ class Login:
 
     async def _fail(self, answer: Response | Handling, reason: str) -> Response:
         """The answer, held back for a while so that guessing takes time; then the connection is closed."""
-        self._authentication.log_failure(self._connection, self._mechanism, reason)
+        self._log_failure(reason)
         self._count_failure()
         self._server = None
         response: Response = await run_yielding(answer) if isinstance(answer, Generator) else answer

@@ -9,7 +9,7 @@ import logging
 import math
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla.clock import elapsed_s
@@ -154,6 +154,21 @@ def logged_in(
 
     sasl_listeners.check(config)
     return sasl_listeners.logged_in(config, fs, random, brokers, controllers)
+
+
+async def guard(node: Node, closers: list[Callable[[], Coroutine[Any, Any, None]]]) -> Iterable[Listener]:
+    """Begin the audit log and the authorizer of a node whose metadata is open, where its settings ask for them; returns
+    the listeners that serve before the ACLs are loaded. Raises OttlaError."""
+    if node.config["ottla.audit.directory"]:
+        from ottla.server.audit import begin_audit  # most nodes do without
+
+        await begin_audit(node, closers)
+    if not node.config["authorizer.class.name"]:
+        return node.listeners
+    from ottla.server.acls import authorize, early_listeners
+
+    node.authorizer = authorize(node)
+    return early_listeners(node)
 
 
 def cannot_listen(where: str, error: OSError, how: str = "") -> OttlaError:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import posixpath
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from ottla.network import Network
     from ottla.replication.partition import Partition
     from ottla.security.authorizer import Authorizer
+    from ottla.server.audit import Audit
     from ottla.server.damaged_logs import DamagedLogs
     from ottla.server.http.server import HttpServer
     from ottla.server.quotas import NodeQuotas
@@ -131,6 +132,7 @@ class Node:
         self.quotas: NodeQuotas | None = None
         self.authorizer: Authorizer | None = None
         """Decides who may do what; None without `authorizer.class.name`, which allows everyone everything."""
+        self.audit: Audit | None = None
         self.replication: Replication | None = None
         """Made with the first partition that has other replicas."""
         self.cleaner = LogCleaner(fs, self.logs, clock, random, self.log_settings.of_cleaner)
@@ -396,6 +398,8 @@ class Node:
 
     async def start(self) -> None:
         """Returns when clients are served. Raises OttlaError or OSError when that is impossible; `stop` then too."""
+        from ottla.server.listener import guard
+
         began_s = elapsed_s()
         if self.tls is not None:
             self.tls.start(self._closers)
@@ -416,11 +420,7 @@ class Node:
         try:
             usable = [path for path in self.config.log_dirs if posixpath.normpath(path) in online]
             await self.metadata.start(usable, self.controller_endpoints)
-            early: Iterable[Listener] = self.listeners  # other nodes may have to elect this one before its broker runs
-            if config["authorizer.class.name"]:
-                from ottla.server.acls import authorize, early_listeners
-
-                self.authorizer, early = authorize(self), early_listeners(self)
+            early = await guard(self, self._closers)  # other nodes may have to elect this one before its broker runs
             if self.controller_endpoints and self.metadata.controller is not None:
                 from ottla.drivers.broker_watch import watch_brokers  # a node alone has no use for it
 

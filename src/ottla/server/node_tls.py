@@ -55,6 +55,8 @@ class NodeTls:
         """By listener's name; also those of other nodes, which are only connected to."""
         self.failed: dict[str, int] = {}
         """Handshakes that failed, by listener."""
+        self.on_failed: Callable[[str, Failure], None] | None = None
+        """Hears of each, for the audit log."""
         self._networks: dict[str, TlsNetwork] = {}
         self._mappers: dict[str, PrincipalMapper | None] = {}
         self._config = config
@@ -123,6 +125,8 @@ class NodeTls:
 
     def _failed(self, listener: str, failure: Failure) -> None:
         self.failed[listener] += 1
+        if self.on_failed is not None:
+            self.on_failed(listener, failure)
         now_s = asyncio.get_running_loop().time()
         if now_s - self._logged_s < LOGGED_EVERY_S:
             self._unlogged += 1

@@ -35,9 +35,14 @@ class SecuredConnection(Connection):
             name = peer if mapper is None else mapper.name_of(peer)
         except NoMatchingRule as error:
             listener.log_refused("a client's certificate has no user", self.client_host, str(error), logging.WARNING)
+            if listener.node.audit is not None:
+                listener.node.audit.login_failed(self.client_host, listener.name, "SSL", str(error))
             self.abort()
             return
         self.principal = f"User:{name}"
+        audit = listener.node.audit
+        if audit is not None:
+            audit.logged_in(self.principal, self.client_host, listener.name, "SSL")
         if self.quotas is not None:  # they were those of anonymous users
             self.quotas = None
             self.quotas = None if listener.quotas is None else listener.quotas.of_connection(self)

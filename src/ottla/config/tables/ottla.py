@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from ottla.config.checks import Address, AtLeast, OneOf
+from ottla.config.checks import Address, AtLeast, ListOf, OneOf
 from ottla.config.setting import Mode, Setting, Type
+
+AUDITED = ("authentication", "administration", "denials", "data")
+"""Classes of events of the audit log."""
 
 # fmt: off
 OTTLA: tuple[Setting, ...] = (
@@ -41,6 +44,21 @@ OTTLA: tuple[Setting, ...] = (
                 "suspected of damage are always read, and faster."),
     Setting("ottla.log.scrub.interval.ms", Type.LONG, "604800000", AtLeast(1000), mode=Mode.CLUSTER_WIDE,
             doc="Milliseconds after which a log is read for damage again; after a start each log is read once."),
+    Setting("ottla.audit.directory", Type.STRING, "",
+            doc="The directory of the audit log: one JSON line for each login, denial and change, with a hash over "
+                "the line before it, in files below node-ID. Empty for no audit log. `ottla audit` verifies and "
+                "searches it."),
+    Setting("ottla.audit.events", Type.LIST, "authentication,administration,denials", ListOf(AUDITED, empty=False),
+            doc="What the audit log has: authentication (logins that succeeded and failed), administration (changes, "
+                "with the values before and after), denials, and data (who read or wrote which topic; only with an "
+                "authorizer)."),
+    Setting("ottla.audit.file.bytes", Type.LONG, "104857600", AtLeast(4096),
+            doc="Bytes of a file of the audit log, from which another one is begun."),
+    Setting("ottla.audit.files.max", Type.INT, "0", AtLeast(0),
+            doc="Files of the audit log that are kept; the oldest one is deleted, and the log says so. 0 keeps all."),
+    Setting("ottla.audit.flush.interval.ms", Type.INT, "1000", AtLeast(0),
+            doc="Milliseconds within which lines of the audit log, which are written at once, are fsynced; 0 fsyncs "
+                "each write."),
     Setting("ottla.login.timeout.ms", Type.INT, "10000", AtLeast(100),
             doc="Milliseconds that a client of a SASL listener may take until it is known, TLS included."),
     Setting("ottla.sasl.oauthbearer.unsecured.tokens", Type.BOOLEAN, "false",

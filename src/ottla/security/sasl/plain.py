@@ -19,6 +19,8 @@ class PlainServer:
     def __init__(self, users: Mapping[str, Secret]) -> None:
         self.user: str | None = None
         self.expires_at_s: float | None = None
+        self.claimed: str | None = None
+        """The name that the client gave, for the audit log."""
         self._users = users
 
     def takes_long(self, token: bytes) -> bool:
@@ -30,6 +32,7 @@ class PlainServer:
         if len(parts) != 3:
             raise AuthenticationFailed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
         authorization_id, name, password = parts
+        self.claimed = name
         if not name:
             raise AuthenticationFailed("Authentication failed: username not specified")
         if not password:

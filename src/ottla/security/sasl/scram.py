@@ -212,6 +212,8 @@ class ScramServer:
         """`made_up` gives a credential for unknown names; `random_bytes` are NONCE_BYTES."""
         self.user: str | None = None
         self.expires_at_s: float | None = None
+        self.claimed: str | None = None
+        """The name that the client gave, for the audit log."""
         self._mechanism = mechanism
         self._find = find
         self._made_up = made_up
@@ -233,6 +235,7 @@ class ScramServer:
 
     def _begin(self, token: bytes) -> bytes:
         self._first = first = parse_client_first(token)
+        self.claimed = first.name
         if first.authorization_id not in ("", first.name):
             raise AuthenticationFailed(
                 "Authentication failed: Client requested an authorization id that is different from username"

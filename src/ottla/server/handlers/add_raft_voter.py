@@ -62,4 +62,6 @@ async def _change(context: RequestContext, request: Any) -> Response:
         what = f"the voter has no listener {quorum.settings.listener}, which controllers are reached at"
         raise KafkaError(ErrorCode.invalid_request, what)
     await quorum_changes.add(quorum, new, millis(request.timeout), wait=wait)
+    if node.audit is not None:
+        node.audit.administered(context, "VOTER", str(request.voter_id))
     return {"error_code": ErrorCode.none, "error_message": None}

@@ -48,6 +48,9 @@ def handle(context: RequestContext, request: Any) -> Handling:
             rows[key.partition] = ErrorCode.none
         except KafkaError as error:
             rows[key.partition] = error.code
+        if node.audit is not None:
+            change = (f"directory of partition {key.partition}", None, path)
+            node.audit.administered(context, "TOPIC", key.topic, rows[key.partition], [change])
         yield ROW_COST
     return {
         "results": [

@@ -40,6 +40,8 @@ async def handle(context: RequestContext, request: Any) -> Response:
         except KafkaError as failed:
             error = failed.code
         results.append({"group_id": group_id, "error_code": error})
+        if context.node.audit is not None:
+            context.node.audit.administered(context, "GROUP", group_id, error)
     return await encoded(context, {"results": results}, "results")
 
 

@@ -7,7 +7,7 @@ asked for (Kafka's DelayedDeleteRecords). Internal topics are refused with INVAL
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
@@ -39,12 +39,14 @@ def handle(context: RequestContext, request: Any) -> Handling:
     for topic in request.topics:
         for asked in topic.partitions:
             row = {"partition_index": asked.partition_index, "low_watermark": -1, "error_code": ErrorCode.none}
+            before: Offset | None = None
             try:
                 if topic.name not in deletable:
                     raise KafkaError(ErrorCode.topic_authorization_failed)
                 partition = context.node.replicas.find(topic.name, asked.partition_index)
                 if topic.name in INTERNAL_TOPICS:
                     raise KafkaError(ErrorCode.invalid_topic_exception)
+                before = partition.log.log_start_offset
                 offset = partition.delete_records(asked.offset)
                 row["low_watermark"] = low_watermark = partition.low_watermark
                 if low_watermark < offset:
@@ -52,9 +54,18 @@ def handle(context: RequestContext, request: Any) -> Handling:
             except KafkaError as refused:
                 row["error_code"] = refused.code
             topics.setdefault(topic.name, {})[asked.partition_index] = row
+            if context.node.audit is not None:
+                change = (f"start of partition {asked.partition_index}", before, _start(context, topic.name, row))
+                context.node.audit.administered(context, "TOPIC", topic.name, row["error_code"], [change])
             yield ROW_COST if row["error_code"] else DELETION_COST
     response = {"topics": [{"name": name, "partitions": list(rows.values())} for name, rows in topics.items()]}
     return _when_deleted(response, list(behind.values()), request.timeout.total_seconds()) if behind else response
+
+
+def _start(context: RequestContext, topic: str, row: Mapping[str, Any]) -> Offset | None:
+    """Where the log begins now."""
+    partition = None if row["error_code"] else context.node.replicas.get(topic, row["partition_index"])
+    return None if partition is None else partition.log.log_start_offset
 
 
 async def _when_deleted(response: Response, behind: Sequence[_Behind], timeout_s: float) -> Response:

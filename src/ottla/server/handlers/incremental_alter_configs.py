@@ -5,7 +5,7 @@ Settings go to the metadata log. Log levels of this process (BROKER_LOGGER, KIP-
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import KafkaError
@@ -25,28 +25,28 @@ NEEDS = (
     of_cluster(Operation.CLUSTER_ACTION, when="for log levels of a controller", refused=Refused.ROW),
 )
 
-if TYPE_CHECKING:
-    from ottla.server.node import Node
-
 
 @api(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), needs=NEEDS, on_error=on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
     asked = await run_yielding(plain(request))
-    node = context.node
     rows = await altered(context, asked, ConfigResourceType.BROKER_LOGGER)
     responses = [
-        rows[place] if place in rows else _logger_row(node, each, asked["validate_only"])
+        rows[place] if place in rows else _logger_row(context, each, asked["validate_only"])
         for place, each in enumerate(asked["resources"])
     ]
     return await encoded(context, {"responses": responses}, "responses")
 
 
-def _logger_row(node: Node, resource: dict[str, Any], validate_only: bool) -> dict[str, Any]:
+def _logger_row(context: RequestContext, resource: dict[str, Any], validate_only: bool) -> dict[str, Any]:
+    node = context.node
     row = {"resource_type": resource["resource_type"], "resource_name": resource["resource_name"]}
     try:
         alter_log_levels(node.node_id, resource, validate_only=validate_only)
         if node.authorizer is not None:
             node.authorizer.changed()  # what is remembered is not logged
+        if node.audit is not None and not validate_only:
+            levels = [(f"level of {each['name']}", None, each["value"]) for each in resource["configs"]]
+            node.audit.administered(context, "BROKER_LOGGER", resource["resource_name"], 0, levels)
     except KafkaError as error:
         return {**row, "error_code": error.code, "error_message": error.message}
     return {**row, "error_message": None}

@@ -46,6 +46,13 @@ def handle(context: RequestContext, request: Any) -> Handling:
     for rows in answers.values():
         count_failures(context, (error for _, error in rows if error))
         yield 1 + len(rows)
+    if context.node.audit is not None:
+        for topic, rows in answers.items():
+            gone = [(f"offset of {topic}-{number}", None, None) for number, error in rows if not error]
+            failed = next((error for _, error in rows if error), ErrorCode.none)
+            if gone or failed:
+                context.node.audit.administered(context, "GROUP", request.group_id, 0 if gone else failed, gone)
+            yield 1 + len(rows)
     header = response_header(ApiKey.OFFSET_DELETE, context.api_version, context.correlation_id)
     return EncodedResponse([encode_response(ErrorCode.none, answers, header)])
 

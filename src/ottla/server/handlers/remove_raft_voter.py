@@ -30,4 +30,6 @@ def handle(context: RequestContext, request: Any) -> Awaitable[Response]:
 async def _change(context: RequestContext, request: Any) -> Response:
     node = context.node
     await quorum_changes.remove(node.metadata.quorum, asked_voter(node, request, "Remove"))
+    if node.audit is not None:
+        node.audit.administered(context, "VOTER", str(request.voter_id))
     return {"error_code": ErrorCode.none, "error_message": None}

@@ -168,6 +168,8 @@ class Collector:
             page.add(f"{prefix}_acls_total_count", node.authorizer.acl_count)
             page.add(f"{prefix}_authorization_allowed_total", node.authorizer.allowed)
             page.add(f"{prefix}_authorization_denied_total", node.authorizer.denied)
+        if node.audit is not None:
+            node.audit.add_metrics(page)
         if node.tls is not None:
             node.tls.add_metrics(page)
         prefix = "kafka_server_fetchsessioncache_numincrementalfetch"
