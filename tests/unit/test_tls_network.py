@@ -20,6 +20,7 @@ from ottla.security.certificates import subject_of
 from ottla.server.outbox import Outbox, SliceRest
 from ottla.testing.loop import SimulatedTime
 from ottla.testing.network import SimulatedNetwork
+from ottla.tls_connection import TlsConnection
 from ottla.tls_handshakes import (
     HANDSHAKES_AT_ONCE,
     ClosedInHandshake,
@@ -30,7 +31,6 @@ from ottla.tls_handshakes import (
     load_identity,
     shake_hands,
 )
-from ottla.tls_connection import TlsConnection
 from ottla.tls_network import TlsNetwork
 from tests.certificates import Authority, Identity
 from tests.unit.server.stub import until

@@ -89,8 +89,7 @@ def is_secret(kind: int, name: str) -> bool:
     DescribeConfigs."""
     if kind != ConfigResourceType.BROKER:
         return False
-    known = (*definitions.BROKER, *definitions.THROTTLES)
-    return definitions.is_sensitive(name) or not any(name == each or name.endswith(f".{each}") for each in known)
+    return definitions.may_be_secret(name)
 
 
 def _acl_added(found: _Found, record: records.AccessControlEntryRecord) -> Iterator[Change]:

@@ -34,7 +34,7 @@ from ottla.security.principal_mapping import NoMatchingRule
 from ottla.security.sasl import OAUTHBEARER, PLAIN, AuthenticationFailed
 from ottla.server.http import logins
 from ottla.server.http.callers import ANONYMOUS, Caller
-from ottla.tls_network import TlsConnection
+from ottla.tls_connection import TlsConnection
 
 if TYPE_CHECKING:
     from ottla.config.secret import Secret
