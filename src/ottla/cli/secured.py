@@ -96,6 +96,7 @@ def _settings(root: Path, file: Path) -> dict[str, str]:
         "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": f"User:{ADMIN};User:CN={authority.NODE_NAME}",
+        "ottla.http.security.protocol": "SASL_SSL",
     }
 
 
@@ -182,6 +183,8 @@ def client_files(root: Path, bootstrap: str, password: str, user: str = ADMIN) -
         "sasl.mechanism": MECHANISM,
         "sasl.jaas.config": f'{_SCRAM} required username="{user}" password="{password}";',
     }
+    # Registries are logged in at with the same password; only Ottla and Confluent's clients know the name.
+    registry = {"schema.registry.basic.auth.credentials.source": "SASL_INHERIT"}
     librdkafka = {
         "bootstrap.servers": bootstrap,
         "security.protocol": "SASL_SSL",
@@ -191,7 +194,7 @@ def client_files(root: Path, bootstrap: str, password: str, user: str = ADMIN) -
         "sasl.password": password,
     }
     for name, settings in (
-        (CLIENT, kafka),
+        (CLIENT, {**kafka, **registry}),
         (LIBRDKAFKA, librdkafka),
         (SPARK, {f"kafka.{setting}": value for setting, value in kafka.items()}),
     ):
