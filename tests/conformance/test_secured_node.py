@@ -284,7 +284,31 @@ def test_a_cluster_of_three(tmp_path: Path) -> None:
         assert producer.flush(60) == 0 and errors == [None] * 100
         described = ottla("cluster", "describe", "--json", file=directory / secured.CLIENT)
         assert described.returncode == 0, described.stderr
+        node_joins(directory, bootstrap)
         renewed = ottla("cert", "renew", str(directory), file=None)
-        assert renewed.stdout.count("valid until") == 3
+        assert renewed.stdout.count("valid until") == 4
         assert up.end(signal.SIGINT) == 0
     assert not list(directory.glob("node-*/pid"))
+
+
+def node_joins(directory: Path, bootstrap: str) -> None:
+    """A fourth node gets a certificate of the cluster's authority, and an id that the controllers gave it."""
+    client = directory / secured.CLIENT
+    with Up(str(directory / "node-4"), "-b", bootstrap, command=("cluster", "add")) as added:
+        said = [added.line(), added.line()]
+        assert said[0].startswith("ottla: node 4 in ") and said[1].startswith("ottla: node 4 has joined"), (
+            said,
+            added.rest(),
+        )
+        assert "--config" in added.line()
+        settings = read_file(directory / "node-4" / "server.properties")
+        assert "PLAINTEXT" not in settings["listeners"] and settings["ssl.keystore.location"].endswith(
+            "node-4/node.pem"
+        )
+        taken = ottla("cluster", "add", str(directory / "other"), "--node-id", "2", file=client)
+        assert taken.returncode == 2 and "belongs to the cluster already" in taken.stderr
+        assert not (directory / "other").exists()
+        made = ottla("topic", "create", "on-four", "-r", "4", file=client)
+        assert made.returncode == 0, made.stderr
+        assert ottla("produce", "on-four", file=client, text="x\n").returncode == 0
+        assert added.end() == 0
