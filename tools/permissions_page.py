@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 
 from ottla.protocol.messages import ApiKey
+from ottla.registry.handlers import ROUTES as REGISTRY_ROUTES
 from ottla.security.acls import Operation, ResourceType
 from ottla.server import api
 from ottla.server.api import Api
@@ -69,6 +70,17 @@ for. Without a login a page that needs one answers 401, without the permission 4
 |---|---|---|
 """
 
+REGISTRY = """
+## Schema registry
+
+A registry with a login asks the cluster's ACLs, by the topic of a subject: `orders` for `orders-key` and
+`orders-value`, else the topic of the subject's own name ([schema registry](../registry.md#logins-and-permissions)). A
+request for a whole context needs the operation on the cluster.
+
+| request | operation | on |
+|---|---|---|
+"""
+
 HEAD = "\n| API | versions | operation | on | or | refused |\n|---|---|---|---|---|---|\n"
 
 _KINDS: Mapping[ResourceType, str] = {
@@ -79,6 +91,8 @@ _KINDS: Mapping[ResourceType, str] = {
     ResourceType.DELEGATION_TOKEN: "delegation token",
     ResourceType.USER: "user",
 }
+_WHERE: Mapping[str, str] = {"subject": "the subject", "references": "each subject that it refers to"}
+_LEFT_OUT: Mapping[Refused, str] = {Refused.REQUEST: "", Refused.ROW: "", Refused.OMITTED: "; others are left out"}
 _REFUSED: Mapping[Refused, str] = {
     Refused.REQUEST: "the request",
     Refused.ROW: "the row",
@@ -103,6 +117,9 @@ def _parts() -> Iterator[str]:
     yield HTTP
     for route in ROUTES:
         yield from _pages(route.path, route.needs)
+    yield REGISTRY
+    for each in REGISTRY_ROUTES:
+        yield from _pages(f"{each.method} {each.path}", each.needs)
 
 
 def _pages(path: str, needs: Needs) -> Iterator[str]:
@@ -110,7 +127,8 @@ def _pages(path: str, needs: Needs) -> Iterator[str]:
         yield f"| `{path}` | none: {needs.reason} | |\n"
         return
     for need in needs:
-        yield f"| `{path}` | {need.operation.name} | {_KINDS[need.kind]} |\n"
+        on = _KINDS[need.kind] + (f" of {_WHERE.get(need.where, need.where)}" if need.where else "")
+        yield f"| `{path}` | {need.operation.name} | {on}{_LEFT_OUT[need.refused]} |\n"
 
 
 def _same(of_broker: Served, of_controller: Served) -> bool:

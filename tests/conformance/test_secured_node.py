@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from ottla import arrow
 from ottla.cli import secured
 from ottla.client.properties import read_file
 from ottla.client.security_settings import parse_security
 from ottla.testing.process import reserve
+from tests.conformance.operations import eventually
 from tests.conformance.shell import Shell
 from tests.conformance.test_cluster_up import Up
 
@@ -28,10 +32,14 @@ ROOT = Path(__file__).resolve().parents[2]
 class SecuredNode:
     """A node with its data in DIRECTORY/data and its files for clients beside it."""
 
-    def __init__(self, directory: Path) -> None:
+    http = registry = ""
+    """URLs."""
+
+    def __init__(self, directory: Path, *more: str) -> None:
         self.data, self.root = directory / "data", directory / "data-security"
         self.held = reserve(0)
         self.bootstrap = f"127.0.0.1:{self.held.getsockname()[1]}"
+        self.more = more
         self.output = directory / "output"
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -46,7 +54,7 @@ class SecuredNode:
         return login.password.reveal()
 
     def command(self) -> list[str]:
-        place = [str(self.data), "--secure", "--listen", self.bootstrap]
+        place = [str(self.data), "--secure", "--listen", self.bootstrap, *self.more]
         return [sys.executable, "-m", "ottla.cli.main", "server", "start", *place]
 
     def __enter__(self) -> SecuredNode:
@@ -68,8 +76,13 @@ class SecuredNode:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredNode]:
-    with SecuredNode(tmp_path_factory.mktemp("secured")) as running:
+    held = [reserve(0), reserve(0)]
+    http, registry = (f"127.0.0.1:{each.getsockname()[1]}" for each in held)
+    with SecuredNode(tmp_path_factory.mktemp("secured"), "--http", http, "--registry", registry) as running:
+        running.http, running.registry = f"https://{http}", f"https://{registry}"
         yield running
+    for each in held:
+        each.close()
 
 
 def ottla(*arguments: str, file: Path | None, text: str = "") -> subprocess.CompletedProcess[str]:
@@ -169,7 +182,7 @@ def test_a_mirror_between_two_secured_clusters(node: SecuredNode, tmp_path: Path
 
 
 def test_commands_that_stay(node: SecuredNode, tmp_path: Path) -> None:
-    """A schema registry, lines of files, a check under load."""
+    """Lines of files, a check under load."""
     lines = tmp_path / "lines.log"
     lines.write_text("one\ntwo\n")
     state = str(tmp_path / "state")
@@ -179,19 +192,39 @@ def test_commands_that_stay(node: SecuredNode, tmp_path: Path) -> None:
     assert ottla("consume", "lines", file=node.client).stdout == "one\ntwo\n"
     checked = ottla("check", "--seconds", "1", "--rate", "100", "--json", file=node.client)
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    environment = {**os.environ, "OTTLA_CLIENT_CONFIG": str(node.client)}
-    command = [sys.executable, "-m", "ottla.cli.main", "registry", "--listen", "127.0.0.1:0", "-b", node.bootstrap]
-    registry = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_http_and_the_registry_are_secured_too(node: SecuredNode, tmp_path: Path) -> None:
+    """The files of clients do for them: https by the same authority, and the same users."""
+    assert ottla("server", "health", "--http", node.http, file=None).stdout == "healthy\n"
+    known = ottla("server", "health", "--http", node.http, "--json", file=node.client)
+    assert '"offline_directories"' in known.stdout, known.stderr
+    trusted = ssl.create_default_context(cafile=node.root / secured.SECURITY / "ca.pem")
+    with httpx.Client(verify=trusted) as client:
+        assert client.get(f"{node.http}/metrics").status_code == 401
+        assert b"ottla_ready" in client.get(f"{node.http}/metrics", auth=("admin", node.password)).content
+        assert eventually(lambda: _status(client, f"{node.registry}/subjects")) == 401
+    schema = tmp_path / "s.avsc"
+    schema.write_text('{"type":"record","name":"T","fields":[{"name":"a","type":"int"}]}')
+    made = ottla("schema", "register", "t-value", str(schema), "--registry", node.registry, file=node.client)
+    assert made.returncode == 0, made.stderr
+    listed = ottla("schema", "list", "--registry", node.registry, "--config", str(node.client), file=None)
+    assert "t-value" in listed.stdout, listed.stderr
+    refused = ottla("schema", "list", "--registry", node.registry, file=None)
+    assert refused.returncode == 1 and "is not trusted" in refused.stderr
+    by_confluent = SchemaRegistryClient({
+        "url": node.registry, "ssl.ca.location": str(node.root / secured.SECURITY / "ca.pem"),
+        "basic.auth.user.info": f"admin:{node.password}",
+    })  # fmt: skip
+    assert by_confluent.get_latest_version("t-value").schema_id == 1
+
+
+def _status(client: httpx.Client, url: str) -> int | None:
+    """None while nobody answers: the registry starts after the node."""
     try:
-        assert registry.stdout is not None
-        url = registry.stdout.readline().split(" at ")[1].split(",")[0]
-        schema = tmp_path / "s.avsc"
-        schema.write_text('{"type":"record","name":"T","fields":[{"name":"a","type":"int"}]}')
-        made = ottla("schema", "register", "t-value", str(schema), "--registry", url, file=node.client)
-        assert made.returncode == 0, made.stderr
-    finally:
-        registry.terminate()
-        registry.communicate(timeout=60)
+        return client.get(url).status_code
+    except httpx.TransportError:
+        return None
 
 
 def test_the_password_is_in_the_files_of_clients_alone(node: SecuredNode) -> None:
@@ -251,7 +284,31 @@ def test_a_cluster_of_three(tmp_path: Path) -> None:
         assert producer.flush(60) == 0 and errors == [None] * 100
         described = ottla("cluster", "describe", "--json", file=directory / secured.CLIENT)
         assert described.returncode == 0, described.stderr
+        node_joins(directory, bootstrap)
         renewed = ottla("cert", "renew", str(directory), file=None)
-        assert renewed.stdout.count("valid until") == 3
+        assert renewed.stdout.count("valid until") == 4
         assert up.end(signal.SIGINT) == 0
     assert not list(directory.glob("node-*/pid"))
+
+
+def node_joins(directory: Path, bootstrap: str) -> None:
+    """A fourth node gets a certificate of the cluster's authority, and an id that the controllers gave it."""
+    client = directory / secured.CLIENT
+    with Up(str(directory / "node-4"), "-b", bootstrap, command=("cluster", "add")) as added:
+        said = [added.line(), added.line()]
+        assert said[0].startswith("ottla: node 4 in ") and said[1].startswith("ottla: node 4 has joined"), (
+            said,
+            added.rest(),
+        )
+        assert "--config" in added.line()
+        settings = read_file(directory / "node-4" / "server.properties")
+        assert "PLAINTEXT" not in settings["listeners"] and settings["ssl.keystore.location"].endswith(
+            "node-4/node.pem"
+        )
+        taken = ottla("cluster", "add", str(directory / "other"), "--node-id", "2", file=client)
+        assert taken.returncode == 2 and "belongs to the cluster already" in taken.stderr
+        assert not (directory / "other").exists()
+        made = ottla("topic", "create", "on-four", "-r", "4", file=client)
+        assert made.returncode == 0, made.stderr
+        assert ottla("produce", "on-four", file=client, text="x\n").returncode == 0
+        assert added.end() == 0

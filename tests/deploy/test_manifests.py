@@ -17,6 +17,7 @@ import yaml
 from ottla.cli.app import application
 from ottla.config.server import ServerConfig, SettingsFile
 from ottla.drivers.broker_lifecycle import SHUTDOWN_TIMEOUT_S
+from ottla.server.http.pages import ROUTES
 from ottla.server.node import DRAIN_SECONDS_MAX
 from tests.deploy.images import Image, settled, stages
 from tests.deploy.roots import ROOT
@@ -37,7 +38,7 @@ def port(config: ServerConfig, setting: str = "ottla.http.listener") -> int:
 
 
 def http_pages() -> set[str]:
-    return set(re.findall(r'"(/\w*)": self\._', (ROOT / "src/ottla/server/http/pages.py").read_text()))
+    return {each.path for each in ROUTES}
 
 
 # The image.

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from ottla.protocol.messages import ApiKey
+from ottla.registry.handlers import ROUTES
 from ottla.security.acls import SUPPORTED_OPERATIONS
 from ottla.server import api
 from ottla.server.api import Api
 from ottla.server.controller_handlers import CONTROLLER_TABLE, FORWARDABLE
 from ottla.server.handlers import TABLE
+from ottla.server.http.pages import ROUTES as PAGES
 from ottla.server.permissions import Need, Open
 from tools import permissions_page as render
 
@@ -88,3 +90,20 @@ def test_the_page_is_what_the_handlers_declare() -> None:
     assert text == render.document(), "stale: run `python -m tools.permissions_page docs/reference/permissions.md`"
     for key in {*TABLE, *CONTROLLER_TABLE}:
         assert f"| {render._name(key)} |" in text
+
+
+def test_every_route_over_http_declares_its_permissions() -> None:
+    """Pages of the HTTP port and requests to the registry; those that are open tell nothing."""
+    openly = {"/", "/health", "/ready", "GET /", "POST /", "GET /schemas/types"}
+    found = [
+        *((each.path, each.needs) for each in PAGES),
+        *((f"{each.method} {each.path}", each.needs) for each in ROUTES),
+    ]
+    for path, needs in found:
+        if isinstance(needs, Open):
+            assert path in openly and len(needs.reason) > 20, path
+            continue
+        assert needs and path not in openly, f"{path} declares no permission: add its needs"
+        for need in needs:
+            assert need.operation in SUPPORTED_OPERATIONS[need.kind], need
+    assert len(found) > 40

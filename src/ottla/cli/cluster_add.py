@@ -12,11 +12,12 @@ from uuid import UUID
 
 from cyclopts import Parameter
 
-from ottla.cli import security
+from ottla.cli import secured, security
 from ottla.cli.cluster_claim import claim, one_at_a_time
 from ottla.cli.cluster_members import members
 from ottla.cli.cluster_up import (
     CONTROLLER_PORTS,
+    NODES_MAX,
     PROPERTIES,
     REMOVED,
     address_of,
@@ -32,7 +33,7 @@ from ottla.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Flag, asked_at, pars
 from ottla.cli.security import ClientFile
 from ottla.cli.values import BrokerId, FilePath, Text
 from ottla.cli.voters import make_dynamic, quorum_of
-from ottla.metadata.image import Endpoint
+from ottla.metadata.image import Endpoint, SecurityProtocol
 
 PORT_MAX = 65_535
 PORTS_TRIED = 1_000
@@ -60,6 +61,7 @@ def add(
 ) -> int:
     """Add a node to a running cluster and run it until Ctrl-C. Run the same command to start it again.
 
+    In the directory of a secured cluster (`ottla cluster up --secure`) the node gets a certificate of its authority.
     The node's settings are written to DIRECTORY/server.properties, its data is in DIRECTORY/data. It holds no
     partitions until some are created on it or moved to it with `ottla cluster balance --run`.
 
@@ -87,24 +89,33 @@ def add(
             (directory / REMOVED).unlink()
             _say("the node was removed from the cluster and joins again")
         return _run(directory, Joined(), bootstrap)
-    _ensure_open()
+    root, bootstrap = _secured(directory, bootstrap)
     given = parse_settings(set or (), "--set")
     roles = given.get("process.roles") or ("broker,controller" if controller else "broker")
     with one_at_a_time(_say) as release:
-        joined = _join(directory, bootstrap, listen, node_id, roles, given)
+        joined = _join(directory, bootstrap, listen, node_id, roles, given, root)
         return _run(directory, joined, bootstrap, release)
 
 
-def _ensure_open() -> None:
-    """Raises CommandFailed for a cluster with security: a node's id is claimed at its controllers, which know nodes by
-    their certificates or logins, and not the administrator who runs this."""
+def _secured(directory: Path, bootstrap: str) -> tuple[Path | None, str]:
+    """The directory of the cluster's authority, None for a cluster without security, and where the cluster is: with the
+    node's directory in the cluster's, no file of a client has to be given. Raises CommandFailed."""
     from ottla.client.security import PLAINTEXT
 
-    if security.current() != PLAINTEXT:
+    given = security.typed() or (Path(os.environ[security.VARIABLE]) if os.environ.get(security.VARIABLE) else None)
+    root = secured.root_of_cluster(directory, given)
+    if root is not None and given is None and security.current() == PLAINTEXT:
+        security.use(root / secured.CLIENT)
+        if bootstrap == DEFAULT_BOOTSTRAP:
+            bootstrap = security.bootstrap_of_file() or bootstrap
+    if root is None and security.current() != PLAINTEXT:
         raise CommandFailed(
-            "nodes of a secured cluster are not made by this command: give the node a certificate and settings like "
-            "those of the others\n  start it with: ottla server start --config FILE"
+            "the cluster has security, and the key of its authority is not here: this command makes certificates with "
+            "the one in a directory of `ottla cluster up --secure`\n"
+            "  else give the node a certificate and settings like those of the others\n"
+            "  start it with: ottla server start --config FILE"
         )
+    return root, bootstrap
 
 
 @dataclass(frozen=True)
@@ -156,22 +167,31 @@ def _join(
     node_id: int | None,
     roles: str,
     given: Mapping[str, str],
+    root: Path | None,
 ) -> Joined:
-    """Write the settings of a new node, whose id nobody else has. Raises CommandFailed."""
+    """Write the settings of a new node, whose id nobody else has; `root` is where the authority of a secured cluster
+    is. Raises CommandFailed."""
     numbers, settings = _settings(bootstrap, listen, _wanted(directory) if node_id is None else node_id, roles)
     if node_id is not None and numbers[0] != node_id:
         raise _taken(node_id)
     number = numbers[0]
+    new = None
+    if root is not None:
+        host, _, port = settings["listeners"].partition("://")[2].partition(",")[0].rpartition(":")
+        new = secured.NewNode.of(root, host)
+        settings |= secured.node_settings(root, directory / secured.NODE_FILE, settings, _brokers_port(host, int(port)))
     text = {**settings, "log.dirs": str(directory / "data"), **given}
     check_settings(directory, text)
     incarnation_id = None
     if "broker" in roles:
-        number, incarnation_id = _claim(bootstrap, numbers if node_id is None else [node_id], text)
+        number, incarnation_id = _claim(bootstrap, numbers if node_id is None else [node_id], text, new)
     upgraded = "controller" in roles and make_dynamic(bootstrap)
     try:
         os.makedirs(directory, exist_ok=True)
     except OSError as error:
         raise CommandFailed(f"{error.filename}: {error.strerror}: name another directory") from error
+    if new is not None:
+        new.write(directory / secured.NODE_FILE)
     write_settings(directory, {**text, "node.id": str(number)})
     where = text["listeners"].partition(",")[0].partition("://")[2]
     _say(f"node {number} in {directory}, at {where}")
@@ -184,17 +204,30 @@ def _wanted(directory: Path) -> int | None:
     return None if found is None else int(found[1])
 
 
-def _claim(bootstrap: str, numbers: Sequence[int], text: Mapping[str, str]) -> tuple[int, UUID | None]:
+def _claim(
+    bootstrap: str, numbers: Sequence[int], text: Mapping[str, str], new: secured.NewNode | None
+) -> tuple[int, UUID | None]:
     """The first of the ids that nobody has taken meanwhile. Raises CommandFailed."""
     cluster_id = members(bootstrap).cluster_id
-    host, _, port = text["advertised.listeners"].partition(",")[0].partition("://")[2].rpartition(":")
+    endpoints = _endpoints(text)
     for number in numbers:
-        claimed = claim(bootstrap, cluster_id, number, Endpoint(host.strip("[]"), int(port)))
+        claimed = claim(bootstrap, cluster_id, number, endpoints, None if new is None else new.security)
         if claimed is not None:
             return number, claimed.incarnation_id
         if len(numbers) > 1:
             _say(f"id {number} was taken by another node meanwhile")
     raise _taken(numbers[0])
+
+
+def _endpoints(text: Mapping[str, str]) -> dict[str, Endpoint]:
+    """The addresses that the new node advertises, by listener."""
+    protocols = dict(pair.split(":") for pair in text["listener.security.protocol.map"].split(","))
+    found = {}
+    for each in text["advertised.listeners"].split(","):
+        name, _, place = each.partition("://")
+        host, _, port = place.rpartition(":")
+        found[name] = Endpoint(host.strip("[]"), int(port), SecurityProtocol[protocols[name]])
+    return found
 
 
 def _taken(number: int) -> CommandFailed:
@@ -276,6 +309,14 @@ def _controller_address(address: str) -> str:
     if host == "127.0.0.1":
         return f"{host}:{_free_port(wanted)}"
     return f"{host}:{wanted if wanted <= PORT_MAX else int(port) + 1}"
+
+
+def _brokers_port(host: str, port: int) -> int:
+    """The port at which other brokers reach a node of a secured cluster."""
+    wanted = port + CONTROLLER_PORTS + NODES_MAX
+    if host == "127.0.0.1":
+        return _free_port(wanted)
+    return wanted if wanted <= PORT_MAX else port + 2
 
 
 def _free_port(first: int) -> int:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 from ottla.cli import wire
@@ -24,6 +24,9 @@ from ottla.cli.voters import quorum_of
 from ottla.errors import ErrorCode
 from ottla.metadata.image import Endpoint
 from ottla.protocol.messages import ApiKey
+
+if TYPE_CHECKING:
+    from ottla.client.security import Security
 
 NAMES_DIRECTORIES = 2
 """Version of BrokerRegistration; controllers before Kafka 3.7 have none, and are not asked."""
@@ -41,14 +44,17 @@ class Claim:
     """The incarnation id that the node must register with; None if the controllers are too old to be asked."""
 
 
-def claim(bootstrap: str, cluster_id: str, wanted: int, endpoint: Endpoint) -> Claim | None:
-    """Take an id for this command; None where another node has it. Raises CommandFailed."""
+def claim(
+    bootstrap: str, cluster_id: str, wanted: int, endpoints: Mapping[str, Endpoint], node: Security | None = None
+) -> Claim | None:
+    """Take an id for this command; None where another node has it. `node` is how the new node connects to controllers,
+    who know nodes by their certificates, and not the administrator who runs this. Raises CommandFailed."""
     incarnation_id = uuid4()
     for _ in range(TRIES_MAX):
         address = _controller(bootstrap)
-        if wire.version_max(address, ApiKey.BROKER_REGISTRATION) < NAMES_DIRECTORIES:
+        if wire.version_max(address, ApiKey.BROKER_REGISTRATION, node) < NAMES_DIRECTORIES:
             return Claim(None)
-        code = _claim_at(address, cluster_id, wanted, endpoint, incarnation_id)
+        code = _claim_at(address, cluster_id, wanted, endpoints, incarnation_id, node)
         if code in _TAKEN:
             return None
         if not code:
@@ -59,7 +65,14 @@ def claim(bootstrap: str, cluster_id: str, wanted: int, endpoint: Endpoint) -> C
     raise wire.failure_of(ErrorCode.not_controller, f"node {wanted} cannot be registered: ")
 
 
-def _claim_at(address: str, cluster_id: str, wanted: int, endpoint: Endpoint, incarnation_id: UUID) -> int:
+def _claim_at(
+    address: str,
+    cluster_id: str,
+    wanted: int,
+    endpoints: Mapping[str, Endpoint],
+    incarnation_id: UUID,
+    node: Security | None,
+) -> int:
     """The error code of the two requests."""
     from ottla.drivers.broker_lifecycle import listeners_and_features
 
@@ -67,12 +80,12 @@ def _claim_at(address: str, cluster_id: str, wanted: int, endpoint: Endpoint, in
         "broker_id": wanted,
         "cluster_id": cluster_id,
         "incarnation_id": incarnation_id,
-        **listeners_and_features({"PLAINTEXT": endpoint}),
+        **listeners_and_features(endpoints),
         "rack": None,
         "is_migrating_zk_broker": False,
         "log_dirs": (uuid4(),),  # the node names its own when it registers
     }
-    answer = wire.ask(address, ApiKey.BROKER_REGISTRATION, registration)
+    answer = wire.ask(address, ApiKey.BROKER_REGISTRATION, registration, secured=node)
     if answer["error_code"]:
         return int(answer["error_code"])
     beat = {
@@ -82,7 +95,7 @@ def _claim_at(address: str, cluster_id: str, wanted: int, endpoint: Endpoint, in
         "want_fence": True,
         "want_shut_down": False,
     }
-    return int(wire.ask(address, ApiKey.BROKER_HEARTBEAT, beat)["error_code"])
+    return int(wire.ask(address, ApiKey.BROKER_HEARTBEAT, beat, secured=node)["error_code"])
 
 
 def _controller(bootstrap: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
@@ -12,7 +12,13 @@ from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
 from ottla.cli.options import AsJson, Flag
 from ottla.cli.output import bold, dim, plural, print_json, print_table, visible
 from ottla.cli.schemas import DEFAULT_URL, RegistryUrl, connected, schema_of, shown_text
+from ottla.cli.security import ClientFile
 from ottla.cli.values import Count, FilePath, SettingName, Text
+
+if TYPE_CHECKING:
+    from ottla.schemas.client import Registry
+
+FORBIDDEN = 403
 
 app = App(name="schema", help="List, show, check, register and compare schemas of a schema registry.", sort_key=8)
 
@@ -31,7 +37,9 @@ Version = Annotated[Count | None, Parameter(help="The version. Default: the late
 
 
 @app.command(name="list")
-def list_(start: Text = "", /, *, json: AsJson = False, registry: RegistryUrl = DEFAULT_URL) -> int:
+def list_(
+    start: Text = "", /, *, json: AsJson = False, registry: RegistryUrl = DEFAULT_URL, client_config: ClientFile = None
+) -> int:
     """List subjects with schema type, versions, latest id and compatibility level.
 
     Parameters
@@ -45,7 +53,7 @@ def list_(start: Text = "", /, *, json: AsJson = False, registry: RegistryUrl = 
             latest, versions = client.version(subject), client.versions(subject)
             rows.append({
                 "subject": subject, "type": latest.schema.type, "versions": versions, "id": latest.id,
-                "compatibility": client.compatibility(subject),
+                "compatibility": _compatibility(client, subject),
             })  # fmt: skip
     if json:
         print_json(rows)
@@ -53,11 +61,23 @@ def list_(start: Text = "", /, *, json: AsJson = False, registry: RegistryUrl = 
     print_table(
         ("SUBJECT", "TYPE", "VERSIONS", "ID>", "COMPATIBILITY"),
         [
-            (row["subject"], row["type"], _ranges(row["versions"]), row["id"], row["compatibility"])
+            (row["subject"], row["type"], _ranges(row["versions"]), row["id"], row["compatibility"] or "?")
             for row in rows
         ],
     )  # fmt: skip
     return OK
+
+
+def _compatibility(client: Registry, subject: str) -> str | None:
+    """The level of a subject; None for a user who may see its schemas and not its settings."""
+    from ottla.schemas.client import RegistryError
+
+    try:
+        return client.compatibility(subject)
+    except RegistryError as error:
+        if error.http_status == FORBIDDEN:
+            return None
+        raise
 
 
 def _ranges(versions: list[int]) -> str:
@@ -80,6 +100,7 @@ def show(
     id: Annotated[Count | None, Parameter(help="The schema with this id, in any subject.")] = None,
     json: AsJson = False,
     registry: RegistryUrl = DEFAULT_URL,
+    client_config: ClientFile = None,
 ) -> int:
     """Show a schema: the latest of a subject, one of its versions, or the one with an id.
 
@@ -118,6 +139,7 @@ def check(
     reference: References = None,
     json: AsJson = False,
     registry: RegistryUrl = DEFAULT_URL,
+    client_config: ClientFile = None,
 ) -> int:
     """Check whether a schema could be the next version of a subject. If not, prints why and exits with 1.
 
@@ -155,6 +177,7 @@ def register(
     normalize: Flag = False,
     json: AsJson = False,
     registry: RegistryUrl = DEFAULT_URL,
+    client_config: ClientFile = None,
 ) -> int:
     """Register a schema as the next version of a subject; if the subject has it already, nothing changes.
 
@@ -187,6 +210,7 @@ def diff(
     to: Count | None = None,
     json: AsJson = False,
     registry: RegistryUrl = DEFAULT_URL,
+    client_config: ClientFile = None,
 ) -> int:
     """Show what differs between two versions of a subject, and whether the newer one reads what the older one wrote.
 

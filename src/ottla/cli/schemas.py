@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
+from ottla.cli import security
 from ottla.cli.exits import FAILED, MISUSED, UNREACHABLE, CommandFailed
 from ottla.cli.output import visible
 from ottla.cli.record import Outgoing, Record
@@ -49,15 +50,22 @@ RegistryUrls = Annotated[Text | None, Parameter(env_var="OTTLA_REGISTRY")]
 def connected(url: str) -> Iterator[Registry]:
     """Raises CommandFailed for all that goes wrong with it."""
     try:
+        from ottla.schemas.access import carried
         from ottla.schemas.client import Registry
     except ImportError as error:
         raise CommandFailed(f"{error.name} is not installed: pip install 'ottla[registry]'") from error
     with complaints():
-        registry = Registry.of_options({"schema.registry.url": url}, RETRY_S)
+        registry = Registry.of_options(carried(of_client(url), security.current()), RETRY_S)
         try:
             yield registry
         finally:
             registry.close()
+
+
+def of_client(url: str) -> dict[str, str]:
+    """The options of a registry for the client's file of this command."""
+    typed = security.typed()
+    return {_OPTION: url} if typed is None else {_OPTION: url, "client.config": str(typed)}
 
 
 @contextlib.contextmanager

@@ -11,11 +11,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.cli import authority
 from ottla.cli.exits import MISUSED, CommandFailed
+
+if TYPE_CHECKING:
+    from ottla.client.security import Security
 
 SECURITY: Final = "security"
 NODE_FILE: Final = "node.pem"
@@ -74,6 +78,12 @@ def write_certificate(root: Path, file: Path, *hosts: str) -> None:
 def node_settings(root: Path, file: Path, settings: Mapping[str, str], brokers_port: int) -> dict[str, str]:
     """What the `settings` that `local_cluster` has for a node are to be, with the certificate in `file`. Other brokers
     reach it at `brokers_port`, and show certificates."""
+    if "advertised.listeners" not in settings:  # a controller alone
+        return {
+            "listener.security.protocol.map": "CONTROLLER:SSL",
+            "listener.name.controller.ssl.client.auth": "required",
+            **_settings(root, file),
+        }
     address, *others = settings["listeners"].removeprefix("PLAINTEXT://").split(",")
     own = f"{LISTENER}://{address},{NODES_LISTENER}://{address.rpartition(':')[0]}:{brokers_port}"
     return {
@@ -96,7 +106,52 @@ def _settings(root: Path, file: Path) -> dict[str, str]:
         "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": f"User:{ADMIN};User:CN={authority.NODE_NAME}",
+        "ottla.http.security.protocol": "SASL_SSL",
     }
+
+
+# A node that is added later.
+
+
+@dataclass(frozen=True)
+class NewNode:
+    """The key and certificate of a node before it has a directory."""
+
+    root: Path
+    """Where the cluster's authority and files for clients are."""
+    pem: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, root: Path, host: str) -> NewNode:
+        """Raises CommandFailed."""
+        names = authority.own_names([host.strip("[]")])
+        return cls(root, authority.issue(root / SECURITY, authority.NODE_NAME, names))
+
+    @property
+    def security(self) -> Security:
+        """The node's connections to controllers, which know it by its certificate."""
+        from ottla.client.security import Security, Store, Tls
+
+        own = Store(content=self.pem, kind="PEM")
+        trusted = Store(location=str(self.root / SECURITY / authority.CA_FILE), kind="PEM")
+        return Security("SSL", Tls(trusted=trusted, certificate=own, key=own))
+
+    def write(self, file: Path) -> None:
+        authority.write_private(file, self.pem)
+
+
+def root_of_cluster(node: Path, client: Path | None) -> Path | None:
+    """The directory of `ottla cluster up --secure` to which a node is to belong: the one around the node's, or the one
+    of the client's file or of the certificate that it trusts. None where there is none."""
+    candidates = [node.parent]
+    if client is not None:
+        trusted = _written(client.absolute().parent, client.name).get("ssl.truststore.location")
+        candidates += [client.absolute().parent, *([] if trusted is None else [Path(trusted).absolute().parent.parent])]
+    for each in candidates:
+        has_nodes = next(each.glob("node-*/server.properties"), None) is not None  # else its only node stays alone
+        if has_nodes and (each / SECURITY / authority.CA_KEY_FILE).exists() and (each / CLIENT).exists():
+            return each
+    return None
 
 
 # One node.
@@ -184,6 +239,8 @@ def client_files(root: Path, bootstrap: str, password: str, user: str = ADMIN) -
         "sasl.mechanism": MECHANISM,
         "sasl.jaas.config": f'{_SCRAM} required username="{user}" password="{password}";',
     }
+    # Registries are logged in at with the same password; only Ottla and Confluent's clients know the name.
+    registry = {"schema.registry.basic.auth.credentials.source": "SASL_INHERIT"}
     librdkafka = {
         "bootstrap.servers": bootstrap,
         "security.protocol": "SASL_SSL",
@@ -193,7 +250,7 @@ def client_files(root: Path, bootstrap: str, password: str, user: str = ADMIN) -
         "sasl.password": password,
     }
     for name, settings in (
-        (CLIENT, kafka),
+        (CLIENT, {**kafka, **registry}),
         (LIBRDKAFKA, librdkafka),
         (SPARK, {f"kafka.{setting}": value for setting, value in kafka.items()}),
     ):

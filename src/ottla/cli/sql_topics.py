@@ -154,13 +154,14 @@ def by_registry(options: Mapping[str, str], url: str, topic: str) -> Mapping[str
     chosen = [part for part in ("key", "value") if _is_by_registry(options, part)]
     if not chosen:
         return options
-    from ottla.schemas.options import URL, for_reading
+    from ottla.cli.schemas import of_client
+    from ottla.schemas.options import for_reading
 
-    found = {URL: url}
+    found = of_client(url)
     for part in chosen:
         format = options[f"{part}.format"]
         asked = {**found, f"{part}.format": "json" if format == "json-schema" else format}
-        found = for_reading(asked, topic)
+        found = for_reading(asked, topic, security=security.current())
     return {**options, **found}
 
 

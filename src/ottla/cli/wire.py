@@ -222,17 +222,17 @@ def finalized_features(bootstrap: str) -> dict[str, int]:
     return {each["name"]: int(each["max_version_level"]) for each in answer.get("finalized_features") or ()}
 
 
-def version_max(bootstrap: str, key: ApiKey) -> int:
+def version_max(bootstrap: str, key: ApiKey, secured: Security | None = None) -> int:
     """The newest version of an API that a broker has, -1 for none."""
-    return _version_max(_api_versions(bootstrap), key)
+    return _version_max(_api_versions(bootstrap, secured), key)
 
 
 def _version_max(answer: Mapping[str, Any], key: ApiKey) -> int:
     return max((int(each["max_version"]) for each in answer["api_keys"] if each["api_key"] == key), default=-1)
 
 
-def _api_versions(bootstrap: str) -> dict[str, Any]:
-    answer = ask(bootstrap, ApiKey.API_VERSIONS, _WHO_ASKS)
+def _api_versions(bootstrap: str, secured: Security | None = None) -> dict[str, Any]:
+    answer = ask(bootstrap, ApiKey.API_VERSIONS, _WHO_ASKS, secured=secured)
     ensure_none(answer, bootstrap)
     return answer
 

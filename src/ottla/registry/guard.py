@@ -1,4 +1,4 @@
-"""Who reaches an instance: TLS of its port, logins, and limits on connections before a client is known.
+"""Protection of an instance: TLS of its port, logins, and limits on connections before a client is known.
 
 The settings are those of a node's HTTP port, by the same names (`ottla.http.security.protocol`, `listener.name.http.`,
 `ssl.`, `sasl.`, `super.users`): a node's `server.properties` does as it is. Passwords are checked by logging in at the

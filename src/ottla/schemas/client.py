@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from ottla.formats.errors import SchemaError
+from ottla.schemas import access
 
 RETRY_S = 10.0
 REQUEST_TIMEOUT_S = 10.0
@@ -88,22 +89,19 @@ def shown(urls: str) -> str:
 class Registry:
     """Raises RegistryUnreachable, RegistryError from every method."""
 
-    def __init__(self, urls: str, user_info: str | None = None, retry_s: float = RETRY_S) -> None:
-        """`urls` are separated by commas; `user_info` is USER:PASSWORD."""
-        import httpx
-
+    def __init__(self, urls: str, options: Mapping[str, str] | None = None, retry_s: float = RETRY_S) -> None:
+        """`urls` are separated by commas; `options` say how they are reached (`access.py`)."""
         self._urls = [url.strip().rstrip("/") for url in urls.split(",") if url.strip()]
         if not self._urls or any(not url.startswith(("http://", "https://")) for url in self._urls):
             raise SchemaError(f"schema.registry.url: expected http://HOST:PORT,..., got {shown(urls)!r}")
-        user, _, password = (user_info or "").partition(":")
-        self._http = httpx.Client(auth=(user, password) if user_info else None, timeout=REQUEST_TIMEOUT_S)
+        self._http = access.client_of(urls, options or {}, REQUEST_TIMEOUT_S)
         self._retry_s = retry_s
         self._by_id: dict[int, Schema] = {}
 
     @classmethod
     def of_options(cls, options: Mapping[str, str], retry_s: float = RETRY_S) -> Registry:
         """A client for options named as in Confluent's clients."""
-        return cls(options["schema.registry.url"], options.get("schema.registry.basic.auth.user.info"), retry_s)
+        return cls(options[access.URL], options, retry_s)
 
     def close(self) -> None:
         """Closes its connections."""
@@ -111,6 +109,7 @@ class Registry:
 
     def call(self, method: str, path: str, body: Any = None, **query: str) -> Any:
         """One request of the REST API; its answer's JSON."""
+        import httpcore
         import httpx
 
         end = time.monotonic() + self._retry_s
@@ -119,6 +118,8 @@ class Registry:
                 try:
                     answer = self._http.request(method, url + path, json=body, params=query)
                 except httpx.TransportError as error:
+                    if isinstance(error.__cause__, httpcore.ConnectError) and (why := _distrust(error)):
+                        raise SchemaError(f"{shown(url)}: {why}") from None
                     failure = f"{shown(url)}: {error or type(error).__name__}"
                 else:
                     if answer.status_code not in AWAY:
@@ -202,6 +203,21 @@ def _path(subject: str) -> str:
     return f"/subjects/{quote(subject, safe='')}"
 
 
+def _distrust(error: BaseException) -> str | None:
+    """Why a certificate is not taken: trying again does not help."""
+    import ssl
+
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return (
+                f"its certificate is not trusted ({cause.verify_message}): set schema.registry.ssl.ca.location, or the "
+                "client's ssl.truststore.location"
+            )
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
 def _content(answer: Any, url: str) -> Any:
     try:
         content = answer.json()
@@ -211,4 +227,6 @@ def _content(answer: Any, url: str) -> Any:
         return content
     problem = content if isinstance(content, dict) else {}
     sentence = str(problem.get("message") or f"HTTP {answer.status_code}")
+    if answer.status_code == 401:
+        sentence = f"{url} wants a login, or another one: see schema.registry.basic.auth.user.info ({sentence})"
     raise RegistryError(sentence, int(problem.get("error_code") or 0), answer.status_code)

@@ -1,7 +1,7 @@
 """Options of typed keys and values whose schemas a registry holds.
 
 Besides those of `ottla.formats.typed`, named as Confluent's serializers do where these have them:
-- `schema.registry.url`, several with commas, and `schema.registry.basic.auth.user.info`, USER:PASSWORD;
+- `schema.registry.url`, several with commas, and how it is reached: `access.py`;
 - `value.subject`, else TOPIC-value, and `value.schema.version`, else the latest; or `value.schema`, which is read as or
   written with whatever the subject has; `value.message`, of Protobuf, by its name, else the first; the same for key;
 - `auto.register.schemas` (true), `use.latest.version` (false).
@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from ottla.client.security import Security
 from ottla.formats.errors import SchemaError
 from ottla.formats.typed import Typed
-from ottla.schemas import avro, avro_types, json_schema, protobuf
+from ottla.schemas import access, avro, avro_types, json_schema, protobuf
 from ottla.schemas.client import Registered, Registry, RegistryError, Schema
 from ottla.schemas.values import RegistrySchemas, values_of
 
@@ -33,7 +34,7 @@ TYPES: Final = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
 PARTS: Final = ("key", "value")
 OPTIONS: Final = (
     URL,
-    "schema.registry.basic.auth.user.info",
+    *access.NAMES,
     "auto.register.schemas",
     "use.latest.version",
     *(f"{part}.{name}" for part in PARTS for name in ("subject", "schema.version", "message")),
@@ -52,7 +53,10 @@ def typed_of(options: Mapping[str, str], topic: str | None = None) -> Typed:
 
 
 def for_reading(
-    options: Mapping[str, str], topic: str | None, is_wanted: Callable[[str, pa.DataType], bool] | None = None
+    options: Mapping[str, str],
+    topic: str | None,
+    is_wanted: Callable[[str, pa.DataType], bool] | None = None,
+    security: Security | None = None,
 ) -> dict[str, str]:
     """The options with the schemas that are read as: of the version that they name, or the latest.
 
@@ -63,7 +67,8 @@ def for_reading(
     found = dict(options)
     if URL not in options:
         return found
-    with _registry(options) as registry:
+    found = access.carried(options, security)
+    with _registry(found) as registry:
         for part in _parts(options):
             if f"{part}.schema.parts" in options:
                 continue
@@ -93,7 +98,9 @@ def _earlier(
     return None
 
 
-def for_writing(options: Mapping[str, str], topic: str | None, kinds: Mapping[str, pa.DataType]) -> dict[str, str]:
+def for_writing(
+    options: Mapping[str, str], topic: str | None, kinds: Mapping[str, pa.DataType], security: Security | None = None
+) -> dict[str, str]:
     """The options with the schemas that are written with, registered: of the types `kinds`, or as they are given.
 
     Raises SchemaError (RegistryError) for one that is not compatible with what is registered, RegistryUnreachable.
@@ -101,7 +108,8 @@ def for_writing(options: Mapping[str, str], topic: str | None, kinds: Mapping[st
     found = dict(options)
     if URL not in options:
         return found
-    with _registry(options) as registry:
+    found = access.carried(options, security)
+    with _registry(found) as registry:
         for part in [each for each in _parts(options) if each in kinds]:
             subject = _subject(options, part, topic)
             if flag(options, "use.latest.version", False) or f"{part}.schema.version" in options:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ottla.model import Millis, TopicPartition
+from ottla.schemas.access import NAMES as REGISTRY_ACCESS
 from ottla.spark.client_options import KAFKA_OPTIONS, ClientOptions, parse_client_options
 from ottla.spark.offsets import EARLIEST, LATEST, Offsets, parse_offsets, parse_partitions
 
@@ -50,7 +51,7 @@ SOURCE_OPTIONS = (
     *(f"{part}.{name}" for part in ("key", "value") for name in ("format", "schema", "writer.schema")),
     *(f"{part}.{name}" for part in ("key", "value") for name in ("subject", "schema.version", "message")),
     "schema.registry.url",
-    "schema.registry.basic.auth.user.info",
+    *REGISTRY_ACCESS,
     "bad.records",
     "dead.letter.topic",
     "client.config",

@@ -85,7 +85,7 @@ def _by_registry(schema: StructType, options: SinkOptions) -> dict[str, str]:
     from ottla.schemas.options import for_writing
 
     kinds = {each.name: each.type for each in to_arrow_schema(schema, timezone="UTC") if each.name in ("key", "value")}
-    return for_writing(formats, options.topic, kinds)
+    return for_writing(formats, options.topic, kinds, options.client.security)
 
 
 def _typed(formats: Mapping[str, str]) -> Typed:

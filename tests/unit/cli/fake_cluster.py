@@ -36,7 +36,9 @@ class FakeCluster:
     def bootstrap(self) -> str:
         return ",".join(f"127.0.0.1:{9000 + each}" for each in self.ids if each not in self.fenced)
 
-    def ask(self, bootstrap: str, key: ApiKey, values: Mapping[str, Any], timeout_s: float = 0.0) -> dict[str, Any]:
+    def ask(
+        self, bootstrap: str, key: ApiKey, values: Mapping[str, Any], timeout_s: float = 0.0, secured: Any = None
+    ) -> dict[str, Any]:
         for address in bootstrap.split(","):
             node = int(address.rpartition(":")[2]) % 1000  # its controller listens 10,000 above
             if node in self.ids and node not in self.fenced:

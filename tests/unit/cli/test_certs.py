@@ -89,6 +89,7 @@ def test_the_files_of_clients_say_the_same(root: Path) -> None:
     assert found.login is not None and (found.login.mechanism, found.login.username) == ("SCRAM-SHA-256", "admin")
     assert len(found.login.password.reveal()) == 32
     of_spark = read_file(root / secured.SPARK)
+    assert by_kafka.pop("schema.registry.basic.auth.credentials.source") == "SASL_INHERIT"
     assert {name.removeprefix("kafka."): value for name, value in of_spark.items()} == by_kafka
 
 

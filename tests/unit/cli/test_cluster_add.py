@@ -21,7 +21,7 @@ from ottla.server.main import _refused
 from ottla.server.supervisor import Supervised
 from tests.unit.cli.fake_cluster import BOOTSTRAP, FakeCluster, serve
 
-HERE = Endpoint("127.0.0.1", 9004)
+HERE = {"PLAINTEXT": Endpoint("127.0.0.1", 9004)}
 
 
 class Registrations:

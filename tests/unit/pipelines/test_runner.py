@@ -164,6 +164,8 @@ def test_prometheus_reads_the_figures() -> None:
             assert answer.read().decode() == text(status)
         with pytest.raises(PipelineError, match=r"metrics cannot be served at 127\.0\.0\.1"):
             MetricsServer("127.0.0.1", server.port, lambda: status)
+    with pytest.raises(PipelineError, match="OTTLA_ALLOW_OPEN_LISTENERS"):
+        MetricsServer("0.0.0.0", 0, lambda: status)
 
 
 @pytest.mark.parametrize(("given", "found"), [('{"t":{"0":3}}', {("t", 0): 3}), ("7", {}), (None, {}), ("{", {})])

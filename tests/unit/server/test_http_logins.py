@@ -116,7 +116,7 @@ def trusting(directory: Path, identity: Identity | None = None) -> ssl.SSLContex
 
 
 def test_what_each_page_needs(tmp_path: Path) -> None:
-    """Callers without a login, wrong credentials, somebody without the right, with it, by each kind of password and a certificate."""
+    """Callers without a login, with a wrong one, without the right, with it, by each kind of password, certificates."""
     settings = {**SASL, **AUTHORIZED, "ottla.http.security.protocol": "SASL_SSL"}
     settings |= ssl_settings(tmp_path, AUTHORITY, NODE, PREFIX, client_auth="requested")
 

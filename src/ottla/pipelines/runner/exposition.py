@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,6 +12,10 @@ from typing import Final
 from ottla.metrics.text import TEXT_TYPE, labels
 from ottla.pipelines.runner.pipeline import PipelineError
 from ottla.pipelines.runner.state import RUNNING, STOPPING, QueryStatus, Status
+from ottla.server.exposure import is_loopback
+
+REQUEST_SECONDS_MAX: Final = 10.0
+"""A thread waits so long for a client that says nothing."""
 
 FAMILIES: Final[tuple[tuple[str, str, str, Callable[[QueryStatus], float | None]], ...]] = (
     ("ottla_pipeline_rows_total", "counter", "Records read since the run began.", lambda query: query.rows),
@@ -46,10 +51,19 @@ def text(status: Status) -> str:
 
 
 class MetricsServer:
-    """Serves metrics, as a context manager, until its end. Raises PipelineError for an address in use."""
+    """Serves metrics, as a context manager, until its end. Raises PipelineError for an address in use, and for one at
+    which strangers could read them, unless OTTLA_ALLOW_OPEN_LISTENERS=true says that this is meant."""
 
     def __init__(self, host: str, port: int, status: Callable[[], Status]) -> None:
+        if not is_loopback(host) and os.environ.get("OTTLA_ALLOW_OPEN_LISTENERS", "").lower() != "true":
+            raise PipelineError(
+                f"metrics at {host or 'every interface'}:{port} would be for everybody who reaches this machine: they "
+                "have no login. Serve them at 127.0.0.1, or allow it: OTTLA_ALLOW_OPEN_LISTENERS=true"
+            )
+
         class Handler(BaseHTTPRequestHandler):
+            timeout = REQUEST_SECONDS_MAX
+
             def do_GET(self) -> None:
                 if self.path.partition("?")[0] not in ("/metrics", "/"):
                     self.send_error(404)
