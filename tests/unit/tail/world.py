@@ -115,6 +115,7 @@ class Topic:
 
     def write(self, batch: Batch, stopping: Callable[[], bool]) -> None:
         self.world.may_be_killed(0.02)
+        self.world.stall(0.03)
         self.lines += [(self.world.runs, message.value) for message in batch.messages]
         self.unsaved.update({key: json.dumps(position.to_json()) for key, position in batch.changed.items()})
         self.unsaved.update(dict.fromkeys(batch.gone))
@@ -282,6 +283,18 @@ def removed(world: World, log: Log) -> Iterator[None]:
     world.create(log.path)
 
 
+def copied_in_turn(world: World, log: Log) -> Iterator[None]:
+    """Renamed and copied in turn, under numbers that rise: a file that was truncated is renamed next."""
+    log.rotations += 1
+    if log.rotations % 2:
+        world.rename(log.path, behind(log)(log.rotations))
+        yield
+        world.create(log.path)
+    else:
+        yield from world.copy(log.path, behind(log)(log.rotations))
+        world.truncate(log.path)
+
+
 ROTATIONS: tuple[Rotation, ...] = (
     create, create_late, nocreate, fixed_window, copytruncate, copytruncate_over, copytruncate_dated, copied_twice,
     copy, truncate, removed,
@@ -289,7 +302,7 @@ ROTATIONS: tuple[Rotation, ...] = (
     dated("{stem}.2026-11-27.{time}{extension}"), dated("{stem}{extension}.2026-11-27_{time}"),
     dated("{stem}{extension}.20261127-{time}"),
     compressed(create, 0), compressed(create, 1), compressed(dated("{stem}{extension}.20261127-{time}"), 1),
-    compressed(copytruncate, 1),
+    compressed(copytruncate, 1), copied_in_turn,
 )  # fmt: skip
 
 LINKS = ("none", "file", "chain", "directory")
@@ -478,6 +491,14 @@ class World:
             while self.rng.random() < 0.4:
                 self._act()
             self.may_be_killed(0.01)
+
+    def stall(self, chance: float) -> None:
+        """The cluster takes nothing for a while, and files are rotated more than once meanwhile."""
+        if not self._calm and self.rng.random() < chance:
+            self.trace("STALL")
+            for _ in range(self.rng.choice((10, 40))):
+                self.clock.now_s += self.rng.choice((0.0, 0.1, 0.5))
+                self._act()
 
     def before_call(self) -> None:
         self.clock.now_s += 1e-5
