@@ -486,7 +486,10 @@ class World:
     # What happens.
 
     def _slept(self, seconds: float) -> None:
-        self._seen.update(os.fstat(each).st_ino for each in self.calls.open_descriptors)
+        for found in map(os.fstat, self.calls.open_descriptors):
+            # An agent that was killed before it stored a position has seen nothing.
+            if f"{found.st_dev}-{self._inodes.get(found.st_ino)}" in self.topic.positions:
+                self._seen.add(found.st_ino)
         if not self._calm:
             while self.rng.random() < 0.4:
                 self._act()
