@@ -83,7 +83,7 @@ class Follower:
         if first:
             self._looked_ms = now
             self._lay = {
-                path: places(path) for path in {*self.finder.patterns, *(each.path for each in before.values())}
+                path: places(path) for path in [*self.finder.patterns, *(each.path for each in before.values())]
             }
         for file in list(self.files.values()):
             file.is_new = False
@@ -198,7 +198,7 @@ class Follower:
             for at, path in found.items()
             if at not in self.files and at not in self._copies and path not in self.finder.unreadable
         }
-        for path in {*missing.values()}:
+        for path in dict.fromkeys(missing.values()):
             self._open_unseen(places(path), path, self._looked_ms)
             for each in siblings(places(path)):
                 if each.at in missing:
@@ -208,16 +208,16 @@ class Follower:
     def _follow_links(self, found: dict[FileId, str], since_ms: int) -> None:
         """What was made, since the last look, where a link led to before it was moved, and where it leads to now."""
         there = {path: self.files.get(at) for at, path in found.items()}
-        for path in {*there, *self._lay}:
+        for path in [*there, *(each for each in self._lay if each not in there)]:
             file = there.get(path)
             lies = places(path) if file is None or file.current != path else file.places
             lay = self._lay.get(path, lies)
-            for place in set(lay) - set(lies):
+            for place in [each for each in lay if each not in lies]:
                 left = look(place)
                 if left is not None and left.at not in self.files:
                     self._open_generation(left, path)
             if lies != lay:
-                self._open_unseen([*set(lies) ^ set(lay)], path, since_ms)
+                self._open_unseen([*dict.fromkeys((*lay, *lies))], path, since_ms)
             self._lay[path] = lies
         kept = {*self.finder.patterns, *found.values(), *(file.position.path for file in self.files.values())}
         self._lay = {path: lies for path, lies in self._lay.items() if path in kept}

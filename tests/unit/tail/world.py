@@ -226,7 +226,7 @@ def compressed(rotation: Rotation, keep: int) -> Rotation:
     def with_compression(world: World, log: Log) -> Iterator[None]:
         yield from rotation(world, log)
         rotated = [each for each in log.path.parent.iterdir() if each != log.path and not each.name.endswith(LOST)]
-        for old in sorted(rotated, key=lambda each: each.stat().st_mtime_ns, reverse=True)[keep:]:
+        for old in sorted(rotated, key=lambda each: (each.stat().st_mtime_ns, each.name), reverse=True)[keep:]:
             yield
             old.with_name(f"{old.name}.tmp").write_bytes(b"packed")
             yield
@@ -437,12 +437,20 @@ class World:
         self.trace(f"rename {old.name} {new.name}")
 
     def truncate(self, path: Path) -> None:
+        if self.plan.banner and self._stored_offset(path) == len(BANNER):
+            # It begins again with all that was read of it: no agent can notice (see docs/spark/logs.md).
+            self._exempt |= self.on_disk()[path]
         os.truncate(path, 0)
         self._begin_generation(path)
         if self.plan.banner:
             path.write_bytes(BANNER)
         self._touch(path)
         self.trace(f"truncate {path.name}")
+
+    def _stored_offset(self, path: Path) -> int:
+        found = path.stat()
+        text = self.topic.positions.get(f"{found.st_dev}-{self._inodes.get(found.st_ino)}")
+        return -1 if text is None else Position.from_json(json.loads(text)).offset
 
     def copy(self, old: Path, new: Path) -> Iterator[None]:
         """As cp does: over what is there, in pieces."""
@@ -487,7 +495,7 @@ class World:
 
     def _slept(self, seconds: float) -> None:
         for found in map(os.fstat, self.calls.open_descriptors):
-            # An agent that was killed before it stored a position has seen nothing.
+            # What an agent saw that was killed before it stored a position, no agent has seen.
             if f"{found.st_dev}-{self._inodes.get(found.st_ino)}" in self.topic.positions:
                 self._seen.add(found.st_ino)
         if not self._calm:
