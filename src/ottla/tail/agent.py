@@ -140,12 +140,19 @@ class Agent:
         return batch
 
     def _read_file(self, file: LogFile, batch: Batch) -> None:
-        if file.is_copy and file.has_more() and self._follower.starts_again(file):
+        is_read = file.is_copy and (file.is_at_end or not file.read_to)
+        had_more = is_read and file.has_more()
+        if had_more and self._follower.starts_again(file):
             return
+        read_to, since_ms = file.read_to, file.read_ms
         lines = file.read()
         if lines is None:
             self._follower.truncated(file)
             return
+        if is_read and not had_more and file.read_to > read_to and self._follower.starts_again(file):
+            return  # it was copied over just before it was read
+        if file.read_to and not read_to:
+            self._follower.begun(file, since_ms)
         self._add(batch, lines, file.position.path)
         if file.splitter.held_bytes and not lines:
             patience_s = min(1.0, self.options.flush_s) if self.options.once else self.options.flush_s

@@ -147,7 +147,7 @@ class LogFile:
     looked_ms: int = 0
     """When the files beside it were last looked at."""
     read_ms: int = 0
-    """When it was last seen to hold what was read from it."""
+    """When it was last seen to hold what was read from it; while nothing was, when it was opened or truncated."""
     changed_at_s: float = field(default_factory=lambda: time.monotonic())
     """When bytes were last found in it."""
     _seen: tuple[int, int] = (-1, -1)
@@ -209,25 +209,29 @@ class LogFile:
         found = os.fstat(self.descriptor)
         seen = (found.st_size, found.st_mtime_ns)
         if seen == self._seen:
-            self.read_ms = began_ms
+            self._was_seen(began_ms)
             return []
         read_to, behind = self.read_to, self._window[-TAIL_BYTES:]
         data = os.pread(self.descriptor, len(behind) + READ_BYTES, read_to - len(behind))
         if not data.startswith(behind) or not self.is_intact():
             return None
-        self.read_ms = began_ms
         new = data[len(behind) :]
         self.is_at_end = not new
         if not new:
+            self._was_seen(began_ms)
             if abs(time.time_ns() - found.st_mtime_ns) > TICK_NS:
                 self._seen = seen
             return []
-        self.changed_at_s = time.monotonic()
+        self.read_ms, self.changed_at_s = began_ms, time.monotonic()
         self._window += new
         self._marks.add(read_to + len(new), behind + new)
         lines = self.splitter.feed(new)
         self._advance()
         return lines
+
+    def _was_seen(self, at_ms: int) -> None:
+        if self.read_to:
+            self.read_ms = at_ms
 
     def is_intact(self) -> bool:
         """Whether it holds still what was read from it. Raises OSError."""
@@ -284,8 +288,9 @@ class LogFile:
         self._advance()
         return lines
 
-    def restart(self) -> None:
-        """The file was truncated: what it holds is new."""
+    def restart(self, since_ms: int) -> None:
+        """The file was truncated: what it holds is new, as of the time `since_ms`."""
+        self.read_ms = since_ms
         self.splitter = Splitter(self.splitter.bytes_max, self.splitter.start)
         self.position = replace(self.position, offset=0, head=b"", tail=b"", time_ms=self.looked_ms)
         self._window, self._seen, self._marks, self.is_at_end = b"", (-1, -1), Marks(), False
@@ -319,3 +324,8 @@ def position_at_end(descriptor: int, path: str) -> Position:
     head = os.pread(descriptor, min(size, HEAD_BYTES), 0)
     tail = os.pread(descriptor, size - begin, begin)
     return Position(path, found.st_dev, found.st_ino, size, head, tail, now_ms())
+
+
+def ends_with_line(descriptor: int) -> bool:
+    """Whether a file, that is not empty, ends with a line end. Raises OSError."""
+    return os.pread(descriptor, 1, os.fstat(descriptor).st_size - 1) == b"\n"

@@ -78,6 +78,19 @@ class Finder:
         self.unreadable.discard(path)
         return descriptor
 
+    def open_listed(self, found: Found, originals: Iterable[str]) -> tuple[str, int | None]:
+        """Path and descriptor of a file that may have been renamed since it was listed."""
+        path = found.path
+        for _ in range(LISTINGS_MAX):
+            descriptor = self.open(path)
+            if descriptor is not None:
+                now = os.fstat(descriptor)
+                if (now.st_dev, now.st_ino) == found.at:
+                    return path, descriptor
+                os.close(descriptor)
+            path = next((each.path for each in siblings(originals) if each.at == found.at), path)
+        return path, None
+
 
 def look(path: str) -> Found | None:
     """The regular file that has this path, or a link with this path leads to."""

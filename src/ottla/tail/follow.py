@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ottla.tail.files import HEAD_BYTES, LogFile, Position, now_ms, position_at_end
+from ottla.tail.files import LogFile, Position, ends_with_line, now_ms, position_at_end
 from ottla.tail.finder import (
     LISTINGS_MAX,
     FileId,
@@ -28,7 +28,7 @@ from ottla.tail.finder import (
     siblings,
 )
 from ottla.tail.lines import Line
-from ottla.tail.relations import Relations, changed, is_beside
+from ottla.tail.relations import Relations, changed, is_beside, is_cut
 
 CLOSED_S = 300.0
 """A file that was renamed is closed when nothing was added for so long; one that was deleted after the flush time."""
@@ -83,13 +83,15 @@ class Follower:
         if first:
             self._looked_ms = now
             self._lay = {
-                path: places(path) for path in {*self.finder.patterns, *(each.path for each in before.values())}
+                path: places(path) for path in [*self.finder.patterns, *(each.path for each in before.values())]
             }
         for file in list(self.files.values()):
             file.is_new = False
             self._look_where(file, found)
         self._judge_later()
-        unknown = [path for at, path in found.items() if at not in self.files and not self._open_known(path)]
+        missing = [path for at, path in found.items() if at not in self.files]
+        names = self._relations.names() if missing else Originals[bool]()
+        unknown = [path for path in missing if not self._open_known(path, names)]
         opened = self._open_new(unknown, before, from_end)
         if first:
             for path in self.finder.patterns:
@@ -110,6 +112,7 @@ class Follower:
     def truncated(self, file: LogFile) -> None:
         """A file holds no longer what was read from it: it is read from its beginning, or closed."""
         self.truncations += 1
+        since_ms = now_ms()
         owner = self._relations.owner(file) if file.rotated or file.is_copy else None
         if owner is not None and not file.is_deleted():
             self._written_over(file, owner)
@@ -117,12 +120,27 @@ class Follower:
         # A copy goes on with what is held; where there is none, it is sent as it is.
         if not self._take_copies(file):
             self._finish(file)
-        file.restart()
+        file.restart(since_ms)
         self.note(file)
+
+    def begun(self, file: LogFile, since_ms: int) -> None:
+        """Something was read of a file of which nothing was read before, as of the time `since_ms`.
+
+        A truncation is not noticed while nothing was read: generations may have come and gone.
+        """
+        if not file.is_copy and not file.rotated:
+            file.is_new = False
+            self._open_unseen(file.places, file.position.path, since_ms)
 
     def note(self, file: LogFile) -> None:
         if self.stored.get(file.position.key) != file.position:
             self.stored[file.position.key] = self.changed[file.position.key] = file.position
+            self.gone.discard(file.position.key)
+
+    def _forget(self, position: Position) -> None:
+        if self.stored.pop(position.key, None) is not None:
+            self.changed.pop(position.key, None)
+            self.gone.add(position.key)
 
     def drop(self, file: LogFile) -> None:
         for at in [at for at, each in self.files.items() if each is file]:
@@ -149,14 +167,16 @@ class Follower:
             quiet_s = self.flush_s if deleted else CLOSED_S
             if file.quiet_s() > quiet_s and at not in found:
                 self.drop(file)
-                if deleted and self.stored.pop(file.position.key, None) is not None:
-                    self.gone.add(file.position.key)
+                if deleted:
+                    self._forget(file.position)
 
-    def _open_unseen(self, originals: Sequence[str], name: str, since_ms: int) -> None:
+    def _open_unseen(
+        self, originals: Sequence[str], name: str, since_ms: int, truncated: LogFile | None = None
+    ) -> None:
         """Rotated files that were not there when these places were looked at, oldest first."""
         for _ in range(LISTINGS_MAX):
             beside = {place: siblings([place]) for place in originals}
-            if self._open_generations(self._unseen(beside, since_ms), name):
+            if self._open_generations(self._unseen(beside, since_ms), name, truncated):
                 break
         self._remember(beside)
 
@@ -178,7 +198,7 @@ class Follower:
             for at, path in found.items()
             if at not in self.files and at not in self._copies and path not in self.finder.unreadable
         }
-        for path in {*missing.values()}:
+        for path in dict.fromkeys(missing.values()):
             self._open_unseen(places(path), path, self._looked_ms)
             for each in siblings(places(path)):
                 if each.at in missing:
@@ -188,16 +208,16 @@ class Follower:
     def _follow_links(self, found: dict[FileId, str], since_ms: int) -> None:
         """What was made, since the last look, where a link led to before it was moved, and where it leads to now."""
         there = {path: self.files.get(at) for at, path in found.items()}
-        for path in {*there, *self._lay}:
+        for path in [*there, *(each for each in self._lay if each not in there)]:
             file = there.get(path)
             lies = places(path) if file is None or file.current != path else file.places
             lay = self._lay.get(path, lies)
-            for place in set(lay) - set(lies):
+            for place in [each for each in lay if each not in lies]:
                 left = look(place)
                 if left is not None and left.at not in self.files:
                     self._open_generation(left, path)
-            if set(lies) - set(lay):
-                self._open_unseen([*set(lies) - set(lay)], path, since_ms)
+            if lies != lay:
+                self._open_unseen([*dict.fromkeys((*lay, *lies))], path, since_ms)
             self._lay[path] = lies
         kept = {*self.finder.patterns, *found.values(), *(file.position.path for file in self.files.values())}
         self._lay = {path: lies for path, lies in self._lay.items() if path in kept}
@@ -215,13 +235,15 @@ class Follower:
             if position is None or position.path == STDIN or position.key in open_keys:
                 continue
             if 0 < position.time_ms < self._looked_ms - GONE_MS and self._relations.moved(position) is None:
-                del self.stored[position.key]
-                self.gone.add(position.key)
+                self._forget(position)
 
     # Found by a pattern.
 
-    def _open_known(self, path: str) -> bool:
-        """Goes on with a file whose position is stored. Whether it is one, or cannot be read."""
+    def _open_known(self, path: str, names: Originals[bool]) -> bool:
+        """Goes on with a file whose position is stored. Whether it is one, or cannot be read.
+
+        `names`: of all files that are known; a rotated one of theirs may be stored under its own name.
+        """
         descriptor = self.finder.open(path)
         if descriptor is None:
             return True
@@ -231,7 +253,8 @@ class Follower:
             if position is None or (now.st_dev, now.st_ino) in self.files:
                 os.close(descriptor)
                 return position is not None
-            self._follow(descriptor, path, position, is_copy=self._is_rotated_name(path, position))
+            is_copy = names.of(path) is not None or (path != position.path and is_beside(places(path), position))
+            self._follow(descriptor, path, position, is_copy=is_copy)
         except OSError as error:
             self._unreadable(descriptor, path, error)
         return True
@@ -279,9 +302,10 @@ class Follower:
         stale = self.stored.get(f"{found.st_dev}-{found.st_ino}")
         if stale is not None and stale.path == path and not stale.describes(descriptor):
             # Truncated while no agent ran, or an inode that is used again.
+            since_ms = now_ms()
             file = self._follow(descriptor, path, stale, written_over=True)
             self._take_copies(file)
-            file.restart()
+            file.restart(since_ms)
             self.note(file)
             return file
         known = self._relations.known(descriptor, path)
@@ -305,7 +329,7 @@ class Follower:
         # Another file may have the path by now, one that is known.
         position = self._relations.known(descriptor, path) or self._relations.came_from(descriptor, path)
         position = position or Position(path, *at)
-        if from_end or _is_cut(descriptor, path, before):
+        if from_end or is_cut(descriptor, path, before):
             position = position_at_end(descriptor, path)
         self._follow(descriptor, path, position, is_copy=True)
 
@@ -346,12 +370,12 @@ class Follower:
         Other copies are taken as read. Generations that came and went between two looks are read from the beginning.
         """
         copies: list[tuple[int, str, int]] = []
-        beside, own = {place: siblings([place]) for place in file.places}, file.identity
-        unseen = self._unseen(beside, file.read_ms)
-        for name, at, *_ in {each.at: each for files in beside.values() for each in files}.values():
-            if at == own or self._is_kept(at, file):
+        others: list[tuple[str, int]] = []
+        own = file.identity
+        for each in siblings(file.places):
+            if each.at == own or self._is_kept(each.at, file):
                 continue
-            descriptor = self.finder.open(name)
+            name, descriptor = self.finder.open_listed(each, file.places)
             if descriptor is None:
                 continue
             try:
@@ -364,7 +388,7 @@ class Follower:
                     os.close(descriptor)
                     continue
                 if file.read_to and file.covers(descriptor) and not file.begins_like(descriptor):
-                    self._follow_to_end(descriptor, name, file)
+                    others.append((name, descriptor))
                     continue
             except OSError as error:
                 self.warn(f"{name}: {error.strerror}")
@@ -373,13 +397,19 @@ class Follower:
             if rank == 0:
                 self._follow(descriptor, name, file.position, is_copy=True)
             else:  # a copy of a copy, or one that is being made
-                found = os.fstat(descriptor)
-                self._later[found.st_dev, found.st_ino] = name, file.position.path
-                os.close(descriptor)
-        for each in unseen:
-            self._open_generation(each, file.position.path, truncated=file)
-        self._remember(beside)
+                self._put_off(descriptor, name, file.position.path)
+        for name, descriptor in others:
+            if copies and not ends_with_line(descriptor):  # being made: where its end will be is not known
+                self._put_off(descriptor, name, file.position.path)
+            else:
+                self._follow_to_end(descriptor, name, file)
+        self._open_unseen(file.places, file.position.path, file.read_ms, truncated=file)
         return bool(copies)
+
+    def _put_off(self, descriptor: int, path: str, name: str) -> None:
+        found = os.fstat(descriptor)
+        self._later[found.st_dev, found.st_ino] = path, name
+        os.close(descriptor)
 
     def _is_kept(self, at: FileId, truncated: LogFile) -> bool:
         """Whether a file is open, and what it was. A rotated one that was written over is closed."""
@@ -407,6 +437,7 @@ class Follower:
             return False
         self._later[file.identity] = file.current, file.position.path
         self._let_go(file)
+        self._forget(file.position)  # else its inode is known, and what it holds now is read as its rest
         return True
 
     def _written_over(self, file: LogFile, owner: LogFile) -> None:
@@ -415,13 +446,13 @@ class Follower:
         Files are copied from the oldest on, so that several may hold something else: what one of them held is looked
         for in the others. What is left is judged like a file that was not there before.
         """
-        path, name, at = file.current, file.position.path, file.identity
-        self._let_go(file)
-        for other in self._relations.rotated_of(owner):
-            if not other.is_closed and not other.is_intact():
-                self._let_go(other)
-        if owner.is_intact() and at not in self.files:
-            self._later[at] = path, name
+        for each in [file, *self._relations.rotated_of(owner)]:
+            if each.is_closed or (each is not file and each.is_intact()):
+                continue
+            path, name, at = each.current, each.position.path, each.identity
+            self._let_go(each)
+            if owner.is_intact() and at not in self.files:
+                self._later[at] = path, name
 
     def _let_go(self, file: LogFile) -> None:
         if not self._open_moved(file.position):
@@ -438,9 +469,9 @@ class Follower:
 
     # Rotated.
 
-    def _open_generations(self, found: Iterable[Found], name: str) -> bool:
+    def _open_generations(self, found: Iterable[Found], name: str, truncated: LogFile | None = None) -> bool:
         """Whether all were still where they were found."""
-        missed = [each for each in found if not self._open_generation(each, name)]
+        missed = [each for each in found if not self._open_generation(each, name, truncated)]
         return not missed
 
     def _open_generation(self, found: Found, name: str, truncated: LogFile | None = None) -> bool:
@@ -468,8 +499,10 @@ class Follower:
                         self._later[at] = path, name
                     return True
             position = position or self._relations.came_from(descriptor, path)
-            new = Position(name, *at, real=places(name)[-1])
-            self._follow(descriptor, path, position or new, is_copy=True)
+            lies = places(name)
+            new = Position(name, *at, real=lies[-1])
+            is_there = path in lies  # made anew, and no rotated file
+            self._follow(descriptor, name if is_there else path, position or new, is_copy=not is_there)
         except OSError as error:
             self._unreadable(descriptor, path, error)
         return True
@@ -479,7 +512,9 @@ class Follower:
         for at, (path, name) in later.items():
             found = look(path)
             if found is None or found.at != at:
-                found = next((each for each in siblings(places(name)) if each.at == at), None)
+                # A link may lead elsewhere: it is looked for where the file lay, too.
+                lay = os.path.join(os.path.dirname(path), os.path.basename(name))
+                found = next((each for each in siblings([*places(name), lay]) if each.at == at), None)
             if found is not None and (not found.size or not self._open_generation(found, name)):
                 self._later[at] = found.path, name
 
@@ -516,10 +551,13 @@ class Follower:
         if path is None or descriptor is None:
             return False
         found = os.fstat(descriptor)
-        if (found.st_dev, found.st_ino) in self.files:
+        there = self.files.get((found.st_dev, found.st_ino))
+        if there is not None and (there.read_to >= position.offset or not (there.is_copy or there.rotated)):
             os.close(descriptor)
             return True
         try:
+            if there is not None:
+                self.drop(there)  # more of it was read from another
             own = self._relations.known(descriptor, path)
             further = position if own is None or own.offset < position.offset else own
             file = self._follow(descriptor, path, further, is_copy=True)
@@ -530,10 +568,6 @@ class Follower:
         return True
 
     # Opened, and closed.
-
-    def _is_rotated_name(self, path: str, position: Position) -> bool:
-        """Whether a file is found under a rotated name of where it was found first."""
-        return path != position.path and is_beside(places(path), position)
 
     def _follow(
         self, descriptor: int, path: str, position: Position, is_copy: bool = False, written_over: bool = False
@@ -563,20 +597,3 @@ class Follower:
     def _unreadable(self, descriptor: int, path: str, error: OSError) -> None:
         os.close(descriptor)
         self.warn(f"{path}: {error.strerror}")
-
-
-def _is_cut(descriptor: int, path: str, before: dict[str, Position]) -> bool:
-    """Whether it is a copy that an earlier agent saw, of a file that was truncated since. Raises OSError."""
-    found = os.fstat(descriptor)
-    begin = os.pread(descriptor, HEAD_BYTES, 0)
-    lies = places(path)
-    for position in before.values():
-        if (
-            position.real
-            and position.offset > found.st_size
-            and found.st_mtime_ns < position.time_ms * 1_000_000
-            and begin[: len(position.head)] == position.head[: len(begin)]
-            and is_beside(lies, position)
-        ):
-            return True
-    return False

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ottla.tail.files import LogFile, Position
+from ottla.tail.files import HEAD_BYTES, LogFile, Position
 from ottla.tail.finder import FileId, Finder, Found, Originals, is_rotated_name, look, places, siblings
 
 
@@ -84,6 +84,13 @@ class Relations:
                     found.add(place, file)
         return found
 
+    def names(self) -> Originals[bool]:
+        """Paths of all files that are known."""
+        found = Originals[bool]()
+        for position in self.stored.values():
+            found.add(position.path, True)
+        return found
+
     def owner(self, rotated: LogFile) -> LogFile | None:
         """The followed file that this is a rotated one of."""
         originals = Originals[LogFile]()
@@ -129,3 +136,20 @@ def is_beside(lies: Iterable[str], position: Position) -> bool:
     for place in originals_of(position):
         originals.add(place, True)
     return any(originals.of(place) for place in lies)
+
+
+def is_cut(descriptor: int, path: str, before: dict[str, Position]) -> bool:
+    """Whether it is a copy that an earlier agent saw, of a file that was truncated since. Raises OSError."""
+    found = os.fstat(descriptor)
+    begin = os.pread(descriptor, HEAD_BYTES, 0)
+    lies = places(path)
+    for position in before.values():
+        if (
+            position.real
+            and position.offset > found.st_size
+            and found.st_mtime_ns < position.time_ms * 1_000_000
+            and begin[: len(position.head)] == position.head[: len(begin)]
+            and is_beside(lies, position)
+        ):
+            return True
+    return False

@@ -54,7 +54,7 @@ def test_what_was_written_again_is_noticed(tmp_path: Path, new: bytes) -> None:
     os.utime(path, ns=(1, 1))
     assert known(file.descriptor, path, stored) is None
     assert data(file) is None
-    file.restart()
+    file.restart(0)
     assert data(file) == new.split(b"\n")[:-1]
 
 

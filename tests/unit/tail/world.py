@@ -115,6 +115,7 @@ class Topic:
 
     def write(self, batch: Batch, stopping: Callable[[], bool]) -> None:
         self.world.may_be_killed(0.02)
+        self.world.stall(0.03)
         self.lines += [(self.world.runs, message.value) for message in batch.messages]
         self.unsaved.update({key: json.dumps(position.to_json()) for key, position in batch.changed.items()})
         self.unsaved.update(dict.fromkeys(batch.gone))
@@ -225,7 +226,7 @@ def compressed(rotation: Rotation, keep: int) -> Rotation:
     def with_compression(world: World, log: Log) -> Iterator[None]:
         yield from rotation(world, log)
         rotated = [each for each in log.path.parent.iterdir() if each != log.path and not each.name.endswith(LOST)]
-        for old in sorted(rotated, key=lambda each: each.stat().st_mtime_ns, reverse=True)[keep:]:
+        for old in sorted(rotated, key=lambda each: (each.stat().st_mtime_ns, each.name), reverse=True)[keep:]:
             yield
             old.with_name(f"{old.name}.tmp").write_bytes(b"packed")
             yield
@@ -282,6 +283,18 @@ def removed(world: World, log: Log) -> Iterator[None]:
     world.create(log.path)
 
 
+def copied_in_turn(world: World, log: Log) -> Iterator[None]:
+    """Renamed and copied in turn, under numbers that rise: a file that was truncated is renamed next."""
+    log.rotations += 1
+    if log.rotations % 2:
+        world.rename(log.path, behind(log)(log.rotations))
+        yield
+        world.create(log.path)
+    else:
+        yield from world.copy(log.path, behind(log)(log.rotations))
+        world.truncate(log.path)
+
+
 ROTATIONS: tuple[Rotation, ...] = (
     create, create_late, nocreate, fixed_window, copytruncate, copytruncate_over, copytruncate_dated, copied_twice,
     copy, truncate, removed,
@@ -289,7 +302,7 @@ ROTATIONS: tuple[Rotation, ...] = (
     dated("{stem}.2026-11-27.{time}{extension}"), dated("{stem}{extension}.2026-11-27_{time}"),
     dated("{stem}{extension}.20261127-{time}"),
     compressed(create, 0), compressed(create, 1), compressed(dated("{stem}{extension}.20261127-{time}"), 1),
-    compressed(copytruncate, 1),
+    compressed(copytruncate, 1), copied_in_turn,
 )  # fmt: skip
 
 LINKS = ("none", "file", "chain", "directory")
@@ -424,12 +437,20 @@ class World:
         self.trace(f"rename {old.name} {new.name}")
 
     def truncate(self, path: Path) -> None:
+        if self.plan.banner and self._stored_offset(path) == len(BANNER):
+            # It begins again with all that was read of it: no agent can notice (see docs/spark/logs.md).
+            self._exempt |= self.on_disk()[path]
         os.truncate(path, 0)
         self._begin_generation(path)
         if self.plan.banner:
             path.write_bytes(BANNER)
         self._touch(path)
         self.trace(f"truncate {path.name}")
+
+    def _stored_offset(self, path: Path) -> int:
+        found = path.stat()
+        text = self.topic.positions.get(f"{found.st_dev}-{self._inodes.get(found.st_ino)}")
+        return -1 if text is None else Position.from_json(json.loads(text)).offset
 
     def copy(self, old: Path, new: Path) -> Iterator[None]:
         """As cp does: over what is there, in pieces."""
@@ -473,11 +494,22 @@ class World:
     # What happens.
 
     def _slept(self, seconds: float) -> None:
-        self._seen.update(os.fstat(each).st_ino for each in self.calls.open_descriptors)
+        for found in map(os.fstat, self.calls.open_descriptors):
+            # What an agent saw that was killed before it stored a position, no agent has seen.
+            if f"{found.st_dev}-{self._inodes.get(found.st_ino)}" in self.topic.positions:
+                self._seen.add(found.st_ino)
         if not self._calm:
             while self.rng.random() < 0.4:
                 self._act()
             self.may_be_killed(0.01)
+
+    def stall(self, chance: float) -> None:
+        """The cluster takes nothing for a while, and files are rotated more than once meanwhile."""
+        if not self._calm and self.rng.random() < chance:
+            self.trace("STALL")
+            for _ in range(self.rng.choice((10, 40))):
+                self.clock.now_s += self.rng.choice((0.0, 0.1, 0.5))
+                self._act()
 
     def before_call(self) -> None:
         self.clock.now_s += 1e-5
