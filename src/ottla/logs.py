@@ -83,7 +83,7 @@ class JsonFormatter(logging.Formatter):
             "event": record.getMessage(),
         }
         for name, value in getattr(record, "ottla_fields", {}).items():
-            found.setdefault(name, value)
+            found.setdefault(name, str(value) if isinstance(value, str) else value)  # a `Secret` hides itself so
         if record.exc_info:
             found["exception"] = self.formatException(record.exc_info)
         return json.dumps(found, default=str)

@@ -47,6 +47,8 @@ STRANGERS = Authority("Strangers")
 ISSUER = "http://issuer"
 LISTENERS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 ANSWER_S = 60.0
+LOOKED_AT_EVERY = 20
+"""Rounds."""
 LINES_PER_SECOND_MAX = 3 * 30
 """Lines about what strangers do: of three listeners, each with its limits for handshakes, frames and logins."""
 
@@ -512,10 +514,12 @@ async def attack(directory: Path, seed: str, *, rounds: int | None = None, secon
                     number += 1
                     await _round(setting, done)
                     await bystanders.work()
+                    if number % LOOKED_AT_EVERY == 0:
+                        await _nothing_left(node)
+                        done.problems += _left_behind()
+                        gc.collect()  # what the attackers leave
                     if done.problems:
                         break
-                await _nothing_left(node)
-                done.problems += _left_behind()
             finally:
                 gc.enable()
             done.lines, allowed = lines.count, LINES_PER_SECOND_MAX * (time.monotonic() - began + 2)

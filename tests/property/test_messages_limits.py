@@ -18,7 +18,7 @@ from kio.serial import entity_writer
 from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
 
 from ottla.protocol import limits
-from ottla.protocol.messages import ApiKey, MalformedRequest, decode_request, request_class
+from ottla.protocol.messages import ApiKey, MalformedRequest, decode_request, decode_response, request_class
 
 SCALARS: dict[str, st.SearchStrategy[Any]] = {
     "bool": st.booleans(),
@@ -123,4 +123,23 @@ def test_claims_cost_nothing(name: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(MalformedRequest):
         decode_request(*HOSTILE[name], 0)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000, "KiB"
+
+
+ANSWERS = {
+    "compact array": (ApiKey.METADATA, 12, bytes(5) + HUGE),
+    "legacy array": (ApiKey.METADATA, 1, b"\x7f\xff\xff\xff"),
+    "bytes of a login": (ApiKey.SASL_AUTHENTICATE, 2, b"\0\0\0" + HUGE),
+    "mechanisms": (ApiKey.SASL_HANDSHAKE, 1, b"\0\0\x7f\xff\xff\xff"),
+    "number of tags": (ApiKey.API_VERSIONS, 3, b"\0\0\1\0\0\0\0" + HUGE),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_claims_of_answers_cost_nothing(name: str) -> None:
+    """What Ottla's own clients are told by whoever listens at a port, before either knows the other."""
+    key, version, body = ANSWERS[name]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(MalformedRequest):
+        decode_response(key, version, bytes(4) + body)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000, "KiB"

@@ -362,6 +362,36 @@ def outbox_of(network: TlsNetwork, end: End, drained: Callable[[], None] = lambd
     return Outbox(asyncio.get_running_loop(), network.sender(end.transport), drained, failed)
 
 
+def test_what_a_paused_connection_keeps_is_its_own(run: Any) -> None:
+    """All connections receive into one buffer: what is left there of one must not become another's."""
+
+    class Shy(End):
+        def buffer_updated(self, nbytes: int) -> None:
+            super().buffer_updated(nbytes)
+            self.transport.pause_reading()
+
+    async def main() -> None:
+        async with pair() as both:
+            both.make = lambda: Shy(1000)
+            first = await both.connect()
+            shy = await both.accepted()
+            first.transport.write(CONTENT[:50_000])
+            await shy.until(1)
+            both.make = End
+            second = await both.connect()
+            await until(lambda: len(both.ends) == 2)
+            other = await both.accepted()
+            second.transport.write(CONTENT[50_000:1_000_000])
+            assert await other.until(950_000) == CONTENT[50_000:1_000_000]
+            while len(shy.received) < 50_000:
+                before = len(shy.received)
+                shy.transport.resume_reading()
+                await shy.until(before + 1)
+            assert bytes(shy.received) == CONTENT[:50_000]
+
+    run(main())
+
+
 def test_an_outbox_sends_through_it(run: Any, tmp_path: Path) -> None:
     """Buffers, gathered buffers and slices of files, in order, to a client that reads slowly."""
     (tmp_path / "f").write_bytes(CONTENT)

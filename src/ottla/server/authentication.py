@@ -48,8 +48,8 @@ LOGGED_PER_SECOND_MAX: Final = 10
 """Failures that are logged one by one; the rest is counted."""
 
 REFUSED_BYTES_MAX: Final = 4096
-"""A request at the wrong time is decoded for an answer of its own kind, with an error for each of its rows: half a
-megabyte of them takes half a second of a processor and 20 MB, for a client that is not known. Kafka answers it."""
+"""The answer to a request at the wrong time has an error for each of its rows, for which the request is decoded. Half a
+megabyte of rows takes half a second of a processor and 20 MB, for a client that is not known. Kafka answers it."""
 
 _INT32 = struct.Struct(">i")
 

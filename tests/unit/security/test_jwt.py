@@ -192,6 +192,7 @@ def test_other_claims_for_name_and_scope() -> None:
         {**jwk(rsa_key()), "alg": "HS256"},
         {**jwk(rsa_key()), "key_ops": ["sign"]},
         {**jwk(rsa_key()), "n": "AQAB"},
+        jwk(rsa_key("short", 1024)),
         {"kty": "RSA", "kid": "one"},
         {**jwk(ec_key()), "x": "AAAA"},
         {**jwk(ec_key()), "crv": "P-111"},

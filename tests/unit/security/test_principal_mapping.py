@@ -49,6 +49,9 @@ def test_a_name_without_a_rule_is_nobody() -> None:
         r"RULE:^CN=([a-z&&[^b]]*)$/$1/",
         r"RULE:^CN=\Qa.b\E$/x/",
         r"RULE:^CN=(?P<who>.*)$/x/",
+        r"RULE:^CN=(.*)\Z/$1/",  # Java's allows a line end behind it
+        r"RULE:^CN=(\v*)$/$1/",  # all vertical blanks in Java, one of them in Python
+        r"RULE:^CN=(\0101)$/$1/",  # A in Java, a NUL and 101 in Python
         r"RULE:^CN=(.*)$/${who}/",
         r"RULE:^CN=.*$/$1/",
         r"RULE:^CN=(.*)$/$/",

@@ -374,7 +374,8 @@ def test_a_large_frame_before_the_login_is_not_waited_for(tmp_path: Path) -> Non
     """CVE-2022-34917: sasl.server.max.receive.size is looked at where the length is read."""
 
     async def test() -> None:
-        async with secured(tmp_path, {f"{PREFIX}sasl.server.max.receive.size": "1000"}) as node:
+        patient = {"ottla.login.timeout.ms": "600000"}
+        async with secured(tmp_path, {f"{PREFIX}sasl.server.max.receive.size": "1000", **patient}) as node:
             for prefix in (b"", b"shaken"):
                 client = await connect(node)
                 if prefix:

@@ -105,7 +105,7 @@ def test_the_ports_for_other_nodes_and_for_metrics_count_too() -> None:
     ],
 )
 def test_a_login_that_believes_anyone_keeps_nobody_out(changes: dict[str, str], is_open: bool) -> None:
-    """Whoever reaches the port writes himself a token of a super user."""
+    """With unsigned tokens everybody who reaches the port can be a super user."""
     settings = {
         "listeners": "SASL_PLAINTEXT://:9092",
         "advertised.listeners": "SASL_PLAINTEXT://127.0.0.1:9092",

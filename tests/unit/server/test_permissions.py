@@ -648,6 +648,27 @@ def test_an_envelope_needs_the_broker_s_permission_and_that_of_its_client(tmp_pa
     play(tmp_path, test)
 
 
+def test_nothing_but_what_brokers_forward_travels_in_an_envelope(tmp_path: Path) -> None:
+    """Not another envelope, with another principal in it, nor what nodes ask for themselves."""
+
+    async def test(node: Any, client: Client) -> None:
+        controller = await of_controller(node)
+        rule(node, everything)
+        inside = enveloped(ApiKey.CREATE_TOPICS, 7, {"topics": [], "timeout": 1}, "User:admin", bytes(4))
+        for key, version, values in (
+            (ApiKey.ENVELOPE, 0, inside),
+            (ApiKey.API_VERSIONS, 0, {}),
+            (ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}),
+            (ApiKey.UNREGISTER_BROKER, 0, {"broker_id": 99}),
+            (ApiKey.VOTE, 1, {"cluster_id": None, "topics": []}),
+        ):
+            envelope = enveloped(key, version, values, "User:alice", bytes((10, 1, 2, 3)))
+            answer = await controller.ask(ApiKey.ENVELOPE, 0, envelope)
+            assert (answer["error_code"] == ErrorCode.invalid_request) == (key not in FORWARDABLE), key
+
+    play(tmp_path, test)
+
+
 @pytest.mark.parametrize("key", sorted(FORWARDABLE), ids=lambda key: ApiKey(key).name)
 def test_what_travels_in_an_envelope_is_authorized_inside(tmp_path: Path, key: int) -> None:
     async def test(node: Any, client: Client) -> None:

@@ -101,6 +101,25 @@ def test_names_by_rules(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Non
     run(test())
 
 
+def test_a_name_without_end_is_no_user(tmp_path: Path) -> None:
+    """Rules are matched against it, with patterns that may take the square of its length or more."""
+    units = [x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, "unit" * 15) for _ in range(17)]
+    long = AUTHORITY.issue(x509.Name([*units, x509.NameAttribute(NameOID.COMMON_NAME, "mallory")]), hosts=())
+    rules = {"ssl__principal__mapping__rules": r"RULE:^CN=(.*?),.*$/$1/"}
+
+    async def test() -> None:
+        async with running(str(tmp_path / "data"), settings(tmp_path, **rules)) as node:
+            stranger = await connect(node, tmp_path, long)
+            assert await asyncio.wait_for(stranger.reader.read(), 60) == b""
+            short = AUTHORITY.issue(x509.Name([*units[3:], x509.NameAttribute(NameOID.COMMON_NAME, "eve")]), hosts=())
+            client = await connect(node, tmp_path, short)
+            await client.create("t")
+            assert principals(node) == ["User:eve"]
+            client.close()
+
+    run(test())
+
+
 def test_a_certificate_that_is_only_asked_for(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(str(tmp_path / "data"), settings(tmp_path, client_auth="requested")) as node:
