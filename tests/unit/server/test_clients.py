@@ -1,4 +1,4 @@
-"""Who is connected, and closing connections: APIs that Kafka does not have."""
+"""ListClients and DisconnectClients, APIs that Kafka does not have, and the commands behind which they are."""
 
 from __future__ import annotations
 

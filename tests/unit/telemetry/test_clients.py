@@ -85,7 +85,7 @@ def test_sizes() -> None:
     assert push(of, instance(of), 5.0, size=101) == ErrorCode.telemetry_too_large
 
 
-def test_a_changed_subscription_is_told_at_once() -> None:
+def test_a_changed_subscription_counts_at_once() -> None:
     of = clients()
     before = instance(of)
     assert get(of, before, 0.0) == ErrorCode.none
