@@ -14,7 +14,7 @@ from ottla.security.acls import Operation, ResourceType
 from ottla.server import api
 from ottla.server.api import Api
 from ottla.server.controller_handlers import CONTROLLER_TABLE
-from ottla.server.handlers import TABLE, Served
+from ottla.server.handlers import OWN, TABLE, Served
 from ottla.server.http.pages import ROUTES
 from ottla.server.permissions import Need, Needs, Open, Refused
 from tools.pages import write_page
@@ -58,6 +58,13 @@ Nodes need CLUSTER_ACTION on the cluster, or to be super users, and tools that a
 table says. An Envelope needs CLUSTER_ACTION of the broker that sends it; the request inside is authorized for the
 client that the broker names. FindCoordinator of share-partitions, Fetch with a replica's id, AddPartitionsToTxn from
 version 4 on and the APIs of share state above are also for nodes.
+"""
+
+OWN_APIS = """
+## Ottla's own
+
+APIs that Kafka does not have: `ottla client list`, `ottla client disconnect` and `ottla user disconnect` use them, and
+no other client is told of them.
 """
 
 HTTP = """
@@ -109,6 +116,9 @@ def _parts() -> Iterator[str]:
     yield INTRODUCTION
     yield HEAD
     yield from _table(TABLE, api.load)
+    yield OWN_APIS
+    yield HEAD
+    yield from _table(OWN, api.load)
     yield CONTROLLERS
     yield HEAD
     shared = {key for key, served in TABLE.items() if (other := CONTROLLER_TABLE.get(key)) and _same(served, other)}

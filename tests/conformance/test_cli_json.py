@@ -21,6 +21,7 @@ from tools import cli_page as page
 ABOUT_ANYTHING = {
     "ottla topic create", "ottla produce", "ottla tail", "ottla quota set", "ottla quota remove", "ottla acl add",
     "ottla acl remove", "ottla acl explain", "ottla user create", "ottla user delete",
+    "ottla user disconnect", "ottla client disconnect",
 }  # fmt: skip
 """Commands whose names need not be of anything that is there."""
 PRINT_NO_DATA = {
@@ -68,6 +69,9 @@ COMMANDS: dict[str, list[str]] = {
     "ottla audit search": ["FORMATTED/audit"],
     "ottla user create": ["TOPIC-user", "--generate"],
     "ottla user delete": ["TOPIC-user"],
+    "ottla user disconnect": ["TOPIC-user"],
+    "ottla client list": [],
+    "ottla client disconnect": ["TOPIC-user"],
     "ottla cluster describe": [],
     "ottla cluster balance": ["--sample", "0.1"],
     "ottla cluster drain": ["1", "--dry-run"],

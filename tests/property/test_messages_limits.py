@@ -18,7 +18,14 @@ from kio.serial import entity_writer
 from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
 
 from ottla.protocol import limits
-from ottla.protocol.messages import ApiKey, MalformedRequest, decode_request, decode_response, request_class
+from ottla.protocol.messages import (
+    OWN_API_MIN,
+    ApiKey,
+    MalformedRequest,
+    decode_request,
+    decode_response,
+    request_class,
+)
 
 SCALARS: dict[str, st.SearchStrategy[Any]] = {
     "bool": st.booleans(),
@@ -42,10 +49,10 @@ PRODUCE_AND_FETCH = (ApiKey.PRODUCE, ApiKey.FETCH)
 
 @cache
 def versions() -> list[tuple[ApiKey, int]]:
-    """The oldest and the newest that kio knows of each API; importing them all would take half a minute."""
+    """The oldest and the newest that kio knows of each API of Kafka; importing them all would take half a minute."""
     found = []
     for api_key in ApiKey:
-        if api_key in PRODUCE_AND_FETCH:
+        if api_key in PRODUCE_AND_FETCH or api_key >= OWN_API_MIN:
             continue
         package = importlib.import_module(f"kio.schema.{api_key.name.lower()}")
         numbers = [int(module.name[1:]) for module in pkgutil.iter_modules(package.__path__)]

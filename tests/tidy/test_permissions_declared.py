@@ -14,7 +14,7 @@ from ottla.security.acls import SUPPORTED_OPERATIONS
 from ottla.server import api
 from ottla.server.api import Api
 from ottla.server.controller_handlers import CONTROLLER_TABLE, FORWARDABLE
-from ottla.server.handlers import TABLE
+from ottla.server.handlers import OWN, TABLE
 from ottla.server.http.pages import ROUTES as PAGES
 from ottla.server.permissions import Need, Open
 from tools import permissions_page as render
@@ -24,7 +24,7 @@ SERVER = ROOT / "src" / "ottla" / "server"
 
 Load = Callable[[int], Api]
 ROADS: list[tuple[str, int, Load]] = [
-    *(("client", key, api.load) for key in TABLE),
+    *(("client", key, api.load) for key in {**TABLE, **OWN}),
     *(("controller", key, api.load_for_controller) for key in CONTROLLER_TABLE),
     *(("envelope", key, api.load_for_controller) for key in FORWARDABLE),
 ]
@@ -88,7 +88,7 @@ def test_every_handler_says_so_where_it_is_marked() -> None:
 def test_the_page_is_what_the_handlers_declare() -> None:
     text = (ROOT / "docs" / "reference" / "permissions.md").read_text(encoding="utf-8")
     assert text == render.document(), "stale: run `python -m tools.permissions_page docs/reference/permissions.md`"
-    for key in {*TABLE, *CONTROLLER_TABLE}:
+    for key in {*TABLE, *OWN, *CONTROLLER_TABLE}:
         assert f"| {render._name(key)} |" in text
 
 

@@ -112,7 +112,8 @@ def delete(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     client_config: ClientFile = None,
 ) -> int:
-    """Delete users, or what they log in with by one mechanism. Connections that are open stay open.
+    """Delete users, or what they log in with by one mechanism. Connections that are open stay open:
+    ottla user disconnect closes them.
 
     Parameters
     ----------
@@ -140,6 +141,35 @@ def delete(
     if absent and not if_exists:
         raise CommandFailed("\n  ".join(absent) + "\n  see the users with: ottla user list", FAILED)
     return OK
+
+
+@app.command
+def disconnect(
+    names: tuple[UserName, ...],
+    /,
+    *,
+    yes: Annotated[
+        Flag, Parameter(name="--yes", help="Do not ask; without a terminal nothing is asked anyhow.")
+    ] = False,
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
+) -> int:
+    """Close all connections of users on all brokers. What they have asked for is answered still.
+
+    A user who still exists logs in again at once: delete the user, or remove the ACLs, before. Connections to nodes
+    that are controllers alone stay, and so does the one that this command asks with. It takes the right to ALTER the
+    cluster.
+
+    Parameters
+    ----------
+    names
+        Users to disconnect, as ottla client list shows them.
+    """
+    from ottla.cli.clients import closed, principal
+
+    whose = {f"user {name}": {"principal": principal(name), "client_id": None} for name in names}
+    return closed(whose, bootstrap, node=None, yes=yes, json=json)
 
 
 def _mechanisms(given: Sequence[str]) -> list[str]:

@@ -74,6 +74,8 @@ _VERSIONS = {
     ApiKey.DESCRIBE_PRODUCERS: 0,
     ApiKey.INIT_PRODUCER_ID: 4,
     ApiKey.WRITE_TXN_MARKERS: 1,
+    ApiKey.LIST_CLIENTS: 0,
+    ApiKey.DISCONNECT_CLIENTS: 0,
 }
 """Versions that every broker since Kafka 3.3 has; groups of newer protocols are asked for where a broker has them."""
 

@@ -114,6 +114,12 @@ class ApiKey(enum.IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    LIST_CLIENTS = 20_000
+    DISCONNECT_CLIENTS = 20_001
+
+
+OWN_API_MIN = 20_000
+"""APIs from here on are Ottla's own (`own_messages.py`). Kafka numbers its APIs one by one."""
 
 
 class MalformedRequest(ValueError):
@@ -213,6 +219,12 @@ def response_class(api_key: int, version: int) -> type:
 
 
 def _load(api_key: int, version: int, kind: str) -> type:
+    if api_key >= OWN_API_MIN:
+        from ottla.protocol.own_messages import CLASSES  # for Ottla's own commands
+
+        if version:
+            raise KeyError((api_key, version))
+        return CLASSES[api_key, kind]
     name = ApiKey(api_key).name.lower()
     try:
         module = importlib.import_module(f"kio.schema.{name}.v{version}.{kind}")

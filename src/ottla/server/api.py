@@ -29,7 +29,7 @@ from ottla.model import Buffer
 from ottla.protocol import messages, stepwise
 from ottla.protocol.messages import ApiKey
 from ottla.server.controller_handlers import CONTROLLER_TABLE
-from ottla.server.handlers import TABLE, Served
+from ottla.server.handlers import OWN, TABLE, Served
 
 if TYPE_CHECKING:
     import asyncio
@@ -432,7 +432,7 @@ def _whole(decode: DecodeInSteps, decode_plain: Decode | None) -> Decode:
 @cache
 def load(key: int) -> Api:
     """The handler of an API that brokers serve, imported on first use. Raises KeyError for one that is not served."""
-    return _load("ottla.server.handlers", key, TABLE[key])
+    return _load("ottla.server.handlers", key, OF_BROKERS.table[key])
 
 
 @cache
@@ -459,5 +459,5 @@ class ApiSet:
         self.load = load
 
 
-OF_BROKERS = ApiSet(TABLE, lambda key: load(key))
+OF_BROKERS = ApiSet({**TABLE, **OWN}, lambda key: load(key))
 OF_CONTROLLERS = ApiSet(CONTROLLER_TABLE, load_for_controller)

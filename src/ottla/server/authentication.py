@@ -208,6 +208,11 @@ class Login:
         self._log_failure(f"the client has not logged in within {seconds:g} s")
         self._connection.abort()
 
+    @property
+    def mechanism(self) -> str | None:
+        """What the client logs in with."""
+        return self._mechanism
+
     def lost(self) -> None:
         """The connection is no more."""
         for timer in (self._deadline, self._session_end):

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    import asyncio
-
-    from ottla.server.api import RequestContext
+    from ottla.server.api import RequestContext, Session
     from ottla.server.connection import CompiledConnection
-    from ottla.server.listener import ClientFacts
+    from ottla.server.listener import ClientFacts, Listener
+    from ottla.server.node import Node
 
 _TCP_INFO_BYTES: Final = 256
 _IDLE_MS: Final = struct.Struct("<I")
@@ -48,15 +48,32 @@ def introduced(context: RequestContext, software_name: str, software_version: st
         facts.software_name, facts.software_version = software_name, software_version
 
 
-def peer_port(context: RequestContext) -> int:
+def connections_of(
+    node: Node, principal: str | None, client_id: str | None
+) -> Iterator[tuple[Listener, CompiledConnection, ClientFacts | None]]:
+    """The connections of a node; those of other users or clients have None for their facts. Others may run between
+    two of them."""
+    for listener in [*node.listeners]:
+        for connection, facts in [*listener.connections.items()]:
+            is_meant = principal in (None, connection.principal) and client_id in (None, facts.client_id)
+            yield listener, connection, facts if is_meant else None
+
+
+def peer_port_of(connection: Session | CompiledConnection | None) -> int:
     """The port from which a client has connected, 0 where it has none."""
-    return port_of(getattr(context.session, "_transport", None))
-
-
-def port_of(transport: asyncio.BaseTransport | None) -> int:
-    """The port at the other end of a connection, 0 where there is none."""
+    transport = getattr(connection, "_transport", None)
     peer = None if transport is None else transport.get_extra_info("peername")
     return int(peer[1]) if isinstance(peer, tuple) else 0
+
+
+def tls_of(connection: CompiledConnection) -> tuple[str | None, str | None]:
+    """(version of TLS, cipher), both None without it and before the end of the handshake, which a thread has."""
+    transport: Any = connection._transport
+    if transport is None or not getattr(transport, "ready", False):
+        return None, None
+    tls = transport.get_extra_info("ssl_object")
+    cipher = tls.cipher()
+    return tls.version(), None if cipher is None else cipher[0]
 
 
 def traffic_of(connection: CompiledConnection) -> Traffic | None:

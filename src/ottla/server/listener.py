@@ -25,6 +25,7 @@ from ottla.server.receiving import Receiving
 
 if TYPE_CHECKING:
     import random as random_module
+    from uuid import UUID
 
     from ottla.clock import Clock
     from ottla.config.server import ServerConfig
@@ -62,13 +63,15 @@ UNKNOWN = "unknown"
 class ClientFacts:
     """What a node knows of a connection beside its requests: since when it is there, and what its client is."""
 
-    __slots__ = ("client_id", "connected_s", "software_name", "software_version", "when_lost")
+    __slots__ = ("client_id", "connected_s", "instance_id", "software_name", "software_version", "when_lost")
 
     def __init__(self) -> None:
         self.connected_s = elapsed_s()
         self.client_id: str | None = None
         self.software_name = self.software_version = UNKNOWN
         """As ApiVersions names it, from version 3 on."""
+        self.instance_id: UUID | None = None
+        """The client that asks for its telemetry subscription (KIP-714)."""
         self.when_lost: Callable[[], None] | None = None
         """Called when the connection is no more."""
 

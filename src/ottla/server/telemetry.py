@@ -17,7 +17,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ConfigResourceType
 from ottla.model import Buffer, random_uuid, uuid_to_base64
 from ottla.protocol.compression import Codec, DecompressionFailed, TooLong, decompress
-from ottla.server.client_facts import facts_of, peer_port
+from ottla.server.client_facts import facts_of, peer_port_of
 from ottla.server.listener import UNKNOWN
 from ottla.telemetry.clients import RESERVED, Clients, Instance
 from ottla.telemetry.otlp import MalformedMetrics, read
@@ -76,6 +76,7 @@ class NodeTelemetry:
         found = self.clients.instance(instance_id, attributes, self.now_s())
         facts = facts_of(context)
         if is_new and facts is not None:
+            facts.instance_id = instance_id
             facts.when_lost = lambda: self.clients.disconnected(instance_id)
         return found
 
@@ -123,7 +124,7 @@ def _attributes(context: RequestContext, instance_id: UUID) -> dict[str, str | N
         "client_software_name": UNKNOWN if facts is None else facts.software_name,
         "client_software_version": UNKNOWN if facts is None else facts.software_version,
         "client_source_address": context.client_host,
-        "client_source_port": None if facts is None else str(peer_port(context)),
+        "client_source_port": None if facts is None else str(peer_port_of(context.session)),
     }
 
 

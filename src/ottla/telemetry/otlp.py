@@ -21,8 +21,11 @@ ATTRIBUTES_MAX: Final = 12
 NAME_CHARACTERS_MAX: Final = 255
 """Longest name, or value of an attribute: the names of topics are no longer."""
 
-FIELDS_PER_COST: Final = 1
-"""Fields that take a microsecond."""
+FEW_MAX: Final = 64
+"""Fields of a message that is read in one step: a point, an attribute, a value."""
+FIELDS_AT_ONCE: Final = 64
+FIELD_COST: Final = 2
+"""Microseconds, with what is made of it."""
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 _DOUBLE: Final = struct.Struct("<d")
@@ -31,6 +34,7 @@ _INT64: Final = struct.Struct("<q")
 DELTA: Final = 1
 """`AggregationTemporality`: points say what was added since the last push. 2: since the client began."""
 
+Steps = Generator[int, None, None]
 Attributes = tuple[tuple[str, str], ...]
 
 
@@ -65,13 +69,19 @@ class Metrics(NamedTuple):
 class _Fields:
     """The fields of messages within one push, and how many were looked at."""
 
-    __slots__ = ("_data", "seen")
+    __slots__ = ("_counted", "_data", "seen")
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self.seen = 0
+        self.seen = self._counted = 0
 
-    def __call__(self, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    def cost(self) -> Steps:
+        """Yield what was not yielded yet, if it is worth a look at others."""
+        if self.seen - self._counted >= FIELDS_AT_ONCE:
+            yield (self.seen - self._counted) * FIELD_COST
+            self._counted = self.seen
+
+    def __call__(self, start: int, end: int, count_max: int = FIELDS_MAX) -> Iterator[tuple[int, int, int, int]]:
         """(number, wire type, start, end) of each field of the message at `start`; a varint stands at `start` itself.
 
         Raises MalformedMetrics."""
@@ -80,6 +90,9 @@ class _Fields:
             self.seen += 1
             if self.seen > FIELDS_MAX:
                 raise MalformedMetrics(f"more than {FIELDS_MAX} fields")
+            count_max -= 1
+            if count_max < 0:
+                raise MalformedMetrics("a small message with many fields")
             key, position = self.varint(position, end)
             number, wire = key >> 3, key & 7
             if wire == LENGTH:
@@ -125,79 +138,94 @@ class _Fields:
         return int(_INT64.unpack_from(self._data, start)[0])
 
 
-def read(data: Buffer) -> Generator[int, None, Metrics]:
-    """The metrics in `data`; yields the cost of its steps. Raises MalformedMetrics."""
-    fields = _Fields(bytes(data))
-    client: dict[str, str] = {}
-    points: list[Point] = []
-    left_out = counted = 0
-    for metric in _metrics(fields, len(data), client):
-        if len(points) >= POINTS_MAX or not _read_metric(fields, metric, points):
-            left_out += 1
-        yield (fields.seen - counted) // FIELDS_PER_COST
-        counted = fields.seen
-    return Metrics(tuple(sorted(client.items())), points, left_out)
+class _Reader:
+    """Collects the points of one push. Its methods that are generators yield the cost of what was done."""
 
+    def __init__(self, data: Buffer) -> None:
+        self.fields = _Fields(bytes(data))
+        self.client: dict[str, str] = {}
+        self.points: list[Point] = []
+        self.left_out = 0
 
-def _metrics(fields: _Fields, end: int, client: dict[str, str]) -> Iterator[tuple[int, int]]:
-    """Where each `Metric` lies; the attributes of their `Resource` go into `client`."""
-    for number, wire, start, stop in fields(0, end):
-        if number != 1 or wire != LENGTH:  # resource_metrics
-            continue
-        for inner, inner_wire, inner_start, inner_stop in fields(start, stop):
-            if inner_wire != LENGTH:
-                continue
-            if inner == 1:  # resource
-                for each, each_wire, each_start, each_stop in fields(inner_start, inner_stop):
+    def whole(self, end: int) -> Steps:
+        """`MetricsData`."""
+        for number, wire, start, stop in self.fields(0, end):
+            if number == 1 and wire == LENGTH:  # resource_metrics
+                yield from self._resource_metrics(start, stop)
+            yield from self.fields.cost()
+
+    def _resource_metrics(self, start: int, stop: int) -> Steps:
+        for number, wire, inner, end in self.fields(start, stop):
+            if number == 1 and wire == LENGTH:  # resource
+                for each, each_wire, at, after in self.fields(inner, end):
                     if each == 1 and each_wire == LENGTH:
-                        _read_attribute(fields, each_start, each_stop, client)
-            elif inner == 2:  # scope_metrics
-                for each, each_wire, each_start, each_stop in fields(inner_start, inner_stop):
+                        _read_attribute(self.fields, at, after, self.client)
+                    yield from self.fields.cost()
+            elif number == 2 and wire == LENGTH:  # scope_metrics
+                for each, each_wire, at, after in self.fields(inner, end):
                     if each == 2 and each_wire == LENGTH:  # metrics
-                        yield each_start, each_stop
+                        yield from self._metric(at, after)
+                    yield from self.fields.cost()
+            yield from self.fields.cost()
 
+    def _metric(self, start: int, stop: int) -> Steps:
+        """A metric is left out, in part or as a whole, beyond POINTS_MAX, and if it is a histogram, which no client of
+        Kafka pushes."""
+        name = ""
+        is_sum = is_whole = False
+        numbers: tuple[int, int] | None = None
+        for number, wire, at, after in self.fields(start, stop):
+            if number == 1 and wire == LENGTH:
+                name = self.fields.text(at, after)
+            elif number in (5, 7) and wire == LENGTH:  # gauge, sum
+                is_sum, numbers = number == 7, (at, after)
+            yield from self.fields.cost()
+        if name and numbers is not None and len(self.points) < POINTS_MAX:
+            is_whole = yield from self._numbers(name, is_sum, *numbers)
+        self.left_out += not is_whole
 
-def _read_metric(fields: _Fields, metric: tuple[int, int], points: list[Point]) -> bool:
-    """Add the points of a `Metric`. False where some are left out: histograms, which no client of Kafka pushes, too."""
-    name = ""
-    data: tuple[int, int, int] | None = None
-    for number, wire, start, stop in fields(*metric):
-        if number == 1 and wire == LENGTH:
-            name = fields.text(start, stop)
-        elif number in (5, 7) and wire == LENGTH:  # gauge, sum
-            data = number, start, stop
-    if not name or data is None:
-        return False
-    is_sum = data[0] == 7
-    temporality, monotonic = 0, False
-    at: list[tuple[int, int]] = []
-    whole = True
-    for number, wire, start, stop in fields(*data[1:]):
-        if number == 1 and wire == LENGTH:  # data_points
-            if len(points) + len(at) < POINTS_MAX:
-                at.append((start, stop))
-            else:
-                whole = False
-        elif is_sum and wire == VARINT and number == 2:
-            temporality = fields.varint(start, stop)[0]
-        elif is_sum and wire == VARINT and number == 3:
-            monotonic = fields.varint(start, stop)[0] != 0
-    for start, stop in at:
+    def _numbers(self, name: str, is_sum: bool, start: int, stop: int) -> Generator[int, None, bool]:
+        """A `Gauge` or `Sum`; returns whether all of its points were read."""
+        first = len(self.points)
+        is_delta = is_counter = False
+        is_whole = True
+        for number, wire, at, after in self.fields(start, stop):
+            if number == 1 and wire == LENGTH:  # data_points
+                is_whole = self._point(name, at, after) and is_whole
+            elif is_sum and wire == VARINT and number == 2:  # aggregation_temporality
+                is_delta = self.fields.varint(at, after)[0] == DELTA
+            elif is_sum and wire == VARINT and number == 3:  # is_monotonic
+                is_counter = self.fields.varint(at, after)[0] != 0
+            yield from self.fields.cost()
+        if is_delta or is_counter:  # they stand behind the points
+            for place in range(first, len(self.points)):
+                self.points[place] = self.points[place]._replace(is_delta=is_delta, is_counter=is_counter)
+        return is_whole
+
+    def _point(self, name: str, start: int, stop: int) -> bool:
+        """A `NumberDataPoint`; False where there is no room for it, or no number in it."""
+        if len(self.points) >= POINTS_MAX:
+            return False
         attributes: dict[str, str] = {}
         value: float | None = None
-        for number, wire, position, after in fields(start, stop):
+        for number, wire, at, after in self.fields(start, stop, FEW_MAX):
             if number == 4 and wire == FIXED64:
-                value = fields.double(position)
+                value = self.fields.double(at)
             elif number == 6 and wire == FIXED64:
-                value = fields.int64(position)
+                value = self.fields.int64(at)
             elif number == 7 and wire == LENGTH:
-                _read_attribute(fields, position, after, attributes)
+                _read_attribute(self.fields, at, after, attributes)
         if value is None:
-            whole = False
-        else:
-            is_delta = is_sum and temporality == DELTA
-            points.append(Point(name, tuple(sorted(attributes.items())), value, is_sum and monotonic, is_delta))
-    return whole
+            return False
+        self.points.append(Point(name, tuple(sorted(attributes.items())), value, False, False))
+        return True
+
+
+def read(data: Buffer) -> Generator[int, None, Metrics]:
+    """The metrics in `data`; yields the cost of its steps. Raises MalformedMetrics."""
+    reader = _Reader(data)
+    yield from reader.whole(len(data))
+    return Metrics(tuple(sorted(reader.client.items())), reader.points, reader.left_out)
 
 
 def _read_attribute(fields: _Fields, start: int, stop: int, found: dict[str, str]) -> None:
@@ -205,11 +233,11 @@ def _read_attribute(fields: _Fields, start: int, stop: int, found: dict[str, str
     if len(found) >= ATTRIBUTES_MAX:
         return
     key = value = ""
-    for number, wire, position, after in fields(start, stop):
+    for number, wire, position, after in fields(start, stop, FEW_MAX):
         if number == 1 and wire == LENGTH:
             key = fields.text(position, after)
         elif number == 2 and wire == LENGTH:
-            for kind, kind_wire, at, end in fields(position, after):
+            for kind, kind_wire, at, end in fields(position, after, FEW_MAX):
                 value = _value(fields, kind, kind_wire, at, end)
     if key:
         found[key] = value

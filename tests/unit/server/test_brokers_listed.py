@@ -17,7 +17,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.model import OFFSETS_TOPIC
-from ottla.protocol.messages import ApiKey
+from ottla.protocol.messages import OWN_API_MIN, ApiKey
 from ottla.protocol.produce import ProducedPartition, ProducedTopic, ProduceResponse
 from ottla.replication.share.session import SharedPartition
 from ottla.server import api
@@ -52,6 +52,8 @@ def named(cls: Any) -> Iterator[str]:
 def test_every_api_is_walked() -> None:
     found = set()
     for key in ApiKey:
+        if key >= OWN_API_MIN:
+            continue
         try:
             response = load_response_schema(int(key), api.load(key).max_version)
         except (KeyError, ValueError, KafkaError):

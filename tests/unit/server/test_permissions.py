@@ -23,7 +23,7 @@ from ottla.server import api
 from ottla.server.api import Api
 from ottla.server.authorization import ERRORS, rules_changed
 from ottla.server.controller_handlers import CONTROLLER_TABLE, FORWARDABLE
-from ottla.server.handlers import TABLE
+from ottla.server.handlers import OWN, TABLE
 from ottla.server.permissions import Need, Open, Refused
 from tests.unit.server.node import Client, batch, fetch_values, produce_values, running
 from tests.unit.server.permits import Rules, everything, nothing, refusals, requests, rule
@@ -104,7 +104,7 @@ def declared(loaded: Api, version: int) -> set[tuple[Operation, ResourceType]]:
 
 
 def served(controller: bool) -> Iterator[tuple[ApiKey, int, Api]]:
-    load, table = (api.load_for_controller, CONTROLLER_TABLE) if controller else (api.load, TABLE)
+    load, table = (api.load_for_controller, CONTROLLER_TABLE) if controller else (api.load, {**TABLE, **OWN})
     for key, row in table.items():
         for version in range(row.min_version, row.max_version + 1):
             if key != ApiKey.PRODUCE or version >= 3:

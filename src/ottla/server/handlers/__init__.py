@@ -20,6 +20,12 @@ class Served(NamedTuple):
     max_version: int
 
 
+OWN: dict[int, Served] = {
+    ApiKey.LIST_CLIENTS: Served("list_clients", 0, 0),
+    ApiKey.DISCONNECT_CLIENTS: Served("disconnect_clients", 0, 0),
+}
+"""APIs that Kafka does not have. Only Ottla's own commands hear of them."""
+
 TABLE: dict[int, Served] = {
     ApiKey.PRODUCE: Served("produce", 0, 13),
     ApiKey.FETCH: Served("fetch", 4, 18),

@@ -1,9 +1,9 @@
 """ApiVersions, versions 0-4 (KIP-35, KIP-511, KIP-584): what this listener serves, and the node's features.
 
 Answers are derived from the table of the listener's handlers; of what a broker forwards, the versions that its active
-controller serves too, once that is known; client telemetry once there is a subscription. From version 3 on the client
-names its software; odd names are refused as Kafka does (INVALID_REQUEST). Version 3 hides features whose lowest level
-is 0, which old clients cannot parse.
+controller serves too, once that is known; client telemetry once there is a subscription; APIs that Kafka does not have
+to Ottla's own commands only. From version 3 on the client names its software; odd names are refused as Kafka does
+(INVALID_REQUEST). Version 3 hides features whose lowest level is 0, which old clients cannot parse.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 
+OWN_COMMANDS = "ottla-cli"
+"""Software that is told of the APIs that Kafka does not have."""
+
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -43,11 +46,14 @@ def handle(context: RequestContext, request: Any) -> Response:
         introduced(context, UNKNOWN, UNKNOWN)
     image = context.node.image
     table = TABLE if context.session is None else context.session.apis.table
+    of_broker = ApiKey.PRODUCE in table
+    if of_broker and not (version >= 3 and request.client_software_name == OWN_COMMANDS):
+        table = TABLE
     ranges = ((key, served.min_version, served.max_version) for key, served in table.items())
     if not offers_telemetry(context.node):
         ranges = (each for each in ranges if each[0] not in TELEMETRY)
     elsewhere = context.node.metadata.controller_versions
-    if elsewhere and table is TABLE:
+    if elsewhere and of_broker:
         ranges = (each for key, low, high in ranges if (each := _served_by_both(key, low, high, elsewhere)) is not None)
     return {
         "error_code": ErrorCode.none,
