@@ -33,6 +33,7 @@ from confluent_kafka.admin import (
     ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
+    UserScramCredentialAlteration,
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
@@ -149,7 +150,8 @@ class Cluster:
         for number in (1, 2, 3):
             node = kind(directory / f"node-{number}", is_broker=True)
             held = [reserve(0) for _ in range(2)]
-            weakref.finalize(node, lambda held: [each.close() for each in held], held)
+            for each in held:
+                weakref.finalize(node, each.close)
             secured, controllers = (f"127.0.0.1:{each.getsockname()[1]}" for each in held)
             self._addresses.append(
                 {"PLAINTEXT": node.bootstrap, "CONTROLLER": node.controller, "SASL_SSL": secured, "QUORUM": controllers}
@@ -402,11 +404,11 @@ class Clients:
         consumer.subscribe([*self.topics], on_assign=assigned)
         while not self._finished.is_set():
             for message in consumer.consume(500, 0.2):
-                if message.error() is not None:
-                    if not message.error().retriable():
-                        self.failures.append(f"read: {message.error()}")
-                    continue
-                self.read.add(message.value().decode())
+                error, value = message.error(), message.value()
+                if error is None and value is not None:
+                    self.read.add(value.decode())
+                elif error is not None and not error.retriable():
+                    self.failures.append(f"read: {error}")
         consumer.close()
 
 
@@ -425,7 +427,9 @@ def users(
 ) -> None:
     """Create users, or give them a password for one more mechanism."""
     how = ScramCredentialInfo(mechanism, 4096)
-    asked = [UserScramCredentialUpsertion(name, how, each.encode()) for name, each in passwords.items()]
+    asked: list[UserScramCredentialAlteration] = [
+        UserScramCredentialUpsertion(name, how, each.encode()) for name, each in passwords.items()
+    ]
     for future in admin.alter_user_scram_credentials(asked).values():
         future.result(30)
 
