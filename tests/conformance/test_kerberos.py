@@ -22,7 +22,6 @@ from tests.kerberos import REALM, NoKerberos, Realm, package
 from tests.node import NodeProcess
 
 SERVICE = "kafka/localhost"
-IN_SUITE = "tests/conformance/test_kerberos.py::test_kafka_python"
 
 
 class KerberosNode(NodeProcess):
@@ -123,7 +122,7 @@ def test_librdkafka_without_it_says_how_to_get_it(node: NodeProcess, ticket: str
     assert producer.flush(60) == 0
 
 
-@pytest.mark.nightly(IN_SUITE)
+@pytest.mark.nightly("tests/conformance/test_kerberos.py::test_kafka_python")
 def test_kcat(node: NodeProcess, ticket: str, topic: str) -> None:
     """Debian's librdkafka has it, by Cyrus SASL."""
     if shutil.which("kcat") is None:
@@ -140,7 +139,7 @@ def test_kcat(node: NodeProcess, ticket: str, topic: str) -> None:
     assert done.stdout == "x\n", done.stderr
 
 
-@pytest.mark.nightly(IN_SUITE)
+@pytest.mark.nightly("tests/conformance/test_kerberos.py::test_kafka_python")
 def test_console_tools(node: NodeProcess, realm: Realm, ticket: str, topic: str, tmp_path: Path) -> None:
     """Java's, with a keytab and with the ticket of kinit."""
     if shutil.which("java") is None:

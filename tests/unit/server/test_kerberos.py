@@ -24,6 +24,7 @@ from ottla.drivers.sasl_client import login_network
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.network import Address, SystemNetwork
 from ottla.protocol.messages import ApiKey
+from ottla.security.sasl import AuthenticationFailed
 from ottla.security.sasl.gssapi import GssapiClient
 from ottla.security.sasl.jaas import KERBEROS_MODULE
 from ottla.server.node import Node
@@ -196,7 +197,7 @@ def test_keys_and_tickets_that_change(realm: Realm, tmp_path: Path, caplog: pyte
         assert initiator.credentials() is second
     assert "could not be renewed yet" in caplog.text
     initiator._renew_at_s = initiator._expires_at_s = 0.0
-    with pytest.raises(kerberos.AuthenticationFailed):
+    with pytest.raises(AuthenticationFailed):
         initiator.credentials()
     Path(keytab + ".away").rename(keytab)
     assert initiator.credentials() is not second

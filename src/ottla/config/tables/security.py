@@ -148,8 +148,7 @@ SASL: tuple[Setting, ...] = (
     Setting("sasl.kerberos.min.time.before.relogin", LONG, "60000", mode=PER_BROKER,
             doc="Milliseconds at least between two tickets."),
     Setting("sasl.kerberos.principal.to.local.rules", LIST, "DEFAULT", ListOf(), mode=PER_BROKER,
-            doc="Rules that make a user's name of a Kerberos principal, as Hadoop's auth_to_local: "
-                "RULE:[n:format](pattern)s/from/to/g/L, and DEFAULT."),
+            doc="Rules that make a user's name of a Kerberos principal, in the syntax of Hadoop's auth_to_local."),
     Setting("sasl.oauthbearer.jwt.retriever.class", CLASS,
             "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever", acts=False,
             doc="The class that fetches tokens."),
