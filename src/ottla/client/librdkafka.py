@@ -8,7 +8,7 @@ import threading
 from typing import Any, Final
 
 from ottla.client import stores, tls
-from ottla.client.security import Login, Security, Store, Tls
+from ottla.client.security import Kerberos, Login, Security, SecurityFailure, Store, Tls
 from ottla.security.key_stores import certificate_pem
 
 _kept: dict[bytes, str] = {}
@@ -47,6 +47,8 @@ def _of_tls(settings: Tls) -> dict[str, Any]:
 
 def _of_login(login: Login) -> dict[str, Any]:
     found: dict[str, Any] = {"sasl.mechanism": login.mechanism}
+    if login.kerberos is not None:
+        return found | _of_kerberos(login.kerberos)
     endpoint = login.endpoint
     if endpoint is None:
         return found | {"sasl.username": login.username, "sasl.password": login.password.reveal()}
@@ -62,6 +64,26 @@ def _of_login(login: Login) -> dict[str, Any]:
         found["sasl.oauthbearer.extensions"] = ",".join(f"{name}={value}" for name, value in endpoint.extensions)
     if endpoint.trusted is not None:
         found["https.ca.location"] = _trusted(endpoint.trusted)
+    return found
+
+
+def _of_kerberos(kerberos: Kerberos) -> dict[str, Any]:
+    """Raises SecurityFailure where librdkafka was built without it, as in confluent-kafka's wheels."""
+    from confluent_kafka import KafkaException, Producer
+
+    found: dict[str, Any] = {"sasl.kerberos.service.name": kerberos.service}
+    if kerberos.keytab is not None and kerberos.principal is not None:
+        found |= {"sasl.kerberos.keytab": kerberos.keytab, "sasl.kerberos.principal": kerberos.principal}
+    else:
+        found["sasl.kerberos.kinit.cmd"] = ""  # the tickets are there
+    try:
+        Producer({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI", "sasl.kerberos.kinit.cmd": ""})
+    except KafkaException:
+        raise SecurityFailure(
+            "sasl.mechanism=GSSAPI: the librdkafka of the installed confluent-kafka was built without Kerberos; build "
+            "confluent-kafka with the system's: apt-get install librdkafka-dev libsasl2-modules-gssapi-mit, then pip "
+            "install --force-reinstall --no-binary confluent-kafka confluent-kafka"
+        ) from None
     return found
 
 

@@ -39,7 +39,7 @@ def log_in(connection: Asks, login: Login) -> float:
         )
     if code is not ErrorCode.none:
         raise SecurityFailure(_not_sasl(connection.address, code), code)
-    client = mechanism_of(login)
+    client = mechanism_of(login, connection.address)
     version = connection.version(ApiKey.SASL_AUTHENTICATE, 0, AUTHENTICATE_VERSION_MAX)
     message: bytes | None = client.first()
     for _ in range(ROUNDS_MAX):
@@ -61,8 +61,12 @@ def _next(address: str, client: ClientMechanism, challenge: bytes) -> bytes | No
         raise SecurityFailure(f"{address}: {error}") from None
 
 
-def mechanism_of(login: Login) -> ClientMechanism:
-    """The client's side of a login. Raises SecurityFailure, OSError where a token cannot be fetched."""
+def mechanism_of(login: Login, address: str) -> ClientMechanism:
+    """The client's side of a login at HOST:PORT. Raises SecurityFailure, OSError where a token cannot be fetched."""
+    if login.kerberos is not None:
+        from ottla.client import kerberos
+
+        return kerberos.client_of(login.kerberos, address.rpartition(":")[0].strip("[]"))
     from ottla.security.sasl import client, scram
 
     if login.mechanism == "PLAIN":
@@ -85,5 +89,6 @@ def _refused(address: str, login: Login, code: ErrorCode, message: str | None) -
     why = f" ({message.strip().rstrip('.')})" if message else ""
     advice = {
         "OAUTHBEARER": "the token of sasl.oauthbearer.token.endpoint.url is not accepted there",
+        "GSSAPI": "the broker's log says why it does not accept the Kerberos ticket",
     }.get(login.mechanism, "check sasl.username, sasl.password and sasl.mechanism")
     return SecurityFailure(f"{address} refused the login{who} by {login.mechanism}{why}: {advice}", code)

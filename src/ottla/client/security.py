@@ -14,7 +14,7 @@ from ottla.config.secret import Secret
 from ottla.errors import ErrorCode, KafkaError
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 STORE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Limit of a file of certificates: the bundle of all public CAs has a fifth of a megabyte."""
 
@@ -121,6 +121,23 @@ class TokenEndpoint:
     read_timeout_s: float = 10.0
 
 
+@dataclass(frozen=True)
+class Kerberos:
+    """Tickets of GSSAPI: their owner, and the service that they are for. Files, and krb5.conf, are those of the machine
+    that connects: Spark's executors need them too."""
+
+    service: str = "kafka"
+    """The first part of the brokers' principal."""
+    keytab: str | None = None
+    """A file of keys; None: tickets are in a cache that kinit fills."""
+    principal: str | None = None
+    cache: str | None = None
+    """A file of tickets; None: the system's default (KRB5CCNAME)."""
+    window_factor: float = 0.8
+    jitter: float = 0.05
+    renewal_seconds_min: float = 60.0
+
+
 NO_PASSWORD: Final = Secret("")
 
 
@@ -133,6 +150,8 @@ class Login:
     password: Secret = NO_PASSWORD
     endpoint: TokenEndpoint | None = None
     """Where OAUTHBEARER gets its tokens."""
+    kerberos: Kerberos | None = None
+    """Not None with GSSAPI."""
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ottla.client.secret_names import is_secret
-from ottla.client.security import MECHANISMS, PLAINTEXT, PROTOCOLS, Login, Security, Store, Tls, TokenEndpoint
+from ottla.client.security import MECHANISMS, PLAINTEXT, PROTOCOLS, Kerberos, Login, Security, Store, Tls, TokenEndpoint
 from ottla.config.secret import Secret
 from ottla.errors import OttlaError
 from ottla.security.sasl import jaas
+from ottla.security.sasl.kerberos_options import kerberos_options, service_name
 from ottla.security.tls_settings import SUITES_1_3, openssl_name
 
 PREFIXES: Final = ("security.", "ssl.", "sasl.", "https.", "enable.ssl.", "enable.sasl.")
@@ -40,13 +41,16 @@ _SASL: Final = (
     "sasl.oauthbearer.method", "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret",
     "sasl.oauthbearer.scope", "sasl.oauthbearer.extensions", "sasl.oauthbearer.grant.type",
     "sasl.oauthbearer.jwt.retriever.class", "sasl.login.callback.handler.class", "sasl.login.connect.timeout.ms",
-    "sasl.login.read.timeout.ms", "https.ca.location", "https.ca.pem",
+    "sasl.login.read.timeout.ms", "https.ca.location", "https.ca.pem", "sasl.kerberos.service.name",
+    "sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.kerberos.ticket.renew.window.factor",
+    "sasl.kerberos.ticket.renew.jitter", "sasl.kerberos.min.time.before.relogin",
 )  # fmt: skip
 _WITHOUT_EFFECT: Final = (
     "security.providers", "ssl.protocol", "ssl.provider", "ssl.keymanager.algorithm", "ssl.trustmanager.algorithm",
     "ssl.secure.random.implementation", "sasl.login.retry.backoff.ms", "sasl.login.retry.backoff.max.ms",
     "sasl.login.refresh.window.factor", "sasl.login.refresh.window.jitter",
     "sasl.login.refresh.min.period.seconds", "sasl.login.refresh.buffer.seconds",
+    "sasl.kerberos.kinit.cmd",
     "sasl.oauthbearer.header.urlencode", "sasl.oauthbearer.scope.claim.name", "sasl.oauthbearer.sub.claim.name",
 )  # fmt: skip
 """Settings that name parts of Java, or times that are fixed here."""
@@ -135,8 +139,6 @@ def _check_known(name: str) -> None:
         return
     if name in _REFUSED:
         raise WrongSecurity(f"{name}: is not supported: {_REFUSED[name]}")
-    if name.startswith("sasl.kerberos."):
-        raise WrongSecurity(f"{name}: GSSAPI (Kerberos) is not supported; use {', '.join(MECHANISMS)}")
     near = difflib.get_close_matches(name, SECURITY_SETTINGS, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise WrongSecurity(f"{name}: is not a setting of a client{hint}")
@@ -254,6 +256,8 @@ def _of_jaas(text: str, known: Mapping[str, str]) -> dict[str, str]:
     mechanism = known.get("sasl.mechanism")
     if mechanism is not None and mechanism.upper() not in mechanisms:
         raise WrongSecurity(f"sasl.jaas.config: {entry.name.rpartition('.')[2]} is not for sasl.mechanism={mechanism}")
+    if "GSSAPI" in mechanisms:
+        return _of_kerberos(entry, known)
     names = _JAAS_OAUTH if "OAUTHBEARER" in mechanisms else _JAAS_LOGIN
     found = {names[name]: options.pop(name).reveal() for name in list(options) if name in names}
     extensions = {name: options.pop(name).reveal() for name in list(options) if name.startswith("extension_")}
@@ -266,13 +270,29 @@ def _of_jaas(text: str, known: Mapping[str, str]) -> dict[str, str]:
     if any(name.startswith("unsecured") for name in options):
         raise WrongSecurity("sasl.jaas.config: unsecured tokens are not supported")
     others = [name for name in options if not name.startswith("user_")]
-    if others and "GSSAPI" not in mechanisms:
+    if others:
         raise WrongSecurity(f"sasl.jaas.config: the option {others[0]} is not known")
     if mechanism is None and len(mechanisms) == 1:
         found["sasl.mechanism"] = mechanisms[0]
     return found
 
 
+def _of_kerberos(entry: jaas.LoginModule, known: Mapping[str, str]) -> dict[str, str]:
+    try:
+        options = kerberos_options(entry)
+        if options.service or "sasl.kerberos.service.name" in known:
+            service_name(known.get("sasl.kerberos.service.name"), options)
+    except OttlaError as error:
+        raise WrongSecurity(f"sasl.jaas.config: {error}") from None
+    found = {
+        "sasl.mechanism": "GSSAPI", "sasl.kerberos.service.name": options.service, _CACHE: options.cache,
+        "sasl.kerberos.keytab": options.keytab, "sasl.kerberos.principal": options.principal,
+    }  # fmt: skip
+    return {name: value for name, value in found.items() if value}
+
+
+_CACHE: Final = "sasl.kerberos.ticket.cache"
+"""What a JAAS text alone says: neither Kafka nor librdkafka has a setting for it."""
 _MODULES: Final = {
     jaas.PLAIN_MODULE: ("PLAIN",), jaas.SCRAM_MODULE: ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     jaas.OAUTHBEARER_MODULE: ("OAUTHBEARER",), jaas.KERBEROS_MODULE: ("GSSAPI",),
@@ -289,18 +309,39 @@ def _login(known: Mapping[str, str]) -> Login:
     mechanism = known.get("sasl.mechanism", "").upper()
     if not mechanism:
         raise WrongSecurity(f"sasl.mechanism: must be set, to one of {', '.join(MECHANISMS)}")
-    if mechanism == "GSSAPI":
-        raise WrongSecurity(f"sasl.mechanism: GSSAPI (Kerberos) is not supported; use {', '.join(MECHANISMS)}")
     if mechanism not in MECHANISMS:
         raise WrongSecurity(f"sasl.mechanism: expected one of {', '.join(MECHANISMS)}, got {mechanism}")
     if mechanism == "OAUTHBEARER":
         return Login(mechanism, endpoint=_endpoint(known))
+    if mechanism == "GSSAPI":
+        return Login(mechanism, known.get("sasl.kerberos.principal", ""), kerberos=_kerberos(known))
     for name in ("sasl.username", "sasl.password"):
         if name not in known:
             raise WrongSecurity(f"{name}: must be set for {mechanism}, or sasl.jaas.config")
     if not known["sasl.username"]:
         raise WrongSecurity("sasl.username: is empty")
     return Login(mechanism, known["sasl.username"], Secret(known["sasl.password"]))
+
+
+def _kerberos(known: Mapping[str, str]) -> Kerberos:
+    keytab, principal = known.get("sasl.kerberos.keytab"), known.get("sasl.kerberos.principal")
+    if keytab is not None and principal is None:
+        raise WrongSecurity("sasl.kerberos.principal: must be set with sasl.kerberos.keytab")
+    return Kerberos(
+        known.get("sasl.kerberos.service.name", "kafka"), keytab, principal, known.get(_CACHE),
+        _share(known, "sasl.kerberos.ticket.renew.window.factor", 0.8),
+        _share(known, "sasl.kerberos.ticket.renew.jitter", 0.05),
+        _milliseconds(known, "sasl.kerberos.min.time.before.relogin", 60_000) / 1000,
+    )  # fmt: skip
+
+
+def _share(known: Mapping[str, str], name: str, default: float) -> float:
+    text = known.get(name)
+    if text is None:
+        return default
+    if not re.fullmatch(r"[0-9]?\.?[0-9]{1,17}", text) or not 0 <= float(text) <= 1:
+        raise WrongSecurity(f"{name}: expected a number from 0 to 1, got {text}")
+    return float(text)
 
 
 def _endpoint(known: Mapping[str, str]) -> TokenEndpoint:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.config import definitions
 from ottla.config.listener_settings import PREFIX
 from ottla.errors import OttlaError
-from ottla.security.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, jaas
+from ottla.security.sasl import GSSAPI, OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, jaas
 from ottla.security.sasl.jaas import LoginModule, parse_jaas
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ SETTING: Final = "sasl.jaas.config"
 
 MODULES: Final[Mapping[str, str]] = {
     PLAIN: jaas.PLAIN_MODULE, SCRAM_SHA_256: jaas.SCRAM_MODULE, SCRAM_SHA_512: jaas.SCRAM_MODULE,
-    OAUTHBEARER: jaas.OAUTHBEARER_MODULE,
+    OAUTHBEARER: jaas.OAUTHBEARER_MODULE, GSSAPI: jaas.KERBEROS_MODULE,
 }  # fmt: skip
 """The login module of each mechanism."""
 

@@ -24,7 +24,16 @@ from ottla.drivers.node_connection import NodeConnection, decoded
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.logs import fields
 from ottla.protocol.messages import ApiKey
-from ottla.security.sasl import OAUTHBEARER, PLAIN, SUPPORTED, AuthenticationFailed, ClientMechanism, jaas, scram
+from ottla.security.sasl import (
+    GSSAPI,
+    OAUTHBEARER,
+    PLAIN,
+    SUPPORTED,
+    AuthenticationFailed,
+    ClientMechanism,
+    jaas,
+    scram,
+)
 from ottla.security.sasl.client import OAuthBearerClient, PlainClient, ScramClient
 
 if TYPE_CHECKING:
@@ -49,17 +58,21 @@ HANDSHAKE_VERSIONS: Final = (1, 1)
 AUTHENTICATE_VERSIONS: Final = (0, 2)
 
 
+Make = Callable[[str], Awaitable[ClientMechanism]]
+"""The client's side of a login at a host."""
+
+
 class NodeLogin:
     """How this node logs in at the nodes behind one kind of listener. All methods belong to the event loop's thread."""
 
     def __init__(
         self,
         mechanism: str,
-        make: Callable[[], Awaitable[ClientMechanism]],
+        make: Make,
         random: random_module.Random,
         run: Callable[[Callable[[], Any]], Awaitable[Any]],
     ) -> None:
-        """`run` does in a thread what takes milliseconds."""
+        """`make` is given the host of the other node; `run` does in a thread what takes milliseconds."""
         self.mechanism = mechanism
         self._make = make
         self._random = random
@@ -93,8 +106,11 @@ class NodeLogin:
             offered = ", ".join(answer.mechanisms) or "none"
             what = f"{where} does not offer the SASL mechanism {self.mechanism} (offered: {offered})"
             raise KafkaError(answer.error_code, what)
-        client = await self._make()
-        token: bytes | None = client.first()
+        try:
+            client = await self._make(where.rpartition(":")[0].strip("[]"))
+            token: bytes | None = client.first()
+        except AuthenticationFailed as error:
+            raise KafkaError(ErrorCode.sasl_authentication_failed, f"{where}: {error.reason}") from None
         for _ in range(STEPS_MAX):
             if token is None:
                 break
@@ -159,13 +175,10 @@ def login_network(
     run: Callable[[Callable[[], Any]], Awaitable[Any]],
 ) -> LoginNetwork:
     """The way to nodes behind a SASL listener. Raises OttlaError where this node has no credentials for it."""
-    return LoginNetwork(inner, NodeLogin(mechanism, _maker(config, listener, mechanism), random, run))
+    return LoginNetwork(inner, NodeLogin(mechanism, _maker(config, listener, mechanism, random), random, run))
 
 
-Make = Callable[[], Awaitable[ClientMechanism]]
-
-
-def _maker(config: ServerConfig, listener: str, mechanism: str) -> Make:
+def _maker(config: ServerConfig, listener: str, mechanism: str, random: random_module.Random) -> Make:
     if mechanism not in SUPPORTED:
         raise OttlaError(
             f"SASL mechanism {mechanism} is not supported in this version: set sasl.mechanism.inter.broker.protocol "
@@ -173,6 +186,8 @@ def _maker(config: ServerConfig, listener: str, mechanism: str) -> Make:
         )
     if mechanism == OAUTHBEARER:
         return _oauthbearer(config, listener)
+    if mechanism == GSSAPI:
+        return _gssapi(config, listener, random)
     setting = jaas_name(listener, mechanism)
     module = jaas_of(config, listener, mechanism)
     expected = jaas.PLAIN_MODULE if mechanism == PLAIN else jaas.SCRAM_MODULE
@@ -184,7 +199,7 @@ def _maker(config: ServerConfig, listener: str, mechanism: str) -> Make:
         )
     name, password = credentials
 
-    async def make() -> ClientMechanism:
+    async def make(host: str) -> ClientMechanism:
         if mechanism == PLAIN:
             return PlainClient(name, password)
         return ScramClient(scram.BY_NAME[mechanism], name, password, os.urandom(scram.NONCE_BYTES))
@@ -210,7 +225,22 @@ def _oauthbearer(config: ServerConfig, listener: str) -> Make:
     known = ClientCredentials(client_id.reveal(), secret, None if scope is None else scope.reveal())
     source = TokenSource(endpoint, known)
 
-    async def make() -> ClientMechanism:
+    async def make(host: str) -> ClientMechanism:
         return OAuthBearerClient(await source.token())
+
+    return make
+
+
+def _gssapi(config: ServerConfig, listener: str, random: random_module.Random) -> Make:
+    """Tickets from the key distribution center, which may take seconds. Raises OttlaError."""
+    from ottla.drivers.identity_provider import in_a_thread
+    from ottla.drivers.kerberos_settings import initiator_of
+    from ottla.security.sasl.gssapi import GssapiClient
+
+    initiator = initiator_of(config, listener, random)
+
+    async def make(host: str) -> ClientMechanism:
+        prepared: GssapiClient = await in_a_thread(lambda: GssapiClient(initiator.context(host)).prepare())
+        return prepared
 
     return make

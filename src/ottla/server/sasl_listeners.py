@@ -17,7 +17,7 @@ from ottla.config.listener_settings import PREFIX, of_listener, of_mechanism
 from ottla.drivers.jaas_settings import MODULES, in_file, jaas_name, jaas_of
 from ottla.errors import OttlaError
 from ottla.logs import fields
-from ottla.security.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, SUPPORTED, jaas, scram
+from ottla.security.sasl import GSSAPI, OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, SUPPORTED, jaas, scram
 from ottla.security.sasl.plain import PlainServer
 from ottla.server.authentication import Authentication, LoginSettings, Mechanism
 
@@ -47,6 +47,7 @@ HANDLERS: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_OAUTH}secured.OAuthBearerValidatorCallbackHandler",
         UNSECURED_HANDLER,
     ),
+    GSSAPI: ("org.apache.kafka.common.security.authenticator.SaslServerCallbackHandler",),
 }
 """Kafka's own, whose work is done here."""
 _VALIDATORS: Final = tuple(f"{_OAUTH}{name}" for name in ("DefaultJwtValidator", "BrokerJwtValidator"))
@@ -131,9 +132,8 @@ def _enabled(config: ServerConfig, listener: str) -> tuple[str, ...]:
         raise OttlaError(f"{setting} is empty: name at least one of {', '.join(SUPPORTED)}")
     for each in names:
         if each not in SUPPORTED:
-            why = " (which is Kafka's default)" if each == "GSSAPI" else ""
             raise OttlaError(
-                f"listener {listener} offers the SASL mechanism {each}{why}, which this version does not support: set "
+                f"listener {listener} offers the SASL mechanism {each}, which this version does not support: set "
                 f"{setting} to some of {', '.join(SUPPORTED)}"
             )
     return names
@@ -157,6 +157,26 @@ def _check_mechanism(config: ServerConfig, listener: str, mechanism: str) -> Non
         )
     if mechanism == OAUTHBEARER:
         _check_oauthbearer(config, listener)
+    if mechanism == GSSAPI:
+        _check_gssapi(config, listener)
+
+
+def _check_gssapi(config: ServerConfig, listener: str) -> None:
+    """It is what a SASL listener offers where nobody says what: then a start tells that too."""
+    try:
+        from ottla.drivers.kerberos_settings import acceptor_of, namer_of
+
+        acceptor_of(config, listener)
+        namer_of(config, listener)
+    except OttlaError as error:
+        name = f"{PREFIX}{listener.lower()}.sasl.enabled.mechanisms"
+        if any(each in config.static for each in (name, "sasl.enabled.mechanisms")):
+            raise
+        others = ", ".join(each for each in SUPPORTED if each != GSSAPI)
+        raise OttlaError(
+            f"listener {listener} offers GSSAPI (Kerberos), which is Kafka's default: set {name} to some of {others}; "
+            f"or, for Kerberos: {error}"
+        ) from None
 
 
 def _check_oauthbearer(config: ServerConfig, listener: str) -> None:
@@ -255,7 +275,16 @@ def _server(listener: Listener, mechanism: str) -> Callable[[], Any]:
         return lambda: scram.ScramServer(
             users_of.mechanism, users_of.find, users_of.made_up, os.urandom(scram.NONCE_BYTES)
         )
-    return _oauthbearer(listener)
+    return _gssapi(listener) if mechanism == GSSAPI else _oauthbearer(listener)
+
+
+def _gssapi(listener: Listener) -> Callable[[], Any]:
+    from ottla.drivers.kerberos_settings import acceptor_of, namer_of
+    from ottla.security.sasl.gssapi import GssapiServer
+
+    config, name = listener.node.config, listener.name
+    acceptor, namer = acceptor_of(config, name), namer_of(config, name)
+    return lambda: GssapiServer(acceptor.context, namer.name_of)
 
 
 class ScramUsers:

@@ -22,6 +22,7 @@ from ottla.client.security_settings import (
 from ottla.config.secret import Secret
 
 CANARY = "cAnArY-5f2b"
+KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -136,9 +137,19 @@ WRONG: list[tuple[dict[str, str], str]] = [
     ({"security.protocol": "SSL", "enable.ssl.certificate.verification": "no"}, "expected true or false"),
     ({"security.protocol": "SSL", "ssl.cipher.suites": "TLS_RC4_WITH_X"}, "ssl.cipher.suites"),
     (LOGIN, "sasl.mechanism: must be set"),
-    ({**LOGIN, "sasl.mechanism": "GSSAPI"}, "Kerberos"),
+    ({**LOGIN, "sasl.mechanism": "GSSAPI", "sasl.kerberos.keytab": "/x"}, "sasl.kerberos.principal: must be set"),
+    ({**LOGIN, "sasl.jaas.config": f"{KERBEROS_MODULE} required useKeyTab=true;"}, "add keyTab"),
+    ({**LOGIN, "sasl.jaas.config": f"{KERBEROS_MODULE} required keytab=x;"}, "did you mean keyTab"),
+    ({**LOGIN, "sasl.jaas.config": f"{KERBEROS_MODULE} required;"}, "useTicketCache=true"),
+    (
+        {
+            **LOGIN, "sasl.kerberos.service.name": "kafka",
+            "sasl.jaas.config": f"{KERBEROS_MODULE} required useTicketCache=true serviceName=other;",
+        },
+        "is kafka, but serviceName",
+    ),
     ({**LOGIN, "sasl.mechanism": "DIGEST-MD5"}, "expected one of PLAIN"),
-    ({**LOGIN, "sasl.kerberos.service.name": "kafka"}, "Kerberos"),
+    ({**LOGIN, "sasl.kerberos.service.name": "kafka"}, "sasl.mechanism: must be set"),
     ({**LOGIN, "sasl.mechanism": "PLAIN", "sasl.username": ""}, "sasl.username: must be set"),
     ({**LOGIN, "sasl.mechanism": "PLAIN", "sasl.client.callback.handler.class": "a.B"}, "no class is loaded"),
     ({**LOGIN, "sasl.jaas.config": 'com.sun.security.auth.module.JndiLoginModule required a="b";'}, "is not known"),

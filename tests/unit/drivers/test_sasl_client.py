@@ -41,7 +41,7 @@ async def here(work: Any) -> Any:
 
 
 def client_of(make: Any, mechanism: str = "PLAIN") -> NodeClient:
-    async def made() -> Any:
+    async def made(host: str) -> Any:
         return make()
 
     login = NodeLogin(mechanism, made, random.Random(1), here)
@@ -154,7 +154,7 @@ def test_where_the_credentials_come_from() -> None:
         return login_network(SystemNetwork(), config(**known), listener, mechanism, random.Random(1), here)
 
     async def first(mechanism: str) -> bytes:
-        return (await network(mechanism).login._make()).first()
+        return (await network(mechanism).login._make("localhost")).first()
 
     assert run(first("PLAIN")) == b"\0n\0p"
     assert run(first("SCRAM-SHA-256")).startswith(b"n,,n=n,r=")

@@ -584,10 +584,16 @@ def test_a_node_that_is_alone_needs_no_login_of_its_own(tmp_path: Path) -> None:
     run(test())
 
 
+NO_KERBEROS = r"GSSAPI without a key|pip install \"ottla\[kerberos\]\""
+"""With the package gssapi, and without it."""
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({f"{PREFIX}sasl.enabled.mechanisms": "GSSAPI"}, "does not support"),
+        ({f"{PREFIX}sasl.enabled.mechanisms": "KERBEROS_V4"}, "does not support"),
+        ({f"{PREFIX}sasl.enabled.mechanisms": "GSSAPI"}, NO_KERBEROS),
+        ({f"{PREFIX}sasl.enabled.mechanisms": None}, "which is Kafka's default"),
         ({f"{PREFIX}sasl.enabled.mechanisms": ""}, "is empty"),
         ({f"{PREFIX}plain.sasl.jaas.config": None, "sasl.jaas.config": PLAIN_USERS}, "without users"),
         ({f"{PREFIX}plain.sasl.jaas.config": "x.y.Z required;"}, "not known, and none is loaded"),
