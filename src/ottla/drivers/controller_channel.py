@@ -109,9 +109,9 @@ class LocalControllerChannel:
         """
         permits = None if self.permits_of is None else self.permits_of(api_key, version, requester)
         if permits is None:
-            response, offset = await self._controller.request(api_key, request)
+            response, offset = await self._controller.request(api_key, request, requester=requester.principal)
         else:
-            response, offset = await self._controller.request(api_key, request, permits.take)
+            response, offset = await self._controller.request(api_key, request, permits.take, requester.principal)
             response = {**response, "throttle_time": permits.delay_ms()}
         await self._publisher.wait_published(offset)
         return response
