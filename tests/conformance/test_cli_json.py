@@ -20,6 +20,7 @@ from tools import cli_page as page
 ABOUT_ANYTHING = {
     "ottla topic create", "ottla produce", "ottla tail", "ottla quota set", "ottla quota remove", "ottla acl add",
     "ottla acl remove", "ottla acl explain", "ottla user create", "ottla user delete",
+    "ottla token create", "ottla token renew", "ottla token expire",
 }  # fmt: skip
 """Commands whose names need not be of anything that is there."""
 PRINT_NO_DATA = {
@@ -64,6 +65,10 @@ COMMANDS: dict[str, list[str]] = {
     "ottla user list": [],
     "ottla user create": ["TOPIC-user", "--generate"],
     "ottla user delete": ["TOPIC-user"],
+    "ottla token list": [],
+    "ottla token create": [],
+    "ottla token renew": ["AAAAAAAAAAAAAAAAAAAAAQ"],
+    "ottla token expire": ["AAAAAAAAAAAAAAAAAAAAAQ"],
     "ottla cluster describe": [],
     "ottla cluster balance": ["--sample", "0.1"],
     "ottla cluster drain": ["1", "--dry-run"],
@@ -117,6 +122,10 @@ REFUSED = {
     "ottla server health": "no node answers at 127.0.0.1:1",
     **dict.fromkeys(
         ("ottla acl list", "ottla acl add", "ottla acl remove", "ottla acl explain"), "the cluster checks no ACLs"
+    ),
+    **dict.fromkeys(
+        ("ottla token list", "ottla token create", "ottla token renew", "ottla token expire"),
+        "this connection may not be used for tokens",
     ),
     "ottla cluster drain": "no broker would remain",
     "ottla cluster remove": "77 is not currently registered (BROKER_ID_NOT_REGISTERED)",

@@ -38,6 +38,7 @@ COMMANDS = {
     "quota": "ottla.cli.quotas:app",
     "acl": "ottla.cli.acls:app",
     "user": "ottla.cli.users:app",
+    "token": "ottla.cli.tokens:app",
     "mirror": "ottla.cli.mirror:app",
     "txn": "ottla.cli.transactions:app",
     "quorum": "ottla.cli.quorum:app",

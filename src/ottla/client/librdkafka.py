@@ -8,7 +8,7 @@ import threading
 from typing import Any, Final
 
 from ottla.client import stores, tls
-from ottla.client.security import Login, Security, Store, Tls
+from ottla.client.security import Login, Security, SecurityFailure, Store, Tls
 from ottla.security.key_stores import certificate_pem
 
 _kept: dict[bytes, str] = {}
@@ -48,6 +48,11 @@ def _of_tls(settings: Tls) -> dict[str, Any]:
 def _of_login(login: Login) -> dict[str, Any]:
     found: dict[str, Any] = {"sasl.mechanism": login.mechanism}
     endpoint = login.endpoint
+    if login.by_token:
+        raise SecurityFailure(
+            "librdkafka, which does this, cannot log in with a delegation token (tokenauth): log in with a password, a "
+            'certificate or OAUTHBEARER; Java, Spark\'s format("ottla") and ottla.arrow log in with tokens'
+        )
     if endpoint is None:
         return found | {"sasl.username": login.username, "sasl.password": login.password.reveal()}
     found |= {

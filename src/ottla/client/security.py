@@ -133,6 +133,8 @@ class Login:
     password: Secret = NO_PASSWORD
     endpoint: TokenEndpoint | None = None
     """Where OAUTHBEARER gets its tokens."""
+    by_token: bool = False
+    """Whether name and password are the id and the HMAC of a delegation token (KIP-48)."""
 
 
 @dataclass(frozen=True)

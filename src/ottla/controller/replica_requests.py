@@ -1,4 +1,4 @@
-"""What a controller is asked about replicas, quotas, users, tokens and ACLs, by API: the part of `requests.py` that few ask."""
+"""Decisions about replicas, quotas, users, tokens and ACLs, by API: the part of `requests.py` that few ask for."""
 
 from __future__ import annotations
 

@@ -59,6 +59,11 @@ def may_renew(token: Token, principal: str) -> bool:
     return principal == token.owner or principal in token.renewers
 
 
+def may_see(token: Token, principal: str) -> bool:
+    """Whether it is shown to them without an ACL: who asked for it sees it too (`TokenInformation.ownerOrRenewer`)."""
+    return principal == token.requester or may_renew(token, principal)
+
+
 class TokenFinder:
     """Finds tokens by their HMAC, which requests name them by. It remembers HMACs, not tokens."""
 

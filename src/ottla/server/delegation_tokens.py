@@ -1,7 +1,8 @@
 """Connections that may be used for requests about delegation tokens, as `KafkaApis.allowTokenRequests` has it.
 
-A client that showed a token itself is refused, else tokens would live for ever, and so is an unknown one: on a PLAINTEXT
-listener, or on an SSL listener without a certificate. The broker that sends an Envelope has looked at its client.
+A client that showed a token itself is refused, else tokens would live for ever, and so is an unknown one: on a
+PLAINTEXT listener, or on an SSL listener without a certificate. The broker that sends an Envelope has looked at its
+client.
 """
 
 from __future__ import annotations

@@ -211,10 +211,14 @@ def test_who_may_have_tokens_of_others(tmp_path: Path) -> None:
             (found,) = await described(bob)
             assert found["token_requester_principal_name"] == "alice"
             rule(node, nothing)
-            assert await described(alice) == [], "who asked for it does not own it"
+            assert await described(alice) == [found], "who asked for it sees it"
+            asked = {"hmac": made["hmac"], "renew_period": -1}
+            assert (await alice.ask(RENEW, 2, asked))["error_code"] == MISMATCH, "and may not renew it"
+            carol = await as_user(node, "admin")
+            assert await described(carol) == []
             for allowed, name in ((Operation.DESCRIBE, made["token_id"]), (Operation.DESCRIBE_TOKENS, "User:bob")):
                 rule(node, lambda operation, kind, on, allowed=allowed, name=name: (operation, on) == (allowed, name))  # type: ignore[misc]
-                assert await described(alice) == [found] and await described(alice, ["alice"]) == []
+                assert await described(carol) == [found] and await described(carol, ["carol"]) == []
             own = await create(alice)
             assert own["error_code"] == 0, "one's own needs nothing"
             wrong = await create(alice, renewers=[renewer("bob"), renewer("x", "Group")])

@@ -1,7 +1,7 @@
 """DescribeDelegationToken, versions 1-3 (KIP-48, KIP-373): the tokens of this node's image that the client may see.
 
-Those that it owns or may renew; others with DESCRIBE on the token or DESCRIBE_TOKENS on their owner. HMACs are among
-what is told: who may describe a token may use it, as in Kafka. An empty list of owners gives no token.
+Those that it owns, asked for or may renew; others with DESCRIBE on the token or DESCRIBE_TOKENS on their owner. HMACs
+are among what is told: who may describe a token may use it, as in Kafka. An empty list of owners gives no token.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ottla.controller.tokens import said_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
-from ottla.security.tokens import Token, hmac_of, may_renew
+from ottla.security.tokens import Token, hmac_of, may_see
 from ottla.server.api import Handling, RequestContext, Response, api
 from ottla.server.authorization import is_allowed
 from ottla.server.delegation_tokens import check_may_ask
@@ -32,7 +32,7 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     needs=(
         Need(
             Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, "tokens", refused=Refused.OMITTED,
-            when="tokens that one neither owns nor may renew",
+            when="tokens that one neither owns, asked for nor may renew",
         ),
         Need(
             Operation.DESCRIBE_TOKENS, ResourceType.USER, "tokens", refused=Refused.OMITTED,
@@ -63,10 +63,10 @@ def handle(context: RequestContext, request: Any) -> Handling:
 
 def is_shown(context: RequestContext, token: Token, owners: set[str] | None) -> bool:
     """`DelegationTokenManager.filterToken`."""
-    if owners is not None and not any(may_renew(token, owner) for owner in owners):
+    if owners is not None and not any(may_see(token, owner) for owner in owners):
         return False
     return (
-        may_renew(token, context.principal)
+        may_see(token, context.principal)
         or is_allowed(context, Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id, log_denial=False)
         or is_allowed(context, Operation.DESCRIBE_TOKENS, ResourceType.USER, token.owner, log_denial=False)
     )
