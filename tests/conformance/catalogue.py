@@ -85,6 +85,7 @@ CATALOGUE: dict[str, Entry] = {
         "ReplicaVerificationTool",
         "TopicCommand",
         "ConfigCommand",
+        "DelegationTokenCommand",
         "ConsumerGroupCommand",
         "GroupsCommand",
         "ShareGroupCommand",

@@ -63,6 +63,10 @@ ASKED_OF_KAFKA_ALONE = {
     ApiKey.DESCRIBE_ACLS: "its answer is all ACLs of the test", ApiKey.CREATE_ACLS: "changes the rules of the test",
     ApiKey.DELETE_ACLS: "changes the rules of the test", ApiKey.UPDATE_FEATURES: "changes the cluster",
     ApiKey.UNREGISTER_BROKER: "changes the cluster",
+    ApiKey.CREATE_DELEGATION_TOKEN: "compared by test_tokens_like_kafka.py",
+    ApiKey.RENEW_DELEGATION_TOKEN: "compared by test_tokens_like_kafka.py",
+    ApiKey.EXPIRE_DELEGATION_TOKEN: "compared by test_tokens_like_kafka.py",
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: "compared by test_tokens_like_kafka.py",
 }  # fmt: skip
 """Not compared here, and why."""
 

@@ -94,6 +94,10 @@ VALID: dict[str, list[str]] = {
     "user disconnect": ["nobody"],
     "client list": [],
     "client disconnect": ["nobody"],
+    "token list": [],
+    "token create": ["--lifetime", "1h"],
+    "token renew": ["AAAAAAAAAAAAAAAAAAAAAQ"],
+    "token expire": ["AAAAAAAAAAAAAAAAAAAAAQ"],
     "cluster describe": [],
     "cluster up": ["1", "cluster", "--port", "0"],
     "cluster add": ["added"],
@@ -135,7 +139,8 @@ REFUSED = {
     "acl add", "acl explain", "acl list", "acl remove", "cert renew", "cert show", "security env",
     "cluster add", "cluster drain", "cluster remove", "mirror failback", "mirror failover",
     "mirror offsets", "mirror status", "pipeline stop",
-    "quorum add", "quorum remove", "server health", "txn abort",
+    "quorum add", "quorum remove", "server health", "token create", "token expire", "token list", "token renew",
+    "txn abort",
 }  # fmt: skip
 """Commands that the only broker of a cluster refuses, or that have nothing to do, or no file to read."""
 

@@ -22,6 +22,7 @@ ABOUT_ANYTHING = {
     "ottla topic create", "ottla produce", "ottla tail", "ottla quota set", "ottla quota remove", "ottla acl add",
     "ottla acl remove", "ottla acl explain", "ottla user create", "ottla user delete",
     "ottla user disconnect", "ottla client disconnect",
+    "ottla token create", "ottla token renew", "ottla token expire",
 }  # fmt: skip
 """Commands whose names need not be of anything that is there."""
 PRINT_NO_DATA = {
@@ -72,6 +73,10 @@ COMMANDS: dict[str, list[str]] = {
     "ottla user disconnect": ["TOPIC-user"],
     "ottla client list": [],
     "ottla client disconnect": ["TOPIC-user"],
+    "ottla token list": [],
+    "ottla token create": [],
+    "ottla token renew": ["AAAAAAAAAAAAAAAAAAAAAQ"],
+    "ottla token expire": ["AAAAAAAAAAAAAAAAAAAAAQ"],
     "ottla cluster describe": [],
     "ottla cluster balance": ["--sample", "0.1"],
     "ottla cluster drain": ["1", "--dry-run"],
@@ -128,6 +133,10 @@ REFUSED = {
     "ottla cert show": "t.avsc has no certificate",
     **dict.fromkeys(
         ("ottla acl list", "ottla acl add", "ottla acl remove", "ottla acl explain"), "the cluster checks no ACLs"
+    ),
+    **dict.fromkeys(
+        ("ottla token list", "ottla token create", "ottla token renew", "ottla token expire"),
+        "this connection may not be used for tokens",
     ),
     "ottla cluster drain": "no broker would remain",
     "ottla cluster remove": "77 is not currently registered (BROKER_ID_NOT_REGISTERED)",

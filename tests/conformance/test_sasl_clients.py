@@ -25,6 +25,8 @@ from tests.unit.security.test_jwt import jwk, rsa_key
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 SECRET = "alice-secret, =with odd; characters"
 PREFIX = "listener.name.sasl_plaintext."
+HMACS: list[str] = []
+"""Passwords of tokens, which no file of the node has."""
 JAAS = "org.apache.kafka.common.security.{}LoginModule required {};"
 USERS = f'username="admin" password="admin-secret" user_admin="admin-secret" user_alice="{SECRET}"'
 
@@ -41,6 +43,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
         f"{PREFIX}sasl.enabled.mechanisms": ",".join(MECHANISMS),
         f"{PREFIX}plain.sasl.jaas.config": JAAS.format("plain.Plain", USERS),
         "ottla.log.level": "DEBUG",
+        "delegation.token.secret.key": "the secret of tokens",
     }
     with node:
         admin = AdminClient(of_librdkafka(node, "PLAIN", "admin", "admin-secret"))
@@ -53,6 +56,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     for path in written:
         data = path.read_bytes()
         assert SECRET.encode() not in data and b"admin-secret" not in data, path
+        assert b"the secret of tokens" not in data and not any(each.encode() in data for each in HMACS), path
 
 
 def of_librdkafka(node: NodeProcess, mechanism: str, name: str = "alice", password: str = SECRET) -> dict[str, Any]:
@@ -224,3 +228,53 @@ def test_kafkas_tools(secured: NodeProcess, shell: Shell, tmp_path: Path) -> Non
         "TopicCommand", "--bootstrap-server", secured.bootstrap, "--command-config", str(gone), "--list", check=False
     )
     assert refused.status != 0 and "invalid credentials with SASL mechanism SCRAM-SHA-256" in refused.out
+
+
+def token_properties(path: Path, token_id: str, hmac: str) -> Path:
+    file = properties(path, "SCRAM-SHA-512", token_id, hmac)
+    file.write_text(file.read_text().replace(f'password="{hmac}"', f'password="{hmac}" tokenauth="true"'))
+    return file
+
+
+@pytest.mark.client("DelegationTokenCommand", "--create, --describe, --renew and --expire")
+def test_kafkas_tool_of_tokens(secured: NodeProcess, shell: Shell, tmp_path: Path, topic: str) -> None:
+    """Java's client, franz-go and our own log in with what it makes; with a token nobody gets another one."""
+    alice = properties(tmp_path / "alice.properties", "PLAIN", "alice", SECRET)
+
+    def tokens(*arguments: str, file: Path = alice, check: bool = True) -> Any:
+        place = ("--bootstrap-server", secured.bootstrap, "--command-config", str(file))
+        return shell.run("DelegationTokenCommand", *place, *arguments, check=check)
+
+    made = tokens("--create", "--max-life-time-period", "3600000", "--renewer-principal", "User:admin").out
+    token_id, hmac, owner, requester, renewers = made.splitlines()[-1].split()[:5]
+    HMACS.append(hmac)
+    assert (owner, requester, renewers) == ("User:alice", "User:alice", "[User:admin]")
+    assert token_id in tokens("--describe", "--owner-principal", "User:alice").out
+    assert "Total number of tokens : 0" in tokens("--describe").out, "an empty list of owners"
+    assert "New expiry date" in tokens("--renew", "--hmac", hmac, "--renew-time-period", "-1").out
+
+    by_token = token_properties(tmp_path / "token.properties", token_id, hmac)
+    place = ("--bootstrap-server", secured.bootstrap, "--command-config", str(by_token))
+    shell.run("TopicCommand", *place, "--create", "--topic", topic)
+    refused = tokens("--create", "--max-life-time-period", "-1", file=by_token, check=False)
+    assert refused.status != 0 and "not allowed" in refused.out + refused.err
+
+    from ottla.client.cluster import Cluster
+    from ottla.client.config import ClientConfig
+    from ottla.client.properties import read_file
+    from ottla.client.security_settings import parse_security
+
+    config = ClientConfig((secured.bootstrap,), security=parse_security(read_file(by_token)))
+    ours = Cluster(config)
+    assert ours.partitions([topic])
+    ours.close()
+    why = build.missing("go")
+    if why is None:
+        program = build.build("go") / "bin" / "franz-login"
+        command = [str(program), secured.bootstrap, "TOKEN", token_id, hmac, topic]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.stdout == "by TOKEN\n", done.stderr
+
+    assert "Completed expire" in tokens("--expire", "--hmac", hmac, "--expiry-time-period", "-1").out
+    gone = shell.run("TopicCommand", *place, "--list", check=False)
+    assert gone.status != 0 and "invalid credentials with SASL mechanism SCRAM-SHA-512" in gone.out

@@ -39,6 +39,7 @@ COMMANDS = {
     "acl": "ottla.cli.acls:app",
     "user": "ottla.cli.users:app",
     "client": "ottla.cli.clients:app",
+    "token": "ottla.cli.tokens:app",
     "mirror": "ottla.cli.mirror:app",
     "txn": "ottla.cli.transactions:app",
     "quorum": "ottla.cli.quorum:app",

@@ -259,8 +259,11 @@ def _create(directory: Path, nodes: int, port: int, settings: Mapping[str, str],
 
 
 def write_settings(place: Path, settings: Mapping[str, str]) -> None:
-    """The file that the node is started with, from then on."""
-    (place / PROPERTIES).write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    """The file that the node is started with, from then on. There may be secrets in it."""
+    from ottla.cli import authority
+
+    text = "".join(f"{name}={value}\n" for name, value in settings.items())
+    authority.write_private(place / PROPERTIES, text.encode())
 
 
 def check_settings(place: Path, settings: Mapping[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 security/ca.pem        the certificate that clients trust
 security/ca-key.pem    the key of the authority: who has it can be anybody
+security/token-secret  what the nodes make delegation tokens from: who has it can be anybody who has one
 client.properties      Kafka's names: for `ottla --config`, Kafka's tools and `format("ottla")`
 librdkafka.properties  librdkafka's names: kcat -F, confluent-kafka
 spark.properties       options of Spark's Kafka connector
@@ -16,13 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.cli import authority
-from ottla.cli.exits import MISUSED, CommandFailed
+from ottla.cli.exits import FAILED, MISUSED, CommandFailed
 
 if TYPE_CHECKING:
     from ottla.client.security import Security
 
 SECURITY: Final = "security"
 NODE_FILE: Final = "node.pem"
+TOKEN_SECRET: Final = "token-secret"
 CLIENT: Final = "client.properties"
 LIBRDKAFKA: Final = "librdkafka.properties"
 SPARK: Final = "spark.properties"
@@ -107,7 +109,18 @@ def _settings(root: Path, file: Path) -> dict[str, str]:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": f"User:{ADMIN};User:CN={authority.NODE_NAME}",
         "ottla.http.security.protocol": "SASL_SSL",
+        "delegation.token.secret.key": _token_secret(root / SECURITY / TOKEN_SECRET),
     }
+
+
+def _token_secret(file: Path) -> str:
+    """What delegation tokens are made from, the same for all nodes of the directory. Raises CommandFailed."""
+    if not file.exists():
+        authority.write_private(file, f"{new_password()}\n".encode())
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise CommandFailed(f"{file} cannot be read: {error}", FAILED) from None
 
 
 # A node that is added later.

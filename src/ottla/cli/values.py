@@ -26,6 +26,9 @@ MINUTES_MAX = 100_000.0
 
 PORT_MAX = 65_535
 
+PERIOD_MS_MAX = 36_500 * 86_400_000
+_PERIOD = re.compile(r"([0-9]{1,12})([smhd])", re.ASCII)
+_PERIOD_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _BYTES = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,3})?)([KMG]?)", re.ASCII)
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
@@ -99,6 +102,17 @@ def parse_byte_rate(text: str) -> int | None:
     return rate if 0 < rate <= INT64_MAX else None
 
 
+def parse_period_ms(text: str) -> int | None:
+    """`30s`, `10m`, `12h` or `7d` in milliseconds; None for what is none of these, or more than a century."""
+    match = _PERIOD.fullmatch(text)
+    period_ms = 0 if match is None else int(match[1]) * _PERIOD_MS[match[2]]
+    return period_ms if 0 < period_ms <= PERIOD_MS_MAX else None
+
+
+def _period(value: str) -> str | None:
+    return None if parse_period_ms(value) else "a time such as 30s, 10m, 12h or 7d, of at most 36500d"
+
+
 def _byte_rate(value: str) -> str | None:
     return None if parse_byte_rate(value) else "bytes per second, such as 500K, 20M or 1G"
 
@@ -135,6 +149,8 @@ TransactionalId = Annotated[str, Parameter(validator=_each(_name))]
 QuotaName = Annotated[str, Parameter(validator=_each(_name))]
 """Name of the user, client id or address that a quota is for."""
 UserName = Annotated[str, Parameter(validator=_each(_name))]
+TokenId = Annotated[str, Parameter(validator=_each(_name))]
+Period = Annotated[str, Parameter(validator=_each(_period))]
 Iterations = Annotated[int, Parameter(validator=_whole(4096, 16_384))]
 """Kafka's limits for SCRAM."""
 SettingName = Annotated[str, Parameter(validator=_each(_name))]

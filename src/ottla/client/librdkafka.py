@@ -50,6 +50,11 @@ def _of_login(login: Login) -> dict[str, Any]:
     if login.kerberos is not None:
         return found | _of_kerberos(login.kerberos)
     endpoint = login.endpoint
+    if login.by_token:
+        raise SecurityFailure(
+            "librdkafka, which does this, cannot log in with a delegation token (tokenauth): log in with a password, a "
+            'certificate or OAUTHBEARER; Java, Spark\'s format("ottla") and ottla.arrow log in with tokens'
+        )
     if endpoint is None:
         return found | {"sasl.username": login.username, "sasl.password": login.password.reveal()}
     found |= {

@@ -75,7 +75,9 @@ def mechanism_of(login: Login, address: str) -> ClientMechanism:
         assert login.endpoint is not None
         return client.OAuthBearerClient(oauth.token(login.endpoint), dict(login.endpoint.extensions))
     mechanism = scram.BY_NAME[login.mechanism]
-    return client.ScramClient(mechanism, login.username, login.password, os.urandom(scram.NONCE_BYTES))
+    extensions = {"tokenauth": "true"} if login.by_token else None
+    nonce = os.urandom(scram.NONCE_BYTES)
+    return client.ScramClient(mechanism, login.username, login.password, nonce, extensions=extensions)
 
 
 def _not_sasl(address: str, code: ErrorCode) -> str:
@@ -90,5 +92,10 @@ def _refused(address: str, login: Login, code: ErrorCode, message: str | None) -
     advice = {
         "OAUTHBEARER": "the token of sasl.oauthbearer.token.endpoint.url is not accepted there",
         "GSSAPI": "the broker's log says why it does not accept the Kerberos ticket",
-    }.get(login.mechanism, "check sasl.username, sasl.password and sasl.mechanism")
+    }.get(
+        login.mechanism,
+        "the delegation token is wrong, expired or gone: see ottla token list"
+        if login.by_token
+        else "check sasl.username, sasl.password and sasl.mechanism",
+    )
     return SecurityFailure(f"{address} refused the login{who} by {login.mechanism}{why}: {advice}", code)

@@ -152,6 +152,8 @@ class Login:
     """Where OAUTHBEARER gets its tokens."""
     kerberos: Kerberos | None = None
     """Not None with GSSAPI."""
+    by_token: bool = False
+    """Whether name and password are the id and the HMAC of a delegation token (KIP-48)."""
 
 
 @dataclass(frozen=True)

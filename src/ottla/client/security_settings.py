@@ -105,6 +105,8 @@ def normalized(given: Mapping[str, str]) -> dict[str, str]:
     text = found.pop("sasl.jaas.config", None)
     if text is not None and text.strip():
         found = {**_of_jaas(text, found), **found}
+    if "sasl.username" in found:
+        found.setdefault(_TOKEN, "false")  # else a name would be taken for a token's that another source has
     return {name: value for name, value in found.items() if value or name in _MAY_BE_EMPTY}
 
 
@@ -265,8 +267,8 @@ def _of_jaas(text: str, known: Mapping[str, str]) -> dict[str, str]:
         found["sasl.oauthbearer.extensions"] = ",".join(
             f"{name.removeprefix('extension_')}={value}" for name, value in extensions.items()
         )
-    if "tokenauth" in options and options.pop("tokenauth").lower() == "true":
-        raise WrongSecurity("sasl.jaas.config: delegation tokens (tokenauth) are not supported")
+    if "tokenauth" in options and "SCRAM-SHA-256" in mechanisms:
+        found[_TOKEN] = options.pop("tokenauth").reveal().lower()
     if any(name.startswith("unsecured") for name in options):
         raise WrongSecurity("sasl.jaas.config: unsecured tokens are not supported")
     others = [name for name in options if not name.startswith("user_")]
@@ -298,6 +300,8 @@ _MODULES: Final = {
     jaas.OAUTHBEARER_MODULE: ("OAUTHBEARER",), jaas.KERBEROS_MODULE: ("GSSAPI",),
 }  # fmt: skip
 """The mechanisms that each login module is for."""
+_TOKEN: Final = "sasl.jaas.config tokenauth"
+"""Made of the option `tokenauth` of a SCRAM login module (KIP-48); no setting has this name."""
 _JAAS_LOGIN: Final = {"username": "sasl.username", "password": "sasl.password"}
 _JAAS_OAUTH: Final = {
     "clientId": "sasl.oauthbearer.client.id", "clientSecret": "sasl.oauthbearer.client.secret",
@@ -320,7 +324,8 @@ def _login(known: Mapping[str, str]) -> Login:
             raise WrongSecurity(f"{name}: must be set for {mechanism}, or sasl.jaas.config")
     if not known["sasl.username"]:
         raise WrongSecurity("sasl.username: is empty")
-    return Login(mechanism, known["sasl.username"], Secret(known["sasl.password"]))
+    by_token = known.get(_TOKEN) == "true" and mechanism.startswith("SCRAM")
+    return Login(mechanism, known["sasl.username"], Secret(known["sasl.password"]), by_token=by_token)
 
 
 def _kerberos(known: Mapping[str, str]) -> Kerberos:

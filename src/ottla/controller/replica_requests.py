@@ -1,10 +1,10 @@
-"""What a controller is asked about replicas, quotas, users and ACLs, by API: the part of `requests.py` that few ask."""
+"""Decisions about replicas, quotas, users, tokens and ACLs, by API: the part of `requests.py` that few ask for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla.controller import acls, directories, isr, leaders, quotas, reassignments, scram
+from ottla.controller import acls, directories, isr, leaders, quotas, reassignments, scram, tokens
 from ottla.controller.requests import Decider
 from ottla.protocol.messages import ApiKey
 
@@ -21,5 +21,8 @@ DECIDERS: Mapping[int, Decider] = {
     ApiKey.CREATE_ACLS: lambda image, asked, by: acls.create_acls(image, asked, by.random),
     ApiKey.DELETE_ACLS: lambda image, asked, by: acls.delete_acls(image, asked),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda image, asked, by: scram.alter_scram_credentials(image, asked),
+    ApiKey.CREATE_DELEGATION_TOKEN: tokens.create,
+    ApiKey.RENEW_DELEGATION_TOKEN: tokens.renew,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: tokens.expire,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda image, asked, by: reassignments.list_reassignments(image, asked),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random as random_module
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.config.effective import EffectiveConfig
 from ottla.controller import brokers, configs, features, producer_ids, topics
@@ -18,6 +18,9 @@ from ottla.controller.sessions import BrokerSessions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages import ApiKey
+
+if TYPE_CHECKING:
+    from ottla.security.tokens import TokenFinder
 
 Request = Mapping[str, Any]
 Response = dict[str, Any]
@@ -33,6 +36,11 @@ class Inputs(NamedTuple):
     sessions: BrokerSessions
     permits: Permits = unlimited
     """Mutations that the requesting client may still make (KIP-599)."""
+    now_ms: int = 0
+    requester: str = "User:ANONYMOUS"
+    """The principal that asks."""
+    tokens: TokenFinder | None = None
+    """Finds delegation tokens; None where the node has no secret for them."""
 
 
 Decider = Callable[[MetadataImage, Request, Inputs], Decision[Any] | Steps[Any]]

@@ -12,7 +12,7 @@ import random as random_module
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.clock import Clock
 from ottla.config.effective import EffectiveConfig
@@ -40,6 +40,9 @@ from ottla.protocol.internal.metadata_records import (
     EndTransactionRecord,
 )
 from ottla.protocol.messages import ApiKey
+
+if TYPE_CHECKING:
+    from ottla.security.tokens import TokenFinder
 
 R = TypeVar("R")
 
@@ -125,6 +128,7 @@ class ActiveController:
         self._worker: asyncio.Task[None] | None = None
         self._timer: asyncio.Handle | None = None
         self._failure: KafkaError | None = None
+        self._tokens = token_finder(self._config)
         self._elections = PeriodicElections(self.submit, lambda image: self._inputs(image).config)
         quorum.on_commit.append(self._on_commit)
         quorum.on_failure.append(self._fail)
@@ -164,7 +168,12 @@ class ActiveController:
     # Requests.
 
     async def request(
-        self, api_key: int, request: Mapping[str, Any], permits: Permits = unlimited, heard: Heard | None = None
+        self,
+        api_key: int,
+        request: Mapping[str, Any],
+        permits: Permits = unlimited,
+        heard: Heard | None = None,
+        requester: str = "User:ANONYMOUS",
     ) -> Answer:
         """Decide on a request and return when the decision is committed. Mappings have the names of the newest version.
 
@@ -181,7 +190,9 @@ class ActiveController:
         elif api_key == ApiKey.UPDATE_FEATURES and (level := kraft_level(request)) is not None:
             return await self._update_features(request, level, heard)
         return await self._answer(
-            lambda image, now: requests.decide(api_key, image, request, self._inputs(image)._replace(permits=permits)),
+            lambda image, now: requests.decide(
+                api_key, image, request, self._inputs(image)._replace(permits=permits, now_ms=now, requester=requester)
+            ),
             heard,
         )
 
@@ -211,7 +222,7 @@ class ActiveController:
         config = self._config
         if config.cluster_wide is not cluster_wide or config.per_broker is not own:
             self._config = config = EffectiveConfig(self._settings.static, cluster_wide, own)
-        return Inputs(config, self._random, self._settings.cluster_id, self._sessions)
+        return Inputs(config, self._random, self._settings.cluster_id, self._sessions, tokens=self._tokens)
 
     def _answer(self, decide: Decide[Any], heard: Heard | None = None) -> asyncio.Future[Answer]:
         if self._failure is not None:
@@ -355,6 +366,16 @@ class ActiveController:
         """A broker is gone, by what is known of it; another process with its id may register now."""
         self._sessions.drop(node_id)
         self._answer(lambda image, now: brokers.fence(image, node_id, self._inputs(image).config))
+
+
+def token_finder(config: EffectiveConfig) -> TokenFinder | None:
+    """What finds delegation tokens, on a node that has the secret for them."""
+    secret = config["delegation.token.secret.key"]
+    if not secret:
+        return None
+    from ottla.security.tokens import TokenFinder  # most clusters have no tokens
+
+    return TokenFinder(secret)
 
 
 def _not_active() -> KafkaError:

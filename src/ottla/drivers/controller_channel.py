@@ -143,9 +143,13 @@ class LocalControllerChannel:
     ) -> dict[str, Any]:
         permits = None if self.permits_of is None else self.permits_of(api_key, version, requester)
         if permits is None:
-            response, offset = await self._controller.request(api_key, request, heard=heard)
+            response, offset = await self._controller.request(
+                api_key, request, heard=heard, requester=requester.principal
+            )
         else:
-            response, offset = await self._controller.request(api_key, request, permits.take, heard)
+            response, offset = await self._controller.request(
+                api_key, request, permits.take, heard, requester.principal
+            )
             response = {**response, "throttle_time": permits.delay_ms()}
         await self._publisher.wait_published(offset)
         return response

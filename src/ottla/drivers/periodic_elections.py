@@ -1,4 +1,5 @@
-"""What the active controller does about leaders by itself: see `ottla.controller.leaders` (Kafka's `PeriodicTask`s)."""
+"""What the active controller does by itself, about leaders (`ottla.controller.leaders`) and delegation tokens that have
+ended (`ottla.controller.tokens`); Kafka's `PeriodicTask`s."""
 
 from __future__ import annotations
 
@@ -13,6 +14,9 @@ from ottla.errors import KafkaError
 from ottla.metadata.image import MetadataImage
 
 Elect = Callable[[MetadataImage, EffectiveConfig], Steps[bool]]
+
+TOKEN_CHECK_SECONDS_MAX = 86_400.0
+"""No timer lasts for longer; expired tokens that are removed earlier than asked for are of no use to anybody."""
 
 
 class PeriodicElections:
@@ -32,6 +36,9 @@ class PeriodicElections:
         if config["auto.leader.rebalance.enable"]:
             kinds.append((config["leader.imbalance.check.interval.seconds"], balance_leaders))
         self._tasks = [loop.create_task(self._repeat(interval_s, elect)) for interval_s, elect in kinds]
+        if config["delegation.token.secret.key"]:
+            interval_s = min(config["delegation.token.expiry.check.interval.ms"] / 1000, TOKEN_CHECK_SECONDS_MAX)
+            self._tasks.append(loop.create_task(self._remove_tokens(interval_s)))
 
     def stop(self) -> None:
         for task in self._tasks:
@@ -44,5 +51,15 @@ class PeriodicElections:
                 await asyncio.sleep(interval_s)
                 while await self._submit(lambda image, now: elect(image, self._config(image))):
                     pass
+        except KafkaError:  # another controller is the active one
+            return
+
+    async def _remove_tokens(self, interval_s: float) -> None:
+        from ottla.controller.tokens import expired  # most clusters have no tokens
+
+        try:
+            while True:
+                await asyncio.sleep(interval_s)
+                await self._submit(expired)
         except KafkaError:  # another controller is the active one
             return

@@ -123,6 +123,11 @@ def supports_scram(features: Mapping[str, int]) -> bool:
     return metadata_version(features) >= 11
 
 
+def supports_delegation_tokens(features: Mapping[str, int]) -> bool:
+    """Whether the metadata holds delegation tokens (3.6-IV2)."""
+    return metadata_version(features) >= 14
+
+
 def supports_controller_registration(features: Mapping[str, int]) -> bool:
     return metadata_version(features) >= 15
 

@@ -15,14 +15,21 @@ _INT16 = struct.Struct(">h")
 VERSION = 0
 
 
+class TokenPrincipal(str):
+    """`User:name`, of a client that logged in with a delegation token of that user, and so may not ask for another."""
+
+    __slots__ = ()
+
+
 def encode_principal(principal: str) -> bytes:
     """`principal` as `User:name`."""
     from kio.schema.default_principal_data.v0.data import DefaultPrincipalData
 
     kind, _, name = principal.partition(":")
+    by_token = isinstance(principal, TokenPrincipal)
     out = io.BytesIO()
     out.write(_INT16.pack(VERSION))
-    writer(DefaultPrincipalData)(out, DefaultPrincipalData(type_=kind, name=name, token_authenticated=False))
+    writer(DefaultPrincipalData)(out, DefaultPrincipalData(type_=kind, name=name, token_authenticated=by_token))
     return out.getvalue()
 
 
@@ -40,4 +47,5 @@ def decode_principal(data: Buffer) -> str:
         if not is_about_bytes(error):
             raise
         raise MalformedRequest(f"a principal that cannot be read: {error}") from error
-    return f"{found.type_}:{found.name}"
+    text = f"{found.type_}:{found.name}"
+    return TokenPrincipal(text) if found.token_authenticated else text

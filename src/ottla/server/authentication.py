@@ -25,6 +25,7 @@ from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
 from ottla.protocol.messages import ApiKey
+from ottla.protocol.principal import TokenPrincipal
 from ottla.security.sasl import AuthenticationFailed, ServerMechanism
 from ottla.server import dispatch
 from ottla.server.api import Api, ApiSet, Call, CloseConnection, Handling, RequestContext, Response, top_level_error
@@ -347,6 +348,8 @@ class Login:
         AuthenticationFailed."""
         connection, authentication = self._connection, self._authentication
         principal, previous = f"User:{user}", self._previous
+        if getattr(server, "by_token", False):
+            principal = TokenPrincipal(principal)
         if previous is not None and previous[1] != principal:
             raise AuthenticationFailed(
                 f"Cannot change principals during re-authentication from {previous[1].replace(':', '.', 1)}: "

@@ -10,6 +10,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,6 +55,9 @@ _VALIDATORS: Final = tuple(f"{_OAUTH}{name}" for name in ("DefaultJwtValidator",
 
 LOOKED_AT_MAX: Final = 500
 """Credentials looked at to find their usual shape: a fraction of a millisecond."""
+
+TOKENS_MAX: Final = 1_000
+"""Credentials of delegation tokens that a listener remembers: making one takes milliseconds."""
 
 UNVERIFIED: Final[Mapping[str, str]] = {
     "sasl.oauthbearer.expected.audience": "sasl.oauthbearer.allow.unverified.audience",
@@ -272,8 +276,9 @@ def _server(listener: Listener, mechanism: str) -> Callable[[], Any]:
         return lambda: PlainServer(users)
     if mechanism in scram.BY_NAME:
         users_of = ScramUsers(node, scram.BY_NAME[mechanism])
+        find_token = tokens_of(node, users_of.mechanism)
         return lambda: scram.ScramServer(
-            users_of.mechanism, users_of.find, users_of.made_up, os.urandom(scram.NONCE_BYTES)
+            users_of.mechanism, users_of.find, users_of.made_up, os.urandom(scram.NONCE_BYTES), find_token
         )
     return _gssapi(listener) if mechanism == GSSAPI else _oauthbearer(listener)
 
@@ -285,6 +290,25 @@ def _gssapi(listener: Listener) -> Callable[[], Any]:
     config, name = listener.node.config, listener.name
     acceptor, namer = acceptor_of(config, name), namer_of(config, name)
     return lambda: GssapiServer(acceptor.context, namer.name_of)
+
+
+def tokens_of(node: Node, mechanism: scram.ScramMechanism) -> scram.FindToken:
+    """What finds the delegation tokens that clients show."""
+    secret = node.config["delegation.token.secret.key"]
+    if not secret:
+        return lambda token_id: None
+    from ottla.security.tokens import credential_of, is_expired  # most clusters have no tokens
+
+    made = lru_cache(TOKENS_MAX)(lambda token_id: credential_of(mechanism, secret, token_id))
+
+    def find(token_id: str) -> scram.TokenLogin | None:
+        found = node.image.delegation_tokens.get(token_id)
+        if found is None or is_expired(found, node.clock.now_ms()):
+            return None
+        owner = found.owner.partition(":")[2]
+        return scram.TokenLogin(owner, found.expiration_timestamp / 1000, lambda: made(token_id))
+
+    return find
 
 
 class ScramUsers:

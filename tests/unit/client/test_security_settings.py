@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 
-from ottla.client.properties import from_environment, security_from, settings_of
+from ottla.client import librdkafka as of_librdkafka
+from ottla.client.login import mechanism_of
+from ottla.client.properties import from_environment, replaced, security_from, settings_of
 from ottla.client.secret_names import is_secret
-from ottla.client.security import PLAINTEXT, SecurityFailure, Store
+from ottla.client.security import PLAINTEXT, Login, SecurityFailure, Store
 from ottla.client.security_settings import (
     SECURITY_SETTINGS,
     Sides,
     WrongSecurity,
     normalized,
     parse_security,
+    security_of,
     sides_of,
 )
 from ottla.config.secret import Secret
@@ -154,7 +157,7 @@ WRONG: list[tuple[dict[str, str], str]] = [
     ({**LOGIN, "sasl.mechanism": "PLAIN", "sasl.client.callback.handler.class": "a.B"}, "no class is loaded"),
     ({**LOGIN, "sasl.jaas.config": 'com.sun.security.auth.module.JndiLoginModule required a="b";'}, "is not known"),
     ({**LOGIN, "sasl.jaas.config": f"{PLAIN_MODULE} required username=a password=b other=c;"}, "option other"),
-    ({**LOGIN, "sasl.jaas.config": f'{SCRAM_MODULE} required username=a password=b tokenauth="true";'}, "delegation"),
+    ({**LOGIN, "sasl.jaas.config": f'{PLAIN_MODULE} required username=a password=b tokenauth="true";'}, "tokenauth"),
     ({**LOGIN, "sasl.jaas.config": f"{PLAIN_MODULE} required username=a"}, "sasl.jaas.config: "),
     ({**LOGIN, "sasl.mechanism": "OAUTHBEARER"}, "sasl.oauthbearer.token.endpoint.url: must be set"),
     ({**LOGIN, "enable.sasl.oauthbearer.unsecure.jwt": "true"}, "unsecured tokens"),
@@ -168,6 +171,24 @@ def test_wrong_settings_are_refused(given: dict[str, str], wanted: str) -> None:
     with pytest.raises(WrongSecurity, match=wanted) as caught:
         parse_security(given)
     assert CANARY not in str(caught.value)
+
+
+def test_a_delegation_token_is_shown_by_scram() -> None:
+    """KIP-48; librdkafka does not know them, and commands that use it say so."""
+    jaas = f'{SCRAM_MODULE} required username="id" password="{CANARY}" tokenauth="{{}}";'
+    given = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512"}
+    found = parse_security({**given, "sasl.jaas.config": jaas.format("true")})
+    assert found.login is not None and found.login == Login("SCRAM-SHA-512", "id", Secret(CANARY), by_token=True)
+    first = mechanism_of(found.login).first()
+    assert first.startswith(b"n,,n=id,r=") and first.endswith(b",tokenauth=true")
+    with pytest.raises(SecurityFailure, match="delegation token") as caught:
+        of_librdkafka.settings_of(found)
+    assert CANARY not in str(caught.value)
+    login = parse_security({**given, "sasl.jaas.config": jaas.format("false")}).login
+    assert login is not None and not login.by_token and b"tokenauth" not in mechanism_of(login).first()
+    named = normalized({"sasl.username": "ann", "sasl.password": CANARY})
+    login = security_of(replaced(normalized({**given, "sasl.jaas.config": jaas.format("true")}), named)).login
+    assert login == Login("SCRAM-SHA-512", "ann", Secret(CANARY)), "a password of another source is no token"
 
 
 def test_no_secret_is_in_a_repr_and_all_are_in_a_pickle() -> None:

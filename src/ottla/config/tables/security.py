@@ -34,13 +34,13 @@ SECURITY: tuple[Setting, ...] = (
             doc="Milliseconds after which a client of a SASL listener must authenticate again; 0 for never. A token "
                 "ends a session at its own end too (KIP-368)."),
     Setting("delegation.token.secret.key", PASSWORD, None,
-            doc="A secret that all nodes share. The salts that unknown SCRAM users are answered with come from it, "
-                "else from the cluster id; delegation tokens are not served yet."),
-    Setting("delegation.token.max.lifetime.ms", LONG, "604800000", AtLeast(1), acts=False,
+            doc="A secret that all nodes share. Delegation tokens are made from it; without it there are none. The "
+                "salts that unknown SCRAM users are answered with come from it too, else from the cluster id."),
+    Setting("delegation.token.max.lifetime.ms", LONG, "604800000", AtLeast(1),
             doc="Milliseconds that a delegation token can be renewed at most."),
-    Setting("delegation.token.expiry.time.ms", LONG, "86400000", AtLeast(1), acts=False,
+    Setting("delegation.token.expiry.time.ms", LONG, "86400000", AtLeast(1),
             doc="Milliseconds that a delegation token is valid between renewals."),
-    Setting("delegation.token.expiry.check.interval.ms", LONG, "3600000", AtLeast(1), acts=False,
+    Setting("delegation.token.expiry.check.interval.ms", LONG, "3600000", AtLeast(1),
             doc="Milliseconds between checks for expired delegation tokens."),
     Setting("sasl.mechanism.controller.protocol", STRING, "GSSAPI",
             doc="The SASL mechanism by which this node logs in at controllers: PLAIN, SCRAM-SHA-256, "

@@ -173,6 +173,11 @@ def parse_client_first(token: bytes) -> ClientFirst:
     )  # fmt: skip
 
 
+def shows_token(first: ClientFirst) -> bool:
+    """Whether the name is the id of a delegation token (KIP-48)."""
+    return first.extensions.get("tokenauth", "").lower() == "true"
+
+
 def escaped(name: str) -> str:
     """A name as messages have it."""
     return name.replace("=", "=3D").replace(",", "=2C")
@@ -203,17 +208,44 @@ Find = Callable[[str], "Credential | None"]
 """The credential of a name in this mechanism."""
 
 
+class TokenLogin(NamedTuple):
+    """A delegation token that somebody shows (KIP-48)."""
+
+    owner: str
+    """The name of the user it stands for."""
+    expires_at_s: float
+    credential: Callable[[], Credential]
+    """Makes what the login is checked by, which takes milliseconds."""
+
+
+FindToken = Callable[[str], "TokenLogin | None"]
+"""The token of an id, if it is valid."""
+
+
+def _no_tokens(token_id: str) -> TokenLogin | None:
+    return None
+
+
 class ScramServer:
     """Two messages in, two out; the second one proves that the server knows the user."""
 
     def __init__(
-        self, mechanism: ScramMechanism, find: Find, made_up: Callable[[str], Credential], random_bytes: bytes
+        self,
+        mechanism: ScramMechanism,
+        find: Find,
+        made_up: Callable[[str], Credential],
+        random_bytes: bytes,
+        find_token: FindToken = _no_tokens,
     ) -> None:
         """`made_up` gives a credential for unknown names; `random_bytes` are NONCE_BYTES."""
         self.user: str | None = None
         self.expires_at_s: float | None = None
         self.claimed: str | None = None
         """The name that the client gave, for the audit log."""
+        self.by_token = False
+        """Whether the client showed a delegation token, and no password of the user."""
+        self._find_token = find_token
+        self._token: TokenLogin | None = None
         self._mechanism = mechanism
         self._find = find
         self._made_up = made_up
@@ -225,7 +257,18 @@ class ScramServer:
         self._server_first = ""
 
     def takes_long(self, token: bytes) -> bool:
-        return False
+        """So does the first message of who shows a delegation token. The token is looked up here, and its credential is
+        made by `step`, which then may run in a thread."""
+        if self._first is not None or b"tokenauth" not in token[:MESSAGE_BYTES_MAX]:
+            return False
+        try:
+            first = parse_client_first(token)
+        except AuthenticationFailed:
+            return False  # `step` says why
+        if not shows_token(first):
+            return False
+        self._token = self._find_token(first.name)
+        return self._token is not None
 
     def step(self, token: bytes) -> bytes:
         """Raises AuthenticationFailed."""
@@ -251,8 +294,13 @@ class ScramServer:
 
     def _found(self, first: ClientFirst) -> tuple[str, Credential] | None:
         """The name as it is stored, with its credential: the name as it was sent, else its prepared form."""
-        if first.extensions.get("tokenauth", "").lower() == "true":  # delegation tokens (KIP-48) are not users
-            return None
+        if shows_token(first):  # an id is not the name of a user, though both may be the same text
+            self.by_token = True
+            shown = self._token
+            if shown is None:
+                return None
+            self.expires_at_s = shown.expires_at_s
+            return shown.owner, shown.credential()
         try:
             prepared = saslprep(first.name)
         except ValueError:
@@ -279,6 +327,7 @@ class ScramServer:
         shown = xor(proof, keyed(mechanism, known.stored_key, text))
         is_right = hmac.compare_digest(hashed(mechanism, shown), known.stored_key)
         if not is_right or self._name is None:
-            raise AuthenticationFailed(reason="a wrong password" if self._name is not None else "an unknown name")
+            what = "token" if self.by_token else "name"
+            raise AuthenticationFailed(reason="a wrong password" if self._name is not None else f"an unknown {what}")
         self.user = self._name
         return b"v=" + base64.b64encode(keyed(mechanism, known.server_key, text))

@@ -23,6 +23,10 @@ CONTROLLER_TABLE: dict[int, Served] = {
     ApiKey.ALTER_CONFIGS: Served("handlers.alter_configs", 0, 2),
     ApiKey.SASL_AUTHENTICATE: Served("handlers.sasl_authenticate", 0, 2),
     ApiKey.CREATE_PARTITIONS: Served("handlers.create_partitions", 0, 3),
+    ApiKey.CREATE_DELEGATION_TOKEN: Served("handlers.create_delegation_token", 1, 3),
+    ApiKey.RENEW_DELEGATION_TOKEN: Served("handlers.renew_delegation_token", 1, 2),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: Served("handlers.expire_delegation_token", 1, 2),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: Served("handlers.describe_delegation_token", 1, 3),
     ApiKey.ELECT_LEADERS: Served("handlers.elect_leaders", 0, 2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Served("handlers.incremental_alter_configs", 0, 1),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Served("handlers.alter_partition_reassignments", 0, 1),
@@ -56,7 +60,8 @@ FORWARDABLE = frozenset(
         ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.DESCRIBE_QUORUM, ApiKey.UPDATE_FEATURES, ApiKey.UNREGISTER_BROKER,
         ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS,
         ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.CREATE_ACLS,
-        ApiKey.DELETE_ACLS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.DELETE_ACLS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS, ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN,
     }
 )  # fmt: skip
 """APIs allowed in an Envelope (`forwardable` in Kafka's `ApiKeys`) among those served."""

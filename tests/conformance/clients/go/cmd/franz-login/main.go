@@ -1,4 +1,4 @@
-// franz-login BOOTSTRAP MECHANISM USER PASSWORD TOPIC: log in with franz-go, write one record, read one, print it.
+// franz-login BOOTSTRAP MECHANISM USER PASSWORD TOPIC: log in with franz-go (TOKEN: with a delegation token's id and HMAC), write one record, read one, print it.
 package main
 
 import (
@@ -19,6 +19,8 @@ func mechanism(name, user, password string) sasl.Mechanism {
 		return scram.Auth{User: user, Pass: password}.AsSha256Mechanism()
 	case "SCRAM-SHA-512":
 		return scram.Auth{User: user, Pass: password}.AsSha512Mechanism()
+	case "TOKEN":
+		return scram.Auth{User: user, Pass: password, IsToken: true}.AsSha256Mechanism()
 	}
 	return plain.Auth{User: user, Pass: password}.AsMechanism()
 }

@@ -1,0 +1,32 @@
+"""ExpireDelegationToken, versions 1-2 (KIP-48): a token, named by its HMAC, ends now or after a period.
+
+No ACL is asked for: its owner and those who were named as renewers may, and nobody else. Connections that were made
+with the token stay open until their sessions end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.controller.tokens import NO_TIMESTAMP
+from ottla.errors import KafkaError
+from ottla.protocol.messages import ApiKey, plain
+from ottla.server.api import RequestContext, Response, api
+from ottla.server.delegation_tokens import check_may_ask
+from ottla.server.forwarding import to_controller
+from ottla.server.permissions import Open
+
+
+def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+    return {"error_code": error.code, "expiry_timestamp": NO_TIMESTAMP}
+
+
+@api(
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    versions=(1, 2),
+    needs=Open("a token's owner and renewers may, and nobody else"),
+    on_error=_on_error,
+)
+async def handle(context: RequestContext, request: Any) -> Response:
+    check_may_ask(context)
+    return await to_controller(context, plain(request))
