@@ -151,7 +151,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
-            ({"num_partition": 3}, "unknown setting num.partition=3: .*did you mean num.partitions"),
+            ({"num_partition": 3}, "unknown setting num.partition: .*did you mean num.partitions"),
             ({"num_partitions": 0}, "num.partitions=0 is refused: allowed is at least 1"),
             ({"topics": {"a/b": 1}}, "topic a/b: Topic name is invalid"),
             ({"topics": {"a": {"cleanup_policy": "x"}}}, "Invalid value x for configuration cleanup.policy"),

@@ -108,7 +108,24 @@ TOPIC_SYNONYMS: Mapping[str, tuple[Synonym, ...]] = {
 
 def is_sensitive(name: str) -> bool:
     """Whether a setting of a broker has a password for its value, also as one of a listener or a mechanism."""
-    return any(setting.sensitive and (name == each or name.endswith(f".{each}")) for each, setting in BROKER.items())
+    return name in _PASSWORDS or name.endswith(_BEHIND_A_PREFIX)
+
+
+_PASSWORDS = frozenset(name for name, setting in BROKER.items() if setting.sensitive)
+_BEHIND_A_PREFIX = tuple(f".{name}" for name in _PASSWORDS)
+
+
+def may_be_secret(kind: int, name: str) -> bool:
+    """Whether the value of a dynamic setting of a resource of this type is not to be shown: a broker's passwords, and
+    what the table does not know of a broker, which may be one of a plugin (as Kafka's DescribeConfigs)."""
+    if kind != BROKER_RESOURCE:
+        return False
+    known = (*BROKER, *THROTTLES)
+    return is_sensitive(name) or not any(name == each or name.endswith(f".{each}") for each in known)
+
+
+BROKER_RESOURCE = 4
+"""The type of brokers among resources that have settings, as numbered on the wire."""
 
 
 PREFIXES = ("listener.name.", "rsm.config.", "rlmm.config.")

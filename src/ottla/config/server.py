@@ -73,7 +73,7 @@ class ServerConfig(Mapping[str, Any]):
         for name, setting in definitions.BROKER.items():
             if setting.required and name not in static:
                 raise OttlaError(f"setting {name} is missing; it must be {setting.allowed}")
-        self.static: Mapping[str, str] = {"broker.id": static["node.id"], **static}
+        self.static = _hiding({"broker.id": static["node.id"], **static})
         self.effective = EffectiveConfig(self.static, {}, {})
         """The settings in effect now, as an immutable value."""
         self.without_effect: tuple[str, ...] = ()
@@ -346,6 +346,16 @@ def _replacing(
         raise OttlaError(f"{file.name}: {error}") from None
 
 
+def _hiding(static: Mapping[str, str]) -> Mapping[str, str]:
+    """The texts of settings with those of passwords as secrets."""
+    secrets = [name for name in static if definitions.is_sensitive(name)]
+    if not secrets:
+        return static
+    from ottla.config.secret import Secret  # few nodes have one
+
+    return {**static, **{name: Secret(static[name]) for name in secrets}}
+
+
 def _unknown(name: str) -> str:
     from difflib import get_close_matches
 
@@ -360,7 +370,7 @@ def _check(name: str, text: str) -> None:
     setting = definitions.BROKER.get(name)
     if setting is None:
         if not foreign.is_known(name):
-            raise OttlaError(f"unknown setting {name}={text}: {_unknown(name)}")
+            raise OttlaError(f"unknown setting {name}: {_unknown(name)}")  # the value may be a password
         return
     try:
         setting.parse(text)

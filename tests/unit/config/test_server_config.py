@@ -66,7 +66,7 @@ def test_cordoned_directories(text: str, expected: tuple[str, ...]) -> None:
 
 
 REFUSED = [
-    ({"num.partitionss": "1"}, "unknown setting num.partitionss=1: .* did you mean num.partitions"),
+    ({"num.partitionss": "1"}, "unknown setting num.partitionss: .* did you mean num.partitions"),
     ({"retention.ms": "1"}, "retention.ms is a setting of a topic; a broker's is log.retention.ms or "),
     ({"num.partitions": "0"}, "setting num.partitions=0 is refused: allowed is at least 1"),
     ({"num.partitions": "many"}, "allowed is at least 1; the given value is not a number"),

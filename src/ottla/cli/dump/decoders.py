@@ -49,12 +49,13 @@ def decode_plain(record: Record) -> dict[str, Any]:
 
 
 def decode_metadata(record: Record) -> dict[str, Any]:
-    from ottla.config.definitions import is_sensitive
+    from ottla.config.definitions import may_be_secret
     from ottla.protocol.internal.metadata_records import ConfigRecord, decode_record
 
     message, version = decode_record(record.value or b"")
     content = to_json(message)
-    if isinstance(message, ConfigRecord) and message.value is not None and is_sensitive(message.name):
+    is_setting = isinstance(message, ConfigRecord) and message.value is not None
+    if is_setting and may_be_secret(message.resource_type, message.name):
         content["value"] = HIDDEN
     return {"type": type(message).__name__, "version": version, "content": content}
 
